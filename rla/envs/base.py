@@ -1,0 +1,24 @@
+"""The contract between the scheduler and an environment: text in, text out, no knowledge of language models."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What an environment answers: `text` for the agent, `commands` admissible now (the engine's order)."""
+
+    text: str
+    commands: tuple[str, ...]
+    won: bool
+    done: bool
+
+
+class Environment(Protocol):
+    """One episode at a time; `reset` starts a new one from the same initial state."""
+
+    def reset(self) -> Observation: ...
+
+    def step(self, action: str) -> Observation: ...
+
+    def close(self) -> None: ...

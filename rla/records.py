@@ -1,0 +1,150 @@
+"""The records that pass between stages. Each is one row of a shard; `schemas/` holds their columns.
+
+A *task* occupies a *slot* of the pool: the slot is the id of the root task it descends from, so an adapted task
+replaces its parent and the number of slots never changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class StopReason(StrEnum):
+    """Why an episode ended."""
+
+    WON = "won"
+    MAX_STEPS = "max_steps"
+    CONTEXT = "context"
+    ENV_ERROR = "env_error"
+
+
+class Status(StrEnum):
+    """`active` tasks train; `pending` ones are measured first and train only if they are accepted."""
+
+    ACTIVE = "active"
+    PENDING = "pending"
+
+
+class Direction(StrEnum):
+    """Which way the critic asks a task to move."""
+
+    HARDER = "harder"
+    EASIER = "easier"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One row of a `tasks` shard. `payload` is the setting's own JSON text; `task_id` is its content hash."""
+
+    task_id: str
+    env: str
+    split: str
+    slot: str
+    kind: str
+    scene: str
+    instruction: str
+    payload: str
+    status: str = Status.ACTIVE.value
+    parent_id: str | None = None
+    depth: int = 0
+    created: int = 0
+    direction: str | None = None
+    edit: str | None = None
+    plan_length: int | None = None
+
+    def row(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def content_id(*parts: str) -> str:
+    """16 hex digits that identify the content `parts` (SHA-256, length-prefixed so that no two lists collide)."""
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode()
+        digest.update(len(data).to_bytes(8, "big"))
+        digest.update(data)
+    return digest.hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One action of an episode. `start:end` is the span of its sampled tokens in `segments[segment].token_ids`."""
+
+    observation: str
+    commands: tuple[str, ...]
+    reply: str
+    action: str
+    valid: bool
+    truncated: bool
+    segment: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """An append-only run of tokens. `sampled`, `logprobs` align with `token_ids` (log-probability 0 where not sampled).
+
+    `allowed` has one entry per sampled token, in order: the ids among which it was drawn, or nothing where sampling
+    was unrestricted.
+    """
+
+    token_ids: list[int]
+    sampled: list[bool]
+    logprobs: list[float]
+    allowed: list[list[int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trajectory:
+    """One episode. `outcome` is +1 iff the environment reported a win, else -1."""
+
+    trajectory_id: str
+    task_id: str
+    slot: str
+    status: str
+    iteration: int
+    rollout: int
+    seed: int
+    outcome: int
+    stop_reason: str
+    instruction: str
+    kind: str
+    policy: str
+    steps: list[Step]
+    segments: list[Segment]
+    final_observation: str
+    error: str | None = None
+
+    def row(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """One sampled verdict on a step: `score` is +1 or -1, and nothing where the reply did not parse."""
+
+    score: int | None
+    text: str
+    truncated: bool
+    token_ids: list[int]
+    logprobs: list[float]
+    allowed: list[list[int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepScore:
+    """All judgements of one step: they share `prompt_ids`. `mean_score` is over the valid ones (none: null)."""
+
+    trajectory_id: str
+    task_id: str
+    step: int
+    prompt_ids: list[int]
+    mean_score: float | None
+    judgements: list[Judgement]
+
+    def row(self) -> dict[str, Any]:
+        return asdict(self)
