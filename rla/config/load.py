@@ -1,0 +1,136 @@
+"""Reading `params.yaml`: unknown keys and impossible combinations are refused before anything runs."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields, is_dataclass
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import yaml
+
+from rla.config.sections import Config
+from rla.errors import UserError
+
+
+def load_config(path: Path | None, overrides: Sequence[str] = ()) -> Config:
+    """The config of `path` (none: all defaults) with `key=value` overrides applied.
+
+    Raises UserError naming the file and the key for unknown keys, wrong types and impossible combinations.
+    """
+    where = str(path) if path else "the defaults"
+    try:
+        data = yaml.safe_load(path.read_text()) if path else {}
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; give --params a file such as params.yaml") from None
+    except yaml.YAMLError as error:
+        raise UserError(f"{path}: not valid YAML ({str(error).splitlines()[0]}); mend the file") from None
+    if not isinstance(data or {}, dict):
+        raise UserError(f"{path}: params must be a mapping of sections; see schemas/params.schema.json")
+    config = build(Config, apply_overrides(data or {}, overrides), where, "")
+    check(config, where)
+    return config
+
+
+def apply_overrides(data: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """`data` with `a.b=value` texts applied; values are read as YAML."""
+    result: dict[str, Any] = json.loads(json.dumps(data))
+    for text in overrides:
+        key, separator, value = text.partition("=")
+        if not separator or not key:
+            raise UserError(f"--set {text}: expected key=value, for example --set rollout.rollouts_per_task=4")
+        node = result
+        *parents, last = key.split(".")
+        for parent in parents:
+            child = node.setdefault(parent, {})
+            if not isinstance(child, dict):
+                raise UserError(f"--set {text}: {parent} is not a section")
+            node = child
+        node[last] = yaml.safe_load(value)
+    return result
+
+
+def build(section: Any, data: Any, where: str, prefix: str) -> Any:
+    """An instance of the dataclass `section` from a mapping, every key and type checked."""
+    if not isinstance(data, dict):
+        raise UserError(f"{where}: {prefix or 'params'} must be a mapping of keys")
+    hints = get_type_hints(section)
+    names = [entry.name for entry in fields(section)]
+    values = {}
+    for key, value in data.items():
+        if key not in names:
+            near = difflib.get_close_matches(str(key), names, n=1)
+            hint = f"; did you mean {prefix}{near[0]}?" if near else f"; known: {', '.join(names)}"
+            raise UserError(f"{where}: unknown key {prefix}{key}{hint}")
+        values[key] = coerce(hints[key], value, where, f"{prefix}{key}")
+    return section(**values)
+
+
+def coerce(hint: Any, value: Any, where: str, key: str) -> Any:
+    """`value` as the annotation `hint` wants it; YAML reads 1e-6 as text, so numbers are parsed here."""
+    if is_dataclass(hint):
+        return build(hint, value, where, f"{key}.")
+    args = get_args(hint)
+    if type(None) in args:
+        return None if value is None else coerce(args[0], value, where, key)
+    if args and args[-1] is Ellipsis and isinstance(value, list):
+        return tuple(coerce(args[0], item, where, key) for item in value)
+    if args and args[-1] is not Ellipsis:
+        if value not in args:
+            raise UserError(f"{where}: {key} is {value!r}; choose one of {', '.join(map(str, args))}")
+        return value
+    if hint is float and not isinstance(value, bool):
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            pass
+    if hint in (int, str, bool) and type(value) is hint:
+        return value
+    wanted = getattr(hint, "__name__", None) if not args else "list"
+    raise UserError(f"{where}: {key} is {value!r}; expected {wanted}")
+
+
+def check(config: Config, where: str) -> None:
+    """Refuse values that no run can use, with the key to change."""
+    low, high = config.adaptation.alpha_low, config.adaptation.alpha_high
+    if not 0 <= low < high <= 1:
+        raise UserError(f"{where}: adaptation needs 0 <= alpha_low < alpha_high <= 1, not {low} and {high}")
+    if config.tasks.source == "alfworld" and not config.tasks.path:
+        raise UserError(f"{where}: tasks.source is alfworld; set tasks.path to the folder that holds json_2.1.1")
+    if config.policy.decoding == "admissible" and config.policy.reply == "index":
+        raise UserError(f"{where}: policy.decoding: admissible needs policy.reply: text")
+    if config.policy.decoding == "admissible" and config.generator.backend == "vllm":
+        raise UserError(f"{where}: policy.decoding: admissible needs generator.backend: transformers")
+    for key, value in positive_values(config).items():
+        if value <= 0:
+            raise UserError(f"{where}: {key} is {value}; it must be above 0")
+
+
+def positive_values(config: Config) -> dict[str, float]:
+    return {
+        "rollout.tasks_per_iteration": config.rollout.tasks_per_iteration,
+        "rollout.rollouts_per_task": config.rollout.rollouts_per_task,
+        "rollout.concurrency": config.rollout.concurrency,
+        "generator.max_sequences": config.generator.max_sequences,
+        "judge.votes": config.judge.votes,
+        "env.max_steps": config.env.max_steps,
+        "policy.temperature": config.policy.temperature,
+        "judge.temperature": config.judge.temperature,
+        "train_policy.updates": config.train_policy.updates,
+        "train_rm.updates": config.train_rm.updates,
+    }
+
+
+def resolved(config: Config, sections: Sequence[str] = ()) -> dict[str, Any]:
+    """The config as plain data, restricted to `sections` (and the seed) when given."""
+    data: dict[str, Any] = json.loads(json.dumps(asdict(config)))
+    return {key: value for key, value in data.items() if not sections or key in sections or key == "seed"}
+
+
+def config_digest(config: Config, sections: Sequence[str]) -> str:
+    """SHA-256 (16 hex digits) of the sections that a stage reads: other sections may change without a rerun."""
+    text = json.dumps(resolved(config, sections), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,47 @@
+"""The JSON Schema of `params.yaml`, derived from the dataclasses so that it is never written twice."""
+
+from __future__ import annotations
+
+import types
+from dataclasses import MISSING, fields, is_dataclass
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from rla.config.sections import Config
+
+SCALARS = {int: "integer", float: "number", str: "string", bool: "boolean"}
+
+
+def type_schema(hint: Any) -> dict[str, Any]:
+    """The schema of one annotation: scalar, Literal, optional, tuple[X, ...] or a nested section."""
+    if is_dataclass(hint):
+        return section_schema(hint)
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return {"enum": list(args)}
+    if origin is tuple:
+        return {"type": "array", "items": type_schema(args[0])}
+    if origin in (Union, types.UnionType):
+        inner = type_schema(next(a for a in args if a is not type(None)))
+        return {"anyOf": [inner, {"type": "null"}]}
+    return {"type": SCALARS[hint]}
+
+
+def section_schema(section: Any) -> dict[str, Any]:
+    hints = get_type_hints(section)
+    properties = {}
+    for entry in fields(section):
+        schema = type_schema(hints[entry.name])
+        if entry.default is not MISSING:
+            default = entry.default
+            schema["default"] = list(default) if isinstance(default, tuple) else default
+        properties[entry.name] = schema
+    summary = (section.__doc__ or "").strip().splitlines()[0]
+    return {"type": "object", "description": summary, "additionalProperties": False, "properties": properties}
+
+
+def params_schema() -> dict[str, Any]:
+    """The whole document, as stored in `schemas/params.schema.json`."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "params",
+    } | section_schema(Config)

@@ -1,0 +1,199 @@
+"""Every parameter, its type and its default (the paper's value where the paper has one).
+
+One dataclass per section of `params.yaml`. `schemas/params.schema.json` is generated from these classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvConfig:
+    """The environment that the policy acts in."""
+
+    name: Literal["alfworld"] = "alfworld"
+    engine: Literal["fast", "textworld"] = "fast"
+    grammar: Literal["file", "packaged"] = "file"  # whose wording: the game file's, or the installed package's
+    max_steps: int = 40
+    omit_commands: tuple[str, ...] = ()  # first words of commands not offered: look, inventory, help, examine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TasksConfig:
+    """Which tasks exist. `source: builtin` generates scenes; `source: alfworld` imports the folder `path`."""
+
+    source: Literal["builtin", "alfworld"] = "builtin"
+    path: str | None = None
+    train_split: str = "train"
+    test_split: str = "test"
+    size: Literal["tiny", "small", "medium", "full"] = "tiny"
+    kinds: tuple[str, ...] = ()  # empty: all six
+    train_scenes: int = 64
+    test_scenes: int = 32
+    tasks_per_scene: int = 2
+    limit: int | None = None  # at most this many imported games
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """Where the policy and the reward model start: a Hugging Face folder or id, or `init` for a small new one."""
+
+    policy: str = "init"
+    reward: str = "init"
+    hidden_size: int = 96
+    layers: int = 3
+    heads: int = 4
+    kv_heads: int = 2
+    intermediate_size: int = 256
+    context: int = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeneratorConfig:
+    """The inference engine of rollout, judging and evaluation."""
+
+    backend: Literal["transformers", "vllm", "scripted"] = "transformers"
+    max_sequences: int = 64
+    context: int = 1024
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    threads: int = 0  # CPU threads; 0: as many as the process may use
+    tensor_parallel: int = 1
+    gpu_memory: float = 0.85
+    enforce_eager: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyConfig:
+    """How the policy is asked and read. `prompt` names a template of `rla/envs/<env>/prompts.py`."""
+
+    prompt: Literal["plain", "published"] = "plain"
+    reply: Literal["text", "index"] = "text"
+    history: Literal["full", "window"] = "full"
+    decoding: Literal["free", "admissible"] = "free"
+    temperature: float = 0.8
+    max_tokens: int = 512
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeConfig:
+    """How the reward model is asked: `votes` is m, the judgements of each step."""
+
+    enabled: bool = True
+    prompt: Literal["plain", "published"] = "plain"
+    votes: int = 3
+    decoding: Literal["free", "admissible"] = "free"
+    temperature: float = 0.8
+    max_tokens: int = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutConfig:
+    """How many episodes an iteration plays: `rollouts_per_task` is k."""
+
+    tasks_per_iteration: int = 16
+    rollouts_per_task: int = 8
+    concurrency: int = 128
+    max_failed_share: float = 0.1  # more rows than this share ended by an error: the stage fails
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreditConfig:
+    """From outcomes and judgements to advantages. `step_weight` is the paper's lambda."""
+
+    estimator: Literal["integrated", "outcome"] = "integrated"
+    step_weight: float = 1.0
+    reward_model_normalise: Literal["step", "task", "none"] = "step"
+    reward_model_low: float = 0.2  # tasks whose accuracy lies outside [low, high] do not train the reward model
+    reward_model_high: float = 0.8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainConfig:
+    """One optimisation stage: policy or reward model."""
+
+    enabled: bool = True
+    lr: float = 1e-6
+    beta1: float = 0.9
+    beta2: float = 0.99
+    weight_decay: float = 0.0
+    warmup_steps: int = 0
+    epochs: int = 1
+    updates: int = 4  # optimizer steps per epoch
+    tokens_per_batch: int = 8192  # tokens of one forward pass
+    max_tokens: int = 4096  # longer segments are counted and left out
+    clip_low: float = 0.2
+    clip_high: float = 0.2
+    kl_coef: float = 0.01
+    kl_reference: Literal["initial", "previous"] = "initial"
+    max_grad_norm: float = 1.0
+    max_samples: int = 0  # steps of an iteration that may train, drawn by seed; 0: all
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    gradient_checkpointing: bool = False
+    threads: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdaptationConfig:
+    """Which tasks change, and when a changed task is accepted (bounds of the paper's equation, both strict)."""
+
+    enabled: bool = True
+    proposer: Literal["rules"] = "rules"
+    alpha_low: float = 0.2
+    alpha_high: float = 0.8
+    max_tasks: int = 16  # tasks that may be pending at once
+    proposals_per_task: int = 8
+    max_depth: int = 4
+    cooldown: int = 1  # iterations that a slot rests after a verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SftConfig:
+    """Supervised training before reinforcement: `examples` demonstrations or judgements."""
+
+    examples: int = 1000
+    steps: int = 200
+    batch_size: int = 16
+    lr: float = 3e-3
+    noise: float = 0.0  # policy: expert's exploration noise; reward model: share of flipped labels
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmStartConfig:
+    """Supervised start of both models; `enabled: false` for models that already follow instructions."""
+
+    enabled: bool = True
+    policy: SftConfig = field(default_factory=SftConfig)
+    reward: SftConfig = field(default_factory=SftConfig)
+    threads: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationConfig:
+    """Evaluation on the held-out split."""
+
+    tasks: int = 0  # 0: all
+    rollouts_per_task: int = 3
+    temperature: float = 0.8
+    max_steps: int = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """All sections. Stages depend on the sections that they read and on nothing else."""
+
+    seed: int = 0
+    env: EnvConfig = field(default_factory=EnvConfig)
+    tasks: TasksConfig = field(default_factory=TasksConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    generator: GeneratorConfig = field(default_factory=GeneratorConfig)
+    policy: PolicyConfig = field(default_factory=PolicyConfig)
+    judge: JudgeConfig = field(default_factory=JudgeConfig)
+    rollout: RolloutConfig = field(default_factory=RolloutConfig)
+    credit: CreditConfig = field(default_factory=CreditConfig)
+    train_policy: TrainConfig = field(default_factory=TrainConfig)
+    train_rm: TrainConfig = field(default_factory=TrainConfig)
+    adaptation: AdaptationConfig = field(default_factory=AdaptationConfig)
+    warm_start: WarmStartConfig = field(default_factory=WarmStartConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
