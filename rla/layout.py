@@ -1,0 +1,45 @@
+"""Where every artifact of a run lies: the convention that lets a stage be called with `--run` and `--iteration` alone.
+
+    <run>/tasks/train, <run>/tasks/test        task pools as made
+    <run>/0/{policy,rm,pool}                   warm start
+    <run>/<i>/{trajectories,scores,verdicts,pool,candidates}
+    <run>/<i>/rewards/{policy,rm}, <run>/<i>/{policy,rm}, <run>/<i>/metrics.json
+    <run>/eval/<i>/{trajectories,metrics.json}
+    <run>/report
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+# name -> path below the run; {i} is the iteration, {p} the previous one
+PATHS = {
+    "train_tasks": "tasks/train",
+    "test_tasks": "tasks/test",
+    "init_policy": "init/policy",
+    "init_rm": "init/rm",
+    "first_policy": "0/policy",
+    "first_rm": "0/rm",
+    "previous_policy": "{p}/policy",
+    "previous_rm": "{p}/rm",
+    "previous_pool": "{p}/pool",
+    "previous_candidates": "{p}/candidates",
+    "trajectories": "{i}/trajectories",
+    "scores": "{i}/scores",
+    "verdicts": "{i}/verdicts",
+    "pool": "{i}/pool",
+    "candidates": "{i}/candidates",
+    "policy_rewards": "{i}/rewards/policy",
+    "rm_rewards": "{i}/rewards/rm",
+    "metrics": "{i}/metrics.json",
+    "policy": "{i}/policy",
+    "rm": "{i}/rm",
+    "eval_trajectories": "eval/{i}/trajectories",
+    "eval_metrics": "eval/{i}/metrics.json",
+    "report": "report",
+}
+
+
+def artifact(run: Path, name: str, iteration: int) -> Path:
+    """The folder (or file) of the artifact `name` at `iteration`."""
+    return run / PATHS[name].format(i=iteration, p=iteration - 1)

@@ -1,0 +1,59 @@
+"""The contract between the scheduler and an inference engine: token ids in, token ids and log-probabilities out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from rla.llm.trie import TokenTrie
+
+
+class FinishReason(StrEnum):
+    """Why a completion ended."""
+
+    STOP = "stop"
+    LENGTH = "length"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A prompt and how to continue it.
+
+    `session` names a growing sequence: an engine may keep its KV cache until `release(session)`; the next prompt of
+    the session starts with the last prompt and completion. `samples` completions share the prompt (sample j draws
+    from seed + j). `allowed` restricts every sampled token to a path of the trie; log-probabilities are renormalised
+    over the tokens that the trie offers, and the offered ids are returned.
+    """
+
+    prompt_ids: Sequence[int]
+    max_tokens: int
+    temperature: float
+    seed: int
+    samples: int = 1
+    session: str | None = None
+    allowed: TokenTrie | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """What was sampled, the stop token included. `logprobs` are those of the distribution that was sampled from
+    (after temperature and restriction). `allowed`: per token the ids offered, empty lists where unrestricted."""
+
+    token_ids: list[int]
+    logprobs: list[float]
+    allowed: list[list[int]]
+    finish_reason: FinishReason
+
+
+class Generator(Protocol):
+    """An inference engine. `context` is the longest sequence in tokens that it can hold."""
+
+    context: int
+
+    async def generate(self, request: Request) -> list[Completion]: ...
+
+    def release(self, session: str) -> None: ...
+
+    def close(self) -> None: ...
