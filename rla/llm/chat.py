@@ -1,0 +1,142 @@
+"""Chat turns as token ids: append-only, and safe against control tokens in what people or models wrote.
+
+The tokenizer's own chat template is rendered around markers and split at them. Only the template's parts may become
+control tokens; contents are encoded with special tokens switched off, so "<|im_end|>" in a content is plain text.
+For every reply, `first(messages) + reply + next_turn(content, ended=...)` is one growing sequence: nothing that was
+sampled is ever encoded again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from rla.errors import UserError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+Message = dict[str, str]
+CACHED_TEXTS = 65_536
+_MARKERS = tuple(f"qzx{index}xzq" for index in range(64))
+
+
+class ChatFormat:
+    """Chat rendering for one tokenizer. Raises UserError when its template does not print contents unchanged.
+
+    `stop_ids` end an assistant turn when sampled; `end_id` is the one that the template itself writes.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self.tokenizer = tokenizer
+        self._encoder = _plain_encoder(tokenizer)
+        self._control = _control_tokens(tokenizer)
+        self.encode_cached = lru_cache(maxsize=CACHED_TEXTS)(self._encode)
+        between, closing = self._turn_parts()
+        self._between = self._encode_template(between)
+        self._closing = self._encode_template(closing)
+        self.end_id = self._find_end()
+        eos = tokenizer.eos_token_id
+        self.stop_ids = frozenset({self.end_id} if eos is None else {self.end_id, int(eos)})
+
+    def first(self, messages: Sequence[Message]) -> list[int]:
+        """Prompt ids of a conversation, the header of the assistant's reply included."""
+        roles = [message["role"] for message in messages]
+        parts = self._split(roles)
+        ids = self._encode_template(parts[0])
+        for message, part in zip(messages, parts[1:], strict=True):
+            ids += self.encode(message["content"])
+            ids += self._encode_template(part)
+        return ids
+
+    def next_turn(self, content: str, *, ended: bool) -> list[int]:
+        """Ids to append after a reply: its end (unless a stop token `ended` it), a user turn, the next reply's header."""
+        between = self._between[1:] if ended else self._between
+        return [*between, *self.encode(content), *self._closing]
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of plain text; no control token can come out of it."""
+        return list(self.encode_cached(text))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text for people and parsers, control tokens left out."""
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
+
+    def _encode(self, text: str) -> tuple[int, ...]:
+        ids = self._encoder(text)
+        if self._control and not self._control.keys().isdisjoint(ids):
+            # A tokenizer that ignores the switch: break the control strings themselves.
+            strings = sorted(filter(None, self._control.values()), key=len, reverse=True)
+            pattern = "|".join(re.escape(string) for string in strings)
+            broken = re.sub(pattern, lambda match: f"{match[0][0]} {match[0][1:]}", text)
+            ids = [token for token in self._encoder(broken) if token not in self._control]
+        return tuple(ids)
+
+    def _encode_template(self, text: str) -> list[int]:
+        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False)
+        return ids
+
+    def _turn_parts(self) -> tuple[str, str]:
+        """What the template prints between a reply and the user's next turn, and after that turn."""
+        parts = self._split(["user", "assistant", "user"])
+        return parts[2], parts[3]
+
+    def _split(self, roles: list[str]) -> list[str]:
+        """What the template prints before, between and after the contents; one part more than roles."""
+        if len(roles) > len(_MARKERS):
+            raise UserError(f"{len(roles)} messages in one prompt: at most {len(_MARKERS)}")
+        messages = [{"role": role, "content": marker} for role, marker in zip(roles, _MARKERS, strict=False)]
+        rendered = str(
+            self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        )
+        parts = []
+        for marker in _MARKERS[: len(roles)]:
+            if rendered.count(marker) != 1:
+                raise UserError(
+                    f"{self.tokenizer.name_or_path}: the chat template does not print every content once; "
+                    "use a tokenizer with a plain chat template"
+                )
+            before, rendered = rendered.split(marker)
+            parts.append(before)
+        return [*parts, rendered]
+
+    def _find_end(self) -> int:
+        if not self._between:
+            raise UserError(
+                f"{self.tokenizer.name_or_path}: the chat template does not end the assistant's turn"
+            )
+        end = self._between[0]
+        if end not in self._control:
+            raise UserError(
+                f"{self.tokenizer.name_or_path}: the chat template ends the assistant's turn with text, not with a "
+                "control token; use an instruct model's template"
+            )
+        return end
+
+
+def _plain_encoder(tokenizer: PreTrainedTokenizerBase) -> Any:
+    """str -> list of ids with special tokens switched off. A copy, because the switch is the backend's state."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return lambda text: tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
+    from tokenizers import Tokenizer
+
+    plain = Tokenizer.from_str(backend.to_str())
+    plain.encode_special_tokens = True
+    plain.no_truncation()
+    plain.no_padding()
+    return lambda text: plain.encode(text, add_special_tokens=False).ids
+
+
+def _control_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[int, str]:
+    """id -> string of every special token except "unknown", which plain text may well become."""
+    control = {
+        int(index): token.content for index, token in tokenizer.added_tokens_decoder.items() if token.special
+    }
+    for index, string in zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True):
+        control[int(index)] = str(string)
+    if tokenizer.unk_token_id is not None:
+        control.pop(int(tokenizer.unk_token_id), None)
+    return control

@@ -1,0 +1,1 @@
+"""Models on disk: a small new one, and loading of any Hugging Face folder."""

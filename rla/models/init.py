@@ -1,0 +1,83 @@
+"""A small new causal language model (Qwen3 architecture) with its own word-level tokenizer, as a Hugging Face folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rla.config.sections import ModelConfig
+from rla.errors import UserError
+from rla.models.tokenizer import build_tokenizer
+
+if TYPE_CHECKING:
+    from transformers import Qwen3Config
+
+# At width 96 with tied embeddings: logits of a fresh model have a standard deviation of about one half.
+INITIALIZER_RANGE = 0.05
+
+
+def init_model(folder: Path, *, texts: Iterable[str], config: ModelConfig, seed: int) -> None:
+    """Write an untrained fp32 model and a tokenizer that covers `texts`; the same seed gives the same weights.
+
+    The folder appears whole or not at all. Raises UserError when it exists already or when the sizes do not fit.
+    """
+    import torch
+    from transformers import Qwen3ForCausalLM
+
+    if folder.exists():
+        raise UserError(f"{folder} exists already: remove it or name another folder")
+    _check(config)
+    tokenizer = build_tokenizer(texts, context=config.context)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Qwen3ForCausalLM(
+            _architecture(
+                config,
+                vocabulary=len(tokenizer),
+                pad=int(tokenizer.pad_token_id),
+                bos=int(tokenizer.bos_token_id),
+                end=int(tokenizer.eos_token_id),
+            )
+        )
+    partial = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    partial.mkdir(parents=True)
+    try:
+        model.float().save_pretrained(partial)
+        tokenizer.save_pretrained(partial)
+        partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _check(config: ModelConfig) -> None:
+    if config.hidden_size % (2 * config.heads):
+        raise UserError(
+            "model.hidden_size must be a multiple of 2 * model.heads: rotary heads have an even width"
+        )
+    if config.heads % config.kv_heads:
+        raise UserError("model.heads must be a multiple of model.kv_heads")
+
+
+def _architecture(config: ModelConfig, *, vocabulary: int, pad: int, bos: int, end: int) -> Qwen3Config:
+    from transformers import Qwen3Config
+
+    return Qwen3Config(
+        vocab_size=vocabulary,
+        hidden_size=config.hidden_size,
+        intermediate_size=config.intermediate_size,
+        num_hidden_layers=config.layers,
+        num_attention_heads=config.heads,
+        num_key_value_heads=config.kv_heads,
+        head_dim=config.hidden_size // config.heads,
+        max_position_embeddings=config.context,
+        initializer_range=INITIALIZER_RANGE,
+        rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
+        tie_word_embeddings=True,
+        pad_token_id=pad,
+        bos_token_id=bos,
+        eos_token_id=end,
+        dtype="float32",
+    )

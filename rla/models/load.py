@@ -1,0 +1,96 @@
+"""Load a causal language model or a tokenizer from a Hugging Face folder, or from the hub by its id.
+
+A missing piece is a UserError that names the folder and what to do, in place of a library's stack trace.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from rla.errors import UserError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model")
+WEIGHT_PATTERNS = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin*")
+GENERIC_TOKENIZERS = frozenset({"PreTrainedTokenizerFast", "TokenizersBackend"})
+
+
+def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
+    """The tokenizer of a folder or hub id. Raises UserError when there is none or it has no chat template."""
+    folder = _folder(source)
+    if folder is not None:
+        if not any((folder / name).is_file() for name in TOKENIZER_FILES):
+            raise UserError(f"{folder}: no tokenizer files; save the tokenizer beside the weights")
+        tokenizer = _load_local_tokenizer(folder)
+    else:
+        from transformers import AutoTokenizer
+
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(str(source))
+        except OSError as error:
+            raise UserError(_hub_message(source, error)) from error
+    if not tokenizer.chat_template:
+        raise UserError(
+            f"{source}: the tokenizer has no chat template; use an instruct model or add chat_template.jinja"
+        )
+    return cast("PreTrainedTokenizerBase", tokenizer)
+
+
+def load_model(source: str | Path, *, dtype: str = "float32", device: str = "cpu") -> PreTrainedModel:
+    """The causal language model in evaluation mode, weights as `dtype` on `device`. Raises UserError."""
+    import torch
+    from transformers import AutoModelForCausalLM
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()  # a stage's log is read by people; a bar per load drowns it
+
+    folder = _folder(source)
+    if folder is not None:
+        if not (folder / "config.json").is_file():
+            raise UserError(f"{folder}: no config.json; this is not a Hugging Face model folder")
+        if not any(any(folder.glob(pattern)) for pattern in WEIGHT_PATTERNS):
+            raise UserError(
+                f"{folder}: no weights (*.safetensors); copy them into the folder or train the model again"
+            )
+    if dtype not in ("float32", "bfloat16", "float16"):
+        raise UserError(f"dtype {dtype!r} is not one of float32, bfloat16, float16")
+    try:
+        model = AutoModelForCausalLM.from_pretrained(str(folder or source), dtype=getattr(torch, dtype))
+    except OSError as error:
+        raise UserError(_hub_message(source, error)) from error
+    return cast("PreTrainedModel", model.to(device).eval())
+
+
+def _folder(source: str | Path) -> Path | None:
+    """The local folder meant by `source`, or None for a hub id. A path that does not exist is an error."""
+    path = Path(source).expanduser()
+    if path.is_dir():
+        return path
+    looks_local = (
+        isinstance(source, Path) or str(source).startswith((".", "/", "~")) or str(source).count("/") > 1
+    )
+    if looks_local:
+        raise UserError(f"{path}: no such model folder; run the stage that writes it or correct the path")
+    return None
+
+
+def _load_local_tokenizer(folder: Path) -> Any:
+    """Skip AutoTokenizer where the file says that the generic class will do: it imports every architecture (7 s)."""
+    settings = folder / "tokenizer_config.json"
+    name = json.loads(settings.read_text()).get("tokenizer_class") if settings.is_file() else None
+    if name in GENERIC_TOKENIZERS and (folder / "tokenizer.json").is_file():
+        from transformers import PreTrainedTokenizerFast
+
+        return PreTrainedTokenizerFast.from_pretrained(folder)
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder)
+
+
+def _hub_message(source: str | Path, error: OSError) -> str:
+    first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return f"{source}: cannot be loaded ({first}); give a local folder or check the id and the network"

@@ -1,0 +1,74 @@
+"""A word-level tokenizer with a three-line chat template, as an ordinary Hugging Face tokenizer.
+
+Text is lower-cased and split into "in/on", words, numbers and single punctuation marks; a command such as
+"put mug 1 in/on desk 2" comes back from its ids unchanged. Numbers 0 to 99 always have a token of their own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+UNKNOWN, PAD, BOS, END = "<unk>", "<pad>", "<bos>", "<end>"
+ROLES = ("<system>", "<user>", "<assistant>")
+SPECIAL = (UNKNOWN, PAD, BOS, END, *ROLES)
+MAX_NUMBER = 99
+PIECES = Regex(r"in/on|[\p{L}']+|\p{N}+|[^\s\p{L}\p{N}']")
+
+CHAT_TEMPLATE = (
+    "{% for message in messages %}"
+    "{{ '<' + message['role'] + '>' }}"
+    "{% if message['role'] == 'assistant' %}"
+    "{% generation %}{{ message['content'] + '<end>' }}{% endgeneration %}"
+    "{% else %}{{ message['content'] + '<end>' }}{% endif %}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<assistant>' }}{% endif %}"
+)
+
+
+def _splitter() -> tuple[normalizers.Normalizer, pre_tokenizers.PreTokenizer]:
+    return normalizers.Lowercase(), pre_tokenizers.Split(PIECES, behavior="removed", invert=True)
+
+
+def vocabulary(texts: Iterable[str]) -> list[str]:
+    """Special tokens, the numbers, then every other piece of the texts, most frequent first (ties by spelling)."""
+    normalizer, splitter = _splitter()
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(piece for piece, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)))
+    fixed = [*SPECIAL, *(str(number) for number in range(MAX_NUMBER + 1))]
+    known = frozenset(fixed)
+    learnt = sorted(
+        (piece for piece in counts if piece not in known), key=lambda piece: (-counts[piece], piece)
+    )
+    return fixed + learnt
+
+
+def build_tokenizer(texts: Iterable[str], *, context: int) -> PreTrainedTokenizerFast:
+    """A tokenizer that knows every piece of `texts`; `context` is its model's longest sequence in tokens."""
+    from transformers import PreTrainedTokenizerFast
+
+    words = vocabulary(texts)
+    backend = Tokenizer(
+        models.WordLevel({word: index for index, word in enumerate(words)}, unk_token=UNKNOWN)
+    )
+    backend.normalizer, backend.pre_tokenizer = _splitter()
+    attach = [decoders.Replace(f" {mark}", mark) for mark in (":", ";")]  # cleanup knows . , ? ! only
+    backend.decoder = decoders.Sequence([decoders.WordPiece(prefix="##", cleanup=True), *attach])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        unk_token=UNKNOWN,
+        pad_token=PAD,
+        bos_token=BOS,
+        eos_token=END,
+        additional_special_tokens=list(ROLES),
+        chat_template=CHAT_TEMPLATE,
+        model_max_length=context,
+        clean_up_tokenization_spaces=False,
+    )
