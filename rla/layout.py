@@ -1,7 +1,7 @@
 """Where every artifact of a run lies: the convention that lets a stage be called with `--run` and `--iteration` alone.
 
-    <run>/tasks/train, <run>/tasks/test        task pools as made
-    <run>/0/{policy,rm,pool}                   warm start
+    <run>/0/pool, <run>/test/pool              task pools as made
+    <run>/init/{policy,rm}, <run>/0/{policy,rm}  new models, and after the warm start
     <run>/<i>/{trajectories,scores,verdicts,pool,candidates}
     <run>/<i>/rewards/{policy,rm}, <run>/<i>/{policy,rm}, <run>/<i>/metrics.json
     <run>/eval/<i>/{trajectories,metrics.json}
@@ -14,8 +14,8 @@ from pathlib import Path
 
 # name -> path below the run; {i} is the iteration, {p} the previous one
 PATHS = {
-    "train_tasks": "tasks/train",
-    "test_tasks": "tasks/test",
+    "train_tasks": "0/pool",
+    "test_tasks": "test/pool",
     "init_policy": "init/policy",
     "init_rm": "init/rm",
     "first_policy": "0/policy",

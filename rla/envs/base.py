@@ -22,3 +22,7 @@ class Environment(Protocol):
     def step(self, action: str) -> Observation: ...
 
     def close(self) -> None: ...
+
+
+class EnvironmentFailure(Exception):
+    """An environment that died or answered nonsense: it ends its episode with `env_error`, never the run."""

@@ -1,0 +1,65 @@
+"""The judge's side of a step: prompt token ids from a trajectory row, and m judgements from completions.
+
+The judge never sees the outcome. The policy's text stands in its prompt as quoted data: `ChatFormat` encodes contents
+so that control tokens in them cannot act.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rla.envs.setting import JudgePrompt, JudgeView
+from rla.llm.base import Completion, FinishReason
+from rla.llm.chat import ChatFormat
+from rla.records import Judgement, StepScore
+
+
+def views(trajectory: Mapping[str, Any]) -> Iterator[JudgeView]:
+    """What the judge may see of each step of a trajectory row, in order."""
+    steps = trajectory["steps"]
+    history: list[tuple[str, str]] = []
+    for index, step in enumerate(steps):
+        last = index + 1 == len(steps)
+        yield JudgeView(
+            instruction=trajectory["instruction"],
+            history=tuple(history),
+            observation=step["observation"],
+            commands=step["commands"],
+            reply=step["reply"],
+            action=step["action"],
+            valid=step["valid"],
+            next_observation=trajectory["final_observation"] if last else steps[index + 1]["observation"],
+        )
+        history.append((step["observation"], step["action"]))
+
+
+def read_judgement(completion: Completion, chat: ChatFormat, prompt: JudgePrompt) -> Judgement:
+    """A completion as a judgement; a reply that does not parse has no score and is no vote."""
+    ids = completion.token_ids
+    ended = bool(ids) and ids[-1] in chat.stop_ids
+    text = chat.decode(ids[:-1] if ended else ids)
+    truncated = completion.finish_reason is FinishReason.LENGTH
+    return Judgement(
+        score=None if truncated else prompt.parse(text),
+        text=text,
+        truncated=truncated,
+        token_ids=ids,
+        logprobs=completion.logprobs,
+        allowed=completion.allowed,
+    )
+
+
+def step_score(
+    trajectory: Mapping[str, Any], step: int, prompt_ids: list[int], judgements: list[Judgement]
+) -> StepScore:
+    """The row of one judged step: `mean_score` is the mean over valid judgements, null where there is none."""
+    votes = [judgement.score for judgement in judgements if judgement.score is not None]
+    return StepScore(
+        trajectory_id=trajectory["trajectory_id"],
+        task_id=trajectory["task_id"],
+        step=step,
+        prompt_ids=prompt_ids,
+        mean_score=sum(votes) / len(votes) if votes else None,
+        judgements=judgements,
+    )

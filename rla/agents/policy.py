@@ -1,0 +1,128 @@
+"""The policy's side of an episode: from observations to prompt token ids, and from a reply to an action.
+
+`history: full` keeps one growing segment (the prompt of step t+1 extends the tokens of step t); `history: window`
+builds a new prompt for every step, so that each step is a segment of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rla.config.sections import PolicyConfig
+from rla.envs.setting import PolicyPrompt
+from rla.llm.base import Completion, FinishReason
+from rla.llm.chat import ChatFormat
+from rla.llm.trie import TokenTrie
+from rla.records import Segment, Step
+
+# What the environment is told when a reply holds no admissible command: no engine knows it, so nothing happens.
+NO_ACTION = "no action"
+
+
+class CommandTries:
+    """Token tries of command lists, cached: the same list comes back often within and across episodes."""
+
+    def __init__(self, chat: ChatFormat, limit: int = 4096) -> None:
+        self._chat, self._limit = chat, limit
+        self._ids: dict[str, list[int]] = {}
+        self._tries: dict[tuple[str, ...], tuple[TokenTrie, dict[tuple[int, ...], str]]] = {}
+
+    def of(self, commands: tuple[str, ...]) -> tuple[TokenTrie, dict[tuple[int, ...], str]]:
+        """The trie of the commands and the way back from token path to command."""
+        found = self._tries.get(commands)
+        if found is None:
+            if len(self._tries) >= self._limit:
+                self._tries.clear()
+            paths = {tuple(self.ids(command)): command for command in commands}
+            found = self._tries[commands] = (TokenTrie(paths), paths)
+        return found
+
+    def ids(self, command: str) -> list[int]:
+        ids = self._ids.get(command)
+        if ids is None:
+            ids = self._ids[command] = [*self._chat.encode(command), self._chat.end_id]
+        return ids
+
+
+@dataclass(slots=True)
+class Growing:
+    """A segment under construction."""
+
+    token_ids: list[int] = field(default_factory=list)
+    sampled: list[bool] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    allowed: list[list[int]] = field(default_factory=list)
+
+    def extend(self, ids: Sequence[int]) -> None:
+        self.token_ids.extend(ids)
+        self.sampled.extend([False] * len(ids))
+        self.logprobs.extend([0.0] * len(ids))
+
+    def sample(self, completion: Completion) -> None:
+        self.token_ids.extend(completion.token_ids)
+        self.sampled.extend([True] * len(completion.token_ids))
+        self.logprobs.extend(completion.logprobs)
+        self.allowed.extend(completion.allowed)
+
+    def freeze(self) -> Segment:
+        return Segment(
+            token_ids=self.token_ids, sampled=self.sampled, logprobs=self.logprobs, allowed=self.allowed
+        )
+
+
+class PolicyAgent:
+    """One episode's dialogue with the policy. Call `prompt`, then `read` with the completion, in turn."""
+
+    def __init__(
+        self, *, chat: ChatFormat, prompt: PolicyPrompt, config: PolicyConfig, tries: CommandTries
+    ) -> None:
+        self._chat, self._prompt, self._config, self._tries = chat, prompt, config, tries
+        self._segments: list[Growing] = []
+        self._history: list[tuple[str, str]] = []
+        self._ended = True
+
+    def prompt(self, observation: str, commands: tuple[str, ...]) -> tuple[list[int], TokenTrie | None]:
+        """The prompt's token ids and, with `decoding: admissible`, the trie of what may be answered."""
+        if self._config.history == "window":
+            messages = self._prompt.window(self._history, observation, commands)
+            self._segments.append(Growing())
+            self._segments[-1].extend(self._chat.first(messages))
+        elif not self._segments:
+            self._segments.append(Growing())
+            self._segments[-1].extend(self._chat.first(self._prompt.opening(observation, commands)))
+        else:
+            text = self._prompt.turn(observation, commands)
+            self._segments[-1].extend(self._chat.next_turn(text, ended=self._ended))
+        restricted = self._config.decoding == "admissible"
+        return self._segments[-1].token_ids, self._tries.of(commands)[0] if restricted else None
+
+    def read(self, completion: Completion, observation: str, commands: tuple[str, ...]) -> Step:
+        """Append the completion and read the action from it."""
+        segment = self._segments[-1]
+        start = len(segment.token_ids)
+        segment.sample(completion)
+        ids = completion.token_ids
+        self._ended = bool(ids) and ids[-1] in self._chat.stop_ids
+        body = ids[:-1] if self._ended else ids
+        reply = self._chat.decode(body)
+        if self._config.decoding == "admissible":
+            action = self._tries.of(commands)[1].get(tuple(ids))
+        else:
+            action = self._prompt.parse(reply, commands)
+        self._history.append((observation, action if action is not None else NO_ACTION))
+        return Step(
+            observation=observation,
+            commands=commands,
+            reply=reply,
+            action=action if action is not None else NO_ACTION,
+            valid=action is not None,
+            truncated=completion.finish_reason is FinishReason.LENGTH,
+            segment=len(self._segments) - 1,
+            start=start,
+            end=len(segment.token_ids),
+        )
+
+    def segments(self) -> list[Segment]:
+        """All segments; one whose prompt was never answered (a prompt that did not fit) is left out."""
+        return [segment.freeze() for segment in self._segments if any(segment.sampled)]

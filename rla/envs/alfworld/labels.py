@@ -1,0 +1,81 @@
+"""Ground truth about steps: did the action help, judged with the solver and with what had been seen.
+
+A step helps (+1) when it lowers the solver's remaining distance to the goal, or when it looks into a place never looked
+into while an object that the goal still needs has not been seen. Everything else (-1) does not: a command that is
+not admissible, a return to a known place, a step away from the goal. The short reason names the case.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from rla.envs.alfworld.engine import FastEngine, FastGame
+from rla.envs.alfworld.problem import Goal, TaskKind
+from rla.envs.alfworld.solver import remaining
+
+PROGRESS = {
+    "go": "it goes where the task needs it",
+    "take": "it takes what the task needs",
+    "open": "it opens what the task needs",
+    "put": "it puts it where the task wants it",
+    "move": "it puts it where the task wants it",
+}
+TREATS = "it does what the task asks"
+LOOKS = "it looks in a new place"
+REFUSED = "nothing happens"
+AGAIN = "it has been there"
+USELESS = "it does not help"
+REASONS = (*dict.fromkeys(PROGRESS.values()), TREATS, LOOKS, REFUSED, AGAIN, USELESS)
+
+
+class Sight:
+    """What the agent has seen: instances of the goal's object type, and places looked into."""
+
+    def __init__(self, goal: Goal) -> None:
+        self._objects = re.compile(rf"\b{re.escape(goal.object_type.lower())} \d+")
+        self._needed = 2 if goal.kind is TaskKind.TWO else 1
+        self._seen: set[str] = set()
+        self._places: set[str] = set()
+
+    def read(self, text: str) -> None:
+        self._seen.update(self._objects.findall(text.lower()))
+
+    def explores(self, action: str) -> bool:
+        """True the first time a place is visited or opened while an object that is needed is still unseen."""
+        verb, _, rest = action.partition(" ")
+        if verb not in ("go", "open"):
+            return False
+        new = action not in self._places
+        self._places.add(action)
+        return new and len(self._seen) < self._needed and bool(rest)
+
+
+def label_steps(tables: FastGame, goal: Goal, actions: Sequence[str]) -> list[tuple[int, str]]:
+    """(+1 or -1, reason) for each action of an episode, replayed from the start."""
+    engine = FastEngine(tables)
+    observation = engine.reset()
+    sight = Sight(goal)
+    distance = remaining(tables, engine.snapshot())
+    labels = []
+    for action in actions:
+        admissible = action in observation.commands
+        visited = sight.explores(action)
+        observation = engine.step(action)
+        after = remaining(tables, engine.snapshot())
+        sight.read(observation.text)
+        closer = after is not None and (distance is None or after < distance)
+        labels.append(judge(action, admissible=admissible, closer=closer, explored=visited))
+        distance = after
+    return labels
+
+
+def judge(action: str, *, admissible: bool, closer: bool, explored: bool) -> tuple[int, str]:
+    verb = action.partition(" ")[0]
+    if not admissible:
+        return -1, REFUSED
+    if closer:
+        return 1, PROGRESS.get(verb, TREATS)
+    if explored:
+        return 1, LOOKS
+    return -1, AGAIN if verb in ("go", "open", "close", "look", "examine", "inventory") else USELESS

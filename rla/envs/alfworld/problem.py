@@ -1,0 +1,172 @@
+"""ALFWorld's task files: `game.tw-pddl` (JSON) and the PDDL problem in it, read into records and back.
+
+A problem is `(define (problem NAME) (:domain alfred) (:objects ...) (:init ...) (:goal ...))` with typed
+objects, ground facts and one of the six goals of `goals`. Cost declarations (`(= ...)`) are dropped: nothing
+reads them. Names are letters, digits, `_` and `-` only, checked on the way in and on the way out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from rla.envs.alfworld.goals import Goal, TaskKind, parse_goal, render_goal
+from rla.errors import UserError
+
+__all__ = ["Game", "Goal", "Problem", "TaskKind", "Verbs", "load_game", "parse_problem", "render_problem"]
+
+TYPES = frozenset({"agent", "location", "receptacle", "object", "rtype", "otype"})
+
+
+class Verbs(StrEnum):
+    """Which grammar a game speaks: the older files' "put X in/on Y" or the packaged "move X to Y"."""
+
+    PUT = "put"
+    MOVE = "move"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A scene and its goal. `objects` are (id, PDDL type), `facts` (predicate, *args), both as in the file."""
+
+    name: str
+    objects: tuple[tuple[str, str], ...]
+    facts: tuple[tuple[str, ...], ...]
+    goal: Goal
+
+
+@dataclass(frozen=True, slots=True)
+class Game:
+    """A problem with the sentence that states it ("put two newspaper in drawer.")."""
+
+    problem: Problem
+    sentence: str
+    verbs: Verbs
+
+
+_SECTIONS = re.compile(
+    r"\s*\(define\s+\(problem\s+([\w-]+)\s*\)\s*\(:domain\s+alfred\s*\)\s*"
+    r"\(:objects([^()]*)\)\s*\(:init(.*?)\)\s*\(:goal(.*)\)\s*\)\s*",
+    re.DOTALL | re.ASCII,
+)
+_COST = re.compile(r"\(=\s+\([^()]*\)\s+[\d.]+\s*\)|\(:metric[^()]*\([^()]*\)\s*\)")
+_FACT = re.compile(r"\(([^()]*)\)")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+_NAMES = re.compile(r"[A-Za-z0-9_\-\s]*", re.ASCII)
+_SENTENCE = re.compile(r"[a-z ,.']+")
+_TASK = re.compile(r'"task"\s*:\s*\[\s*\{\s*"rhs"\s*:\s*"Your task is to: ([^"]*)"')
+_PUT_TEMPLATE = re.compile(r'action\s+PutObject\s*\{\s*template\s*::\s*"(\w+) ')
+
+
+def parse_problem(text: str) -> Problem:
+    """Reads the PDDL text of a problem. Raises `UserError` on anything that is not an ALFWorld problem."""
+    sections = _SECTIONS.fullmatch(_COST.sub("", text))
+    if sections is None:
+        raise _refusal("its sections are not name, domain alfred, objects, init, goal")
+    name, objects, init, goal_text = sections.groups()
+    goal = parse_goal(goal_text)
+    if goal is None:
+        raise _refusal("its goal is none of the six task types")
+    facts = _parse_facts(init)
+    problem = Problem(name=name, objects=_parse_objects(objects), facts=facts, goal=goal)
+    known = {identifier for identifier, _ in problem.objects}
+    unknown = {argument for fact in facts for argument in fact[1:]} - known
+    if unknown:
+        raise _refusal(f"its facts name {min(unknown)}, which is not among its objects")
+    return problem
+
+
+def render_problem(problem: Problem) -> str:
+    """PDDL that TextWorld loads and `parse_problem` reads back as an equal `Problem`. Raises `UserError`."""
+    words = {problem.name, problem.goal.object_type, problem.goal.target_type}
+    words.update(word for fact in problem.facts for word in fact)
+    words.update(word for entry in problem.objects for word in entry)
+    bad = sorted(word for word in words if not _NAME.fullmatch(word))
+    if bad:
+        raise UserError(f"{bad[0]!r} cannot be a name in a PDDL problem: use letters, digits, '_' and '-'")
+    objects = "\n".join(f"    {identifier} - {kind}" for identifier, kind in problem.objects)
+    facts = "\n".join(f"    ({' '.join(fact)})" for fact in problem.facts)
+    return (
+        f"(define (problem {problem.name})\n(:domain alfred)\n(:objects\n{objects}\n)\n"
+        f"(:init\n{facts}\n)\n(:goal {render_goal(problem.goal)})\n)\n"
+    )
+
+
+def load_game(path: Path, *, force_packaged: bool = False) -> Game:
+    """Reads a `game.tw-pddl`. `force_packaged` plays it with the packaged "move X to Y" grammar.
+
+    Raises `UserError` naming the file where it is missing or is not an ALFWorld game.
+    """
+    try:
+        content = json.loads(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); give a game.tw-pddl file") from error
+    except ValueError as error:
+        raise UserError(f"{path}: not an ALFWorld game, it is not JSON; give a game.tw-pddl file") from error
+    fields = content if isinstance(content, dict) else {}
+    grammar, text = fields.get("grammar"), fields.get("pddl_problem")
+    if not isinstance(grammar, str) or not isinstance(text, str):
+        raise UserError(
+            f"{path}: not an ALFWorld game, it has no grammar and pddl_problem; give a game.tw-pddl file"
+        )
+    try:
+        problem = parse_problem(text)
+        sentence, verbs = read_grammar(grammar)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+    return Game(problem=problem, sentence=sentence, verbs=Verbs.MOVE if force_packaged else verbs)
+
+
+def read_grammar(grammar: str) -> tuple[str, Verbs]:
+    """The task sentence and the verbs of a game's `grammar` field. Raises `UserError`."""
+    task, put = _TASK.search(grammar), _PUT_TEMPLATE.search(grammar)
+    if task is None or put is None or put[1] not in (Verbs.PUT, Verbs.MOVE):
+        raise UserError("not an ALFWorld game, its grammar lacks the task sentence or the put command")
+    return check_sentence(task[1]), Verbs(put[1])
+
+
+def check_sentence(sentence: str) -> str:
+    """`sentence`, once it is known to be plain: TextWorld evaluates braces in it; others cut it short."""
+    if not _SENTENCE.fullmatch(sentence):
+        raise UserError(
+            f"the task sentence {sentence!r} may hold only a-z, spaces, commas, full stops and apostrophes"
+        )
+    return sentence
+
+
+def _parse_objects(section: str) -> tuple[tuple[str, str], ...]:
+    if not _NAMES.fullmatch(section):
+        raise _refusal("its objects section holds signs other than letters, digits, '_' and '-'")
+    objects: list[tuple[str, str]] = []
+    pending: list[str] = []
+    words = iter(section.split())
+    for word in words:
+        if word != "-":
+            pending.append(word)
+            continue
+        kind = next(words, "")
+        if kind not in TYPES or not pending:
+            raise _refusal(
+                f"its objects section has the type {kind!r}, expected one of {', '.join(sorted(TYPES))}"
+            )
+        objects.extend((identifier, kind) for identifier in pending)
+        pending.clear()
+    if pending:
+        raise _refusal(f"the object {pending[0]} has no type")
+    return tuple(objects)
+
+
+def _parse_facts(section: str) -> tuple[tuple[str, ...], ...]:
+    bodies: list[str] = _FACT.findall(section)
+    rest = _FACT.sub("", section)
+    facts = tuple(tuple(body.split()) for body in bodies)
+    if rest.strip() or not all(facts) or not _NAMES.fullmatch("".join(bodies)):
+        raise _refusal("its init section holds something other than ground facts")
+    return facts
+
+
+def _refusal(reason: str) -> UserError:
+    return UserError(f"not an ALFWorld problem: {reason}; give the pddl_problem of a pick-and-place game")

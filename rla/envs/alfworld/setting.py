@@ -1,0 +1,170 @@
+"""ALFWorld as the stages see it: engines, tasks, prompts, labels and edits behind `rla.envs.setting.Setting`."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from rla.config import Config
+from rla.config.sections import EnvConfig, TasksConfig
+from rla.envs.alfworld import catalog
+from rla.envs.alfworld.edits import InvalidEdit, apply_edit, parse_edit, propose_edits, verify
+from rla.envs.alfworld.engine import FastEngine, FastGame
+from rla.envs.alfworld.expert import Expert
+from rla.envs.alfworld.labels import REASONS, label_steps
+from rla.envs.alfworld.problem import Game
+from rla.envs.alfworld.prompts import (
+    IndexPolicyPrompt,
+    PlainJudgePrompt,
+    PublishedJudgePrompt,
+    TextPolicyPrompt,
+)
+from rla.envs.alfworld.tasks import builtin_tasks, game_of, import_tasks, task_from_game
+from rla.envs.base import Environment
+from rla.envs.setting import Demonstration, JudgePrompt, PolicyPrompt, RejectedEdit
+from rla.errors import UserError
+from rla.records import Status, Task
+
+
+@lru_cache(maxsize=512)
+def tables_of(payload: str) -> FastGame:
+    """The fast engine's tables of a task's payload: parsed once, shared by all its episodes."""
+    return FastGame(game_of_payload(payload))
+
+
+@lru_cache(maxsize=512)
+def game_of_payload(payload: str) -> Game:
+    return game_of(payload)
+
+
+class AlfworldSetting:
+    """The six household tasks of ALFWorld, on built-in scenes or on imported games."""
+
+    name = "alfworld"
+
+    def make(self, task: Task, config: EnvConfig) -> Environment:
+        if config.engine == "textworld":
+            from rla.envs.alfworld.textworld import StockEngine
+
+            return StockEngine(game_of_payload(task.payload))
+        return FastEngine(tables_of(task.payload))
+
+    def make_tasks(self, config: TasksConfig, *, seed: int, split: str) -> list[Task]:
+        held_out = split == config.test_split
+        return builtin_tasks(
+            seed=seed,
+            scenes=config.test_scenes if held_out else config.train_scenes,
+            tasks_per_scene=config.tasks_per_scene,
+            size=config.size,
+            kinds=config.kinds,
+            split=split,
+            held_out=held_out,
+        )
+
+    def import_tasks(self, folder: Path, *, split: str, limit: int | None) -> list[Task]:
+        return list(import_tasks(folder, split=split, limit=limit))
+
+    def export_tasks(self, tasks: Sequence[Task], folder: Path) -> int:
+        from rla.envs.alfworld.export import export_games
+
+        return export_games(tasks, folder)
+
+    def policy_prompt(self, config: Config) -> PolicyPrompt:
+        return IndexPolicyPrompt() if config.policy.reply == "index" else TextPolicyPrompt()
+
+    def judge_prompt(self, config: Config) -> JudgePrompt:
+        return PublishedJudgePrompt() if config.judge.prompt == "published" else PlainJudgePrompt()
+
+    def demonstrate(self, task: Task, config: EnvConfig, *, seed: int, random_share: float) -> Demonstration:
+        """An expert's episode in which a share of the actions is drawn at random."""
+        rng = random.Random(seed)
+        expert = Expert(seed=seed)
+        engine = FastEngine(tables_of(task.payload))
+        observation = engine.reset()
+        demonstration = Demonstration(
+            observations=[], commands=[], actions=[], expert=[], final_observation="", won=False
+        )
+        for _ in range(config.max_steps):
+            offered = tuple(c for c in observation.commands if c.split(" ", 1)[0] not in config.omit_commands)
+            action = expert.act(observation.text, observation.commands)
+            follow = rng.random() >= random_share and action in offered
+            if not follow:
+                action = rng.choice(offered)
+                expert.notice(action)
+            demonstration.observations.append(observation.text)
+            demonstration.commands.append(offered)
+            demonstration.actions.append(action)
+            demonstration.expert.append(follow)
+            observation = engine.step(action)
+            if observation.won:
+                break
+        return Demonstration(
+            observations=demonstration.observations,
+            commands=demonstration.commands,
+            actions=demonstration.actions,
+            expert=demonstration.expert,
+            final_observation=observation.text,
+            won=observation.won,
+        )
+
+    def label(self, task: Task, actions: Sequence[str]) -> list[tuple[int, str]]:
+        return label_steps(tables_of(task.payload), game_of_payload(task.payload).problem.goal, actions)
+
+    def tokenizer_texts(self, tasks: Iterable[Task], config: Config) -> Iterator[str]:
+        """Every word that a policy or judge of this environment may meet: catalogue, replies, and played episodes."""
+        yield from catalog.vocabulary()
+        judge = self.judge_prompt(config)
+        yield from (judge.render(score, reason) for reason in REASONS for score in (1, -1))
+        yield "done : nothing ; seen : action : result : no action ."
+        for number, task in enumerate(tasks):
+            played = self.demonstrate(task, config.env, seed=number, random_share=0.5)
+            yield task.instruction
+            yield from played.observations
+            yield from (command for offered in played.commands for command in offered)
+            yield played.final_observation
+
+    def propose(self, task: Task, *, direction: str, critique: str, seed: int, count: int) -> list[str]:
+        """`count` edits drawn by rule, as JSON texts."""
+        edits = propose_edits(
+            game_of_payload(task.payload), direction=direction, rng=random.Random(seed), count=count
+        )
+        return [edit.to_json() for edit in edits]
+
+    def apply(self, task: Task, edit: str, *, root: Task, taken: set[str], created: int) -> Task:
+        """The verified child of `task`; RejectedEdit with the reason otherwise. `taken`: ids of tasks that exist."""
+        parent = game_of_payload(task.payload)
+        try:
+            child = apply_edit(parent, parse_edit(edit))
+            plan_length = verify(child, parent=parent, root=game_of_payload(root.payload))
+        except InvalidEdit as refused:
+            raise RejectedEdit(str(refused)) from None
+        made = task_from_game(
+            child,
+            split=task.split,
+            scene=task.scene,
+            slot=task.slot,
+            status=Status.PENDING.value,
+            parent_id=task.task_id,
+            depth=task.depth + 1,
+            created=created,
+            edit=json.dumps(json.loads(edit), sort_keys=True),
+            plan_length=plan_length,
+        )
+        if made.task_id in taken:
+            raise RejectedEdit("equal to a task that is in the pool or pending")
+        return made
+
+    def describe(self, task: Task) -> dict[str, Any]:
+        goal = game_of_payload(task.payload).problem.goal
+        return {"kind": goal.kind.value, "object": goal.object_type, "target": goal.target_type}
+
+
+def require_tasks(tasks: Sequence[Task], where: Path) -> Sequence[Task]:
+    """`tasks`, or a UserError naming the folder when there is none."""
+    if not tasks:
+        raise UserError(f"{where}: the task pool is empty; make tasks with `rla make-tasks`")
+    return tasks

@@ -1,0 +1,109 @@
+"""What is specific to one environment, behind one protocol: tasks, prompts, labels and edits.
+
+Stages ask `rla.envs.registry.setting(name)` for it; nothing else in the library imports an environment's modules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from rla.config import Config
+from rla.config.sections import EnvConfig, TasksConfig
+from rla.envs.base import Environment
+from rla.records import Task
+
+Message = dict[str, str]  # {"role": ..., "content": ...}
+
+
+class PolicyPrompt(Protocol):
+    """Texts that ask the policy for its next action, and the reading of its reply."""
+
+    def opening(self, observation: str, commands: Sequence[str]) -> list[Message]: ...
+
+    def turn(self, observation: str, commands: Sequence[str]) -> str: ...
+
+    def window(
+        self, history: Sequence[tuple[str, str]], observation: str, commands: Sequence[str]
+    ) -> list[Message]: ...
+
+    def parse(self, reply: str, commands: Sequence[str]) -> str | None: ...
+
+    def render(self, action: str, commands: Sequence[str]) -> str: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeView:
+    """What a judge may see of one step. The outcome is not among it."""
+
+    instruction: str
+    history: Sequence[tuple[str, str]]  # (observation, action) before this step
+    observation: str
+    commands: Sequence[str]
+    reply: str
+    action: str
+    valid: bool
+    next_observation: str
+
+
+class JudgePrompt(Protocol):
+    """Texts that ask the judge about one step, and the reading of its reply: +1, -1 or nothing."""
+
+    def messages(self, view: JudgeView) -> list[Message]: ...
+
+    def parse(self, reply: str) -> int | None: ...
+
+    def render(self, score: int, reason: str) -> str: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demonstration:
+    """An expert's episode: per step the observation, the commands offered and the action; then the last text.
+
+    `expert[i]` is false where the action was drawn at random to make the expert recover: such steps are context only.
+    """
+
+    observations: list[str]
+    commands: list[tuple[str, ...]]
+    actions: list[str]
+    expert: list[bool]
+    final_observation: str
+    won: bool
+
+
+class Setting(Protocol):
+    """An environment as the stages see it."""
+
+    name: str
+
+    def make(self, task: Task, config: EnvConfig) -> Environment: ...
+
+    def make_tasks(self, config: TasksConfig, *, seed: int, split: str) -> list[Task]: ...
+
+    def import_tasks(self, folder: Path, *, split: str, limit: int | None) -> list[Task]: ...
+
+    def export_tasks(self, tasks: Sequence[Task], folder: Path) -> int: ...
+
+    def policy_prompt(self, config: Config) -> PolicyPrompt: ...
+
+    def judge_prompt(self, config: Config) -> JudgePrompt: ...
+
+    def demonstrate(
+        self, task: Task, config: EnvConfig, *, seed: int, random_share: float
+    ) -> Demonstration: ...
+
+    def label(self, task: Task, actions: Sequence[str]) -> list[tuple[int, str]]: ...
+
+    def tokenizer_texts(self, tasks: Iterable[Task], config: Config) -> Iterable[str]: ...
+
+    def propose(self, task: Task, *, direction: str, critique: str, seed: int, count: int) -> list[str]: ...
+
+    def apply(self, task: Task, edit: str, *, root: Task, taken: set[str], created: int) -> Task: ...
+
+    def describe(self, task: Task) -> dict[str, Any]: ...
+
+
+class RejectedEdit(Exception):
+    """A proposed edit that is not legal, not provable or not new; the message is the reason, kept beside it."""

@@ -1,0 +1,72 @@
+"""The scheduler of judgements: every step of a trajectory is judged m times, samples of a step sharing their prompt.
+
+Steps are submitted in trajectory order, so that an engine with a prefix cache meets equal prefixes together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rla.agents.judge import read_judgement, step_score, views
+from rla.config.sections import JudgeConfig
+from rla.envs.setting import JudgePrompt, JudgeView
+from rla.llm.base import Generator, Request
+from rla.llm.chat import ChatFormat
+from rla.records import Judgement, StepScore
+from rla.seeds import derive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judging:
+    """What all judgements of one stage share."""
+
+    generator: Generator
+    chat: ChatFormat
+    prompt: JudgePrompt
+    config: JudgeConfig
+    seed: int
+
+
+async def judge_groups(
+    groups: Sequence[Sequence[Mapping[str, Any]]],
+    shared: Judging,
+    *,
+    concurrency: int,
+    finished: Callable[[int, list[StepScore]], None],
+) -> None:
+    """Judge every step of every trajectory row; `finished(index, rows)` as each group completes."""
+    gate = asyncio.Semaphore(concurrency)
+
+    async def one(trajectory: Mapping[str, Any], index: int, view: JudgeView) -> StepScore:
+        async with gate:
+            prompt_ids, judgements = await judge_step(trajectory["trajectory_id"], index, view, shared)
+            return step_score(trajectory, index, prompt_ids, judgements)
+
+    async def group(number: int, trajectories: Sequence[Mapping[str, Any]]) -> None:
+        jobs = [one(row, index, view) for row in trajectories for index, view in enumerate(views(row))]
+        finished(number, list(await asyncio.gather(*jobs)))
+
+    async with asyncio.TaskGroup() as tasks:
+        for number, trajectories in enumerate(groups):
+            tasks.create_task(group(number, trajectories))
+
+
+async def judge_step(
+    trajectory_id: str, index: int, view: JudgeView, shared: Judging
+) -> tuple[list[int], list[Judgement]]:
+    """The prompt ids and the m judgements of one step; a prompt that does not fit has no judgements that count."""
+    prompt_ids = shared.chat.first(shared.prompt.messages(view))
+    if len(prompt_ids) + shared.config.max_tokens > shared.generator.context:
+        return prompt_ids, []
+    request = Request(
+        prompt_ids=prompt_ids,
+        max_tokens=shared.config.max_tokens,
+        temperature=shared.config.temperature,
+        seed=derive(shared.seed, trajectory_id, index),
+        samples=shared.config.votes,
+    )
+    completions = await shared.generator.generate(request)
+    return prompt_ids, [read_judgement(c, shared.chat, shared.prompt) for c in completions]

@@ -1,0 +1,69 @@
+"""What several stages do alike: read pools and models, name the origin of a shard, run a generator to its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from rla.config import config_digest
+from rla.errors import UserError
+from rla.records import Task
+from rla.shards import Origin, digest, read_rows
+from stages.context import StageContext
+
+TASK_FIELDS = tuple(entry.name for entry in fields(Task))
+
+
+def read_tasks(folder: Path, kind: str = "tasks") -> list[Task]:
+    """The tasks of a pool or candidates shard; UserError when there is none."""
+    rows = read_rows(folder, kind)
+    if kind == "tasks" and not rows:
+        raise UserError(f"{folder}: the task pool is empty; make one with `rla make-tasks`")
+    if kind == "candidates":
+        rows = [row for row in rows if row["valid"]]
+    return [Task(**{name: row[name] for name in TASK_FIELDS}) for row in rows]
+
+
+def read_candidates(folder: Path) -> list[Task]:
+    """Valid candidates, or none where the folder does not exist (the first iteration has none)."""
+    return read_tasks(folder, "candidates") if folder.exists() else []
+
+
+def origin(ctx: StageContext, inputs: Sequence[Path], *, sections: Sequence[str] = ()) -> Origin:
+    """The origin of this stage's outputs: digests of its sections of the config and of its inputs.
+
+    Inputs are named by their role, not by their path, so that a run folder may be moved.
+    """
+    wanted = tuple(sections) or ctx.spec.sections
+    names = {str(index): digest(path) for index, path in enumerate(inputs) if path.exists()}
+    return Origin(
+        config=config_digest(ctx.config, wanted) + f"/{ctx.iteration}", inputs=names, seed=ctx.config.seed
+    )
+
+
+def model_folder(path: Path) -> Path:
+    """The Hugging Face folder inside a checkpoint, or the path itself where it is a plain model folder."""
+    return path / "model" if (path / "model").is_dir() else path
+
+
+def run_async(main: Coroutine[Any, Any, None]) -> None:
+    """Run the scheduler; a single error inside its task group is raised as itself, so that its message stands alone."""
+    try:
+        asyncio.run(main)
+    except BaseExceptionGroup as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        raise error from None
+
+
+def check_failures(folder: Path, failed: int, total: int, limit: float) -> None:
+    """Fail loudly when more than a stated share of rows failed."""
+    if total and failed / total > limit:
+        raise UserError(
+            f"{folder}: {failed} of {total} rows failed, more than rollout.max_failed_share = {limit}; "
+            "their `error` column says why"
+        )

@@ -1,0 +1,118 @@
+"""`compute-rewards`: outcomes and judgements become rewards and advantages of both models, and diagnostics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from rla.atomic import write_json
+from rla.credit import integrated, outcome
+from rla.credit.consistency import rewards as consistency_rewards
+from rla.credit.diagnostics import diagnostics
+from rla.records import Status, StopReason
+from rla.shards import read_manifest, read_table, write_shard
+from stages.common import origin
+from stages.context import StageContext
+
+ESTIMATORS = {"integrated": integrated.advantages, "outcome": outcome.advantages}
+
+
+def run(ctx: StageContext) -> dict[str, Any]:
+    """Writes `rewards/policy`, `rewards/rm` and `metrics.json`. Trajectories of rejected tasks are left out."""
+    inputs = [ctx.path(name) for name in ("trajectories", "scores", "verdicts")]
+    episodes, steps, judgements = frames(ctx)
+    training = training_episodes(ctx, episodes)
+    config = ctx.config.credit
+    chosen = steps.join(training.select("trajectory_id"), on="trajectory_id", how="semi")
+    policy = ESTIMATORS[config.estimator](training, chosen, step_weight=config.step_weight)
+    rm = consistency_rewards(
+        judgements.join(training.select("trajectory_id"), on="trajectory_id", how="semi"),
+        integrated.advantages(training, chosen, step_weight=config.step_weight),
+        accuracy_of(training),
+        step_weight=config.step_weight,
+        normalise=config.reward_model_normalise,
+        low=config.reward_model_low,
+        high=config.reward_model_high,
+    )
+    made_from = origin(ctx, inputs)
+    write_shard(
+        ctx.path("policy-rewards"),
+        "policy_rewards",
+        policy.to_dicts(),
+        made_from,
+        overwrite=ctx.overwrite,
+    )
+    write_shard(ctx.path("rm-rewards"), "rm_rewards", rm.to_dicts(), made_from, overwrite=ctx.overwrite)
+    metrics = measure(ctx, episodes, steps, judgements, policy, rm)
+    write_json(ctx.path("metrics"), metrics)
+    return {key: metrics[key] for key in ("success", "mu", "policy_samples", "rm_samples")}
+
+
+def frames(ctx: StageContext) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """(episodes, steps, judgements); episodes that the environment broke are left out of all credit."""
+    columns = ("trajectory_id", "task_id", "slot", "status", "iteration", "rollout", "outcome", "stop_reason")
+    table = read_table(ctx.path("trajectories"), "trajectories", [*columns, "steps"])
+    raw = pl.DataFrame(pl.from_arrow(table)).filter(pl.col("stop_reason") != StopReason.ENV_ERROR.value)
+    episodes = raw.select(*columns, n_steps=pl.col("steps").list.len())
+    scores = pl.DataFrame(pl.from_arrow(read_table(ctx.path("scores"), "scores")))
+    keys = ("trajectory_id", "task_id", "step")
+    played = (
+        raw.filter(pl.col("steps").list.len() > 0)
+        .select("trajectory_id", "task_id", step=pl.int_ranges(pl.col("steps").list.len(), dtype=pl.Int32))
+        .explode("step")
+    )
+    steps = played.join(scores.select(*keys, "mean_score"), on=keys, how="left", maintain_order="left")
+    votes = scores.filter(pl.col("judgements").list.len() > 0).select(*keys, "judgements")
+    judgements = (
+        votes.with_columns(judgement=pl.int_ranges(pl.col("judgements").list.len(), dtype=pl.Int32))
+        .explode("judgements", "judgement")
+        .select(
+            *keys,
+            "judgement",
+            score=pl.col("judgements").struct.field("score"),
+            truncated=pl.col("judgements").struct.field("truncated"),
+        )
+    )
+    return episodes, steps, judgements
+
+
+def training_episodes(ctx: StageContext, episodes: pl.DataFrame) -> pl.DataFrame:
+    """Active episodes, and pending ones whose task was accepted."""
+    verdicts = pl.DataFrame(
+        pl.from_arrow(read_table(ctx.path("verdicts"), "verdicts", ["task_id", "accepted"]))
+    )
+    accepted = verdicts.filter(pl.col("accepted"))["task_id"]
+    active = pl.col("status") == Status.ACTIVE.value
+    return episodes.filter(active | pl.col("task_id").is_in(accepted.implode()))
+
+
+def accuracy_of(episodes: pl.DataFrame) -> pl.DataFrame:
+    return episodes.group_by("task_id", maintain_order=True).agg(accuracy=(pl.col("outcome") == 1).mean())
+
+
+def measure(
+    ctx: StageContext,
+    episodes: pl.DataFrame,
+    steps: pl.DataFrame,
+    judgements: pl.DataFrame,
+    policy: pl.DataFrame,
+    rm: pl.DataFrame,
+) -> dict[str, Any]:
+    """The iteration's metrics: flat numbers for `dvc metrics` and the report."""
+    counts = read_manifest(ctx.path("trajectories"), "trajectories")["counts"]
+    verdicts = read_manifest(ctx.path("verdicts"), "verdicts")["counts"]
+    played = max(counts["steps"], 1)
+    return {
+        "iteration": ctx.iteration,
+        **diagnostics(episodes, judgements, steps),
+        "invalid_actions": counts["invalid_actions"] / played,
+        "truncated": counts["truncated"] / played,
+        "context_stops": counts["context_stops"],
+        "errors": counts["env_errors"],
+        **verdicts,
+        "policy_samples": int((policy["advantage"] != 0).sum()),
+        "rm_samples": int((rm["advantage"] != 0).sum()),
+        "reward_mean": policy["reward"].mean(),
+        "advantage_std": policy["advantage"].std(ddof=0),
+    }

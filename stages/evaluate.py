@@ -1,0 +1,65 @@
+"""`evaluate`: success on the held-out tasks, with a 95% interval, overall and by kind of task."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+from rla.atomic import write_json
+from rla.config.sections import Config
+from rla.rollout import episodes_of
+from rla.shards import ShardWriter, read_manifest, read_rows
+from rla.stats import wilson
+from stages.common import origin, read_tasks
+from stages.context import StageContext
+from stages.fallback import policy_of, pool_of
+from stages.rollout import play
+
+
+def run(ctx: StageContext) -> dict[str, Any]:
+    """Plays `evaluation.rollouts_per_task` episodes of each task; the seeds do not depend on the iteration."""
+    started = time.monotonic()
+    tasks_folder, policy = pool_of(ctx, "tasks"), policy_of(ctx)
+    tasks = sorted(read_tasks(tasks_folder), key=lambda task: task.task_id)
+    wanted = ctx.config.evaluation.tasks or len(tasks)
+    count, seed = ctx.config.evaluation.rollouts_per_task, ctx.config.seed
+    groups = [episodes_of(task, count=count, seed=seed, iteration=0) for task in tasks[:wanted]]
+    folder = ctx.path("out")
+    writer = ShardWriter(folder, "trajectories", origin(ctx, [tasks_folder, policy]), overwrite=ctx.overwrite)
+    if not writer.complete:
+        play(replace(ctx, config=evaluating(ctx.config)), writer, groups, policy)
+    metrics = measure(ctx, time.monotonic() - started)
+    write_json(ctx.path("metrics"), metrics)
+    return {"trajectories": str(folder), **{k: metrics[k] for k in ("episodes", "success")}}
+
+
+def evaluating(config: Config) -> Config:
+    """The config with the evaluation's own temperature and step limit."""
+    return replace(
+        config,
+        policy=replace(config.policy, temperature=config.evaluation.temperature),
+        env=replace(config.env, max_steps=config.evaluation.max_steps),
+    )
+
+
+def measure(ctx: StageContext, seconds: float) -> dict[str, Any]:
+    folder = ctx.path("out")
+    rows = read_rows(folder, "trajectories", ["kind", "outcome", "steps"])
+    won = sum(row["outcome"] == 1 for row in rows)
+    low, high = wilson(won, len(rows))
+    by_kind: dict[str, dict[str, float]] = {}
+    for kind in sorted({row["kind"] for row in rows}):
+        outcomes = [row["outcome"] == 1 for row in rows if row["kind"] == kind]
+        by_kind[kind] = {"episodes": len(outcomes), "success": sum(outcomes) / len(outcomes)}
+    counts = read_manifest(folder, "trajectories")["counts"]
+    return {
+        "iteration": ctx.iteration,
+        "episodes": len(rows),
+        "success": won / len(rows),
+        "success_low": low,
+        "success_high": high,
+        "mean_steps": counts["steps"] / len(rows),
+        "by_kind": by_kind,
+        "seconds": round(seconds, 1),
+    }

@@ -1,0 +1,47 @@
+"""What a stage does in a fresh folder: the built-in tasks and an untrained model stand in for what is missing.
+
+Only the conventional folders are filled in; a folder that was named by an option must exist.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from rla.layout import artifact
+from stages import STAGES
+from stages.context import StageContext
+
+
+def ensure(ctx: StageContext, name: str) -> None:
+    """Run the stage `name` of the same run with its default folders."""
+    from importlib import import_module
+
+    spec = next(spec for spec in STAGES if spec.name == name)
+    ctx.progress.note(f"{name}: making what is missing in {ctx.run}")
+    import_module(spec.module).run(replace(ctx, spec=spec, paths={}, options={}, overwrite=False))
+
+
+def pool_of(ctx: StageContext, option: str = "pool") -> Path:
+    """The pool of the option; the first one is made where it is missing."""
+    folder = ctx.path(option)
+    if option not in ctx.paths and not folder.exists() and ctx.iteration <= 1:
+        ensure(ctx, "make-tasks")
+    return folder
+
+
+def policy_of(ctx: StageContext, option: str = "policy", model: str = "policy") -> Path:
+    """The checkpoint of the option. At the first iteration: the configured model, or a new one, where none is trained."""
+    folder = ctx.path(option)
+    if option in ctx.paths or folder.exists() or ctx.iteration > 1:
+        return folder
+    configured = getattr(ctx.config.model, "policy" if model == "policy" else "reward")
+    if configured != "init":
+        return Path(configured)
+    initial = artifact(ctx.run, f"init_{model}", 0)
+    if not initial.exists():
+        if not artifact(ctx.run, "train_tasks", 0).exists():
+            ensure(ctx, "make-tasks")
+        ensure(ctx, "init-model")
+    ctx.progress.note(f"{initial}: an untrained model acts; `rla warm-start` trains it first")
+    return initial

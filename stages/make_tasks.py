@@ -1,0 +1,56 @@
+"""`make-tasks`: the training and the held-out pool, from built-in scenes or from a data folder."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rla.envs.registry import setting
+from rla.errors import UserError
+from rla.records import Task
+from rla.shards import write_shard
+from stages.common import origin
+from stages.context import StageContext
+
+
+def run(ctx: StageContext) -> dict[str, Any]:
+    """Writes both pools, or with `--from/--split` only the one of that split. Returns the counts."""
+    only = ctx.options.get("split")
+    config = ctx.config.tasks
+    splits = {"train": config.train_split, "test": config.test_split}
+    if only and only not in splits.values():
+        splits = {"train": only}
+    summary: dict[str, Any] = {}
+    for option, split in splits.items():
+        if only and split != only:
+            continue
+        tasks = tasks_of(ctx, split)
+        folder = ctx.path(option)
+        if not tasks:
+            raise UserError(f"{folder}: no task could be made for split {split!r}; check tasks.* in the params")
+        rows = [task.row() for task in sorted(tasks, key=lambda task: task.task_id)]
+        write_shard(
+            folder,
+            "tasks",
+            rows,
+            origin(ctx, []),
+            counts={"scenes": len({t.scene for t in tasks})},
+            overwrite=ctx.overwrite,
+        )
+        summary[option] = f"{len(rows)} tasks in {folder}"
+        if ctx.options.get("export"):
+            count = setting(ctx.config.env.name).export_tasks(tasks, Path(ctx.options["export"]))
+            summary[f"{option} exported"] = f"{count} games in {ctx.options['export']}"
+    return summary
+
+
+def tasks_of(ctx: StageContext, split: str) -> list[Task]:
+    source = ctx.options.get("from")
+    config = ctx.config.tasks
+    environment = setting(ctx.config.env.name)
+    if source is None and config.source == "builtin":
+        return environment.make_tasks(replace(config), seed=ctx.config.seed, split=split)
+    folder = Path(source or config.path or "")
+    limit = ctx.options.get("limit") or config.limit
+    return environment.import_tasks(folder, split=split, limit=limit)

@@ -1,0 +1,39 @@
+"""`train-rm`: one iteration of clipped policy gradient on the judge, from its judgements and their rewards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rla.shards import read_rows
+from stages.context import StageContext
+from stages.training import rewarded, train_stage
+
+if TYPE_CHECKING:
+    from rla.training.data import TrainingSequence
+
+
+def run(ctx: StageContext) -> dict[str, Any]:
+    """Writes the next reward model checkpoint; no sample that trains gives an unchanged one and says so."""
+    scores, rewards = ctx.path("scores"), ctx.path("rewards")
+
+    def sequences() -> list[TrainingSequence]:
+        from rla.training.data import reward_model_sequences
+
+        rows = rewarded(rewards, "rm_rewards")
+        wanted = {(row["trajectory_id"], row["step"]) for row in rows}
+        judged = read_rows(scores, "scores", ["trajectory_id", "step", "prompt_ids", "judgements"])
+        return reward_model_sequences(
+            [row for row in judged if (row["trajectory_id"], row["step"]) in wanted],
+            rows,
+            max_samples=ctx.config.train_rm.max_samples,
+            seed=ctx.config.seed,
+        )
+
+    return train_stage(
+        ctx,
+        checkpoint="rm",
+        config=ctx.config.train_rm,
+        temperature=ctx.config.judge.temperature,
+        data=(scores, rewards),
+        sequences=sequences,
+    )

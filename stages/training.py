@@ -1,0 +1,73 @@
+"""What `train-policy` and `train-rm` share: one checkpoint in, sequences, one checkpoint out."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rla.config.sections import TrainConfig
+from rla.seeds import derive
+from rla.shards import digest, read_json, read_rows
+from stages.common import origin
+from stages.context import StageContext
+from stages.fallback import policy_of
+
+if TYPE_CHECKING:
+    from rla.training.data import TrainingSequence
+
+Sequences = Callable[[list[dict[str, Any]]], "list[TrainingSequence]"]
+
+
+def rewarded(folder: Path, kind: str) -> list[dict[str, Any]]:
+    """Reward rows that carry a gradient: an advantage of zero trains nothing."""
+    return [row for row in read_rows(folder, kind) if row["advantage"]]
+
+
+def train_stage(
+    ctx: StageContext,
+    *,
+    checkpoint: str,
+    config: TrainConfig,
+    temperature: float,
+    data: tuple[Path, ...],
+    sequences: Callable[[], list[TrainingSequence]],
+) -> dict[str, Any]:
+    """Train `checkpoint` (an option's name) on `sequences`. A finished checkpoint of the same origin is kept."""
+    source = policy_of(ctx, checkpoint, checkpoint)
+    out = ctx.path("out")
+    made_from = origin(ctx, [source, *data])
+    marker = {"origin": made_from.as_json()}
+    if ctx.overwrite:
+        shutil.rmtree(out, ignore_errors=True)
+    if finished(out, marker):
+        return {checkpoint: str(out), **read_json(out / "metrics.json")}
+
+    from rla.training.loop import train
+
+    metrics = train(
+        model_folder=source,
+        out=out,
+        sequences=sequences() if config.enabled else [],
+        config=config,
+        temperature=temperature,
+        seed=derive(ctx.config.seed, ctx.spec.name, ctx.iteration),
+        origin=marker,
+        progress=ctx.progress,
+    )
+    return {checkpoint: str(out), **metrics}
+
+
+def finished(out: Path, marker: dict[str, Any]) -> bool:
+    """True where `out` is a complete checkpoint of this origin. One of another origin is refused."""
+    from rla.errors import UserError
+
+    record = out / "checkpoint.json"
+    if not record.exists():
+        return False
+    if read_json(record).get("origin") != marker["origin"]:
+        raise UserError(
+            f"{out}: a checkpoint made from other inputs or settings; rerun with --overwrite or choose another folder"
+        )
+    return bool(digest(out))

@@ -1,0 +1,154 @@
+"""`warm-start`: supervised training of both models, on expert episodes and on labelled judgements."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+from rla.agents.judge import views
+from rla.config.sections import SftConfig
+from rla.envs.registry import setting
+from rla.envs.setting import Demonstration
+from rla.llm.chat import ChatFormat
+from rla.records import Task
+from rla.seeds import derive
+from rla.shards import digest, read_json
+from stages.common import origin, read_tasks
+from stages.context import StageContext
+from stages.fallback import policy_of, pool_of
+from stages.training import finished
+
+Example = tuple[list[int], list[float]]  # token ids, loss weight of each
+OBSERVED = 0.3  # loss weight of observation tokens: predicting the world helps a policy that starts from nothing
+
+
+def run(ctx: StageContext) -> dict[str, Any]:
+    """Writes the checkpoints of iteration 0. Models that need no warm start are carried over as they are."""
+    tasks_folder = pool_of(ctx, "tasks")
+    summary: dict[str, Any] = {}
+    for option, source, config in (
+        ("policy", "init-policy", ctx.config.warm_start.policy),
+        ("rm", "init-rm", ctx.config.warm_start.reward),
+    ):
+        model = policy_of(ctx, source, option)
+        made_from = origin(ctx, [tasks_folder, model])
+        marker = {"origin": made_from.as_json()}
+        out = ctx.path(option)
+        if not finished(out, marker):
+            train(ctx, option, model=model, out=out, config=config, tasks_folder=tasks_folder, marker=marker)
+        summary[option] = {"folder": str(out), "digest": digest(out), **read_json(out / "metrics.json")}
+    return summary
+
+
+def train(
+    ctx: StageContext,
+    option: str,
+    *,
+    model: Path,
+    out: Path,
+    config: SftConfig,
+    tasks_folder: Path,
+    marker: dict[str, Any],
+) -> None:
+    from rla.models.load import load_tokenizer
+    from rla.training.sft import sft
+
+    examples: list[Example] = []
+    if ctx.config.warm_start.enabled:
+        chat = ChatFormat(load_tokenizer(model))
+        make = policy_examples if option == "policy" else judge_examples
+        examples = make(ctx, chat, read_tasks(tasks_folder), config)
+    sft(
+        model_folder=model,
+        out=out,
+        examples=examples,
+        config=config,
+        seed=derive(ctx.config.seed, "warm-start", option),
+        threads=ctx.config.warm_start.threads,
+        origin=marker,
+        progress=ctx.progress,
+    )
+
+
+def demonstrations(
+    ctx: StageContext, tasks: list[Task], *, count: int, random_share: float, purpose: str
+) -> list[tuple[Task, Demonstration]]:
+    """`count` expert episodes over the tasks in turn, in a seeded order."""
+    environment = setting(ctx.config.env.name)
+    rng = random.Random(derive(ctx.config.seed, "demonstrations", purpose))
+    played = []
+    for number in range(count):
+        task = tasks[number % len(tasks)] if number >= len(tasks) else tasks[number]
+        seed = rng.getrandbits(62)
+        played.append(
+            (task, environment.demonstrate(task, ctx.config.env, seed=seed, random_share=random_share))
+        )
+    return played
+
+
+def policy_examples(
+    ctx: StageContext, chat: ChatFormat, tasks: list[Task], config: SftConfig
+) -> list[Example]:
+    """One growing sequence per episode, as a rollout with `history: full` would see it."""
+    prompt = setting(ctx.config.env.name).policy_prompt(ctx.config)
+    examples = []
+    for _, shown in demonstrations(
+        ctx, tasks, count=config.examples, random_share=config.noise, purpose="policy"
+    ):
+        ids: list[int] = []
+        weights: list[float] = []
+        for index, (observation, commands, action) in enumerate(
+            zip(shown.observations, shown.commands, shown.actions, strict=True)
+        ):
+            if index == 0:
+                asked = chat.first(prompt.opening(observation, commands))
+            else:
+                asked = chat.next_turn(prompt.turn(observation, commands), ended=True)
+            reply = [*chat.encode(prompt.render(action, commands)), chat.end_id]
+            ids += asked + reply
+            weights += [OBSERVED] * len(asked) + [1.0 if shown.expert[index] else 0.0] * len(reply)
+        if len(ids) <= ctx.config.model.context:
+            examples.append((ids, weights))
+    return examples
+
+
+def judge_examples(ctx: StageContext, chat: ChatFormat, tasks: list[Task], config: SftConfig) -> list[Example]:
+    """Labelled steps of noisy expert episodes; `noise` is the share of flipped labels."""
+    environment = setting(ctx.config.env.name)
+    prompt = environment.judge_prompt(ctx.config)
+    policy_prompt = environment.policy_prompt(ctx.config)
+    rng = random.Random(derive(ctx.config.seed, "labels"))
+    examples: list[Example] = []
+    episodes = max(1, config.examples // 8)
+    for task, shown in demonstrations(ctx, tasks, count=episodes, random_share=0.5, purpose="judge"):
+        labels = environment.label(task, shown.actions)
+        row = as_row(task, shown, policy_prompt.render)
+        for view, (score, reason) in zip(views(row), labels, strict=True):
+            given = -score if rng.random() < config.noise else score
+            asked = chat.first(prompt.messages(view))
+            reply = [*chat.encode(prompt.render(given, reason)), chat.end_id]
+            examples.append((asked + reply, [0.0] * len(asked) + [1.0] * len(reply)))
+    rng.shuffle(examples)
+    return examples[: config.examples]
+
+
+def as_row(task: Task, shown: Demonstration, render: Any) -> dict[str, Any]:
+    """A demonstration in the columns of a trajectory row that a judge reads."""
+    steps = [
+        {
+            "observation": observation,
+            "commands": commands,
+            "reply": render(action, commands),
+            "action": action,
+            "valid": True,
+        }
+        for observation, commands, action in zip(
+            shown.observations, shown.commands, shown.actions, strict=True
+        )
+    ]
+    return {
+        "instruction": task.instruction,
+        "steps": steps,
+        "final_observation": shown.final_observation,
+    }
