@@ -1,0 +1,52 @@
+"""From the `generator` section to an engine and its tokenizer; a backend is imported only when it is asked for."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rla.config.sections import GeneratorConfig
+from rla.llm.base import Generator
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+def make_generator(
+    config: GeneratorConfig, *, model: Path | str, seed: int
+) -> tuple[Generator, PreTrainedTokenizerBase]:
+    """The engine of `config.backend` over `model` (a folder or hub id), and that model's tokenizer.
+
+    Raises UserError when the model or the backend's package is missing.
+    """
+    from rla.llm.chat import ChatFormat
+    from rla.models.load import load_tokenizer
+
+    tokenizer = load_tokenizer(model)
+    if config.backend == "scripted":
+        from rla.llm.scripted import ScriptedGenerator
+
+        return ScriptedGenerator(context=config.context, stop_id=ChatFormat(tokenizer).end_id), tokenizer
+    if config.backend == "vllm":
+        from rla.llm.vllm_engine import VllmGenerator
+
+        stop_ids = ChatFormat(tokenizer).stop_ids
+        return VllmGenerator(config, model=model, stop_ids=stop_ids, seed=seed), tokenizer
+    return _transformers(config, model, ChatFormat(tokenizer).stop_ids), tokenizer
+
+
+def _transformers(config: GeneratorConfig, model: Path | str, stop_ids: frozenset[int]) -> Generator:
+    import torch
+
+    from rla.llm.transformers_engine import TransformersGenerator
+    from rla.models.load import load_model
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.set_num_threads(config.threads or len(os.sched_getaffinity(0)))
+    return TransformersGenerator(
+        load_model(model, dtype=config.dtype, device=device),
+        stop_ids=stop_ids,
+        max_sequences=config.max_sequences,
+        context=config.context,
+    )

@@ -1,0 +1,314 @@
+"""Any Hugging Face causal language model as a Generator, with continuous batching over cache slots.
+
+One forward pass takes the next tokens of every live sequence, whatever their number: one for a sequence that
+decodes, many for a prompt. A sequence that ends makes room at once. Tokens that the trie forces are appended without
+a pass. The pass runs on the event loop's own thread: callers make progress between passes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from rla.errors import UserError
+from rla.llm import attention
+from rla.llm.base import Completion, FinishReason, Request
+from rla.llm.errors import ContextOverflow
+from rla.llm.sampling import sample, uniforms
+from rla.llm.slots import SlotCache, SlotTable
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from transformers import PreTrainedModel
+
+GRACE_SECONDS = 0.2  # a session idle for longer may lose its slot to a waiting request
+BREATHS = 3  # turns of the event loop between passes: enough for a caller to act on a reply and ask again
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Row:
+    """One completion being sampled."""
+
+    job: _Job
+    seed: int
+    session: str | None
+    node: dict[int, Any] | None
+    slot: int = -1
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    offered: list[list[int]] = field(default_factory=list)
+
+    def choices(self) -> list[int]:
+        """Ids that the trie offers next; empty where unrestricted."""
+        return [] if self.node is None else sorted(self.node)
+
+    def accept(self, token: int, logprob: float, offered: list[int]) -> None:
+        self.tokens.append(token)
+        self.logprobs.append(logprob)
+        self.offered.append(offered)
+        if self.node is not None:
+            self.node = self.node[token]
+
+    def force(self) -> None:
+        """Take every token that is the only one offered."""
+        while (
+            self.node is not None and len(self.node) == 1 and len(self.tokens) < self.job.request.max_tokens
+        ):
+            (token,) = self.node
+            self.accept(token, 0.0, [token])
+
+    def finish_reason(self, stop_ids: Collection[int]) -> FinishReason | None:
+        if self.node == {} or (self.node is None and self.tokens and self.tokens[-1] in stop_ids):
+            return FinishReason.STOP
+        return FinishReason.LENGTH if len(self.tokens) >= self.job.request.max_tokens else None
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Job:
+    """A request and those of its completions that are done, by sample index."""
+
+    request: Request
+    prompt: attention.Ints
+    future: asyncio.Future[list[Completion]]
+    done: dict[int, Completion] = field(default_factory=dict)
+    followers: list[_Row] = field(default_factory=list)  # samples that wait for the first one's prompt
+
+    def finish(self, row: _Row, reason: FinishReason) -> None:
+        self.done[row.seed - self.request.seed] = Completion(
+            token_ids=row.tokens, logprobs=row.logprobs, allowed=row.offered, finish_reason=reason
+        )
+        if len(self.done) == self.request.samples and not self.future.done():
+            self.future.set_result([self.done[index] for index in range(self.request.samples)])
+
+
+class TransformersGenerator:
+    """Generator over a transformers model, on the device where its weights are.
+
+    `max_sequences` slots of `context` tokens are allocated at once; at most `tokens_per_pass` tokens (longer prompts
+    are cut into pieces) go through the model in one pass. One event loop at a time may use it.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        *,
+        stop_ids: Collection[int],
+        max_sequences: int = 64,
+        context: int = 1024,
+        tokens_per_pass: int = 8192,
+    ) -> None:
+        text_config = model.config.get_text_config()
+        limit = getattr(text_config, "max_position_embeddings", None)
+        if limit is not None and context > limit:
+            raise UserError(f"generator.context {context} exceeds the model's {limit} positions; lower it")
+        attention.register()
+        model.set_attn_implementation(attention.IMPLEMENTATION)
+        if model.config._attn_implementation != attention.IMPLEMENTATION:
+            raise UserError(f"{type(model).__name__} has its own attention; use generator.backend vllm")
+        self.context = context
+        self._model = model.eval()
+        self._stop_ids = frozenset(stop_ids)
+        self._tokens_per_pass = max(tokens_per_pass, max_sequences)
+        self._table = SlotTable(slots=max_sequences, context=context)
+        self._cache = SlotCache(
+            config=text_config, slots=max_sequences, context=context, dtype=model.dtype, device=model.device
+        )
+        self._live: list[_Row] = []
+        self._returning: list[_Row] = []  # rows whose session holds a slot
+        self._waiting: deque[_Row] = deque()
+        self._pump: asyncio.Task[None] | None = None
+        self._stats = dict.fromkeys(
+            ("generated_tokens", "forced_tokens", "prefilled_tokens", "cached_tokens", "passes"), 0
+        )
+        self._seconds = 0.0
+
+    async def generate(self, request: Request) -> list[Completion]:
+        """Sample `request.samples` completions. Raises ContextOverflow, ValueError for an empty prompt."""
+        if len(request.prompt_ids) + request.max_tokens > self.context:
+            raise ContextOverflow(
+                prompt=len(request.prompt_ids), max_tokens=request.max_tokens, context=self.context
+            )
+        if not request.prompt_ids or request.max_tokens < 1 or request.samples < 1:
+            raise ValueError("a request needs a prompt, max_tokens and samples of at least one")
+        job = _Job(
+            request=request,
+            prompt=np.asarray(request.prompt_ids, dtype=np.int64),
+            future=asyncio.get_running_loop().create_future(),
+        )
+        node = None if request.allowed is None else request.allowed.root
+        rows = [
+            _Row(
+                job=job, seed=request.seed + index, node=node, session=request.session if index == 0 else None
+            )
+            for index in range(request.samples)
+        ]
+        job.followers = rows[1:]
+        self._enqueue(rows[0])
+        if self._pump is None or self._pump.done():
+            self._pump = asyncio.create_task(self._run())
+            self._pump.add_done_callback(self._fail_all)
+        return await job.future
+
+    def release(self, session: str) -> None:
+        """Give up what is kept for a session."""
+        self._table.release(session)
+
+    def close(self) -> None:
+        """Stop sampling; requests that wait are cancelled."""
+        if self._pump is not None and not self._pump.done():
+            self._pump.cancel()
+
+    def stats(self) -> dict[str, float]:
+        """Counts since the start: tokens generated, of these forced, prefilled, cached; passes; seconds in passes."""
+        return {**self._stats, "seconds": self._seconds}
+
+    def _enqueue(self, row: _Row) -> None:
+        if self._table.slot_of(row.session) is None:
+            self._waiting.append(row)
+        else:
+            self._returning.append(row)
+
+    async def _run(self) -> None:
+        while self._live or self._returning or self._waiting:
+            started = time.perf_counter()
+            self._admit(started)
+            if self._live:
+                self._step()
+                self._seconds += time.perf_counter() - started
+                for _ in range(BREATHS):
+                    await asyncio.sleep(0)
+            else:
+                await asyncio.sleep(GRACE_SECONDS / 10)
+
+    def _fail_all(self, task: asyncio.Task[None]) -> None:
+        """Pass on what ended the pump to everybody who waits for it."""
+        rows = [*self._live, *self._returning, *self._waiting]
+        error = None if task.cancelled() else task.exception()
+        for row in rows:
+            if not row.job.future.done():
+                if error is None:
+                    row.job.future.cancel()
+                else:
+                    row.job.future.set_exception(error)
+        for row in self._live:
+            self._table.finish(row.slot, now=time.perf_counter())
+        self._live, self._returning, self._waiting = [], [], deque()
+
+    def _admit(self, now: float) -> None:
+        returning, self._returning = self._returning, []
+        self._waiting.extendleft(row for row in reversed(returning) if not self._try_start(row, now))
+        while self._waiting and self._try_start(self._waiting[0], now):
+            self._waiting.popleft()
+
+    def _try_start(self, row: _Row, now: float) -> bool:
+        """Claim a slot, and what the cache knows of the prompt. True also for a row that nobody waits for."""
+        job = row.job
+        if job.future.done():
+            return True
+        claimed = self._table.claim(row.session, job.prompt, idle_before=now - GRACE_SECONDS)
+        if claimed is None:
+            return False
+        row.slot, source, shared = claimed
+        if source != row.slot:
+            self._cache.copy(source=source, target=row.slot, length=shared)
+        self._stats["cached_tokens"] += shared
+        self._stats["prefilled_tokens"] += len(job.prompt) - shared
+        self._live.append(row)
+        self._advance(row)
+        return True
+
+    def _advance(self, row: _Row) -> None:
+        """After a start or a sampled token: take what is forced, note the ids, finish where there is no more."""
+        known = int(self._table.length[row.slot]) - len(row.job.prompt)
+        sampled = len(row.tokens)
+        row.force()
+        self._table.append(row.slot, row.tokens[known:])
+        self._stats["generated_tokens"] += len(row.tokens) - known
+        self._stats["forced_tokens"] += len(row.tokens) - sampled
+        reason = row.finish_reason(self._stop_ids)
+        if reason is not None:
+            self._retire(row)
+            row.job.finish(row, reason)
+
+    def _retire(self, row: _Row) -> None:
+        self._live.remove(row)
+        self._table.finish(row.slot, now=time.perf_counter())
+        self._start_followers(row.job)
+
+    def _start_followers(self, job: _Job) -> None:
+        self._waiting.extendleft(reversed(job.followers))
+        job.followers = []
+
+    def _step(self) -> None:
+        """One forward pass, then one sampled token for each sequence whose pending tokens were all in it."""
+        for row in [row for row in self._live if row.job.future.done()]:
+            self._retire(row)
+        if not self._live:
+            return
+        slots = np.array([row.slot for row in self._live])
+        starts = self._table.valid[slots]
+        pending = self._table.length[slots] - starts
+        counts = self._fit(pending)
+        keep = counts > 0
+        complete = (counts == pending)[keep]
+        logits = self._forward(slots[keep], starts[keep], counts[keep], complete)
+        self._table.valid[slots] += counts
+        rows = [row for row, whole in zip(self._live, counts == pending, strict=True) if whole]
+        if rows:
+            self._sample(rows, logits)
+
+    def _fit(self, pending: attention.Ints) -> attention.Ints:
+        """Tokens of each row that go into the pass: short rows first, the last one cut where the pass is full."""
+        if int(pending.sum()) <= self._tokens_per_pass:
+            return pending
+        order = np.argsort(pending, kind="stable")
+        before = np.cumsum(pending[order]) - pending[order]
+        counts = np.empty_like(pending)
+        counts[order] = np.clip(self._tokens_per_pass - before, 0, pending[order])
+        return counts
+
+    @torch.inference_mode()
+    def _forward(
+        self, slots: attention.Ints, starts: attention.Ints, counts: attention.Ints, complete: np.ndarray
+    ) -> torch.Tensor:
+        """Logits [complete rows, V] after each complete row's last token; keys and values go to the cache."""
+        device = self._model.device
+        plan = attention.make_plan(
+            slots=slots, starts=starts, counts=counts, context=self.context, device=device
+        )
+        slot = np.repeat(slots, counts)
+        position = np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(len(slot))
+        last = (np.cumsum(counts) - 1)[complete]
+        self._cache.plan = plan
+        output = self._model(
+            input_ids=torch.from_numpy(self._table.ids[slot, position].astype(np.int64))[None].to(device),
+            position_ids=torch.from_numpy(position)[None].to(device),
+            past_key_values=self._cache,
+            use_cache=True,
+            logits_to_keep=torch.from_numpy(last).to(device),
+            slot_plan=plan,
+        )
+        self._stats["passes"] += 1
+        return output.logits[0]
+
+    def _sample(self, rows: list[_Row], logits: torch.Tensor) -> None:
+        offered = [row.choices() for row in rows]
+        positions = [len(row.job.prompt) + len(row.tokens) for row in rows]
+        tokens, logprobs = sample(
+            logits,
+            offered=offered,
+            temperatures=[row.job.request.temperature for row in rows],
+            uniform=uniforms([row.seed for row in rows], positions),
+        )
+        for row, token, logprob, ids in zip(rows, tokens, logprobs, offered, strict=True):
+            row.accept(token, logprob, ids)
+            if row.job.followers:
+                self._start_followers(row.job)
+            self._advance(row)
