@@ -1,7 +1,7 @@
 """The sentences ALFWorld speaks, as format strings. Two dialects differ in three of them, see `Verbs`.
 
-The help text exists in the packaged dialect only. It belongs to the `alfworld` package: where that is installed its
-text is read from there, so that `help` too answers as the stock engine does; elsewhere ours is shown.
+The help text exists in the packaged dialect only. It belongs to the `alfworld` package: where that is installed
+its text is read from there, so that `help` too answers as the stock engine does; elsewhere ours is shown.
 """
 
 import json
@@ -21,8 +21,8 @@ PUT_FEEDBACK = {
     Verbs.MOVE: "You move the {item} to the {place}.",
 }
 OUR_HELP = (
-    "\nCommands: look, inventory, go to, open, close, take ... from, move ... to, examine, use, heat ... with,\n"
-    "clean ... with, cool ... with, slice ... with\n"
+    "Commands: look, inventory, examine, go to, open, close, take ... from, move ... to, use,\n"
+    "heat ... with, clean ... with, cool ... with, slice ... with\n"
 )
 _HELP = re.compile(r'"help\.feedback"\s*:\s*\[\s*\{\s*"rhs"\s*:\s*("(?:[^"\\]|\\.)*")')
 
@@ -47,4 +47,4 @@ def help_text() -> str:
         return OUR_HELP
     grammar = Path(package.origin).parent / "data" / "alfred.twl2"
     found = _HELP.search(grammar.read_text()) if grammar.is_file() else None
-    return str(json.loads(found[1])) if found else OUR_HELP
+    return str(json.loads(found[1])).lstrip() if found else OUR_HELP

@@ -28,7 +28,7 @@ def look(tables: FastGame, state: State) -> str:
     if here is None:
         return _in_the_middle([])
     facing = conjunction([tables.receptacles[receptacle] for receptacle in here])
-    # One mention per receptacle of this place that the object was taken out of, in the order (object, receptacle).
+    # One mention per receptacle of this place that the object was taken out of, sorted by object.
     loose = [
         tables.objects[item]
         for item, receptacle in sorted(state.removed)
@@ -69,7 +69,7 @@ def examine_item(tables: FastGame, state: State, move: Move) -> str:
 
 
 def _condition(state: State, item: int) -> str:
-    """Words for heat and cleanliness. "cold", unless the object is clean or sliced too: then the grammar says "cool"."""
+    """Heat and cleanliness in words. The grammar says "cold" only of an object that is neither clean nor sliced."""
     words = []
     if item in state.hot:
         words.append("hot")

@@ -30,7 +30,7 @@ class Verbs(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A scene and its goal. `objects` are (id, PDDL type), `facts` (predicate, *args), both as in the file."""
+    """A scene and its goal. `objects` are (id, PDDL type), `facts` (predicate, *args) as in the file."""
 
     name: str
     objects: tuple[tuple[str, str], ...]

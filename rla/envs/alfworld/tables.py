@@ -1,7 +1,7 @@
 """What never changes in a game: names, places, types, capabilities and the goal, looked up by small integers.
 
-Receptacles, objects and locations are numbered in sorted order of their lower-cased ids, so that sorted numbers are
-the stock engine's order of listing. `FastGame` is built once per game and shared by all of its episodes.
+Receptacles, objects and locations are numbered in sorted order of their lower-cased ids, so that sorted numbers
+are the stock engine's order of listing. `FastGame` is built once per game and shared by all of its episodes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NOTHING = -1
 
 
 class State(NamedTuple):
-    """What changes, hashable. Numbers index `FastGame`'s tables; `contents` has one sorted tuple per receptacle."""
+    """What changes, hashable. Numbers index `FastGame`'s tables; `contents` has a sorted tuple per receptacle."""
 
     location: int
     held: int
@@ -72,7 +72,7 @@ TREATMENTS = {TaskKind.CLEAN: Op.CLEAN, TaskKind.HEAT: Op.HEAT, TaskKind.COOL: O
 
 
 class FastGame:
-    """The immutable tables of one game. Raises `UserError` where its facts are not those of an ALFWorld scene."""
+    """The immutable tables of one game. Raises `UserError` where its facts are not those of a scene."""
 
     def __init__(self, game: Game) -> None:
         self.game = game

@@ -1,0 +1,124 @@
+"""The stock engine: the `alfworld` package's TextWorld behind our protocol. Slow, and the oracle of the fast one.
+
+A load takes 1 to 3 s and a step 70 to 120 ms. It is not thread-safe: one process per engine that plays at the same
+time. Needs the extra `rla[alfworld]`, which compiles for some minutes.
+
+The game's own file decides domain and grammar where it is given and speaks the game's dialect; otherwise the
+packaged ones do, and the older dialect is the packaged grammar with the three sentences in which they differ put back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rla.envs.alfworld.problem import Game, Verbs, check_sentence, read_grammar, render_problem
+from rla.envs.base import Observation
+from rla.errors import UserError
+
+_UNSET_TASK = "UNKNOWN GOAL."
+_OLDER = (
+    ("You arrive at {r.name}.", "You arrive at {lend.name}."),
+    ("You move the {o.name} to the {r.name}.", "You put the {o.name} in/on the {r.name}."),
+    ('template :: "move {o} to {r}"', 'template :: "put {o} in/on {r}"'),
+)
+_HELP_ACTION = re.compile(r"action help \{.*\Z", re.DOTALL)
+_HELP_OPERATOR = re.compile(r"\(:action help\b.*\Z", re.DOTALL)
+# The library behind an engine is never unloaded (2 MB each), so closed ones are used again.
+_IDLE: list[Any] = []
+
+
+class StockEngine:
+    """`Environment` over TextWorld. Raises `UserError` where the extra is missing or TextWorld refuses the game."""
+
+    def __init__(self, game: Game, *, source: Path | None = None) -> None:
+        self._env: Any = _IDLE.pop() if _IDLE else _new_env()
+        with _kept_argv():
+            try:
+                self._env.load(game_data(game, source=source))
+            except (KeyError, SystemExit) as error:
+                raise UserError(
+                    f"{source or game.problem.name}: TextWorld cannot load this game ({error!r}); "
+                    "its goal may be out of reach"
+                ) from error
+
+    def reset(self) -> Observation:
+        with _kept_argv():
+            return _observation(self._env.reset())
+
+    def step(self, action: str) -> Observation:
+        state, _, _ = self._env.step(action)
+        return _observation(state)
+
+    def close(self) -> None:
+        """Hands the library back for the next engine of this process."""
+        if self._env is not None:
+            _IDLE.append(self._env)
+            self._env = None
+
+
+def game_data(game: Game, *, source: Path | None = None) -> dict[str, Any]:
+    """The content of a `game.tw-pddl` that plays `game` in TextWorld."""
+    data = json.loads(source.read_bytes()) if source is not None else None
+    if data is None or read_grammar(data["grammar"])[1] is not game.verbs:
+        domain, grammar = _packaged(game.verbs)
+        data = {"pddl_domain": domain, "grammar": _with_task(grammar, game.sentence), "solvable": True}
+        data["pddl_problem"] = render_problem(game.problem)
+    return data
+
+
+def _packaged(verbs: Verbs) -> tuple[str, str]:
+    info = _import_alfworld("alfworld.info")
+    domain, grammar = Path(info.ALFRED_PDDL_PATH).read_text(), Path(info.ALFRED_TWL2_PATH).read_text()
+    if verbs is Verbs.PUT:
+        for packaged, older in _OLDER:
+            grammar = grammar.replace(packaged, older)
+        grammar = _HELP_ACTION.sub("", grammar)
+        domain = _HELP_OPERATOR.sub(")", domain).replace(
+            ";(receptacleType ?r SinkType)", "(receptacleType ?r SinkType)"
+        )
+    return domain, grammar
+
+
+def _with_task(grammar: str, sentence: str) -> str:
+    return grammar.replace(_UNSET_TASK, check_sentence(sentence))
+
+
+def _new_env() -> Any:
+    textworld = _import_alfworld("textworld")
+    envs = _import_alfworld("textworld.envs")
+    alfred = _import_alfworld("alfworld.agents.environment.alfred_tw_env")
+    infos = textworld.EnvInfos(won=True, admissible_commands=True)
+    return alfred.AlfredDemangler(envs.PddlEnv(infos), shuffle=False)
+
+
+def _import_alfworld(module: str) -> Any:
+    from importlib import import_module
+
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise UserError(
+            f"engine: textworld needs {error.name or module}, which is not installed; "
+            "run pip install 'rla[alfworld]' or choose engine: fast"
+        ) from error
+
+
+def _observation(state: Any) -> Observation:
+    won = bool(state["won"])
+    return Observation(text=state.feedback, commands=tuple(state.admissible_commands), won=won, done=won)
+
+
+@contextlib.contextmanager
+def _kept_argv() -> Iterator[None]:
+    """Fast Downward's translator overwrites `sys.argv`."""
+    argv = sys.argv
+    try:
+        yield
+    finally:
+        sys.argv = argv
