@@ -140,7 +140,9 @@ def _object_types(rng: random.Random, room: Room, size: Size, standing: set[str]
         drawn = [kind for kind, stock in table.objects.items() for _ in range(_count(rng, stock))]
         kinds = drawn + [kind for kind in fixtures if kind not in drawn]
         return [kind for kind in kinds if _homes(kind, standing) or kind not in catalog.STANDS]
-    names = sorted(kind for kind in table.objects if kind not in catalog.FIXED and _homes(kind, standing))
+    # What no receptacle can contain could never be put down again: it stays out of small scenes.
+    lost = catalog.FIXED | catalog.STANDS.keys()
+    names = sorted(kind for kind in table.objects if kind not in lost and _homes(kind, standing))
     weights = [table.objects[name].share for name in names]
     wanted = rng.randint(*BOUNDS[size][1])
     movable: Counter[str] = Counter()

@@ -1,0 +1,232 @@
+"""ALFWorld tasks: drawn on built-in scenes or imported from a data folder, and the text that a task row carries.
+
+The payload of a task is a JSON object {"problem": PDDL text, "sentence", "verbs"}, with "domain" and "grammar" where the
+files' own are kept. Its id is a digest of what matters to play: scene facts, goal, hint and verbs, not the wording.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rla.envs.alfworld.catalog import Room
+from rla.envs.alfworld.engine import FastGame
+from rla.envs.alfworld.layout import layout_of, legal_goals
+from rla.envs.alfworld.problem import Game, Goal, TaskKind, Verbs, load_game, parse_problem, render_problem
+from rla.envs.alfworld.scenes import Scene, Size, generate_scene
+from rla.envs.alfworld.sentences import VARIANTS, hint_of, sentence
+from rla.envs.alfworld.solver import solve
+from rla.errors import UserError
+from rla.records import Status, Task, content_id
+from rla.seeds import derive
+
+ENV = "alfworld"
+REQUIRED = frozenset({"problem", "sentence", "verbs"})
+SKIPPED = ("movable", "Sliced")
+"""Kinds of real games that ALFWorld itself leaves out, by a word in their path."""
+
+ROOMS_OF: dict[TaskKind, tuple[Room, ...]] = {
+    TaskKind.PLACE: tuple(Room),
+    TaskKind.TWO: tuple(Room),
+    TaskKind.CLEAN: (Room.KITCHEN, Room.BATHROOM),
+    TaskKind.HEAT: (Room.KITCHEN,),
+    TaskKind.COOL: (Room.KITCHEN,),
+    TaskKind.LOOK: (Room.BEDROOM, Room.LIVING_ROOM),
+}
+
+
+def builtin_tasks(
+    *,
+    seed: int,
+    scenes: int,
+    tasks_per_scene: int,
+    size: str | Size,
+    kinds: Sequence[str] = (),
+    rooms: Sequence[str] = (),
+    split: str = "train",
+    held_out: bool = False,
+) -> list[Task]:
+    """`scenes` x `tasks_per_scene` solvable tasks (fewer where a scene offers fewer goals), kinds balanced.
+
+    `kinds` and `rooms` restrict what is drawn (empty: all). Held-out scenes come from a stream of their own, so they share
+    none with the others of the same or any other seed. Raises `UserError` for unknown or incompatible names.
+    """
+    wanted, allowed = _kinds(kinds), _rooms(rooms)
+    homes = {kind: [room for room in ROOMS_OF[kind] if room in allowed] for kind in wanted}
+    homes = {kind: where for kind, where in homes.items() if where}
+    if not homes:
+        raise UserError(f"tasks.kinds {list(kinds)} do not occur in the rooms {list(rooms)}; name others")
+    stream = "held out" if held_out else "training"
+    drawn: Counter[TaskKind] = Counter()
+    tasks: list[Task] = []
+    for number in range(scenes):
+        rng = random.Random(derive("alfworld tasks", stream, seed, number))
+        first = _rarest(rng, drawn, list(homes))
+        scene_seed = derive("alfworld scene", stream, seed, number)
+        scene = generate_scene(seed=scene_seed, room=rng.choice(homes[first]), size=Size(size))
+        tasks.extend(_scene_tasks(rng, scene, list(homes), drawn, count=tasks_per_scene, split=split))
+    return tasks
+
+
+def _scene_tasks(
+    rng: random.Random,
+    scene: Scene,
+    kinds: list[TaskKind],
+    drawn: Counter[TaskKind],
+    *,
+    count: int,
+    split: str,
+) -> list[Task]:
+    """Up to `count` tasks with different goals, of the kinds drawn least so far; `drawn` is kept up to date."""
+    layout = layout_of(scene.problem(Goal(TaskKind.PLACE, "", "")))
+    left = {kind: legal_goals(kind, layout) for kind in kinds}
+    tasks: list[Task] = []
+    while len(tasks) < count and any(left.values()):
+        kind = _rarest(rng, drawn, [kind for kind, goals in left.items() if goals])
+        goal = left[kind].pop(rng.randrange(len(left[kind])))
+        text = sentence(goal, variant=rng.randrange(VARIANTS))
+        game = Game(problem=scene.problem(goal), sentence=text, verbs=Verbs.MOVE)
+        plan = solve(FastGame(game))
+        if plan is None:
+            continue
+        drawn[kind] += 1
+        tasks.append(task_from_game(game, split=split, scene=scene.scene_id, plan_length=len(plan)))
+    return tasks
+
+
+def _rarest(rng: random.Random, drawn: Counter[TaskKind], kinds: list[TaskKind]) -> TaskKind:
+    least = min(drawn[kind] for kind in kinds)
+    return rng.choice([kind for kind in kinds if drawn[kind] == least])
+
+
+def _kinds(names: Sequence[str]) -> list[TaskKind]:
+    """Members by value ("pick_and_place_simple") or by short name ("place"); all when none is named."""
+    known = {kind.value: kind for kind in TaskKind} | {kind.name.lower(): kind for kind in TaskKind}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise UserError(f"tasks.kinds: {unknown[0]!r} is unknown; choose from {', '.join(TaskKind)}")
+    return list(dict.fromkeys(known[name] for name in names)) or list(TaskKind)
+
+
+def _rooms(names: Sequence[str]) -> list[Room]:
+    unknown = [name for name in names if name not in set(Room)]
+    if unknown:
+        raise UserError(f"tasks.rooms: {unknown[0]!r} is unknown; choose from {', '.join(Room)}")
+    return [Room(name) for name in names] or list(Room)
+
+
+def import_tasks(
+    folder: Path, *, split: str, limit: int | None = None, keep_grammar: bool = False
+) -> Iterator[Task]:
+    """The solvable games of an ALFWorld data folder's `split`, each content once, in path order.
+
+    `folder` holds `json_2.1.x/<split>/`, or `<split>/`. `keep_grammar` stores each file's domain and grammar too.
+    Raises `UserError` when there is no game or a file is not one.
+    """
+    seen: set[str] = set()
+    for path in _game_files(folder, split):
+        if limit is not None and len(seen) >= limit:
+            return
+        content = json.loads(path.read_bytes())
+        if not isinstance(content, dict) or content.get("solvable") is not True:
+            continue
+        game = load_game(path)
+        kept = {key: content[key] for key in ("pddl_domain", "grammar")} if keep_grammar else {}
+        task = task_from_game(game, split=split, scene=_floor_plan(path), files=kept)
+        if task.task_id not in seen:
+            seen.add(task.task_id)
+            yield task
+
+
+def _game_files(folder: Path, split: str) -> list[Path]:
+    parts = Path(split).parts
+    if len(parts) != 1 or parts[0] in (".", "..", "/"):
+        raise UserError(f"tasks: {split!r} is not the name of a split folder such as train or valid_seen")
+    roots = [
+        root for root in (folder, *sorted(folder.glob("json_*"), reverse=True)) if (root / split).is_dir()
+    ]
+    found = sorted(roots[0].joinpath(split).glob("*/*/game.tw-pddl")) if roots else []
+    files = [path for path in found if not any(word in str(path.relative_to(roots[0])) for word in SKIPPED)]
+    if not files:
+        raise UserError(
+            f"{folder / split}: no */*/game.tw-pddl in it; set tasks.path to the folder that holds {split}/"
+        )
+    return files
+
+
+def _floor_plan(path: Path) -> str:
+    """`FloorPlan301` of a game: ALFRED's folders end in the scene's number."""
+    number = path.parent.parent.name.rpartition("-")[2]
+    if not number.isdecimal():
+        raise UserError(f"{path}: its folder is not named <kind>-<object>-<vessel>-<target>-<scene>")
+    return f"FloorPlan{int(number)}"
+
+
+def task_from_game(
+    game: Game, *, split: str, scene: str, files: dict[str, str] | None = None, **columns: Any
+) -> Task:
+    """The task row of `game`; `columns` are further fields of `Task`. A task without `slot` is its own root."""
+    task_id = digest(game)
+    columns.setdefault("slot", task_id)
+    columns.setdefault("status", Status.ACTIVE.value)
+    return Task(
+        task_id=task_id,
+        env=ENV,
+        split=split,
+        kind=game.problem.goal.kind.value,
+        scene=scene,
+        instruction=game.sentence,
+        payload=payload_of(game, files=files),
+        **columns,
+    )
+
+
+def digest(game: Game) -> str:
+    """Identity of a game: objects, facts, goal, hint and verbs, whatever their order, name and wording."""
+    goal = game.problem.goal
+    objects = sorted(" ".join(entry) for entry in game.problem.objects)
+    facts = sorted(" ".join(fact) for fact in game.problem.facts)
+    head = (goal.kind.value, goal.object_type, goal.target_type, hint_of(game.sentence).value)
+    return content_id(ENV, *head, game.verbs.value, "\n".join(objects), "\n".join(facts))
+
+
+def payload_of(game: Game, *, files: dict[str, str] | None = None) -> str:
+    """The JSON text that `game_of` reads back; `files` may hold the game's own `pddl_domain` and `grammar`."""
+    fields = {
+        "problem": render_problem(game.problem),
+        "sentence": game.sentence,
+        "verbs": game.verbs.value,
+        **(files or {}),
+    }
+    return json.dumps(fields, sort_keys=True)
+
+
+def game_of(payload: str, *, force_packaged: bool = False) -> Game:
+    """The game in a task's payload. Raises `UserError` when it is not an ALFWorld payload."""
+    fields = _fields(payload)
+    game = Game(
+        problem=parse_problem(fields["problem"]), sentence=fields["sentence"], verbs=Verbs(fields["verbs"])
+    )
+    return replace(game, verbs=Verbs.MOVE) if force_packaged else game
+
+
+def files_of(payload: str) -> dict[str, str]:
+    """The `pddl_domain` and `grammar` that an imported task kept; empty where it kept none."""
+    fields = _fields(payload)
+    return {key: fields[key] for key in ("pddl_domain", "grammar") if key in fields}
+
+
+def _fields(payload: str) -> dict[str, str]:
+    try:
+        fields = json.loads(payload)
+    except ValueError as error:
+        raise UserError("the task's payload is not JSON; make or import the tasks again") from error
+    texts = isinstance(fields, dict) and all(isinstance(value, str) for value in fields.values())
+    if not texts or not REQUIRED <= set(fields) or fields["verbs"] not in set(Verbs):
+        raise UserError("the task's payload is not an ALFWorld game; make or import the tasks again")
+    return {str(key): str(value) for key, value in fields.items()}
