@@ -1,8 +1,8 @@
 """What ALFRED's rooms hold and what its object types can do, as counted over ALFWorld's training games.
 
-`CAN_CONTAIN` and the capability sets agree with the `canContain`, `cleanable`, ... facts of every training game; the
-room tables give, per type, the share of that room's games in which it occurs and its mean count where it does.
-Types are named without the PDDL suffix ("Mug", not "MugType").
+`CAN_CONTAIN` and the capability sets agree with the `canContain`, `cleanable`, ... facts of every training
+game; the room tables give, per type, the share of that room's games in which it occurs and its mean count
+where it does. Types are named without the PDDL suffix ("Mug", not "MugType").
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-
 
 LARGEST_NUMBER = 30
 """No type has more instances in any training game (27 cabinets, 27 drawers)."""
@@ -35,7 +34,9 @@ class Stock:
 
 @dataclass(frozen=True, slots=True)
 class RoomTable:
-    """`essential` receptacles and `fixtures` (objects) are in every built-in scene of the room, however small."""
+    """`essential` receptacles and `fixtures` (objects) are in every built-in scene of the room, however
+    small.
+    """
 
     essential: tuple[str, ...]
     fixtures: tuple[str, ...]
@@ -280,7 +281,9 @@ ROOMS: dict[Room, RoomTable] = {
 
 
 def vocabulary() -> Iterator[str]:
-    """Every name that a scene may show, in the lower case of the game's texts, and the numbers that follow them."""
+    """Every name that a scene may show, in the lower case of the game's texts, and the numbers that follow
+    them.
+    """
     names = {*CAN_CONTAIN, *ROOMINESS, *(name for table in ROOMS.values() for name in table.objects)}
     yield " ".join(sorted(name.lower() for name in names))
     yield " ".join(str(number) for number in range(1, LARGEST_NUMBER + 1))

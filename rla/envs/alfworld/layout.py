@@ -1,8 +1,8 @@
 """A problem's facts as tables: what is where, what it can do, and which goals are legal in it.
 
-A goal is legal when an agent could be asked for it: the object type is pickupable and occurs (twice for TWO) within
-reach, the target type occurs and `canContain` it, and for treatments the object can be treated and the device is
-there. It may still be true already; `holds_at_start` says so.
+A goal is legal when an agent could be asked for it: the object type is pickupable and occurs (twice for TWO)
+within reach, the target type occurs and `canContain` it, and for treatments the object can be treated and
+the device is there. It may still be true already; `holds_at_start` says so.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ NEVER_TARGETS = frozenset({"SinkBasin", "BathtubBasin", "Toaster"})
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Type names carry no "Type" suffix; `inside` maps an object's id to the receptacle's it is in at the start."""
+    """Type names carry no "Type" suffix; `inside` maps an object's id to the receptacle's it is in at the
+    start.
+    """
 
     receptacles: dict[str, str]
     objects: dict[str, str]
@@ -116,7 +118,9 @@ def _why_untreatable(goal: Goal, layout: Layout, candidates: list[str]) -> str |
 
 
 def holds_at_start(goal: Goal, layout: Layout) -> bool:
-    """Whether `goal` is true before the first action, by the facts (no lamp is on and nothing held at the start)."""
+    """Whether `goal` is true before the first action, by the facts (no lamp is on and nothing held at the
+    start).
+    """
     if goal.kind is TaskKind.LOOK:
         return False
     state = {TaskKind.CLEAN: "isClean", TaskKind.HEAT: "isHot", TaskKind.COOL: "isCool"}.get(goal.kind)

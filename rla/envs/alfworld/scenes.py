@@ -1,8 +1,9 @@
-"""Built-in scenes: rooms drawn from the catalogue's statistics, with ALFRED's ids and facts, the same for the same seed.
+"""Built-in scenes: rooms drawn from the catalogue's statistics, with ALFRED's ids and facts, the same for
+the same seed.
 
-Every receptacle stands at a location (now and then two share one), every object lies in a receptacle that may contain
-it or is fixed to a place of its own, and the agent starts where nothing stands. Ids are ALFRED's mangled form of
-`Mug|+00.38|+00.92|-01.24`; locations are `loc|x|z|rotation|horizon` on a grid of 0.25 m.
+Every receptacle stands at a location (now and then two share one), every object lies in a receptacle that
+may contain it or is fixed to a place of its own, and the agent starts where nothing stands. Ids are ALFRED's
+mangled form of `Mug|+00.38|+00.92|-01.24`; locations are `loc|x|z|rotation|horizon` on a grid of 0.25 m.
 """
 
 from __future__ import annotations
@@ -132,7 +133,9 @@ def _receptacle_types(rng: random.Random, room: Room, size: Size) -> list[str]:
 
 
 def _object_types(rng: random.Random, room: Room, size: Size, standing: set[str]) -> list[str]:
-    """Types with repetition: the essential fixtures, then movables (and in full scenes the room's other things)."""
+    """Types with repetition: the essential fixtures, then movables (and in full scenes the room's other
+    things).
+    """
     table = ROOMS[room]
     basins = [basin for kind, basin in catalog.BASINS.items() if kind in standing]
     fixtures = list(dict.fromkeys([*table.fixtures, *basins]))
@@ -196,7 +199,9 @@ def _add_receptacle(rng: random.Random, built: _Room, kind: str) -> None:
 
 
 def _add_object(rng: random.Random, built: _Room, kind: str) -> None:
-    """Puts one more `kind` into a receptacle drawn by roominess, beside its basin, or on a square of its own."""
+    """Puts one more `kind` into a receptacle drawn by roominess, beside its basin, or on a square of its
+    own.
+    """
     homes = _homes(kind, set(built.receptacles.values()))
     places = [name for name, of in built.receptacles.items() if of in homes]
     basin = next((n for n, of in built.receptacles.items() if catalog.BASINS.get(of) == kind), None)

@@ -1,8 +1,9 @@
 """A goal in ALFWorld's own words, two wordings per kind, and the hints that a task may carry after it.
 
-`sentence(goal, variant=v)` is what follows "Your task is to: " in the games. A hint is one or two more sentences, always
-rendered from facts: where an instance lies at the start ("you can find a mug in cabinet 3."), and how such a task is
-done ("to do this, take the mug, ..."). The signs are a-z, 0-9, space, comma and full stop.
+`sentence(goal, variant=v)` is what follows "Your task is to: " in the games. A hint is one or two more
+sentences, always rendered from facts: where an instance lies at the start ("you can find a mug in cabinet
+3."), and how such a task is done ("to do this, take the mug, ..."). The signs are a-z, 0-9, space, comma and
+full stop.
 """
 
 from __future__ import annotations

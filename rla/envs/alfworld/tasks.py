@@ -1,7 +1,9 @@
-"""ALFWorld tasks: drawn on built-in scenes or imported from a data folder, and the text that a task row carries.
+"""ALFWorld tasks: drawn on built-in scenes or imported from a data folder, and the text that a task row
+carries.
 
-The payload of a task is a JSON object {"problem": PDDL text, "sentence", "verbs"}, with "domain" and "grammar" where the
-files' own are kept. Its id is a digest of what matters to play: scene facts, goal, hint and verbs, not the wording.
+The payload of a task is a JSON object {"problem": PDDL text, "sentence", "verbs"}, with "domain" and
+"grammar" where the files' own are kept. Its id is a digest of what matters to play: scene facts, goal, hint
+and verbs, not the wording.
 """
 
 from __future__ import annotations
@@ -53,8 +55,9 @@ def builtin_tasks(
 ) -> list[Task]:
     """`scenes` x `tasks_per_scene` solvable tasks (fewer where a scene offers fewer goals), kinds balanced.
 
-    `kinds` and `rooms` restrict what is drawn (empty: all). Held-out scenes come from a stream of their own, so they share
-    none with the others of the same or any other seed. Raises `UserError` for unknown or incompatible names.
+    `kinds` and `rooms` restrict what is drawn (empty: all). Held-out scenes come from a stream of their own,
+    so they share none with the others of the same or any other seed. Raises `UserError` for unknown or
+    incompatible names.
     """
     wanted, allowed = _kinds(kinds), _rooms(rooms)
     homes = {kind: [room for room in ROOMS_OF[kind] if room in allowed] for kind in wanted}
@@ -82,7 +85,9 @@ def _scene_tasks(
     count: int,
     split: str,
 ) -> list[Task]:
-    """Up to `count` tasks with different goals, of the kinds drawn least so far; `drawn` is kept up to date."""
+    """Up to `count` tasks with different goals, of the kinds drawn least so far; `drawn` is kept up to
+    date.
+    """
     layout = layout_of(scene.problem(Goal(TaskKind.PLACE, "", "")))
     left = {kind: legal_goals(kind, layout) for kind in kinds}
     tasks: list[Task] = []
@@ -125,8 +130,8 @@ def import_tasks(
 ) -> Iterator[Task]:
     """The solvable games of an ALFWorld data folder's `split`, each content once, in path order.
 
-    `folder` holds `json_2.1.x/<split>/`, or `<split>/`. `keep_grammar` stores each file's domain and grammar too.
-    Raises `UserError` when there is no game or a file is not one.
+    `folder` holds `json_2.1.x/<split>/`, or `<split>/`. `keep_grammar` stores each file's domain and grammar
+    too. Raises `UserError` when there is no game or a file is not one.
     """
     seen: set[str] = set()
     for path in _game_files(folder, split):
@@ -170,7 +175,9 @@ def _floor_plan(path: Path) -> str:
 def task_from_game(
     game: Game, *, split: str, scene: str, files: dict[str, str] | None = None, **columns: Any
 ) -> Task:
-    """The task row of `game`; `columns` are further fields of `Task`. A task without `slot` is its own root."""
+    """The task row of `game`; `columns` are further fields of `Task`. A task without `slot` is its own
+    root.
+    """
     task_id = digest(game)
     columns.setdefault("slot", task_id)
     columns.setdefault("status", Status.ACTIVE.value)
@@ -227,6 +234,6 @@ def _fields(payload: str) -> dict[str, str]:
     except ValueError as error:
         raise UserError("the task's payload is not JSON; make or import the tasks again") from error
     texts = isinstance(fields, dict) and all(isinstance(value, str) for value in fields.values())
-    if not texts or not REQUIRED <= set(fields) or fields["verbs"] not in set(Verbs):
+    if not texts or not set(fields) >= REQUIRED or fields["verbs"] not in set(Verbs):
         raise UserError("the task's payload is not an ALFWorld game; make or import the tasks again")
     return {str(key): str(value) for key, value in fields.items()}
