@@ -1,0 +1,114 @@
+"""From a task that should change to candidates: proven by their environment, or kept with the reason why not.
+
+A proposer answers with edits as JSON texts and proves nothing: its texts are untrusted, whoever wrote them.
+The environment parses, applies and verifies each in turn; the first that is proven is the slot's pending
+task, and later ones are not tried. Those before it are kept as invalid, under an id of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from rla.adaptation.choose import Choice
+from rla.envs.setting import RejectedEdit
+from rla.records import Direction, Task, content_id
+
+
+class Editor(Protocol):
+    """The part of an environment's setting that changes tasks (`rla.envs.setting.Setting` has it)."""
+
+    def propose(self, task: Task, *, direction: str, critique: str, seed: int, count: int) -> list[str]: ...
+
+    def apply(self, task: Task, edit: str, *, root: Task, taken: set[str], created: int) -> Task: ...
+
+
+class Proposer(Protocol):
+    """Where edits come from: rules, or a language model behind the same method."""
+
+    def propose(
+        self, *, task: Task, direction: Direction, accuracy: float, critique: str, count: int, seed: int
+    ) -> list[str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RulesProposer:
+    """Edits drawn by the environment's own rules, which do not look at how far the accuracy is off."""
+
+    editor: Editor
+
+    def propose(
+        self, *, task: Task, direction: Direction, accuracy: float, critique: str, count: int, seed: int
+    ) -> list[str]:
+        return self.editor.propose(task, direction=direction.value, critique=critique, seed=seed, count=count)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One row of a `candidates` shard. An invalid one: its parent's content, its own id, the refused edit."""
+
+    task: Task
+    valid: bool
+    reason: str
+    parent_accuracy: float
+    critique: str
+
+    def row(self) -> dict[str, Any]:
+        return {
+            **self.task.row(),
+            "valid": self.valid,
+            "reason": self.reason,
+            "parent_accuracy": self.parent_accuracy,
+            "critique": self.critique,
+        }
+
+
+def prove(
+    edits: Iterable[str],
+    choice: Choice,
+    *,
+    editor: Editor,
+    root: Task,
+    taken: set[str],
+    critique: str,
+    created: int,
+) -> list[Candidate]:
+    """Candidates of one task, at most one of them valid, and that one last.
+
+    `root`: the task that the slot began with. `taken`: ids of the tasks that exist; not changed here.
+    `created`: the iteration. An edit that is proposed twice is tried once.
+    """
+    candidates = []
+    for edit in dict.fromkeys(edits):
+        try:
+            child = editor.apply(choice.task, edit, root=root, taken=taken, created=created)
+            reason = ""
+        except RejectedEdit as refused:
+            child = _refused(choice.task, edit, created)
+            reason = str(refused) or "refused"
+        candidates.append(
+            Candidate(
+                task=replace(child, direction=choice.direction.value),
+                valid=not reason,
+                reason=reason,
+                parent_accuracy=choice.accuracy,
+                critique=critique,
+            )
+        )
+        if not reason:
+            break
+    return candidates
+
+
+def _refused(parent: Task, edit: str, created: int) -> Task:
+    """A record of an edit that gave no task, under an id that no task can have."""
+    return replace(
+        parent,
+        task_id=content_id("refused", parent.task_id, edit, str(created)),
+        parent_id=parent.task_id,
+        depth=parent.depth + 1,
+        created=created,
+        edit=edit,
+        plan_length=None,
+    )

@@ -1,0 +1,57 @@
+"""The reward model's reward: a judgement should agree with the outcome and with its fellow judgements.
+
+    R_S_ij = R_i * S_ij,   R_i = O + lambda * mean_j S_ij   (integrated, whatever the policy trains on)
+    unparsable judgement:  R_S_ij = -(1 + lambda)
+
+|R_i| is at most 1 + lambda and reaches it only where all votes of the step agree with O, so for lambda > 0
+no judgement that parses gets as little as one that does not. Advantages are standardised over
+
+    step   the judgements of the same step (the paper). This cancels |R_i|, and a unanimous step gives 0.
+    task   all judgements of the task: |R_i| counts, unanimous steps train.
+    none   nothing: the advantage is the reward.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import polars as pl
+
+from rla.credit.integrated import reward
+from rla.credit.normalise import RM_REWARDS, shaped, standardised
+
+Normalise = Literal["step", "task", "none"]
+
+
+def rewards(
+    judgements: pl.DataFrame,
+    policy_rewards: pl.DataFrame,
+    accuracy: pl.DataFrame,
+    *,
+    step_weight: float,
+    normalise: Normalise,
+    low: float,
+    high: float,
+) -> pl.DataFrame:
+    """One row per judgement of a task whose accuracy lies in [low, high]: columns of `RM_REWARDS`.
+
+    `judgements`: trajectory_id, step, judgement, score (+1, -1 or null where it did not parse).
+    `policy_rewards`: trajectory_id, task_id, step, outcome, mean_score; judgements of other steps are left
+    out. `accuracy`: task_id, accuracy. A task that is nearly always won or lost has too few steps of the
+    other kind to be judged against.
+    """
+    trained = accuracy.filter(pl.col("accuracy").is_between(low, high)).select("task_id")
+    steps = policy_rewards.select("trajectory_id", "task_id", "step", "outcome", "mean_score")
+    rows = (
+        judgements.select("trajectory_id", "step", "judgement", "score")
+        .join(steps.join(trained, on="task_id", how="semi"), on=["trajectory_id", "step"])
+        .with_columns((reward(step_weight) * pl.col("score")).fill_null(-(1.0 + step_weight)).alias("reward"))
+        .with_columns(_advantage(normalise).alias("advantage"))
+    )
+    return shaped(rows, RM_REWARDS)
+
+
+def _advantage(normalise: Normalise) -> pl.Expr:
+    if normalise == "none":
+        return pl.col("reward")
+    return standardised("reward", ["trajectory_id", "step"] if normalise == "step" else ["task_id"])

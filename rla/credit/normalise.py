@@ -1,0 +1,51 @@
+"""Standardisation inside a group: (x - mean) / population standard deviation.
+
+A group of one has nothing to be compared with, and a group without spread has no better and worse: both
+give 0. Spread below `TOLERANCE` is rounding (1 + 1/3 summed in two orders), not a difference between
+rewards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+TOLERANCE = 1e-8
+
+POLICY_REWARDS = pl.Schema(
+    {
+        "trajectory_id": pl.String,
+        "task_id": pl.String,
+        "step": pl.Int32,
+        "outcome": pl.Int8,
+        "mean_score": pl.Float64,
+        "reward": pl.Float64,
+        "advantage": pl.Float64,
+    }
+)
+RM_REWARDS = pl.Schema(
+    {
+        "trajectory_id": pl.String,
+        "task_id": pl.String,
+        "step": pl.Int32,
+        "judgement": pl.Int32,
+        "score": pl.Int8,
+        "reward": pl.Float64,
+        "advantage": pl.Float64,
+    }
+)
+
+
+def standardised(column: str, group: Sequence[str]) -> pl.Expr:
+    """The column minus its group's mean, over its group's population standard deviation; 0 without spread."""
+    value = pl.col(column)
+    spread = value.std(ddof=0).over(group)
+    centred = value - value.mean().over(group)
+    return pl.when(spread > TOLERANCE).then(centred / spread).otherwise(0.0)
+
+
+def shaped(frame: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
+    """The schema's columns, in its order and types, rows in key order: same input, same bytes."""
+    keys = [name for name in ("trajectory_id", "step", "judgement") if name in schema]
+    return frame.select(pl.col(name).cast(kind) for name, kind in schema.items()).sort(keys)

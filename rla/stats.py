@@ -1,0 +1,105 @@
+"""Intervals for success rates.
+
+    Wilson      centre (p + z^2/2n) / (1 + z^2/n),  half-width z/(1 + z^2/n) * sqrt(p(1-p)/n + z^2/4n^2)
+    difference  d = p_after - p_before, with tasks as clusters:
+                u_t = (Y_t - p n_t)/n of `after` minus the same of `before`,  Var(d) = G/(G-1) * sum_t u_t^2
+
+Rollouts of one task resemble each other, so they are not independent trials: the difference counts a task
+as one draw. A task in both samples contributes one u_t, which takes the pairing into account; tasks in only
+one sample are fine too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from statistics import NormalDist
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """An estimate and the bounds of its confidence interval."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+def quantile(confidence: float) -> float:
+    """The two-sided normal quantile: 1.96 for 0.95. Raises `ValueError` outside (0, 1)."""
+    if not 0.0 < confidence < 1.0:
+        raise ValueError(f"confidence must lie between 0 and 1, not {confidence}")
+    return NormalDist().inv_cdf(0.5 + confidence / 2)
+
+
+def wilson(successes: int, total: int, *, confidence: float = 0.95) -> Interval | None:
+    """Wilson's score interval of a proportion; nothing where there are no trials.
+
+    Raises `ValueError` unless 0 <= successes <= total. Source: Wilson, JASA 22 (1927).
+    """
+    if not 0 <= successes <= total:
+        raise ValueError(f"{successes} successes of {total} trials")
+    if total == 0:
+        return None
+    z, rate = quantile(confidence), successes / total
+    scale = 1 + z * z / total
+    centre = (rate + z * z / (2 * total)) / scale
+    half = z / scale * sqrt(rate * (1 - rate) / total + z * z / (4 * total * total))
+    low = 0.0 if successes == 0 else centre - half
+    high = 1.0 if successes == total else centre + half
+    return Interval(rate, low, high)
+
+
+def difference(
+    before: Mapping[str, Sequence[bool]], after: Mapping[str, Sequence[bool]], *, confidence: float = 0.95
+) -> Interval | None:
+    """Success of `after` minus that of `before`: mappings from task to whether its rollouts succeeded.
+
+    Nothing where either sample is empty. With fewer than two tasks, or where no task varies (all rates 0 or
+    1), the clusters carry no spread to learn from and Newcombe's interval for independent trials is given
+    instead.
+    """
+    rollouts_before, rollouts_after = _count(before), _count(after)
+    if not rollouts_before or not rollouts_after:
+        return None
+    rate_before = _successes(before) / rollouts_before
+    rate_after = _successes(after) / rollouts_after
+    tasks = before.keys() | after.keys()
+    influence = [
+        _influence(after.get(task, ()), rate_after, rollouts_after)
+        - _influence(before.get(task, ()), rate_before, rollouts_before)
+        for task in sorted(tasks)
+    ]
+    squares = sum(value * value for value in influence)
+    if len(tasks) < 2 or squares < 1e-18:
+        return _newcombe(before, after, confidence=confidence)
+    half = quantile(confidence) * sqrt(len(tasks) / (len(tasks) - 1) * squares)
+    estimate = rate_after - rate_before
+    return Interval(estimate, max(-1.0, estimate - half), min(1.0, estimate + half))
+
+
+def _influence(rollouts: Sequence[bool], rate: float, total: int) -> float:
+    return (sum(rollouts) - rate * len(rollouts)) / total
+
+
+def _count(sample: Mapping[str, Sequence[bool]]) -> int:
+    return sum(len(rollouts) for rollouts in sample.values())
+
+
+def _successes(sample: Mapping[str, Sequence[bool]]) -> int:
+    return sum(sum(rollouts) for rollouts in sample.values())
+
+
+def _newcombe(
+    before: Mapping[str, Sequence[bool]], after: Mapping[str, Sequence[bool]], *, confidence: float
+) -> Interval | None:
+    """Newcombe's hybrid score interval (Statistics in Medicine 17, 1998, method 10)."""
+    first = wilson(_successes(before), _count(before), confidence=confidence)
+    second = wilson(_successes(after), _count(after), confidence=confidence)
+    if first is None or second is None:
+        return None
+    estimate = second.estimate - first.estimate
+    down = sqrt((second.estimate - second.low) ** 2 + (first.high - first.estimate) ** 2)
+    up = sqrt((second.high - second.estimate) ** 2 + (first.estimate - first.low) ** 2)
+    return Interval(estimate, max(-1.0, estimate - down), min(1.0, estimate + up))
