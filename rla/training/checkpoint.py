@@ -1,0 +1,175 @@
+"""Checkpoint folders: `model/` for inference, `state/` to train on, `checkpoint.json` with counts and digest.
+
+    model/             an ordinary Hugging Face folder with the tokenizer, weights as the configured dtype
+    state/             the train state (`rla.training.state`) and `reference.safetensors`: the first weights
+    checkpoint.json    written last; a folder without it is not a checkpoint
+
+A checkpoint is written beside its place and renamed, so it is there whole or not at all. A plain Hugging Face
+folder (or hub id) serves wherever a checkpoint is read: it is the start of a run, and its own weights are the
+reference.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rla.errors import UserError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from rla.training.state import TrainState
+
+MANIFEST, REFERENCE = "checkpoint.json", "reference.safetensors"
+FORMAT = 1
+WEIGHT_SUFFIXES = (".safetensors", ".bin", ".safetensors.index.json", ".bin.index.json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """Where the parts lie, None where there is no such part. `updates` are those of the run."""
+
+    model: Path | str
+    state: Path | None = None
+    reference: Path | None = None
+    updates: int = 0
+    digest: str | None = None
+
+
+def open_checkpoint(source: Path | str) -> Checkpoint:
+    """Raises UserError for a checkpoint of another format version."""
+    folder = Path(source)
+    manifest = folder / MANIFEST
+    if not manifest.is_file():
+        return Checkpoint(model=source)
+    try:
+        content = json.loads(manifest.read_text())
+        version, updates, digest = content["format"], int(content["updates"]), str(content["digest"])
+    except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f"{manifest}: not a checkpoint manifest; run the stage that wrote it again"
+        ) from error
+    if version != FORMAT:
+        raise UserError(f"{manifest}: format {version}, but this version reads {FORMAT}; train again")
+    state, reference = folder / "state", folder / "state" / REFERENCE
+    return Checkpoint(
+        model=folder / "model",
+        state=state if (state / "weights.safetensors").is_file() else None,
+        reference=reference if reference.is_file() else None,
+        updates=updates,
+        digest=digest,
+    )
+
+
+def write_checkpoint(
+    out: Path, *, previous: Checkpoint, model: PreTrainedModel, dtype: str, state: TrainState | None
+) -> None:
+    """Write `out` atomically. Without `state` (a warm start) the model becomes the reference of the run.
+
+    Converts `model` to `dtype`, so it cannot train further. Tokenizer files come from `previous`.
+    """
+    import torch
+
+    from rla.training.state import WEIGHTS, save_weights
+
+    partial = _fresh(out)
+    kind = getattr(torch, dtype)
+    if state is None:
+        save_weights(model, partial / "state" / WEIGHTS)
+        save_weights(model, partial / "state" / REFERENCE, dtype=kind)
+    else:
+        state.save(partial / "state")
+        _keep_reference(previous, partial / "state" / REFERENCE, dtype=dtype)
+    _export_companions(previous.model, partial / "model")
+    model.to(kind).save_pretrained(partial / "model")
+    _finish(partial, out, updates=0 if state is None else state.updates)
+
+
+def carry_over(previous: Checkpoint, out: Path) -> None:
+    """`out` becomes a checkpoint with the very same weights and state, as hard links where possible."""
+    partial = _fresh(out)
+    if isinstance(previous.model, str) and not Path(previous.model).is_dir():
+        from rla.models.load import load_model
+
+        _export_companions(previous.model, partial / "model")
+        load_model(previous.model).save_pretrained(partial / "model")
+    else:
+        shutil.copytree(previous.model, partial / "model", copy_function=_link_or_copy)
+    if previous.state is not None:
+        shutil.copytree(previous.state, partial / "state", copy_function=_link_or_copy)
+    _finish(partial, out, updates=previous.updates)
+
+
+def model_digest(folder: Path) -> str:
+    """SHA-256 over names and contents of a model folder's files."""
+    digest = hashlib.sha256()
+    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        with file.open("rb") as stream:
+            digest.update(
+                f"{file.relative_to(folder)}\0{hashlib.file_digest(stream, 'sha256').hexdigest()}\n".encode()
+            )
+    return digest.hexdigest()
+
+
+def publish(partial: Path, place: Path) -> None:
+    """Flush every file of `partial` to the disk, then rename it to `place`."""
+    for path in [*partial.rglob("*"), partial]:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    partial.rename(place)
+
+
+def _fresh(out: Path) -> Path:
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"{out} exists already: remove it or name another folder")
+    partial = out.with_name(f"{out.name}.tmp")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    return partial
+
+
+def _finish(partial: Path, out: Path, *, updates: int) -> None:
+    content = {"format": FORMAT, "updates": updates, "digest": model_digest(partial / "model")}
+    (partial / MANIFEST).write_text(json.dumps(content, indent=2) + "\n")
+    publish(partial, out)
+
+
+def _keep_reference(previous: Checkpoint, file: Path, *, dtype: str) -> None:
+    if previous.reference is not None:
+        _link_or_copy(str(previous.reference), str(file))
+        return
+    import torch
+
+    from rla.models.load import load_model
+    from rla.training.state import save_weights
+
+    save_weights(load_model(previous.model), file, dtype=getattr(torch, dtype))
+
+
+def _export_companions(source: Path | str, folder: Path) -> None:
+    """Tokenizer and templates, byte for byte where there is a folder to copy from."""
+    folder.mkdir(parents=True)
+    if isinstance(source, Path) or Path(source).is_dir():
+        for file in Path(source).iterdir():
+            if file.is_file() and not file.name.endswith(WEIGHT_SUFFIXES):
+                shutil.copy(file, folder / file.name)
+        return
+    from rla.models.load import load_tokenizer
+
+    load_tokenizer(source).save_pretrained(folder)
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy(source, target)

@@ -1,0 +1,177 @@
+"""From shard rows to training sequences: sampled tokens, what they were sampled from, their advantages.
+
+Policy: one sequence per segment of a trajectory; the advantage of step i lies on the sampled tokens of the
+step's span. A step without a reward row is context. Reward model: one sequence per judgement, its prompt as
+context.
+
+A token whose only allowed id is itself was not a choice: its log-probability is 0 whatever the weights, its
+gradient is exactly zero. Such tokens are left out of the loss and of every token count.
+
+Rows are plain dictionaries with the columns of `rla/records.py`; reward rows carry `trajectory_id`, `step`,
+`advantage`, and `judgement` (the index of the judgement) for the reward model.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rla.errors import UserError
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingSequence:
+    """Token ids and, per loss token: position, sampling log-probability, allowed ids (empty: all), advantage.
+
+    `token_ids` ends with the last loss token: what follows it cannot change any gradient.
+    """
+
+    token_ids: list[int]
+    positions: list[int]
+    logp: list[float]
+    allowed: list[list[int]]
+    advantages: list[float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sampled:
+    """One sampled token of a segment."""
+
+    position: int
+    logp: float
+    allowed: list[int]
+
+
+def policy_sequences(
+    trajectories: Iterable[Row], rewards: Iterable[Row], *, max_samples: int = 0, seed: int = 0
+) -> list[TrainingSequence]:
+    """One sequence per segment that has a rewarded step, in the order of `trajectories`.
+
+    `max_samples` > 0 keeps that many steps, drawn by `seed`. Raises UserError for a reward that is not a
+    finite number, for two rewards of one step, and for rewards of steps that no trajectory has.
+    """
+    advantages = _advantages(rewards, columns=("trajectory_id", "step"))
+    chosen = _draw(advantages, units=advantages, count=max_samples, seed=seed)
+    sequences: list[TrainingSequence] = []
+    for trajectory in trajectories:
+        name = str(trajectory["trajectory_id"])
+        by_segment: dict[int, dict[int, float]] = {}
+        for index, step in enumerate(trajectory["steps"]):
+            key = (name, index)
+            advantage = advantages.pop(key, None)
+            if advantage is not None and key in chosen:
+                span = range(int(step["start"]), int(step["end"]))
+                by_segment.setdefault(int(step["segment"]), {}).update(dict.fromkeys(span, advantage))
+        for number, by_position in sorted(by_segment.items()):
+            segment = trajectory["segments"][number]
+            sampled = _sampled_tokens(segment, owner=f"trajectory {name}")
+            sequences += _sequence(segment["token_ids"], sampled, by_position)
+    _refuse_unmatched(advantages, what="steps", rows="trajectories")
+    return sequences
+
+
+def reward_model_sequences(
+    scores: Iterable[Row], rewards: Iterable[Row], *, max_samples: int = 0, seed: int = 0
+) -> list[TrainingSequence]:
+    """One sequence per rewarded judgement. `max_samples` > 0 keeps the judgements of that many steps.
+
+    Raises UserError as `policy_sequences` does.
+    """
+    advantages = _advantages(rewards, columns=("trajectory_id", "step", "judgement"))
+    chosen = _draw(advantages, units={key[:2] for key in advantages}, count=max_samples, seed=seed)
+    sequences: list[TrainingSequence] = []
+    for score in scores:
+        prompt = score["prompt_ids"]
+        for index, judgement in enumerate(score["judgements"]):
+            key = (str(score["trajectory_id"]), int(score["step"]), index)
+            advantage = advantages.pop(key, None)
+            if advantage is None or key[:2] not in chosen:
+                continue
+            tokens = judgement["token_ids"]
+            sampled = [
+                _Sampled(position=len(prompt) + offset, logp=logp, allowed=allowed)
+                for offset, (_, logp, allowed) in enumerate(
+                    zip(tokens, judgement["logprobs"], judgement["allowed"], strict=True)
+                )
+            ]
+            sequences += _sequence(
+                [*prompt, *tokens], sampled, {token.position: advantage for token in sampled}
+            )
+    _refuse_unmatched(advantages, what="judgements", rows="scores")
+    return sequences
+
+
+def _advantages(rewards: Iterable[Row], *, columns: Sequence[str]) -> dict[tuple[Any, ...], float]:
+    advantages: dict[tuple[Any, ...], float] = {}
+    for row in rewards:
+        if row["advantage"] is None:
+            continue
+        key = tuple(row[column] for column in columns)
+        value = float(row["advantage"])
+        if not math.isfinite(value):
+            raise UserError(f"rewards: the advantage of {key} is {value}; run compute-rewards again")
+        if key in advantages:
+            raise UserError(f"rewards: {key} is there twice; remove the folder and run compute-rewards again")
+        advantages[key] = value
+    return advantages
+
+
+def _draw(
+    advantages: Mapping[tuple[Any, ...], float], *, units: Iterable[tuple[Any, ...]], count: int, seed: int
+) -> set[tuple[Any, ...]]:
+    """`count` of the units, the same ones whatever the order of the rows; all of them for 0."""
+    ordered = sorted(units)
+    if 0 < count < len(ordered):
+        return set(random.Random(seed).sample(ordered, count))
+    return set(ordered)
+
+
+def _refuse_unmatched(advantages: Mapping[tuple[Any, ...], float], *, what: str, rows: str) -> None:
+    if advantages:
+        first = next(iter(advantages))
+        raise UserError(
+            f"rewards: {len(advantages)} {what} are not among the {rows} (the first: {first}); "
+            f"give the {rows} from which these rewards were computed"
+        )
+
+
+def _sampled_tokens(segment: Row, *, owner: str) -> list[_Sampled]:
+    positions = [position for position, sampled in enumerate(segment["sampled"]) if sampled]
+    if len(positions) != len(segment["allowed"]) or len(segment["token_ids"]) != len(segment["logprobs"]):
+        raise UserError(f"{owner}: token columns of different lengths; run rollout again")
+    return [
+        _Sampled(position=position, logp=segment["logprobs"][position], allowed=allowed)
+        for position, allowed in zip(positions, segment["allowed"], strict=True)
+    ]
+
+
+def _sequence(
+    token_ids: Sequence[int], sampled: Iterable[_Sampled], advantages: Mapping[int, float]
+) -> list[TrainingSequence]:
+    """The sequence of one segment, or nothing where none of its tokens can train."""
+    loss_tokens = [token for token in sampled if token.position in advantages and len(token.allowed) != 1]
+    if not loss_tokens:
+        return []
+    for token in loss_tokens:
+        if token.position == 0 or (token.allowed and token_ids[token.position] not in token.allowed):
+            raise UserError(
+                f"token {token.position} could not have been sampled as recorded; run the stage before again"
+            )
+        if not math.isfinite(token.logp):
+            raise UserError(
+                f"token {token.position} has log-probability {token.logp}; run the stage before again"
+            )
+    return [
+        TrainingSequence(
+            token_ids=list(token_ids[: loss_tokens[-1].position + 1]),
+            positions=[token.position for token in loss_tokens],
+            logp=[token.logp for token in loss_tokens],
+            allowed=[list(token.allowed) for token in loss_tokens],
+            advantages=[advantages[token.position] for token in loss_tokens],
+        )
+    ]

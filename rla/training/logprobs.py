@@ -1,0 +1,95 @@
+"""Log-probabilities of chosen tokens under a causal language model, as the sampler defines them.
+
+    logp(token) = log_softmax(logits / temperature) over the allowed ids, or over the vocabulary
+The output layer runs on the chosen positions only, in chunks that are computed again in the backward pass, so
+no tensor of batch x tokens x vocabulary ever exists.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from rla.errors import UserError
+from rla.training.batching import Batch
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+CHUNK_LOGITS = 2**25  # logits of one chunk: 128 MiB in fp32
+SCALED_LOGITS = (
+    "final_logit_softcapping",
+    "logit_scale",
+    "logits_scaling",
+    "lm_head_multiplier",
+    "output_multiplier",
+)
+
+
+class TokenScorer(nn.Module):
+    """The model and its output layer as one module from a batch to (logp (N), entropy (N)), both fp32.
+
+    The entropy carries no gradient. Raises UserError for a model that rescales its logits afterwards.
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, *, temperature: float, chunk_logits: int = CHUNK_LOGITS
+    ) -> None:
+        super().__init__()
+        text = model.config.get_text_config()
+        scaled = [name for name in SCALED_LOGITS if getattr(text, name, None) not in (None, 1.0)]
+        if scaled:
+            raise UserError(
+                f"models of type {text.model_type} rescale their logits ({scaled[0]}): not supported"
+            )
+        self.model = model
+        self.temperature = temperature
+        self.chunk_logits = chunk_logits
+
+    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        hidden = self.model.base_model(input_ids=batch.input_ids, use_cache=False).last_hidden_state
+        chosen = hidden[batch.rows, batch.columns]
+        head = self.model.get_output_embeddings()
+        size = max(1, self.chunk_logits // head.weight.shape[0])
+        count = len(batch.targets)
+        parts: list[tuple[Tensor, Tensor]] = []
+        for low in range(0, count, size):
+            part = slice(low, low + size)
+            arguments = (
+                chosen[part],
+                head.weight,
+                head.bias,
+                batch.targets[part],
+                None if batch.allowed is None else batch.allowed[part],
+                None if batch.restricted is None else batch.restricted[part],
+                self.temperature,
+            )
+            recompute = count > size and torch.is_grad_enabled()
+            parts.append(
+                checkpoint(_score, *arguments, use_reentrant=False) if recompute else _score(*arguments)
+            )
+        logp, entropy = zip(*parts, strict=True)
+        return torch.cat(logp), torch.cat(entropy)
+
+
+def _score(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    allowed: Tensor | None,
+    restricted: Tensor | None,
+    temperature: float,
+) -> tuple[Tensor, Tensor]:
+    logits = F.linear(hidden, weight, bias).float() / temperature
+    if allowed is not None and restricted is not None:
+        offered = torch.zeros_like(logits, dtype=torch.bool).scatter_(1, allowed, True)
+        logits = logits.masked_fill(~(offered | ~restricted[:, None]), -torch.inf)
+    logp = logits.log_softmax(-1)
+    with torch.no_grad():
+        entropy = -(logp.exp() * logp.clamp(min=torch.finfo(logp.dtype).min)).sum(-1)
+    return logp.gather(1, targets[:, None]).squeeze(1), entropy

@@ -1,0 +1,257 @@
+"""The training stage: a checkpoint, sequences with advantages -> the next checkpoint.
+
+    loss = (1 / N) sum over the N loss tokens of an optimizer step of  ppo_clip + kl_coef * k3
+`logp_old` is the sampler's own log-probability, so on data of the current policy it starts at ratio 1.
+A killed stage starts again at the last saved update: `<out>.partial/` holds it, and n updates in one go
+equal k updates, a kill, and n - k. Accelerators enter in `Compute` and nowhere else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rla.config.sections import TrainConfig
+from rla.errors import UserError
+from rla.models.load import load_model
+from rla.training.batching import collate, micro_batches, plan_updates
+from rla.training.checkpoint import Checkpoint, carry_over, open_checkpoint, write_checkpoint
+from rla.training.data import TrainingSequence
+from rla.training.logprobs import TokenScorer
+from rla.training.losses import k3, ppo_clip, token_mean
+from rla.training.progress import Progress, stage_digest
+from rla.training.state import TrainState, learning_rate, load_weights, make_optimizer
+
+Metrics = dict[str, Any]
+CPU_TOKENS = 2048  # a larger forward pass leaves the caches: a third slower for a tiny model
+NO_SIGNAL = "no sample has an advantage: the checkpoint is carried over unchanged"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compute:
+    """Where tensors live and in which precision the forward pass runs."""
+
+    device: torch.device
+    mixed: bool
+    tokens_per_batch: int
+
+    @classmethod
+    def choose(cls, config: TrainConfig) -> Compute:
+        """CUDA where there is one; bf16 autocast there only: on a CPU it saves nothing."""
+        if config.threads:
+            torch.set_num_threads(config.threads)
+        cuda = torch.cuda.is_available()
+        tokens = config.tokens_per_batch if cuda else min(config.tokens_per_batch, CPU_TOKENS)
+        device = torch.device("cuda" if cuda else "cpu")
+        return cls(device=device, mixed=cuda and config.dtype == "bfloat16", tokens_per_batch=tokens)
+
+    def autocast(self) -> contextlib.AbstractContextManager[Any]:
+        return torch.autocast("cuda", dtype=torch.bfloat16) if self.mixed else contextlib.nullcontext()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """What the updates of a stage share. `reference`: log-probabilities by sequence, None without KL."""
+
+    config: TrainConfig
+    compute: Compute
+    scorer: TokenScorer
+    state: TrainState
+    sequences: Sequence[TrainingSequence]
+    reference: list[Tensor] | None
+
+
+def train(
+    *,
+    model_folder: Path | str,
+    out: Path,
+    sequences: Sequence[TrainingSequence],
+    config: TrainConfig,
+    temperature: float,
+    seed: int,
+    log: Callable[[Metrics], None] | None = None,
+    save_interval_s: float = 60.0,
+) -> Metrics:
+    """Train and write the checkpoint `out`; returns the stage's metrics (`log` gets those of every update).
+
+    `temperature` is the sampling temperature. Sequences longer than `config.max_tokens` are counted and left
+    out. Raises UserError where `out` exists, where token ids and model do not match, and when the loss is not
+    finite.
+    """
+    started = time.perf_counter()
+    previous = open_checkpoint(model_folder)
+    kept = [sequence for sequence in sequences if len(sequence.token_ids) <= config.max_tokens]
+    counts: Metrics = {
+        "sequences": len(kept),
+        "too_long": len(sequences) - len(kept),
+        "tokens": sum(len(sequence.token_ids) for sequence in kept),
+        "loss_tokens": sum(len(sequence.positions) for sequence in kept),
+    }
+    if not any(any(sequence.advantages) for sequence in kept):
+        carry_over(previous, out)
+        return {"updates": 0, "total_updates": previous.updates, **counts, "note": NO_SIGNAL}
+    progress = Progress(
+        folder=out.with_name(f"{out.name}.partial"),
+        digest=stage_digest(previous, kept, config=config, temperature=temperature, seed=seed),
+        interval_s=save_interval_s,
+    )
+    stage = prepare(previous, kept, config=config, temperature=temperature, seed=seed)
+    history = run_updates(stage, progress=progress, seed=seed, log=log)
+    write_checkpoint(out, previous=previous, model=stage.scorer.model, dtype=config.dtype, state=stage.state)
+    progress.clear()
+    return {**summary(history), "total_updates": stage.state.updates, **counts, **_speed(counts, started)}
+
+
+def prepare(
+    previous: Checkpoint,
+    sequences: Sequence[TrainingSequence],
+    *,
+    config: TrainConfig,
+    temperature: float,
+    seed: int,
+) -> Stage:
+    """Model, optimizer and reference log-probabilities at the start of the stage."""
+    compute = Compute.choose(config)
+    torch.manual_seed(seed)
+    model = load_model(previous.model, dtype="float32", device=str(compute.device))
+    highest = max(max(sequence.token_ids) for sequence in sequences)
+    if highest >= model.config.get_text_config().vocab_size:
+        raise UserError(
+            f"{previous.model}: knows no token {highest}; train the model that made the trajectories"
+        )
+    if config.gradient_checkpointing:
+        model.train()
+        model.gradient_checkpointing_enable()
+    scorer = TokenScorer(model, temperature=temperature)
+    state = TrainState(model=model, optimizer=make_optimizer(model, config))
+    reference = None
+    # The reference borrows the model before the state's own weights arrive: two copies never exist.
+    from_initial = config.kl_coef != 0 and config.kl_reference == "initial"
+    if from_initial:
+        if previous.reference is not None:
+            load_weights(model, previous.reference)
+        reference = score(scorer, sequences, compute=compute)
+    if previous.state is not None:
+        state.load(previous.state)
+    if config.kl_coef != 0 and not from_initial:
+        reference = score(scorer, sequences, compute=compute)
+    return Stage(
+        config=config, compute=compute, scorer=scorer, state=state, sequences=sequences, reference=reference
+    )
+
+
+@torch.no_grad()
+def score(scorer: TokenScorer, sequences: Sequence[TrainingSequence], *, compute: Compute) -> list[Tensor]:
+    """The log-probabilities of every sequence's loss tokens, in order."""
+    scores: list[Tensor] = [torch.empty(0)] * len(sequences)
+    lengths = [len(sequence.token_ids) for sequence in sequences]
+    for indices in micro_batches(lengths, range(len(sequences)), tokens_per_batch=compute.tokens_per_batch):
+        with compute.autocast():
+            logp, _ = scorer(collate(sequences, indices, device=compute.device))
+        parts = logp.split([len(sequences[index].positions) for index in indices])
+        for index, part in zip(indices, parts, strict=True):
+            scores[index] = part
+    return scores
+
+
+def run_updates(
+    stage: Stage, *, progress: Progress, seed: int, log: Callable[[Metrics], None] | None
+) -> list[Metrics]:
+    """All updates of the stage that the saved progress does not hold yet; the metrics of every update."""
+    config = stage.config
+    plan = plan_updates(len(stage.sequences), updates=config.updates, epochs=config.epochs, seed=seed)
+    history = progress.restore(stage.state)
+    for indices in plan[len(history) :]:
+        metrics = update(stage, indices)
+        history.append(metrics)
+        if log is not None:
+            log(metrics)
+        if len(history) < len(plan):
+            progress.save(stage.state, history)
+    return history
+
+
+def update(stage: Stage, indices: Sequence[int]) -> Metrics:
+    """One optimizer step on the sequences `indices`."""
+    config, state = stage.config, stage.state
+    tokens = sum(len(stage.sequences[index].positions) for index in indices)
+    lengths = [len(sequence.token_ids) for sequence in stage.sequences]
+    totals: dict[str, Tensor] = {}
+    for part in micro_batches(lengths, indices, tokens_per_batch=stage.compute.tokens_per_batch):
+        per_token, marks = forward(stage, part)
+        token_mean(per_token, tokens=tokens).backward()
+        accumulate(totals, marks)
+    parameters = [parameter for group in state.optimizer.param_groups for parameter in group["params"]]
+    norm = float(torch.nn.utils.clip_grad_norm_(parameters, config.max_grad_norm))
+    if not norm < float("inf"):
+        raise UserError(
+            f"update {state.updates + 1}: the gradient is not finite; lower lr or look at the advantages"
+        )
+    lr = learning_rate(state.updates, config)
+    for group in state.optimizer.param_groups:
+        group["lr"] = lr
+    state.optimizer.step()
+    state.optimizer.zero_grad(set_to_none=True)
+    state.updates += 1
+    means = {key: float(value) / tokens for key, value in totals.items() if key not in EXTREMES}
+    extremes = {key: float(totals[key]) for key in EXTREMES}
+    return {"update": state.updates, **means, **extremes, "grad_norm": norm, "lr": lr, "loss_tokens": tokens}
+
+
+EXTREMES = ("ratio_max", "sampler_gap_max")
+
+
+def forward(stage: Stage, indices: Sequence[int]) -> tuple[Tensor, dict[str, Tensor]]:
+    """Loss per token of one micro-batch, and per token what the metrics are made of."""
+    config = stage.config
+    batch = collate(stage.sequences, indices, device=stage.compute.device)
+    with stage.compute.autocast():
+        logp, entropy = stage.scorer(batch)
+    loss, marks = ppo_clip(
+        logp, batch.logp_old, batch.advantages, clip_low=config.clip_low, clip_high=config.clip_high
+    )
+    if stage.reference is not None:
+        kl = k3(logp, torch.cat([stage.reference[index] for index in indices]))
+        loss = loss + config.kl_coef * kl
+        marks["kl"] = kl.detach()
+    gap = (logp.detach() - batch.logp_old).abs()
+    return loss, {**marks, "loss": loss.detach(), "entropy": entropy, "sampler_gap": gap}
+
+
+def accumulate(totals: dict[str, Tensor], marks: dict[str, Tensor]) -> None:
+    """Add up sums and keep extremes on the device, so that nothing waits for it within a step."""
+    for key, value in marks.items():
+        if key != "ratio":
+            totals[key] = totals.get(key, torch.zeros((), device=value.device)) + value.sum()
+    for key, value in (("ratio_max", marks["ratio"]), ("sampler_gap_max", marks["sampler_gap"])):
+        totals[key] = torch.maximum(totals[key], value.max()) if key in totals else value.max()
+
+
+def summary(history: Sequence[Metrics]) -> Metrics:
+    """Means over the updates, the largest ratio, and the gap of sampler and trainer in the first update."""
+    averaged = ("loss", "kl", "clip_low_share", "clip_high_share", "approx_kl", "entropy", "grad_norm")
+    means = {
+        key: sum(one[key] for one in history) / len(history)
+        for key in averaged
+        if all(key in one for one in history)
+    }
+    return {
+        "updates": len(history),
+        **means,
+        "ratio_max": max(one["ratio_max"] for one in history),
+        "sampler_gap_mean": history[0]["sampler_gap"],
+        "sampler_gap_max": history[0]["sampler_gap_max"],
+        "lr": history[-1]["lr"],
+    }
+
+
+def _speed(counts: Metrics, started: float) -> Metrics:
+    seconds = time.perf_counter() - started
+    return {"seconds": round(seconds, 3), "tokens_per_second": round(counts["tokens"] / seconds, 1)}

@@ -1,0 +1,90 @@
+"""Progress inside a training stage, so that a kill costs a minute and not a stage.
+
+`<out>.partial/update-000004/` holds the train state after four updates and their metrics. A new one is
+written beside and renamed before the old one goes, so at any instant a whole one is there. It belongs to
+exactly one input: another checkpoint, sequence, parameter or seed starts afresh.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rla.training.checkpoint import Checkpoint, model_digest, publish
+
+if TYPE_CHECKING:
+    from rla.config.sections import TrainConfig
+    from rla.training.data import TrainingSequence
+    from rla.training.state import TrainState
+
+STAGE = "stage.json"
+
+
+@dataclass(slots=True, kw_only=True)
+class Progress:
+    """Saves after an update when `interval_s` seconds have passed since the last save."""
+
+    folder: Path
+    digest: str
+    interval_s: float
+    last: float = field(default_factory=time.monotonic)
+
+    def save(self, state: TrainState, history: Sequence[dict[str, Any]]) -> None:
+        if time.monotonic() - self.last < self.interval_s:
+            return
+        place = self.folder / f"update-{len(history):06}"
+        partial = place.with_suffix(".tmp")
+        shutil.rmtree(partial, ignore_errors=True)
+        state.save(partial)
+        (partial / STAGE).write_text(json.dumps({"digest": self.digest, "history": list(history)}))
+        publish(partial, place)
+        for older in self._saved()[:-1]:
+            shutil.rmtree(older)
+        self.last = time.monotonic()
+
+    def restore(self, state: TrainState) -> list[dict[str, Any]]:
+        """The metrics of the updates that `state` has been brought to: none where nothing fitting was
+        saved.
+        """
+        for place in reversed(self._saved()):
+            content = json.loads((place / STAGE).read_text())
+            if content["digest"] == self.digest:
+                state.load(place)
+                return list(content["history"])
+        self.clear()
+        return []
+
+    def clear(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _saved(self) -> list[Path]:
+        return sorted(path for path in self.folder.glob("update-*") if not path.suffix)
+
+
+def stage_digest(
+    previous: Checkpoint,
+    sequences: Iterable[TrainingSequence],
+    *,
+    config: TrainConfig,
+    temperature: float,
+    seed: int,
+) -> str:
+    """SHA-256 of everything that the stage's result depends on."""
+    model = Path(previous.model)
+    weights = previous.digest or (model_digest(model) if model.is_dir() else str(model))
+    settings = {
+        "config": asdict(config),
+        "temperature": temperature,
+        "seed": seed,
+        "updates": previous.updates,
+    }
+    digest = hashlib.sha256(json.dumps([weights, settings], sort_keys=True).encode())
+    for sequence in sequences:
+        digest.update(repr(sequence).encode())
+    return digest.hexdigest()
