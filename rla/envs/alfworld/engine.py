@@ -9,7 +9,8 @@ from __future__ import annotations
 from rla.envs.alfworld.grammar import NOTHING_HAPPENS, PUT_COMMAND
 from rla.envs.alfworld.observations import describe, welcome
 from rla.envs.alfworld.problem import Verbs
-from rla.envs.alfworld.tables import NOTHING, FastGame, Move, Op, State
+from rla.envs.alfworld.state import NOTHING, Move, Op, State
+from rla.envs.alfworld.tables import FastGame
 from rla.envs.base import Observation
 
 __all__ = ["FastEngine", "FastGame", "Move", "Op", "State", "apply", "legal"]

@@ -1,7 +1,7 @@
 """The sentences ALFWorld speaks, as format strings. Two dialects differ in three of them, see `Verbs`.
 
-The help text exists in the packaged dialect only. It belongs to the `alfworld` package: where that is installed
-its text is read from there, so that `help` too answers as the stock engine does; elsewhere ours is shown.
+The help text exists in the packaged dialect only. It belongs to the `alfworld` package: where that is
+installed its text is read from there, so that `help` too answers as the stock engine does; elsewhere ours is.
 """
 
 import json

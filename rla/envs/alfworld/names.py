@@ -1,6 +1,6 @@
 """How ALFWorld names things: `Cabinet_bar__plus_00_dot_38_bar_...` is "cabinet 14".
 
-The name is what stands before the first `_bar_` of the lower-cased id, with "basin" added where the id has it.
+The name is what stands before the first `_bar_` of the lower-cased id, with "basin" added if the id has it.
 The number counts down in sorted order: the first id of a name gets the highest one. Every id that some fact
 names counts. An id without `_bar_` is called by itself and a space, as in the stock engine.
 """

@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 from rla.envs.alfworld.grammar import PUT_FEEDBACK, WELCOME, conjunction, help_text, listing
 from rla.envs.alfworld.problem import Verbs
-from rla.envs.alfworld.tables import NOTHING, FastGame, Move, Op, State
+from rla.envs.alfworld.state import NOTHING, Move, Op, State
+from rla.envs.alfworld.tables import FastGame
 
 
 def welcome(tables: FastGame, state: State) -> str:
@@ -69,7 +70,7 @@ def examine_item(tables: FastGame, state: State, move: Move) -> str:
 
 
 def _condition(state: State, item: int) -> str:
-    """Heat and cleanliness in words. The grammar says "cold" only of an object that is neither clean nor sliced."""
+    """Heat and cleanliness in words. "cold" is only said of an object that is neither clean nor sliced."""
     words = []
     if item in state.hot:
         words.append("hot")

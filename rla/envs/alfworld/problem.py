@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import string
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -47,15 +48,14 @@ class Game:
     verbs: Verbs
 
 
-_SECTIONS = re.compile(
-    r"\s*\(define\s+\(problem\s+([\w-]+)\s*\)\s*\(:domain\s+alfred\s*\)\s*"
-    r"\(:objects([^()]*)\)\s*\(:init(.*?)\)\s*\(:goal(.*)\)\s*\)\s*",
-    re.DOTALL | re.ASCII,
+_HEAD = re.compile(
+    r"\s*\(define\s+\(problem\s+([\w-]+)\s*\)\s*\(:domain\s+alfred\s*\)\s*\(:objects([^()]*)\)\s*", re.ASCII
 )
+_INIT, _GOAL = "(:init", "(:goal"
 _COST = re.compile(r"\(=\s+\([^()]*\)\s+[\d.]+\s*\)|\(:metric[^()]*\([^()]*\)\s*\)")
 _FACT = re.compile(r"\(([^()]*)\)")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
-_NAMES = re.compile(r"[A-Za-z0-9_\-\s]*", re.ASCII)
+_NAME_BYTES = (string.ascii_letters + string.digits + "_-" + string.whitespace).encode()
 _SENTENCE = re.compile(r"[a-z ,.']+")
 _TASK = re.compile(r'"task"\s*:\s*\[\s*\{\s*"rhs"\s*:\s*"Your task is to: ([^"]*)"')
 _PUT_TEMPLATE = re.compile(r'action\s+PutObject\s*\{\s*template\s*::\s*"(\w+) ')
@@ -63,17 +63,14 @@ _PUT_TEMPLATE = re.compile(r'action\s+PutObject\s*\{\s*template\s*::\s*"(\w+) ')
 
 def parse_problem(text: str) -> Problem:
     """Reads the PDDL text of a problem. Raises `UserError` on anything that is not an ALFWorld problem."""
-    sections = _SECTIONS.fullmatch(_COST.sub("", text))
-    if sections is None:
-        raise _refusal("its sections are not name, domain alfred, objects, init, goal")
-    name, objects, init, goal_text = sections.groups()
+    name, objects, init, goal_text = _split_sections(_COST.sub("", text))
     goal = parse_goal(goal_text)
     if goal is None:
         raise _refusal("its goal is none of the six task types")
     facts = _parse_facts(init)
     problem = Problem(name=name, objects=_parse_objects(objects), facts=facts, goal=goal)
     known = {identifier for identifier, _ in problem.objects}
-    unknown = {argument for fact in facts for argument in fact[1:]} - known
+    unknown = set[str]().union(*(fact[1:] for fact in facts)) - known
     if unknown:
         raise _refusal(f"its facts name {min(unknown)}, which is not among its objects")
     return problem
@@ -137,8 +134,29 @@ def check_sentence(sentence: str) -> str:
     return sentence
 
 
+def _split_sections(text: str) -> tuple[str, str, str, str]:
+    head, start, goal = _HEAD.match(text), text.find(_INIT), text.rfind(_GOAL)
+    # The section's own bracket closes before the goal, the goal's and the problem's at the end.
+    init, closing, between = text[start + len(_INIT) : max(goal, 0)].rpartition(")")
+    goal_text, end, rest = text[goal + len(_GOAL) :].rstrip().removesuffix(")").rpartition(")")
+    if (
+        head is None
+        or head.end() != start
+        or goal < start
+        or between.strip()
+        or rest.strip()
+        or not closing + end
+    ):
+        raise _refusal("its sections are not name, domain alfred, objects, init, goal")
+    return head[1], head[2], init, goal_text
+
+
+def _is_plain(text: str) -> bool:
+    return not text.encode().translate(None, _NAME_BYTES)
+
+
 def _parse_objects(section: str) -> tuple[tuple[str, str], ...]:
-    if not _NAMES.fullmatch(section):
+    if not _is_plain(section):
         raise _refusal("its objects section holds signs other than letters, digits, '_' and '-'")
     objects: list[tuple[str, str]] = []
     pending: list[str] = []
@@ -161,9 +179,16 @@ def _parse_objects(section: str) -> tuple[tuple[str, str], ...]:
 
 def _parse_facts(section: str) -> tuple[tuple[str, ...], ...]:
     bodies: list[str] = _FACT.findall(section)
-    rest = _FACT.sub("", section)
-    facts = tuple(tuple(body.split()) for body in bodies)
-    if rest.strip() or not all(facts) or not _NAMES.fullmatch("".join(bodies)):
+    facts = tuple([tuple(body.split()) for body in bodies])
+    flat = section.replace("(", " ").replace(")", " ")
+    brackets = {section.count("("), section.count(")"), len(facts)}
+    # Every word inside a fact, every bracket a fact's own: so nothing stands between or around the facts.
+    if (
+        len(brackets) > 1
+        or len(flat.split()) != sum(map(len, facts))
+        or not all(facts)
+        or not _is_plain(flat)
+    ):
         raise _refusal("its init section holds something other than ground facts")
     return facts
 

@@ -1,72 +1,19 @@
 """What never changes in a game: names, places, types, capabilities and the goal, looked up by small integers.
 
-Receptacles, objects and locations are numbered in sorted order of their lower-cased ids, so that sorted numbers
-are the stock engine's order of listing. `FastGame` is built once per game and shared by all of its episodes.
+Receptacles, objects and locations are numbered in sorted order of their lower-cased ids, so that sorted
+numbers are the stock engine's order of listing. `FastGame` is built once and shared by a game's episodes.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from enum import StrEnum
-from typing import NamedTuple
 
 from rla.envs.alfworld.goals import TaskKind
 from rla.envs.alfworld.names import display_names
 from rla.envs.alfworld.problem import Game, Verbs
+from rla.envs.alfworld.state import NOTHING, Indices, Move, Op, Pairs, State
 from rla.errors import UserError
-
-Pairs = frozenset[tuple[int, int]]
-Indices = frozenset[int]
-NOTHING = -1
-"""In place of an object or receptacle number: there is none."""
-
-
-class State(NamedTuple):
-    """What changes, hashable. Numbers index `FastGame`'s tables; `contents` has a sorted tuple per receptacle."""
-
-    location: int
-    held: int
-    contents: tuple[tuple[int, ...], ...]
-    opened: Indices
-    clean: Indices
-    hot: Indices
-    cool: Indices
-    toggled: Indices
-    sliced: Indices
-    lying: Pairs
-    """(object, location): where an object counts as being, which need not be where its receptacle is."""
-    removed: Pairs
-    """(object, receptacle): taken out and not put back."""
-
-
-class Op(StrEnum):
-    """The domain's operators."""
-
-    LOOK = "look"
-    INVENTORY = "inventory"
-    HELP = "help"
-    GO = "go"
-    EXAMINE_PLACE = "examine place"
-    EXAMINE_ITEM = "examine item"
-    OPEN = "open"
-    CLOSE = "close"
-    TAKE = "take"
-    PUT = "put"
-    CLEAN = "clean"
-    HEAT = "heat"
-    COOL = "cool"
-    USE = "use"
-    SLICE = "slice"
-
-
-class Move(NamedTuple):
-    """A ground operator: an object number and a receptacle number (for SLICE, the object to slice)."""
-
-    op: Op
-    item: int = NOTHING
-    place: int = NOTHING
-
 
 TREATMENTS = {TaskKind.CLEAN: Op.CLEAN, TaskKind.HEAT: Op.HEAT, TaskKind.COOL: Op.COOL}
 
@@ -78,11 +25,9 @@ class FastGame:
         self.game = game
         self.verbs = game.verbs
         facts: defaultdict[str, list[tuple[str, ...]]] = defaultdict(list)
-        for predicate, *arguments in game.problem.facts:
-            facts[predicate.lower()].append(tuple(arguments))
-        self._facts = {
-            predicate: [tuple(map(str.lower, row)) for row in rows] for predicate, rows in facts.items()
-        }
+        for fact in game.problem.facts:
+            facts[fact[0].lower()].append(fact[1:])
+        self._facts = facts
         self._name_everything(game)
         self._place_receptacles()
         self._sort_by_type()
@@ -144,13 +89,12 @@ class FastGame:
         return True
 
     def _name_everything(self, game: Game) -> None:
-        kinds = {identifier.lower(): kind for identifier, kind in game.problem.objects}
-        named = {argument for rows in self._facts.values() for row in rows for argument in row}
-        names = display_names(named)
-        self.names = names
+        kinds = dict(game.problem.objects)
+        named = sorted(set[str]().union(*(fact[1:] for fact in game.problem.facts)), key=str.lower)
+        names = dict(zip(named, display_names(map(str.lower, named)).values(), strict=True))
         grouped: dict[str, list[str]] = {"receptacle": [], "object": [], "location": []}
-        for identifier in sorted(named):
-            if kinds[identifier] in grouped:
+        for identifier in named:
+            if kinds.get(identifier) in grouped:
                 grouped[kinds[identifier]].append(identifier)
         self._receptacle = {name: index for index, name in enumerate(grouped["receptacle"])}
         self._object = {name: index for index, name in enumerate(grouped["object"])}
@@ -258,4 +202,4 @@ class FastGame:
 
     @staticmethod
     def _of_type(types: Iterable[str], names: set[str]) -> Indices:
-        return frozenset(index for index, name in enumerate(types) if name in names)
+        return frozenset(index for index, name in enumerate(types) if name.lower() in names)

@@ -1,10 +1,10 @@
-"""The stock engine: the `alfworld` package's TextWorld behind our protocol. Slow, and the oracle of the fast one.
+"""The stock engine: the `alfworld` package's TextWorld behind our protocol, slow, and the fast one's oracle.
 
-A load takes 1 to 3 s and a step 70 to 120 ms. It is not thread-safe: one process per engine that plays at the same
-time. Needs the extra `rla[alfworld]`, which compiles for some minutes.
+A load takes 1 to 3 s and a step 70 to 120 ms. It is not thread-safe: one process per engine that plays at the
+same time. Needs the extra `rla[alfworld]`, which compiles for some minutes.
 
 The game's own file decides domain and grammar where it is given and speaks the game's dialect; otherwise the
-packaged ones do, and the older dialect is the packaged grammar with the three sentences in which they differ put back.
+packaged ones do, and the older dialect is the packaged one with the sentences in which they differ put back.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _IDLE: list[Any] = []
 
 
 class StockEngine:
-    """`Environment` over TextWorld. Raises `UserError` where the extra is missing or TextWorld refuses the game."""
+    """`Environment` over TextWorld. Raises `UserError` where the extra is missing or the game is refused."""
 
     def __init__(self, game: Game, *, source: Path | None = None) -> None:
         self._env: Any = _IDLE.pop() if _IDLE else _new_env()
