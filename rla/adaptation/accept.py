@@ -9,9 +9,12 @@ rollouts. Source: RLAnything, acceptance of adapted tasks.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
 
-from rla.records import Direction
+from rla.errors import UserError
+from rla.records import Direction, Task
 
 
 class Verdict(NamedTuple):
@@ -19,6 +22,25 @@ class Verdict(NamedTuple):
 
     accepted: bool
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskVerdict:
+    """One row of a `verdicts` shard."""
+
+    task_id: str
+    parent_id: str
+    slot: str
+    iteration: int
+    direction: str
+    parent_accuracy: float
+    accuracy: float
+    rollouts: int
+    accepted: bool
+    reason: str
+
+    def row(self) -> dict[str, Any]:
+        return asdict(self)
 
 
 def verdict(
@@ -38,3 +60,48 @@ def verdict(
     if accuracy >= alpha_high:
         return Verdict(False, f"too easy: accuracy {accuracy:.3f} is not below {alpha_high:.3f}")
     return Verdict(True, f"easier: accuracy {accuracy:.3f} against {parent_accuracy:.3f}")
+
+
+def judge_pending(
+    pending: Sequence[Task],
+    measured: Mapping[str, tuple[float, int]],
+    parent_accuracies: Mapping[str, float],
+    *,
+    iteration: int,
+    alpha_low: float,
+    alpha_high: float,
+) -> list[TaskVerdict]:
+    """A verdict for every pending task, in their order.
+
+    `measured`: task_id -> (accuracy, rollouts). A task without rollouts is rejected with accuracy 0.
+    `parent_accuracies`: task_id of the pending task -> accuracy of its parent when the change was asked for.
+    Raises `UserError` on a pending task without parent, direction or parent's accuracy.
+    """
+    verdicts = []
+    for task in pending:
+        parent_accuracy = parent_accuracies.get(task.task_id)
+        if task.parent_id is None or task.direction is None or parent_accuracy is None:
+            raise UserError(
+                f"candidates: pending task {task.task_id} lacks its parent, direction or the parent's accuracy; "
+                "run `rla adapt-env` again"
+            )
+        accuracy, rollouts = measured.get(task.task_id, (0.0, 0))
+        ruled = Verdict(False, "no rollout finished")
+        if rollouts:
+            direction = Direction(task.direction)
+            ruled = verdict(direction, parent_accuracy, accuracy, alpha_low=alpha_low, alpha_high=alpha_high)
+        verdicts.append(
+            TaskVerdict(
+                task_id=task.task_id,
+                parent_id=task.parent_id,
+                slot=task.slot,
+                iteration=iteration,
+                direction=task.direction,
+                parent_accuracy=parent_accuracy,
+                accuracy=accuracy,
+                rollouts=rollouts,
+                accepted=ruled.accepted,
+                reason=ruled.reason,
+            )
+        )
+    return verdicts

@@ -77,6 +77,17 @@ def self_agreement(judgements: pl.DataFrame) -> float | None:
     return _number(steps.select(equal.mean()))
 
 
+def reward_statistics(policy_rewards: pl.DataFrame, rm_rewards: pl.DataFrame) -> Metrics:
+    """How much there is to train on: a sample is a row whose advantage is not 0. Mean reward, advantage spread."""
+    trains = pl.col("advantage") != 0
+    return {
+        "policy_samples": policy_rewards.filter(trains).height,
+        "rm_samples": rm_rewards.filter(trains).height,
+        "reward_mean": _number(policy_rewards.select(pl.col("reward").mean())),
+        "advantage_std": _number(policy_rewards.select(pl.col("advantage").std(ddof=0))),
+    }
+
+
 def _success(episodes: pl.DataFrame) -> Metrics:
     active = episodes.filter(pl.col("status") == Status.ACTIVE.value)
     interval = wilson(active.filter(pl.col("outcome") > 0).height, active.height)

@@ -12,10 +12,8 @@ import polars as pl
 from rla.credit.normalise import POLICY_REWARDS, shaped, standardised
 
 
-def advantages(episodes: pl.DataFrame, steps: pl.DataFrame, *, step_weight: float = 0.0) -> pl.DataFrame:
+def advantages(episodes: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """One row per step of the episodes given: columns of `POLICY_REWARDS`, `reward` being O.
-
-    `step_weight` has no part in it; the estimators share one signature.
 
     `episodes`: trajectory_id, task_id, outcome (+1 or -1). `steps`: trajectory_id, step, mean_score
     (nullable; passed through). Steps of trajectories that are not among the episodes are left out. Source:
