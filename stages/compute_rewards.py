@@ -9,13 +9,11 @@ import polars as pl
 from rla.atomic import write_json
 from rla.credit import integrated, outcome
 from rla.credit.consistency import rewards as consistency_rewards
-from rla.credit.diagnostics import diagnostics
+from rla.credit.diagnostics import diagnostics, reward_statistics
 from rla.records import Status, StopReason
 from rla.shards import read_manifest, read_table, write_shard
 from stages.common import origin
 from stages.context import StageContext
-
-ESTIMATORS = {"integrated": integrated.advantages, "outcome": outcome.advantages}
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
@@ -25,11 +23,13 @@ def run(ctx: StageContext) -> dict[str, Any]:
     training = training_episodes(ctx, episodes)
     config = ctx.config.credit
     chosen = steps.join(training.select("trajectory_id"), on="trajectory_id", how="semi")
-    policy = ESTIMATORS[config.estimator](training, chosen, step_weight=config.step_weight)
+    integrated_rows = integrated.advantages(training, chosen, step_weight=config.step_weight)
+    by_outcome = config.estimator == "outcome"
+    policy = outcome.advantages(training, chosen) if by_outcome else integrated_rows
     rm = consistency_rewards(
-        judgements.join(training.select("trajectory_id"), on="trajectory_id", how="semi"),
-        integrated.advantages(training, chosen, step_weight=config.step_weight),
-        accuracy_of(training),
+        judgements,
+        integrated_rows,
+        outcome.accuracies(training),
         step_weight=config.step_weight,
         normalise=config.reward_model_normalise,
         low=config.reward_model_low,
@@ -87,10 +87,6 @@ def training_episodes(ctx: StageContext, episodes: pl.DataFrame) -> pl.DataFrame
     return episodes.filter(active | pl.col("task_id").is_in(accepted.implode()))
 
 
-def accuracy_of(episodes: pl.DataFrame) -> pl.DataFrame:
-    return episodes.group_by("task_id", maintain_order=True).agg(accuracy=(pl.col("outcome") == 1).mean())
-
-
 def measure(
     ctx: StageContext,
     episodes: pl.DataFrame,
@@ -111,8 +107,5 @@ def measure(
         "context_stops": counts["context_stops"],
         "errors": counts["env_errors"],
         **verdicts,
-        "policy_samples": int((policy["advantage"] != 0).sum()),
-        "rm_samples": int((rm["advantage"] != 0).sum()),
-        "reward_mean": policy["reward"].mean(),
-        "advantage_std": policy["advantage"].std(ddof=0),
+        **reward_statistics(policy, rm),
     }

@@ -1,0 +1,70 @@
+"""params.yaml: unknown keys, wrong types and impossible combinations are refused, with the file and the key."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from rla.config import config_digest, load_config, resolved
+from rla.config.schema import params_schema
+from rla.errors import UserError
+from rla.resources import resource
+
+
+def write(folder: Path, data: object) -> Path:
+    path = folder / "params.yaml"
+    path.write_text(yaml.safe_dump(data))
+    return path
+
+
+def test_defaults_are_the_papers_values() -> None:
+    config = load_config(None)
+    assert (config.rollout.rollouts_per_task, config.judge.votes, config.credit.step_weight) == (8, 3, 1.0)
+    assert (config.adaptation.alpha_low, config.adaptation.alpha_high) == (0.2, 0.8)
+
+
+def test_overrides_are_typed(tmp_path: Path) -> None:
+    path = write(tmp_path, {"train_policy": {"lr": 1e-3}})
+    config = load_config(path, ["train_policy.lr=3e-4", "env.omit_commands=[look, help]"])
+    assert config.train_policy.lr == 3e-4
+    assert config.env.omit_commands == ("look", "help")
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"rolout": {}}, "unknown key rolout; did you mean rollout"),
+        ({"rollout": {"rollouts_per_tsk": 4}}, "did you mean rollout.rollouts_per_task"),
+        ({"env": {"engine": "unity"}}, "choose one of fast, textworld"),
+        ({"seed": "one"}, "expected int"),
+        ({"judge": {"votes": 0}}, "judge.votes is 0; it must be above 0"),
+        ({"tasks": {"source": "alfworld"}}, "set tasks.path"),
+        ({"adaptation": {"alpha_low": 0.9}}, "alpha_low < alpha_high"),
+        ({"policy": {"decoding": "admissible", "reply": "index"}}, "needs policy.reply: text"),
+    ],
+)
+def test_bad_params_name_the_file_and_the_key(tmp_path: Path, data: object, message: str) -> None:
+    path = write(tmp_path, data)
+    with pytest.raises(UserError, match=message) as error:
+        load_config(path)
+    assert str(path) in str(error.value)
+
+
+def test_digest_depends_on_the_stages_own_sections_only() -> None:
+    base, other = load_config(None), load_config(None, ["train_rm.lr=1e-3"])
+    assert config_digest(base, ["rollout"]) == config_digest(other, ["rollout"])
+    assert config_digest(base, ["train_rm"]) != config_digest(other, ["train_rm"])
+
+
+def test_the_schema_file_is_the_one_that_the_classes_give() -> None:
+    stored = json.loads((resource("schemas") / "params.schema.json").read_text())
+    assert stored == params_schema()
+
+
+@pytest.mark.parametrize("name", ["alfworld-tiny", "alfworld-qwen2.5-7b"])
+def test_the_settings_that_are_shipped_are_valid(name: str) -> None:
+    path = resource("pipelines") / f"{name}.yaml"
+    jsonschema.validate(yaml.safe_load(path.read_text()), params_schema())
+    assert resolved(load_config(path), ["env"])["env"]["name"] == "alfworld"
