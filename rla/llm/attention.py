@@ -1,11 +1,13 @@
 """Attention over cache slots, for a forward pass whose single row packs the new tokens of many sequences.
 
-Linear layers see [1, tokens] without padding; here the queries are regrouped by how many new tokens their sequence
-has (1, up to 4, up to 16, ...) and attend to the keys of their own slot. Grouped-query heads are laid out as further
-queries of their key head, so keys and values are never repeated. Registered with transformers as one more attention
-implementation, which any model that follows its attention interface can use.
+Linear layers see [1, tokens] without padding; here the queries are regrouped by how many new tokens their
+sequence has (1, up to 4, up to 16, ...) and attend to the keys of their own slot. Grouped-query heads are
+laid out as further queries of their key head, so keys and values are never repeated. Registered with
+transformers as one more attention implementation, which any model that follows its attention interface can
+use.
 
-Shapes: T new tokens, R sequences of a group, Q queries of each, L keys, S slots, H heads, K key heads, D width.
+Shapes: T new tokens, R sequences of a group, Q queries of each, L keys, S slots, H heads, K key heads, D
+width.
 """
 
 from __future__ import annotations
@@ -14,17 +16,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from rla.errors import UserError
+from rla.llm.slots import Ints
 
 IMPLEMENTATION = "rla_slots"
 KEY_MULTIPLE = 16  # lengths are rounded up: masks stay aligned for the CUDA kernels
 MAX_SCORES = 1 << 27  # scores (R * Q * L) of one attention call
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +64,8 @@ class Plan:
 
 
 def make_plan(*, slots: Ints, starts: Ints, counts: Ints, context: int, device: torch.device) -> Plan:
-    """Row i brings `counts[i]` new tokens for slot `slots[i]`, at positions from `starts[i]`; all arrays [rows]."""
+    """Row i brings `counts[i]` new tokens for slot `slots[i]`, at positions from `starts[i]`; all arrays
+    [rows]."""
     offsets = np.cumsum(counts) - counts
     order = np.empty(int(counts.sum()), dtype=np.int64)
     groups: list[Group] = []

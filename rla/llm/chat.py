@@ -1,9 +1,9 @@
 """Chat turns as token ids: append-only, and safe against control tokens in what people or models wrote.
 
-The tokenizer's own chat template is rendered around markers and split at them. Only the template's parts may become
-control tokens; contents are encoded with special tokens switched off, so "<|im_end|>" in a content is plain text.
-For every reply, `first(messages) + reply + next_turn(content, ended=...)` is one growing sequence: nothing that was
-sampled is ever encoded again.
+The tokenizer's own chat template is rendered around markers and split at them. Only the template's parts may
+become control tokens; contents are encoded with special tokens switched off, so "<|im_end|>" in a content is
+plain text. For every reply, `first(messages) + reply + next_turn(content, ended=...)` is one growing
+sequence: nothing that was sampled is ever encoded again.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class ChatFormat:
         return ids
 
     def next_turn(self, content: str, *, ended: bool) -> list[int]:
-        """Ids to append after a reply: its end (unless a stop token `ended` it), a user turn, the next reply's header."""
+        """Ids to append after a reply: its end (unless a stop token `ended` it), a user turn, the next
+        reply's header."""
         between = self._between[1:] if ended else self._between
         return [*between, *self.encode(content), *self._closing]
 
@@ -103,21 +104,17 @@ class ChatFormat:
         return [*parts, rendered]
 
     def _find_end(self) -> int:
-        if not self._between:
+        if not self._between or self._between[0] not in self._control:
             raise UserError(
-                f"{self.tokenizer.name_or_path}: the chat template does not end the assistant's turn"
-            )
-        end = self._between[0]
-        if end not in self._control:
-            raise UserError(
-                f"{self.tokenizer.name_or_path}: the chat template ends the assistant's turn with text, not with a "
+                f"{self.tokenizer.name_or_path}: the chat template does not end the assistant's turn with a "
                 "control token; use an instruct model's template"
             )
-        return end
+        return self._between[0]
 
 
 def _plain_encoder(tokenizer: PreTrainedTokenizerBase) -> Any:
-    """str -> list of ids with special tokens switched off. A copy, because the switch is the backend's state."""
+    """str -> list of ids with special tokens switched off. A copy, because the switch is the backend's
+    state."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         return lambda text: tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)

@@ -1,4 +1,5 @@
-"""From the `generator` section to an engine and its tokenizer; a backend is imported only when it is asked for."""
+"""From the `generator` section to an engine and its tokenizer; a backend is imported only when it is asked
+for."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Sampling by inverse CDF from uniforms that depend on (seed, position) alone, not on what else is in the batch.
+"""Sampling by inverse CDF from uniforms that depend on (seed, position) alone, not on what else is in the
+batch.
 
-token = first id with CDF > u. The log-probability is that of the distribution sampled from: softmax(logits / T) over
-the whole vocabulary, or over the offered ids only. T = 0 takes the most likely id, with log-probability 0.
+token = first id with CDF > u. The log-probability is that of the distribution sampled from: softmax(logits /
+T) over the whole vocabulary, or over the offered ids only. T = 0 takes the most likely id, with log-
+probability 0.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""A Generator without a model: replies come from a function, the same for the same request, wherever it is asked.
+"""A Generator without a model: replies come from a function, the same for the same request, wherever it is
+asked.
 
-Log-probabilities are those of a uniform choice: -log(number of ids offered), 0 where a reply is not restricted.
+Log-probabilities are those of a uniform choice: -log(number of ids offered), 0 where a reply is not
+restricted.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ def hashed_path(request: Request, seed: int, *, stop_id: int) -> list[int]:
 
 
 class ScriptedGenerator:
-    """Answers with `reply(request, seed of the sample)`, cut at `request.max_tokens`; by default `hashed_path`."""
+    """Answers with `reply(request, seed of the sample)`, cut at `request.max_tokens`; by default
+    `hashed_path`."""
 
     def __init__(self, reply: Reply | None = None, *, context: int = 1 << 30, stop_id: int = 0) -> None:
         self.context = context

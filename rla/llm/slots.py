@@ -1,57 +1,20 @@
 """Cache slots: which sequence's keys and values each slot holds, and who may use it next.
 
-A slot is live (a completion is being sampled), held (a session waits for its next turn) or free. What a free slot
-still holds can be the prefix of another prompt. Correctness never rests on that: a slot's `valid` first ids are those
-whose keys and values it holds, and a prompt uses the part that it shares with them.
+A slot is live (a completion is being sampled), held (a session waits for its next turn) or free. What a free
+slot still holds can be the prefix of another prompt. Correctness never rests on that: a slot's `valid` first
+ids are those whose keys and values it holds, and a prompt uses the part that it shares with them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
-from transformers.cache_utils import Cache
+import numpy.typing as npt
 
-from rla.llm.attention import Ints, Plan
-
+Ints = npt.NDArray[np.int64]
 MIN_COPY = 16  # tokens; a shorter shared prefix is computed again rather than copied
-
-
-class SlotCache(Cache):
-    """Keys and values of all layers, [layers, slots, context, key heads, width] each, written through a Plan."""
-
-    def __init__(
-        self, *, config: Any, slots: int, context: int, dtype: torch.dtype, device: torch.device
-    ) -> None:
-        super().__init__(layers=[])
-        heads = config.num_attention_heads
-        width = getattr(config, "head_dim", None) or config.hidden_size // heads
-        key_heads = getattr(config, "num_key_value_heads", None) or heads
-        shape = (2, config.num_hidden_layers, slots, context, key_heads, width)
-        self.store = torch.zeros(shape, dtype=dtype, device=device)
-        self.plan: Plan | None = None
-
-    def update(
-        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
-    ) -> tuple[Tensor, Tensor]:
-        """Write [1, K, T, D] to the plan's cells; return the layer's whole store for the attention to pick from."""
-        if self.plan is None:
-            raise RuntimeError("SlotCache.update before a plan was set")
-        key, value = self.store[0, layer_idx], self.store[1, layer_idx]
-        key.flatten(0, 1).index_copy_(0, self.plan.cells, key_states[0].transpose(0, 1))
-        value.flatten(0, 1).index_copy_(0, self.plan.cells, value_states[0].transpose(0, 1))
-        return key, value
-
-    def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Positions are passed explicitly; a model that asks gets "none so far"."""
-        return 0
-
-    def copy(self, *, source: int, target: int, length: int) -> None:
-        """Copy the first `length` positions of one slot to another."""
-        self.store[:, :, target, :length] = self.store[:, :, source, :length]
+MIN_WAIT = 32  # tokens; a prompt waits a pass for a prefix that another sequence is about to compute
 
 
 class SlotTable:
@@ -72,11 +35,30 @@ class SlotTable:
         """The slot that a session holds."""
         return None if session is None else self._sessions.get(session)
 
+    def has_room(self, *, idle_before: float) -> bool:
+        """Whether `claim` would find a slot for a sequence that holds none."""
+        return any(
+            not live and (holder is None or used < idle_before)
+            for live, holder, used in zip(self._live.tolist(), self._holder, self._used.tolist(), strict=True)
+        )
+
+    def worth_waiting(self, prompt: Ints) -> bool:
+        """Whether a live slot is about to compute much more of this prompt than any slot holds now."""
+        live = np.flatnonzero(self._live)
+        if not len(live):
+            return False
+        _, coming = self._best(live, prompt, known=self.length)
+        if coming < MIN_WAIT:
+            return False
+        _, present = self._best(np.arange(len(self.valid)), prompt, known=self.valid)
+        return coming >= present + MIN_WAIT
+
     def claim(self, session: str | None, prompt: Ints, *, idle_before: float) -> tuple[int, int, int] | None:
         """Make a slot live for `prompt`: (slot, source slot, shared ids), or None while all are taken.
 
-        Taken in this order: the session's own, a free one, that of the session idle for longest if its last use
-        was before `idle_before`. The caller copies the shared ids' keys and values where source differs from slot.
+        Taken in this order: the session's own, a free one, that of the session idle for longest if its last
+        use was before `idle_before`. The caller copies the shared ids' keys and values where source differs
+        from slot.
         """
         own = self.slot_of(session)
         slot = self._choose(prompt, idle_before) if own is None else own
@@ -120,7 +102,7 @@ class SlotTable:
         idle = np.flatnonzero(~self._live)
         free = [int(slot) for slot in idle if self._holder[slot] is None]
         if free:
-            best, shared = self._best(np.asarray(free), prompt)
+            best, shared = self._best(np.asarray(free), prompt, known=self.valid)
             return best if shared >= MIN_COPY else min(free, key=lambda slot: (self._used[slot], slot))
         if not len(idle):
             return None
@@ -128,16 +110,17 @@ class SlotTable:
         return oldest if self._used[oldest] < idle_before else None
 
     def _source(self, slot: int, prompt: Ints) -> tuple[int, int]:
-        _, own = self._best(np.asarray([slot]), prompt)
-        if own >= len(prompt) - MIN_COPY or self._holder[slot] is not None and own >= MIN_COPY:
+        _, own = self._best(np.asarray([slot]), prompt, known=self.valid)
+        if own >= len(prompt) - MIN_COPY:
             return slot, own
-        best, shared = self._best(np.arange(len(self.valid)), prompt)
+        best, shared = self._best(np.arange(len(self.valid)), prompt, known=self.valid)
         return (best, shared) if shared >= own + MIN_COPY else (slot, own)
 
-    def _best(self, slots: Ints, prompt: Ints) -> tuple[int, int]:
-        """The slot with the longest prefix of the prompt, and its length; the last id is always left to compute."""
+    def _best(self, slots: Ints, prompt: Ints, *, known: Ints) -> tuple[int, int]:
+        """The slot with the longest prefix of the prompt among its `known` ids; the prompt's last id never
+        counts."""
         differs = self.ids[slots, : len(prompt)] != prompt
         same = np.where(differs.any(axis=1), differs.argmax(axis=1), len(prompt))
-        shared = np.minimum(np.minimum(same, self.valid[slots]), len(prompt) - 1)
+        shared = np.minimum(np.minimum(same, known[slots]), len(prompt) - 1)
         index = int(shared.argmax())
         return int(slots[index]), int(shared[index])

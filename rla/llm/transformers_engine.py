@@ -1,8 +1,8 @@
 """Any Hugging Face causal language model as a Generator, with continuous batching over cache slots.
 
 One forward pass takes the next tokens of every live sequence, whatever their number: one for a sequence that
-decodes, many for a prompt. A sequence that ends makes room at once. Tokens that the trie forces are appended without
-a pass. The pass runs on the event loop's own thread: callers make progress between passes.
+decodes, many for a prompt. A sequence that ends makes room at once. Tokens that the trie forces are appended
+without a pass. The pass runs on the event loop's own thread: callers make progress between passes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from rla.llm import attention
 from rla.llm.base import Completion, FinishReason, Request
 from rla.llm.errors import ContextOverflow
 from rla.llm.sampling import sample, uniforms
-from rla.llm.slots import SlotCache, SlotTable
+from rla.llm.slot_cache import SlotCache
+from rla.llm.slots import Ints, SlotTable
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -75,10 +76,9 @@ class _Job:
     """A request and those of its completions that are done, by sample index."""
 
     request: Request
-    prompt: attention.Ints
+    prompt: Ints
     future: asyncio.Future[list[Completion]]
     done: dict[int, Completion] = field(default_factory=dict)
-    followers: list[_Row] = field(default_factory=list)  # samples that wait for the first one's prompt
 
     def finish(self, row: _Row, reason: FinishReason) -> None:
         self.done[row.seed - self.request.seed] = Completion(
@@ -91,8 +91,8 @@ class _Job:
 class TransformersGenerator:
     """Generator over a transformers model, on the device where its weights are.
 
-    `max_sequences` slots of `context` tokens are allocated at once; at most `tokens_per_pass` tokens (longer prompts
-    are cut into pieces) go through the model in one pass. One event loop at a time may use it.
+    `max_sequences` slots of `context` tokens are allocated at once; at most `tokens_per_pass` tokens (longer
+    prompts are cut into pieces) go through the model in one pass. One event loop at a time may use it.
     """
 
     def __init__(
@@ -143,14 +143,9 @@ class TransformersGenerator:
             future=asyncio.get_running_loop().create_future(),
         )
         node = None if request.allowed is None else request.allowed.root
-        rows = [
-            _Row(
-                job=job, seed=request.seed + index, node=node, session=request.session if index == 0 else None
-            )
-            for index in range(request.samples)
-        ]
-        job.followers = rows[1:]
-        self._enqueue(rows[0])
+        for index in range(request.samples):
+            session = request.session if index == 0 else None
+            self._enqueue(_Row(job=job, seed=request.seed + index, node=node, session=session))
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(self._run())
             self._pump.add_done_callback(self._fail_all)
@@ -166,7 +161,8 @@ class TransformersGenerator:
             self._pump.cancel()
 
     def stats(self) -> dict[str, float]:
-        """Counts since the start: tokens generated, of these forced, prefilled, cached; passes; seconds in passes."""
+        """Counts since the start: tokens generated, of these forced, prefilled, cached; passes; seconds in
+        passes."""
         return {**self._stats, "seconds": self._seconds}
 
     def _enqueue(self, row: _Row) -> None:
@@ -202,10 +198,20 @@ class TransformersGenerator:
         self._live, self._returning, self._waiting = [], [], deque()
 
     def _admit(self, now: float) -> None:
+        """Start what has a slot, then waiting rows in order; one whose prompt another row computes now
+        comes later."""
         returning, self._returning = self._returning, []
         self._waiting.extendleft(row for row in reversed(returning) if not self._try_start(row, now))
-        while self._waiting and self._try_start(self._waiting[0], now):
-            self._waiting.popleft()
+        later: list[_Row] = []
+        while self._waiting and len(later) < 4 * len(self._table.valid):
+            if not self._table.has_room(idle_before=now - GRACE_SECONDS):
+                break
+            row = self._waiting.popleft()
+            if self._table.worth_waiting(row.job.prompt):
+                later.append(row)
+            else:
+                self._try_start(row, now)
+        self._waiting.extendleft(reversed(later))
 
     def _try_start(self, row: _Row, now: float) -> bool:
         """Claim a slot, and what the cache knows of the prompt. True also for a row that nobody waits for."""
@@ -225,7 +231,8 @@ class TransformersGenerator:
         return True
 
     def _advance(self, row: _Row) -> None:
-        """After a start or a sampled token: take what is forced, note the ids, finish where there is no more."""
+        """After a start or a sampled token: take what is forced, note the ids, finish where there is no
+        more."""
         known = int(self._table.length[row.slot]) - len(row.job.prompt)
         sampled = len(row.tokens)
         row.force()
@@ -240,11 +247,6 @@ class TransformersGenerator:
     def _retire(self, row: _Row) -> None:
         self._live.remove(row)
         self._table.finish(row.slot, now=time.perf_counter())
-        self._start_followers(row.job)
-
-    def _start_followers(self, job: _Job) -> None:
-        self._waiting.extendleft(reversed(job.followers))
-        job.followers = []
 
     def _step(self) -> None:
         """One forward pass, then one sampled token for each sequence whose pending tokens were all in it."""
@@ -264,8 +266,9 @@ class TransformersGenerator:
         if rows:
             self._sample(rows, logits)
 
-    def _fit(self, pending: attention.Ints) -> attention.Ints:
-        """Tokens of each row that go into the pass: short rows first, the last one cut where the pass is full."""
+    def _fit(self, pending: Ints) -> Ints:
+        """Tokens of each row that go into the pass: short rows first, the last one cut where the pass is
+        full."""
         if int(pending.sum()) <= self._tokens_per_pass:
             return pending
         order = np.argsort(pending, kind="stable")
@@ -275,9 +278,7 @@ class TransformersGenerator:
         return counts
 
     @torch.inference_mode()
-    def _forward(
-        self, slots: attention.Ints, starts: attention.Ints, counts: attention.Ints, complete: np.ndarray
-    ) -> torch.Tensor:
+    def _forward(self, slots: Ints, starts: Ints, counts: Ints, complete: np.ndarray) -> torch.Tensor:
         """Logits [complete rows, V] after each complete row's last token; keys and values go to the cache."""
         device = self._model.device
         plan = attention.make_plan(
@@ -309,6 +310,4 @@ class TransformersGenerator:
         )
         for row, token, logprob, ids in zip(rows, tokens, logprobs, offered, strict=True):
             row.accept(token, logprob, ids)
-            if row.job.followers:
-                self._start_followers(row.job)
             self._advance(row)

@@ -1,4 +1,5 @@
-"""A small new causal language model (Qwen3 architecture) with its own word-level tokenizer, as a Hugging Face folder."""
+"""A small new causal language model (Qwen3 architecture) with its own word-level tokenizer, as a Hugging
+Face folder."""
 
 from __future__ import annotations
 
@@ -20,9 +21,11 @@ INITIALIZER_RANGE = 0.05
 
 
 def init_model(folder: Path, *, texts: Iterable[str], config: ModelConfig, seed: int) -> None:
-    """Write an untrained fp32 model and a tokenizer that covers `texts`; the same seed gives the same weights.
+    """Write an untrained fp32 model and a tokenizer that covers `texts`; the same seed gives the same
+    weights.
 
-    The folder appears whole or not at all. Raises UserError when it exists already or when the sizes do not fit.
+    The folder appears whole or not at all. Raises UserError when it exists already or when the sizes do not
+    fit.
     """
     import torch
     from transformers import Qwen3ForCausalLM

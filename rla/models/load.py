@@ -59,7 +59,7 @@ def load_model(source: str | Path, *, dtype: str = "float32", device: str = "cpu
     if dtype not in ("float32", "bfloat16", "float16"):
         raise UserError(f"dtype {dtype!r} is not one of float32, bfloat16, float16")
     try:
-        model = AutoModelForCausalLM.from_pretrained(str(folder or source), dtype=getattr(torch, dtype))
+        model: Any = AutoModelForCausalLM.from_pretrained(str(folder or source), dtype=getattr(torch, dtype))
     except OSError as error:
         raise UserError(_hub_message(source, error)) from error
     return cast("PreTrainedModel", model.to(device).eval())
@@ -79,7 +79,8 @@ def _folder(source: str | Path) -> Path | None:
 
 
 def _load_local_tokenizer(folder: Path) -> Any:
-    """Skip AutoTokenizer where the file says that the generic class will do: it imports every architecture (7 s)."""
+    """Skip AutoTokenizer where the file says that the generic class will do: it imports every architecture
+    (7 s)."""
     settings = folder / "tokenizer_config.json"
     name = json.loads(settings.read_text()).get("tokenizer_class") if settings.is_file() else None
     if name in GENERIC_TOKENIZERS and (folder / "tokenizer.json").is_file():

@@ -37,7 +37,8 @@ def _splitter() -> tuple[normalizers.Normalizer, pre_tokenizers.PreTokenizer]:
 
 
 def vocabulary(texts: Iterable[str]) -> list[str]:
-    """Special tokens, the numbers, then every other piece of the texts, most frequent first (ties by spelling)."""
+    """Special tokens, the numbers, then every other piece of the texts, most frequent first (ties by
+    spelling)."""
     normalizer, splitter = _splitter()
     counts: Counter[str] = Counter()
     for text in texts:
