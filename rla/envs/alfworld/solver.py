@@ -1,0 +1,221 @@
+"""Shortest plans by construction, from any state, without search over states.
+
+A plan is a *skeleton* of takings, treatments, switchings and puttings; the goings and openings between them
+follow. Its length is
+
+    steps of the skeleton + changes of location + shut receptacles that it takes from or puts into
+
+and the shortest one is the minimum over few skeletons: which objects, from which receptacles, treated where,
+put where, and where a thing in the hand is laid down first. Receptacles that cannot matter differently are
+tried once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rla.envs.alfworld.engine import apply, legal
+from rla.envs.alfworld.goals import TaskKind
+from rla.envs.alfworld.state import NOTHING, Move, Op, State
+from rla.envs.alfworld.tables import TREATMENTS, FastGame
+
+Skeleton = tuple[Move, ...]
+_REACHES_IN = (Op.TAKE, Op.PUT)
+
+
+def solve(tables: FastGame, state: State | None = None) -> list[str] | None:
+    """A shortest list of commands from `state` (default: the start) to `won`; nothing when there is none."""
+    now = tables.start if state is None else state
+    if tables.won(now):
+        return []
+    skeleton = _shortest(tables, now)
+    if skeleton is None:
+        return None
+    commands = []
+    for move in _moves(tables, now, skeleton):
+        texts = {operator: text for text, operator in legal(tables, now).items()}
+        commands.append(texts[move])
+        now = apply(tables, now, move)
+    return commands
+
+
+def remaining(tables: FastGame, state: State) -> int | None:
+    """How many commands a shortest plan from `state` needs: 0 iff won, nothing when there is no plan."""
+    if tables.won(state):
+        return 0
+    skeleton = _shortest(tables, state)
+    return None if skeleton is None else _length(tables, state, skeleton)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fetch:
+    """Steps after which `item` is in hand; `source` is where it was taken from, if it was."""
+
+    item: int
+    source: int
+    steps: Skeleton
+
+
+def _shortest(tables: FastGame, state: State) -> Skeleton | None:
+    match tables.goal.kind:
+        case TaskKind.LOOK:
+            skeletons = _looking(tables, state)
+        case TaskKind.TWO:
+            skeletons = _placing_two(tables, state)
+        case _:
+            skeletons = _placing(tables, state)
+    return min(skeletons, key=lambda skeleton: _length(tables, state, skeleton), default=None)
+
+
+def _length(tables: FastGame, state: State, skeleton: Skeleton) -> int:
+    location, opened, length = state.location, state.opened, 0
+    for op, _, place in skeleton:
+        if tables.location_of[place] != location:
+            location = tables.location_of[place]
+            length += 1
+        if op in _REACHES_IN and place in tables.openable and place not in opened:
+            opened = opened | {place}
+            length += 1
+        length += op is not Op.GO
+    return length
+
+
+def _moves(tables: FastGame, state: State, skeleton: Skeleton) -> Iterator[Move]:
+    location, opened = state.location, state.opened
+    for move in skeleton:
+        if tables.location_of[move.place] != location:
+            location = tables.location_of[move.place]
+            yield Move(Op.GO, place=move.place)
+        if move.op in _REACHES_IN and move.place in tables.openable and move.place not in opened:
+            opened = opened | {move.place}
+            yield Move(Op.OPEN, place=move.place)
+        if move.op is not Op.GO:
+            yield move
+
+
+def _looking(tables: FastGame, state: State) -> Iterator[Skeleton]:
+    """Fetch the object, then be with it where a lamp of the right type is, and switch it on if it is off."""
+    lamps = [
+        Move(Op.GO, place=receptacle) if item in state.toggled else Move(Op.USE, item, receptacle)
+        for receptacle, items in enumerate(state.contents)
+        for item in items
+        if item in tables.lamps and tables.location_of[receptacle] != NOTHING
+    ]
+    for fetch in _fetches(tables, state):
+        for lamp in lamps:
+            yield (*fetch.steps, lamp)
+
+
+def _placing(tables: FastGame, state: State) -> Iterator[Skeleton]:
+    """Fetch, treat unless that is done or not asked for, put into a receptacle of the target type."""
+    treatment = TREATMENTS.get(tables.goal.kind)
+    targets = _distinct_targets(tables, state)
+    for fetch in _fetches(tables, state):
+        treatments: list[Skeleton] = [()]
+        if treatment is not None and not tables.treated(state, fetch.item):
+            devices = (
+                device for device in tables.devices[treatment] if tables.location_of[device] != NOTHING
+            )
+            treatments = [(Move(treatment, fetch.item, device),) for device in sorted(devices)]
+        # Some scenes list an object in two receptacles: taken out of one, it still counts as in the other.
+        stays = any(
+            fetch.item in state.contents[target] for target in tables.targets if target != fetch.source
+        )
+        for treat in treatments:
+            if stays:
+                yield fetch.steps + treat
+                continue
+            for target in targets:
+                if tables.accepts(target, fetch.item):
+                    yield (*fetch.steps, *treat, Move(Op.PUT, fetch.item, target))
+
+
+def _placing_two(tables: FastGame, state: State) -> Iterator[Skeleton]:
+    """Bring what one receptacle of the target type lacks of two."""
+    fetches = list(_fetches(tables, state))
+    sources = [(item, source) for item, source in _sources(tables, state)]
+    for target in _distinct_targets(tables, state):
+        inside = [item for item in state.contents[target] if item in tables.wanted]
+        for fetch in fetches:
+            if fetch.item in inside or not tables.accepts(target, fetch.item):
+                continue
+            first = (*fetch.steps, Move(Op.PUT, fetch.item, target))
+            if inside:
+                yield first
+                continue
+            for item, source in _seconds(tables, state, sources, fetch, target):
+                yield (*first, Move(Op.TAKE, item, source), Move(Op.PUT, item, target))
+
+
+def _seconds(
+    tables: FastGame, state: State, sources: list[tuple[int, int]], fetch: _Fetch, target: int
+) -> Iterator[tuple[int, int]]:
+    """The second object: the nearest by itself, and those in receptacles that the first has opened anyway."""
+    others = [(item, source) for item, source in sources if item != fetch.item]
+    reached = {step.place for step in fetch.steps}
+    yield from (pair for pair in others if pair[1] in reached)
+
+    def detour(pair: tuple[int, int]) -> int:
+        away = tables.location_of[pair[1]] != tables.location_of[target]
+        return 2 * away + tables.is_shut(state, pair[1])
+
+    if others:
+        yield min(others, key=detour)
+
+
+def _fetches(tables: FastGame, state: State) -> Iterator[_Fetch]:
+    """Ways to have a wanted object in hand: it is there already, or the hand is emptied and it is taken."""
+    if state.held in tables.wanted:
+        yield _Fetch(state.held, NOTHING, ())
+    for item, source in _sources(tables, state):
+        take = Move(Op.TAKE, item, source)
+        if state.held == NOTHING:
+            yield _Fetch(item, source, (take,))
+        elif item != state.held:
+            for receptacle in _drops(tables, state, source):
+                yield _Fetch(item, source, (Move(Op.PUT, state.held, receptacle), take))
+
+
+def _sources(tables: FastGame, state: State) -> Iterator[tuple[int, int]]:
+    """(object, receptacle) that can be taken; of alike ones in one receptacle two are enough for any goal."""
+    for receptacle, items in enumerate(state.contents):
+        if not items or tables.location_of[receptacle] == NOTHING:
+            continue
+        seen = {True: 0, False: 0}
+        for item in items:
+            if item in tables.wanted and item in tables.pickupable:
+                treated = tables.treated(state, item)
+                seen[treated] += 1
+                if seen[treated] <= 2 or tables.goal.kind is TaskKind.TWO:
+                    yield item, receptacle
+
+
+def _drops(tables: FastGame, state: State, source: int) -> list[int]:
+    """Where the thing in hand may go: here, at `source`, or in one open place; a shut one if need be."""
+    fit = [
+        receptacle
+        for receptacle, location in enumerate(tables.location_of)
+        if location != NOTHING and tables.accepts(receptacle, state.held)
+    ]
+    near = (state.location, tables.location_of[source])
+    away = [receptacle for receptacle in fit if tables.location_of[receptacle] not in near]
+    unshut = [receptacle for receptacle in away if not tables.is_shut(state, receptacle)]
+    return [receptacle for receptacle in fit if tables.location_of[receptacle] in near] + (unshut[:1] or away)
+
+
+def _distinct_targets(tables: FastGame, state: State) -> list[int]:
+    """Target receptacles, one of each sort: same nearness to what matters, door and wanted contents."""
+    places = {state.location, *(tables.location_of[source] for _, source in _sources(tables, state))}
+    treatment = TREATMENTS.get(tables.goal.kind)
+    if treatment is not None:
+        places.update(tables.location_of[device] for device in tables.devices[treatment])
+    sorts: dict[tuple[int, bool, tuple[int, ...]], int] = {}
+    for target in tables.targets:
+        location = tables.location_of[target]
+        if location == NOTHING:
+            continue
+        wanted = tuple(item for item in state.contents[target] if item in tables.wanted)
+        near = location if location in places else NOTHING
+        sorts.setdefault((near, tables.is_shut(state, target), wanted), target)
+    return list(sorts.values())
