@@ -1,9 +1,7 @@
-"""ALFWorld tasks: drawn on built-in scenes or imported from a data folder, and the text that a task row
-carries.
+"""ALFWorld tasks: drawn on built-in scenes or imported from a data folder, and the payload of a task row.
 
-The payload of a task is a JSON object {"problem": PDDL text, "sentence", "verbs"}, with "domain" and
-"grammar" where the files' own are kept. Its id is a digest of what matters to play: scene facts, goal, hint
-and verbs, not the wording.
+The payload of a task is a JSON object {"problem": PDDL text, "sentence", "verbs"}. Its id is a digest of what
+matters to play: scene facts, goal, hint and verbs, not the wording.
 """
 
 from __future__ import annotations
@@ -125,24 +123,19 @@ def _rooms(names: Sequence[str]) -> list[Room]:
     return [Room(name) for name in names] or list(Room)
 
 
-def import_tasks(
-    folder: Path, *, split: str, limit: int | None = None, keep_grammar: bool = False
-) -> Iterator[Task]:
+def import_tasks(folder: Path, *, split: str, limit: int | None = None) -> Iterator[Task]:
     """The solvable games of an ALFWorld data folder's `split`, each content once, in path order.
 
-    `folder` holds `json_2.1.x/<split>/`, or `<split>/`. `keep_grammar` stores each file's domain and grammar
-    too. Raises `UserError` when there is no game or a file is not one.
+    `folder` holds `json_2.1.x/<split>/`, or `<split>/`. Raises `UserError` when there is no game or a file is
+    not one.
     """
     seen: set[str] = set()
     for path in _game_files(folder, split):
         if limit is not None and len(seen) >= limit:
             return
-        content = json.loads(path.read_bytes())
-        if not isinstance(content, dict) or content.get("solvable") is not True:
+        if not _solvable(path):
             continue
-        game = load_game(path)
-        kept = {key: content[key] for key in ("pddl_domain", "grammar")} if keep_grammar else {}
-        task = task_from_game(game, split=split, scene=_floor_plan(path), files=kept)
+        task = task_from_game(load_game(path), split=split, scene=_floor_plan(path))
         if task.task_id not in seen:
             seen.add(task.task_id)
             yield task
@@ -164,6 +157,15 @@ def _game_files(folder: Path, split: str) -> list[Path]:
     return files
 
 
+def _solvable(path: Path) -> bool:
+    """Whether the file says that its game has a plan; a file that is no game at all is left to `load_game`."""
+    try:
+        content = json.loads(path.read_bytes())
+    except ValueError:
+        return True
+    return not isinstance(content, dict) or content.get("solvable") is True
+
+
 def _floor_plan(path: Path) -> str:
     """`FloorPlan301` of a game: ALFRED's folders end in the scene's number."""
     number = path.parent.parent.name.rpartition("-")[2]
@@ -172,12 +174,8 @@ def _floor_plan(path: Path) -> str:
     return f"FloorPlan{int(number)}"
 
 
-def task_from_game(
-    game: Game, *, split: str, scene: str, files: dict[str, str] | None = None, **columns: Any
-) -> Task:
-    """The task row of `game`; `columns` are further fields of `Task`. A task without `slot` is its own
-    root.
-    """
+def task_from_game(game: Game, *, split: str, scene: str, **columns: Any) -> Task:
+    """The task row of `game`; `columns` are further fields of `Task`. Without `slot` it is its own root."""
     task_id = digest(game)
     columns.setdefault("slot", task_id)
     columns.setdefault("status", Status.ACTIVE.value)
@@ -188,7 +186,7 @@ def task_from_game(
         kind=game.problem.goal.kind.value,
         scene=scene,
         instruction=game.sentence,
-        payload=payload_of(game, files=files),
+        payload=payload_of(game),
         **columns,
     )
 
@@ -202,14 +200,9 @@ def digest(game: Game) -> str:
     return content_id(ENV, *head, game.verbs.value, "\n".join(objects), "\n".join(facts))
 
 
-def payload_of(game: Game, *, files: dict[str, str] | None = None) -> str:
-    """The JSON text that `game_of` reads back; `files` may hold the game's own `pddl_domain` and `grammar`."""
-    fields = {
-        "problem": render_problem(game.problem),
-        "sentence": game.sentence,
-        "verbs": game.verbs.value,
-        **(files or {}),
-    }
+def payload_of(game: Game) -> str:
+    """The JSON text that `game_of` reads back."""
+    fields = {"problem": render_problem(game.problem), "sentence": game.sentence, "verbs": game.verbs.value}
     return json.dumps(fields, sort_keys=True)
 
 
@@ -220,12 +213,6 @@ def game_of(payload: str, *, force_packaged: bool = False) -> Game:
         problem=parse_problem(fields["problem"]), sentence=fields["sentence"], verbs=Verbs(fields["verbs"])
     )
     return replace(game, verbs=Verbs.MOVE) if force_packaged else game
-
-
-def files_of(payload: str) -> dict[str, str]:
-    """The `pddl_domain` and `grammar` that an imported task kept; empty where it kept none."""
-    fields = _fields(payload)
-    return {key: fields[key] for key in ("pddl_domain", "grammar") if key in fields}
 
 
 def _fields(payload: str) -> dict[str, str]:

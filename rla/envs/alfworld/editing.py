@@ -1,0 +1,190 @@
+"""Structured task edits: applied to a game's facts, and proven to give a legal, new and solvable game.
+
+`apply_edit` renders everything itself (ids, facts, goal, sentence, hints), so nothing that a model wrote
+reaches the game. `verify` is the gate: the goal is legal and not yet true, the content differs from parent,
+root and every other task, and the solver's plan, replayed in the fast engine, wins. Both raise `InvalidEdit`
+with a reason that can be told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from rla.envs.alfworld import catalog
+from rla.envs.alfworld.edit_format import Add, Edit, InvalidEdit, Move
+from rla.envs.alfworld.engine import FastEngine, FastGame
+from rla.envs.alfworld.goals import Goal, TaskKind
+from rla.envs.alfworld.layout import Layout, layout_of, why_illegal
+from rla.envs.alfworld.names import display_names
+from rla.envs.alfworld.problem import Game, Problem
+from rla.envs.alfworld.scenes import mangled, object_facts
+from rla.envs.alfworld.sentences import Hint, hint_of, hint_sentences, sentence, variant_of
+from rla.envs.alfworld.solver import solve
+from rla.envs.alfworld.tasks import digest
+from rla.records import content_id
+
+Fact = tuple[str, ...]
+Entries = list[tuple[str, str]]
+POSITIONAL = frozenset({"inReceptacle", "objectAtLocation", "inReceptacleObject"})
+
+
+def apply_edit(game: Game, edit: Edit) -> Game:
+    """The game that `edit` makes of `game`. Raises `InvalidEdit` where a name is unknown or a place does
+    not fit.
+    """
+    problem = game.problem
+    ids = ids_by_name(problem)
+    layout = layout_of(problem)
+    touched = [move.item for move in edit.moves] + list(edit.removes)
+    if len(set(touched)) != len(touched):
+        raise InvalidEdit("an object is moved or removed twice")
+    objects, facts = list(problem.objects), list(problem.facts)
+    for name in edit.removes:
+        objects, facts = _without(objects, facts, _movable(name, ids, layout))
+    for move in edit.moves:
+        facts = _moved(facts, _movable(move.item, ids, layout), _home(move, ids, layout))
+    for add in edit.adds:
+        objects, facts = _added(objects, facts, add, _home(add, ids, layout))
+    goal = edit.goal if edit.goal is not None else problem.goal
+    changed = replace(problem, objects=tuple(objects), facts=tuple(facts), goal=goal)
+    hint = edit.hint if edit.hint is not None else hint_of(game.sentence)
+    variant = variant_of(problem.goal, game.sentence)
+    return _with_sentence(replace(game, problem=changed), hint=hint, variant=variant)
+
+
+def verify(game: Game, *, parent: Game, root: Game | None = None, others: Collection[str] = ()) -> int:
+    """The length of a plan that wins `game`, once every condition holds. `others` are digests of further
+    tasks.
+
+    Raises `InvalidEdit` with the first reason why the game cannot replace `parent`.
+    """
+    layout = layout_of(game.problem)
+    reason = why_illegal(game.problem.goal, layout)
+    if reason is not None:
+        raise InvalidEdit(reason)
+    identity = digest(game)
+    if identity == digest(parent):
+        raise InvalidEdit("the edit changes nothing")
+    if root is not None and identity == digest(root):
+        raise InvalidEdit("the edit leads back to the task that the slot began with")
+    if identity in others:
+        raise InvalidEdit("equal to a task that is in the pool or pending")
+    tables = FastGame(game)
+    plan = solve(tables)
+    if plan is None:
+        raise InvalidEdit("no plan reaches the goal")
+    engine = FastEngine(tables)
+    observation = engine.reset()
+    if observation.won or not plan:
+        raise InvalidEdit("the goal is already true at the start")
+    for command in plan:
+        observation = engine.step(command)
+    if not observation.won:
+        raise InvalidEdit("the plan does not reach the goal")
+    return len(plan)
+
+
+def ids_by_name(problem: Problem) -> dict[str, str]:
+    """Player's name ("mug 1") -> id, in file casing, of every object and receptacle."""
+    named = {argument.lower() for fact in problem.facts for argument in fact[1:]}
+    names = display_names(named)
+    things = [identifier for identifier, kind in problem.objects if kind in ("object", "receptacle")]
+    return {names[thing.lower()]: thing for thing in things if thing.lower() in names}
+
+
+def _movable(name: str, ids: dict[str, str], layout: Layout) -> str:
+    identifier = ids.get(name)
+    if identifier is None or identifier not in layout.objects:
+        raise InvalidEdit(f"there is no object {name} in the scene")
+    if not layout.flag("pickupable", identifier) or layout.objects[identifier] in catalog.FIXED:
+        raise InvalidEdit(f"{name} cannot be moved")
+    return identifier
+
+
+def _home(place: Move | Add, ids: dict[str, str], layout: Layout) -> tuple[str, str]:
+    """(id, location) of the receptacle that `place` names, once its type may contain the object's."""
+    receptacle = ids.get(place.to)
+    if receptacle is None or receptacle not in layout.receptacles:
+        raise InvalidEdit(f"there is no receptacle {place.to} in the scene")
+    kind = layout.objects[ids[place.item]] if isinstance(place, Move) else place.object_type
+    if kind not in catalog.CAN_CONTAIN.get(layout.receptacles[receptacle], ()):
+        raise InvalidEdit(f"a {layout.receptacles[receptacle]} cannot contain a {kind}")
+    if receptacle not in layout.location:
+        raise InvalidEdit(f"{place.to} has no location in the scene")
+    return receptacle, layout.location[receptacle]
+
+
+def _without(objects: Entries, facts: list[Fact], identifier: str) -> tuple[Entries, list[Fact]]:
+    if any(fact[0] == "inReceptacleObject" and fact[2] == identifier for fact in facts):
+        raise InvalidEdit("an object that holds another one cannot be removed")
+    kept = [entry for entry in objects if entry[0] != identifier]
+    return kept, [fact for fact in facts if identifier not in fact[1:]]
+
+
+def _moved(facts: list[Fact], identifier: str, home: tuple[str, str]) -> list[Fact]:
+    if any(fact[0] == "inReceptacleObject" and fact[2] == identifier for fact in facts):
+        raise InvalidEdit("an object that holds another one cannot be moved")
+    kept = [fact for fact in facts if not (fact[0] in POSITIONAL and fact[1] == identifier)]
+    return [*kept, ("inReceptacle", identifier, home[0]), ("objectAtLocation", identifier, home[1])]
+
+
+def _added(
+    objects: Entries, facts: list[Fact], add: Add, home: tuple[str, str]
+) -> tuple[Entries, list[Fact]]:
+    declared = {identifier for identifier, _ in objects}
+    otype = f"{add.object_type}Type"
+    present = sum(fact[0] == "objectType" and fact[2] == otype for fact in facts)
+    if present + add.count > catalog.LARGEST_NUMBER:
+        raise InvalidEdit(f"there would be more than {catalog.LARGEST_NUMBER} objects of one type")
+    new = _fresh_ids(add.object_type, home[0], {name.lower() for name in declared}, add.count)
+    objects = [*objects, *((name, "object") for name in new)]
+    if otype not in declared:
+        objects.append((otype, "otype"))
+    rtypes = dict.fromkeys(fact[2] for fact in facts if fact[0] == "receptacleType")
+    fits = [("canContain", rtype, otype) for rtype in rtypes if _fits(rtype, add.object_type)]
+    known = set(facts)
+    facts = [*facts, *(fact for fact in fits if fact not in known)]
+    for name in new:
+        facts.extend(object_facts(name, add.object_type, receptacle=home[0], location=home[1]))
+    return objects, facts
+
+
+def _fits(rtype: str, object_type: str) -> bool:
+    return object_type in catalog.CAN_CONTAIN.get(rtype.removesuffix("Type"), ())
+
+
+def _fresh_ids(kind: str, receptacle: str, taken: set[str], count: int) -> list[str]:
+    """`count` ids that are not taken, the same for the same scene: coordinates from a digest."""
+    found: list[str] = []
+    attempt = 0
+    while len(found) < count:
+        digits = int(content_id("added object", kind, receptacle, str(attempt)), 16)
+        x, y, z = (((digits >> shift) % 1000 - 500) / 100 for shift in (0, 20, 40))
+        identifier = mangled(kind, (x, y, z))
+        if identifier.lower() not in taken:
+            taken.add(identifier.lower())
+            found.append(identifier)
+        attempt += 1
+    return found
+
+
+def _with_sentence(game: Game, *, hint: Hint, variant: int) -> Game:
+    """`game` with its instruction rendered anew. A "where" hint names the places that a plan takes objects
+    from.
+    """
+    goal = game.problem.goal
+    text = sentence(goal, variant=variant)
+    if hint is Hint.NONE:
+        return replace(game, sentence=text)
+    places = _plan_places(replace(game, sentence=text), goal) if hint.tells_where else []
+    return replace(game, sentence=f"{text} {hint_sentences(goal, hint, places=places)}")
+
+
+def _plan_places(game: Game, goal: Goal) -> list[str]:
+    plan = solve(FastGame(game)) or []
+    start = f"take {goal.object_type.lower()} "
+    places = [command.rpartition(" from ")[2] for command in plan if command.startswith(start)]
+    if not places:
+        raise InvalidEdit("no plan reaches the goal, so there is no place to hint at")
+    return places[: 2 if goal.kind is TaskKind.TWO else 1]
