@@ -15,9 +15,10 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rla.errors import UserError
 
@@ -68,7 +69,13 @@ def open_checkpoint(source: Path | str) -> Checkpoint:
 
 
 def write_checkpoint(
-    out: Path, *, previous: Checkpoint, model: PreTrainedModel, dtype: str, state: TrainState | None
+    out: Path,
+    *,
+    previous: Checkpoint,
+    model: PreTrainedModel,
+    dtype: str,
+    state: TrainState | None,
+    record: Mapping[str, Any] | None = None,
 ) -> None:
     """Write `out` atomically. Without `state` (a warm start) the model becomes the reference of the run.
 
@@ -88,10 +95,10 @@ def write_checkpoint(
         _keep_reference(previous, partial / "state" / REFERENCE, dtype=dtype)
     _export_companions(previous.model, partial / "model")
     model.to(kind).save_pretrained(partial / "model")
-    _finish(partial, out, updates=0 if state is None else state.updates)
+    _finish(partial, out, updates=0 if state is None else state.updates, record=record)
 
 
-def carry_over(previous: Checkpoint, out: Path) -> None:
+def carry_over(previous: Checkpoint, out: Path, *, record: Mapping[str, Any] | None = None) -> None:
     """`out` becomes a checkpoint with the very same weights and state, as hard links where possible."""
     partial = _fresh(out)
     if isinstance(previous.model, str) and not Path(previous.model).is_dir():
@@ -103,7 +110,7 @@ def carry_over(previous: Checkpoint, out: Path) -> None:
         shutil.copytree(previous.model, partial / "model", copy_function=_link_or_copy)
     if previous.state is not None:
         shutil.copytree(previous.state, partial / "state", copy_function=_link_or_copy)
-    _finish(partial, out, updates=previous.updates)
+    _finish(partial, out, updates=previous.updates, record=record)
 
 
 def model_digest(folder: Path) -> str:
@@ -128,17 +135,27 @@ def publish(partial: Path, place: Path) -> None:
     partial.rename(place)
 
 
-def _fresh(out: Path) -> Path:
+def refuse_existing(out: Path) -> None:
+    """Raises UserError unless `out` is free (an empty folder is)."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} exists already: remove it or name another folder")
+
+
+def _fresh(out: Path) -> Path:
+    refuse_existing(out)
     partial = out.with_name(f"{out.name}.tmp")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     return partial
 
 
-def _finish(partial: Path, out: Path, *, updates: int) -> None:
-    content = {"format": FORMAT, "updates": updates, "digest": model_digest(partial / "model")}
+def _finish(partial: Path, out: Path, *, updates: int, record: Mapping[str, Any] | None) -> None:
+    content = {
+        "format": FORMAT,
+        "updates": updates,
+        "digest": model_digest(partial / "model"),
+        **(record or {}),
+    }
     (partial / MANIFEST).write_text(json.dumps(content, indent=2) + "\n")
     publish(partial, out)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from rla.config.sections import TrainConfig
 from rla.errors import UserError
 from rla.models.load import load_model
 from rla.training.batching import collate, micro_batches, plan_updates
-from rla.training.checkpoint import Checkpoint, carry_over, open_checkpoint, write_checkpoint
+from rla.training.checkpoint import Checkpoint, carry_over, open_checkpoint, refuse_existing, write_checkpoint
 from rla.training.data import TrainingSequence
 from rla.training.logprobs import TokenScorer
 from rla.training.losses import k3, ppo_clip, token_mean
@@ -78,6 +78,7 @@ def train(
     seed: int,
     log: Callable[[Metrics], None] | None = None,
     save_interval_s: float = 60.0,
+    record: Mapping[str, Any] | None = None,
 ) -> Metrics:
     """Train and write the checkpoint `out`; returns the stage's metrics (`log` gets those of every update).
 
@@ -86,6 +87,7 @@ def train(
     finite.
     """
     started = time.perf_counter()
+    refuse_existing(out)
     previous = open_checkpoint(model_folder)
     kept = [sequence for sequence in sequences if len(sequence.token_ids) <= config.max_tokens]
     counts: Metrics = {
@@ -95,7 +97,7 @@ def train(
         "loss_tokens": sum(len(sequence.positions) for sequence in kept),
     }
     if not any(any(sequence.advantages) for sequence in kept):
-        carry_over(previous, out)
+        carry_over(previous, out, record=record)
         return {"updates": 0, "total_updates": previous.updates, **counts, "note": NO_SIGNAL}
     progress = Progress(
         folder=out.with_name(f"{out.name}.partial"),
@@ -104,7 +106,14 @@ def train(
     )
     stage = prepare(previous, kept, config=config, temperature=temperature, seed=seed)
     history = run_updates(stage, progress=progress, seed=seed, log=log)
-    write_checkpoint(out, previous=previous, model=stage.scorer.model, dtype=config.dtype, state=stage.state)
+    write_checkpoint(
+        out,
+        previous=previous,
+        model=stage.scorer.model,
+        dtype=config.dtype,
+        state=stage.state,
+        record=record,
+    )
     progress.clear()
     return {**summary(history), "total_updates": stage.state.updates, **counts, **_speed(counts, started)}
 

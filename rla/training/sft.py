@@ -1,0 +1,108 @@
+"""Supervised start of a model with TRL's `SFTTrainer`: token ids and a weight per token -> a checkpoint.
+
+    loss = sum of w_t * -log p(token t | tokens before) / sum of w_t    over an optimizer step
+The weights are 1 on what the model shall say, 0 on what it only reads, and may lie between. The checkpoint
+has a new optimizer, and its weights become the reference of the run. Nothing is written before the end: a
+killed warm start starts again.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rla.config.sections import SftConfig
+from rla.errors import UserError
+from rla.training.checkpoint import open_checkpoint, refuse_existing, write_checkpoint
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+Example = tuple[Sequence[int], Sequence[float]]
+Log = Callable[[dict[str, Any]], None]
+
+
+def sft(
+    *,
+    model_folder: Path | str,
+    out: Path,
+    examples: Sequence[Example],
+    config: SftConfig,
+    seed: int,
+    threads: int = 0,
+    dtype: str = "float32",
+    log: Log | None = None,
+    record: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Train `config.steps` optimizer steps of `config.batch_size` examples and write the checkpoint `out`.
+
+    Returns the metrics; `log` gets those of every step. Raises UserError where `out` exists, where no token
+    has a weight, and where an example has more tokens than weights or fewer.
+    """
+    import torch
+
+    from rla.models.load import load_model, load_tokenizer
+
+    started = time.perf_counter()
+    refuse_existing(out)
+    useful = _useful(examples)
+    if threads:
+        torch.set_num_threads(threads)
+    previous = open_checkpoint(model_folder)
+    model = load_model(previous.model, dtype="float32")
+    steps = _fit(model, load_tokenizer(previous.model), useful, config=config, seed=seed, log=log)
+    write_checkpoint(out, previous=previous, model=model, dtype=dtype, state=None, record=record)
+    tail = steps[-max(1, len(steps) // 10) :]
+    return {
+        "steps": len(steps),
+        "examples": len(useful),
+        "tokens": sum(one["tokens"] for one in steps),
+        "first_loss": steps[0]["loss"],
+        "last_loss": sum(one["loss"] for one in tail) / len(tail),
+        "last_accuracy": sum(one["accuracy"] for one in tail) / len(tail),
+        "seconds": round(time.perf_counter() - started, 3),
+    }
+
+
+def _useful(examples: Sequence[Example]) -> list[Example]:
+    """The examples of which a token trains: the first one is never predicted."""
+    for number, (ids, weights) in enumerate(examples):
+        if len(ids) != len(weights):
+            raise UserError(f"warm start: example {number} has {len(ids)} tokens but {len(weights)} weights")
+    useful = [(ids, weights) for ids, weights in examples if any(weights[1:])]
+    if not useful:
+        raise UserError("warm start: no token of any example has a weight; raise warm_start.*.examples")
+    return useful
+
+
+def _fit(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    examples: Sequence[Example],
+    *,
+    config: SftConfig,
+    seed: int,
+    log: Log | None,
+) -> list[dict[str, Any]]:
+    """Train `model` in place; the metrics of every step."""
+    from datasets import Dataset
+
+    from rla.training.sft_trainer import WeightedTrainer, arguments, collate
+
+    rows = [
+        {"input_ids": list(ids), "loss_weights": [float(x) for x in weights]} for ids, weights in examples
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = WeightedTrainer(
+            model=model,
+            args=arguments(folder, config=config, seed=seed),
+            train_dataset=Dataset.from_list(rows),
+            processing_class=tokenizer,
+            data_collator=collate,
+            on_step=log,
+        )
+        trainer.train()
+    return trainer.steps
