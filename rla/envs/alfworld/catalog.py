@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from rla.envs.alfworld.sentences import phrases
+
 LARGEST_NUMBER = 30
 """No type has more instances in any training game (27 cabinets, 27 drawers)."""
 
@@ -286,4 +288,5 @@ def vocabulary() -> Iterator[str]:
     """
     names = {*CAN_CONTAIN, *ROOMINESS, *(name for table in ROOMS.values() for name in table.objects)}
     yield " ".join(sorted(name.lower() for name in names))
+    yield from phrases()
     yield " ".join(str(number) for number in range(1, LARGEST_NUMBER + 1))

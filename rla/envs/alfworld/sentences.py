@@ -8,7 +8,7 @@ full stop.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
 from rla.envs.alfworld.goals import Goal, TaskKind
@@ -79,6 +79,13 @@ def hint_of(text: str) -> Hint:
     if where:
         return Hint.WHERE_AND_HOW if how else Hint.WHERE
     return Hint.HOW if how else Hint.NONE
+
+
+def phrases() -> Iterator[str]:
+    """Every wording there is, with its names left out."""
+    templates = [*(text for pair in TEMPLATES.values() for text in pair), *HOW.values()]
+    yield from (template.format(item="", target="") for template in templates)
+    yield f"{WHERE_START} a in and a. {HOW_START}"
 
 
 def _fill(template: str, goal: Goal) -> str:

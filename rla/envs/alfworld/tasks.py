@@ -167,11 +167,9 @@ def _solvable(path: Path) -> bool:
 
 
 def _floor_plan(path: Path) -> str:
-    """`FloorPlan301` of a game: ALFRED's folders end in the scene's number."""
-    number = path.parent.parent.name.rpartition("-")[2]
-    if not number.isdecimal():
-        raise UserError(f"{path}: its folder is not named <kind>-<object>-<vessel>-<target>-<scene>")
-    return f"FloorPlan{int(number)}"
+    """`FloorPlan301` of a game: folder names end in the scene's number (or a built-in scene's id)."""
+    scene = path.parent.parent.name.rpartition("-")[2]
+    return f"FloorPlan{int(scene)}" if scene.isdecimal() else scene
 
 
 def task_from_game(game: Game, *, split: str, scene: str, **columns: Any) -> Task:
