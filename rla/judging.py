@@ -15,6 +15,7 @@ from rla.config.sections import JudgeConfig
 from rla.envs.setting import JudgePrompt, JudgeView
 from rla.llm.base import Generator, Request
 from rla.llm.chat import ChatFormat
+from rla.llm.trie import TokenTrie
 from rla.records import Judgement, StepScore
 from rla.seeds import derive
 
@@ -28,6 +29,7 @@ class Judging:
     prompt: JudgePrompt
     config: JudgeConfig
     seed: int
+    replies: TokenTrie | None  # all replies that may be given, with `decoding: admissible`
 
 
 async def judge_groups(
@@ -67,6 +69,14 @@ async def judge_step(
         temperature=shared.config.temperature,
         seed=derive(shared.seed, trajectory_id, index),
         samples=shared.config.votes,
+        allowed=shared.replies,
     )
     completions = await shared.generator.generate(request)
     return prompt_ids, [read_judgement(c, shared.chat, shared.prompt) for c in completions]
+
+
+def reply_trie(chat: ChatFormat, prompt: JudgePrompt, config: JudgeConfig) -> TokenTrie | None:
+    """The trie of the prompt's replies with `decoding: admissible`, else nothing."""
+    if config.decoding == "free":
+        return None
+    return TokenTrie([*chat.encode(reply), chat.end_id] for reply in prompt.replies())

@@ -59,7 +59,9 @@ def play(ctx: StageContext, writer: ShardWriter, groups: list[list[Episode]], po
 
     if left:
         environment = setting(ctx.config.env.name)
-        generator, tokenizer = make_generator(ctx.config.generator, model=model_folder(policy))
+        generator, tokenizer = make_generator(
+            ctx.config.generator, model=model_folder(policy), seed=ctx.config.seed
+        )
         shared = Rollouts(
             generator=generator,
             chat=ChatFormat(tokenizer),

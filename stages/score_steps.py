@@ -34,7 +34,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
 
 
 def judge(ctx: StageContext, writer: ShardWriter, trajectories: Path, rm: Path) -> None:
-    from rla.judging import Judging, judge_groups
+    from rla.judging import Judging, judge_groups, reply_trie
     from rla.llm.chat import ChatFormat
     from rla.llm.factory import make_generator
 
@@ -53,13 +53,17 @@ def judge(ctx: StageContext, writer: ShardWriter, trajectories: Path, rm: Path) 
     if not left:
         return
     environment = setting(ctx.config.env.name)
-    generator, tokenizer = make_generator(ctx.config.generator, model=model_folder(rm))
+    generator, tokenizer = make_generator(
+        ctx.config.generator, model=model_folder(rm), seed=ctx.config.seed
+    )
+    chat, prompt = ChatFormat(tokenizer), environment.judge_prompt(ctx.config)
     shared = Judging(
         generator=generator,
-        chat=ChatFormat(tokenizer),
-        prompt=environment.judge_prompt(ctx.config),
+        chat=chat,
+        prompt=prompt,
         config=ctx.config.judge,
         seed=ctx.config.seed,
+        replies=reply_trie(chat, prompt, ctx.config.judge),
     )
     run_async(
         judge_groups(

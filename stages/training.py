@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rla.atomic import write_json
 from rla.config.sections import TrainConfig
 from rla.seeds import derive
 from rla.shards import digest, read_json, read_rows
@@ -42,10 +43,12 @@ def train_stage(
     if ctx.overwrite:
         shutil.rmtree(out, ignore_errors=True)
     if finished(out, marker):
-        return {checkpoint: str(out), **read_json(out / "metrics.json")}
+        metrics_file = out / "metrics.json"
+        return {checkpoint: str(out), **(read_json(metrics_file) if metrics_file.exists() else {})}
 
     from rla.training.loop import train
 
+    ctx.progress.start(ctx.spec.name, total=config.updates * config.epochs)
     metrics = train(
         model_folder=source,
         out=out,
@@ -53,9 +56,10 @@ def train_stage(
         config=config,
         temperature=temperature,
         seed=derive(ctx.config.seed, ctx.spec.name, ctx.iteration),
-        origin=marker,
-        progress=ctx.progress,
+        record=marker,
+        log=lambda update: ctx.progress.advance(loss=update["loss"]),
     )
+    write_json(out / "metrics.json", metrics)
     return {checkpoint: str(out), **metrics}
 
 

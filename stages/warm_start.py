@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rla.agents.judge import views
+from rla.atomic import write_json
 from rla.config.sections import SftConfig
 from rla.envs.registry import setting
 from rla.envs.setting import Demonstration
@@ -52,6 +53,7 @@ def train(
     marker: dict[str, Any],
 ) -> None:
     from rla.models.load import load_tokenizer
+    from rla.training.checkpoint import carry_over, open_checkpoint
     from rla.training.sft import sft
 
     examples: list[Example] = []
@@ -59,16 +61,22 @@ def train(
         chat = ChatFormat(load_tokenizer(model))
         make = policy_examples if option == "policy" else judge_examples
         examples = make(ctx, chat, read_tasks(tasks_folder), config)
-    sft(
+    if not examples:
+        carry_over(open_checkpoint(model), out, record=marker)
+        write_json(out / "metrics.json", {"examples": 0})
+        return
+    ctx.progress.start(f"warm-start {option}", total=config.steps)
+    metrics = sft(
         model_folder=model,
         out=out,
         examples=examples,
         config=config,
-        seed=derive(ctx.config.seed, "warm-start", option),
+        seed=derive(ctx.config.seed, "warm-start", option) % 2**32,
         threads=ctx.config.warm_start.threads,
-        origin=marker,
-        progress=ctx.progress,
+        log=lambda step: ctx.progress.advance(**step),
+        record=marker,
     )
+    write_json(out / "metrics.json", metrics)
 
 
 def demonstrations(

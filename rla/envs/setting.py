@@ -49,13 +49,18 @@ class JudgeView:
 
 
 class JudgePrompt(Protocol):
-    """Texts that ask the judge about one step, and the reading of its reply: +1, -1 or nothing."""
+    """Texts that ask the judge about one step, and the reading of its reply: +1, -1 or nothing.
+
+    `replies` are all that may be said with `judge.decoding: admissible`; empty where replies are free text.
+    """
 
     def messages(self, view: JudgeView) -> list[Message]: ...
 
     def parse(self, reply: str) -> int | None: ...
 
     def render(self, score: int, reason: str) -> str: ...
+
+    def replies(self) -> tuple[str, ...]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from rla.envs.alfworld.labels import REASONS
 from rla.envs.setting import JudgeView, Message
 
 WELCOME = "-= Welcome to TextWorld, ALFRED! =-"
@@ -111,6 +112,9 @@ class PlainJudgePrompt:
     def render(self, score: int, reason: str) -> str:
         return f"{reason} score {'+1' if score > 0 else '-1'}"
 
+    def replies(self) -> tuple[str, ...]:
+        return tuple(self.render(score, reason) for reason in REASONS for score in (1, -1))
+
 
 class PublishedJudgePrompt:
     """For chat models: a rubric, the step as quoted data, and a boxed score."""
@@ -150,3 +154,6 @@ class PublishedJudgePrompt:
 
     def render(self, score: int, reason: str) -> str:
         return f"{reason} \\boxed{{{score}}}"
+
+    def replies(self) -> tuple[str, ...]:
+        return ()

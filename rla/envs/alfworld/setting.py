@@ -12,9 +12,7 @@ from typing import Any
 from rla.config import Config
 from rla.config.sections import EnvConfig, TasksConfig
 from rla.envs.alfworld import catalog
-from rla.envs.alfworld.edits import InvalidEdit, apply_edit, parse_edit, propose_edits, verify
 from rla.envs.alfworld.engine import FastEngine, FastGame
-from rla.envs.alfworld.expert import Expert
 from rla.envs.alfworld.labels import REASONS, label_steps
 from rla.envs.alfworld.problem import Game
 from rla.envs.alfworld.prompts import (
@@ -81,6 +79,8 @@ class AlfworldSetting:
 
     def demonstrate(self, task: Task, config: EnvConfig, *, seed: int, random_share: float) -> Demonstration:
         """An expert's episode in which a share of the actions is drawn at random."""
+        from rla.envs.alfworld.expert import Expert
+
         rng = random.Random(seed)
         expert = Expert(seed=seed)
         engine = FastEngine(tables_of(task.payload))
@@ -128,7 +128,9 @@ class AlfworldSetting:
             yield played.final_observation
 
     def propose(self, task: Task, *, direction: str, critique: str, seed: int, count: int) -> list[str]:
-        """`count` edits drawn by rule, as JSON texts."""
+        """Up to `count` edits drawn by rule, as JSON texts."""
+        from rla.envs.alfworld.edits import propose_edits
+
         edits = propose_edits(
             game_of_payload(task.payload), direction=direction, rng=random.Random(seed), count=count
         )
@@ -136,6 +138,8 @@ class AlfworldSetting:
 
     def apply(self, task: Task, edit: str, *, root: Task, taken: set[str], created: int) -> Task:
         """The verified child of `task`; RejectedEdit with the reason otherwise. `taken`: ids of tasks that exist."""
+        from rla.envs.alfworld.edits import InvalidEdit, apply_edit, parse_edit, verify
+
         parent = game_of_payload(task.payload)
         try:
             child = apply_edit(parent, parse_edit(edit))
