@@ -56,7 +56,7 @@ _COST = re.compile(r"\(=\s+\([^()]*\)\s+[\d.]+\s*\)|\(:metric[^()]*\([^()]*\)\s*
 _FACT = re.compile(r"\(([^()]*)\)")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _NAME_BYTES = (string.ascii_letters + string.digits + "_-" + string.whitespace).encode()
-_SENTENCE = re.compile(r"[a-z ,.']+")
+_SENTENCE = re.compile(r"[a-z0-9 ,.']+")
 _TASK = re.compile(r'"task"\s*:\s*\[\s*\{\s*"rhs"\s*:\s*"Your task is to: ([^"]*)"')
 _PUT_TEMPLATE = re.compile(r'action\s+PutObject\s*\{\s*template\s*::\s*"(\w+) ')
 
@@ -129,7 +129,7 @@ def check_sentence(sentence: str) -> str:
     """`sentence`, once it is known to be plain: TextWorld evaluates braces in it; others cut it short."""
     if not _SENTENCE.fullmatch(sentence):
         raise UserError(
-            f"the task sentence {sentence!r} may hold only a-z, spaces, commas, full stops and apostrophes"
+            f"the task sentence {sentence!r} may hold only a-z, 0-9, space, comma, full stop and apostrophe"
         )
     return sentence
 
