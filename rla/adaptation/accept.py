@@ -79,24 +79,18 @@ def judge_pending(
     """
     verdicts = []
     for task in pending:
-        parent_accuracy = parent_accuracies.get(task.task_id)
-        if task.parent_id is None or task.direction is None or parent_accuracy is None:
-            raise UserError(
-                f"candidates: pending task {task.task_id} lacks its parent, direction or the parent's accuracy; "
-                "run `rla adapt-env` again"
-            )
+        parent_id, direction, parent_accuracy = _origin(task, parent_accuracies)
         accuracy, rollouts = measured.get(task.task_id, (0.0, 0))
         ruled = Verdict(False, "no rollout finished")
         if rollouts:
-            direction = Direction(task.direction)
             ruled = verdict(direction, parent_accuracy, accuracy, alpha_low=alpha_low, alpha_high=alpha_high)
         verdicts.append(
             TaskVerdict(
                 task_id=task.task_id,
-                parent_id=task.parent_id,
+                parent_id=parent_id,
                 slot=task.slot,
                 iteration=iteration,
-                direction=task.direction,
+                direction=direction.value,
                 parent_accuracy=parent_accuracy,
                 accuracy=accuracy,
                 rollouts=rollouts,
@@ -105,3 +99,13 @@ def judge_pending(
             )
         )
     return verdicts
+
+
+def _origin(task: Task, parent_accuracies: Mapping[str, float]) -> tuple[str, Direction, float]:
+    accuracy = parent_accuracies.get(task.task_id)
+    if task.parent_id is None or task.direction is None or accuracy is None:
+        raise UserError(
+            f"candidates: pending task {task.task_id} has no parent, no direction or no parent's accuracy; "
+            "run `rla adapt-env` again"
+        )
+    return task.parent_id, Direction(task.direction), accuracy

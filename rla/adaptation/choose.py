@@ -61,5 +61,5 @@ def choose(
 
 
 def resting_slots(verdicts: Iterable[TaskVerdict], *, iteration: int, cooldown: int) -> set[str]:
-    """Slots that had a verdict in the `cooldown` iterations up to and including `iteration`; 0: none rests."""
+    """Slots with a verdict in the `cooldown` iterations up to and including `iteration` (0: none rests)."""
     return {verdict.slot for verdict in verdicts if 0 <= iteration - verdict.iteration < cooldown}

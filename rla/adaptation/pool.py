@@ -16,10 +16,9 @@ from rla.records import Status, Task
 def next_pool(pool: Sequence[Task], pending: Sequence[Task], verdicts: Iterable[TaskVerdict]) -> list[Task]:
     """`pool` with every accepted task of `pending` in its parent's slot, its status active.
 
-    A pending task without a verdict counts as rejected.
-
-    Raises `UserError` where pool and candidates do not belong together: a slot twice in the pool, two
-    accepted tasks for one slot, or a parent that is not in its slot.
+    A pending task without a verdict counts as rejected. Raises `UserError` where pool and candidates do not
+    belong together: a slot twice in the pool, two accepted tasks for one slot, or a parent that is not in
+    its slot.
     """
     parents = {task.slot: task for task in pool}
     if len(parents) != len(pool):

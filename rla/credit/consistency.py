@@ -45,6 +45,7 @@ def rewards(
     rows = (
         judgements.select("trajectory_id", "step", "judgement", "score")
         .join(steps.join(trained, on="task_id", how="semi"), on=["trajectory_id", "step"])
+        .sort("trajectory_id", "step", "judgement")
         .with_columns((reward(step_weight) * pl.col("score")).fill_null(-(1.0 + step_weight)).alias("reward"))
         .with_columns(_advantage(normalise).alias("advantage"))
     )

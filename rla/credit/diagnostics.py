@@ -54,7 +54,7 @@ def outcome_accuracy(episodes: pl.DataFrame, steps: pl.DataFrame) -> float | Non
     means = (
         steps.select("trajectory_id", pl.col("mean_score").cast(pl.Float64))
         .drop_nulls()
-        .group_by("trajectory_id")
+        .group_by("trajectory_id", maintain_order=True)
         .agg(pl.col("mean_score").mean())
         .join(episodes.select("trajectory_id", "outcome"), on="trajectory_id")
     )
@@ -69,7 +69,7 @@ def self_agreement(judgements: pl.DataFrame) -> float | None:
     minus = votes - plus
     steps = (
         judgements.drop_nulls("score")
-        .group_by("trajectory_id", "step")
+        .group_by("trajectory_id", "step", maintain_order=True)
         .agg(plus=(pl.col("score") > 0).sum(), votes=pl.len())
         .filter(pl.col("votes") > 1)
     )
@@ -78,7 +78,7 @@ def self_agreement(judgements: pl.DataFrame) -> float | None:
 
 
 def reward_statistics(policy_rewards: pl.DataFrame, rm_rewards: pl.DataFrame) -> Metrics:
-    """How much there is to train on: a sample is a row whose advantage is not 0. Mean reward, advantage spread."""
+    """How much there is to train on; a sample is a row whose advantage is not 0."""
     trains = pl.col("advantage") != 0
     return {
         "policy_samples": policy_rewards.filter(trains).height,

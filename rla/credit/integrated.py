@@ -32,6 +32,7 @@ def advantages(episodes: pl.DataFrame, steps: pl.DataFrame, *, step_weight: floa
     scored = (
         steps.select("trajectory_id", "step", "mean_score")
         .join(episodes.select("trajectory_id", "task_id", "outcome"), on="trajectory_id")
+        .sort("trajectory_id", "step")
         .with_columns(reward(step_weight).alias("reward"))
         .with_columns(standardised("reward", ["task_id", "step"]).alias("advantage"))
     )

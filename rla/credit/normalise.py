@@ -3,6 +3,9 @@
 A group of one has nothing to be compared with, and a group without spread has no better and worse: both
 give 0. Spread below `TOLERANCE` is rounding (1 + 1/3 summed in two orders), not a difference between
 rewards.
+
+Rows are sorted before they are summed: a sum depends in its last bits on the order of its terms, and the same
+input has to give the same bytes.
 """
 
 from __future__ import annotations

@@ -19,12 +19,16 @@ def advantages(episodes: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     (nullable; passed through). Steps of trajectories that are not among the episodes are left out. Source:
     Shao et al., DeepSeekMath (2024), outcome supervision; population standard deviation.
     """
-    scored = episodes.select(
-        "trajectory_id",
-        "task_id",
-        "outcome",
-        pl.col("outcome").cast(pl.Float64).alias("reward"),
-    ).with_columns(standardised("reward", ["task_id"]).alias("advantage"))
+    scored = (
+        episodes.sort("trajectory_id")
+        .select(
+            "trajectory_id",
+            "task_id",
+            "outcome",
+            pl.col("outcome").cast(pl.Float64).alias("reward"),
+        )
+        .with_columns(standardised("reward", ["task_id"]).alias("advantage"))
+    )
     rows = steps.select("trajectory_id", "step", "mean_score").join(scored, on="trajectory_id")
     return shaped(rows, POLICY_REWARDS)
 
