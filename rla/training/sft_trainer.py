@@ -1,7 +1,8 @@
 """The adapter to TRL: `SFTTrainer` with a weight per token. No other module of the library knows TRL.
 
-`compute_loss` is the override that TRL names for a loss of one's own. `fused_lm_head=True` is a private argument
-of the models that `SFTTrainer` prepares: it gives log-probabilities of labels[:, 1:], zero where they are -100.
+`compute_loss` is the override that TRL names for a loss of one's own. `fused_lm_head=True` is a private
+argument of the models that `SFTTrainer` prepares: with it they return the log-probabilities of labels[:, 1:],
+zero where a label is -100.
 """
 
 from __future__ import annotations

@@ -1,0 +1,62 @@
+"""Every sequence trains once an epoch, and no forward pass is larger than its budget."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rla.training.batching import collate, micro_batches, plan_updates
+from rla.training.data import TrainingSequence
+
+
+@given(count=st.integers(0, 50), updates=st.integers(1, 9), epochs=st.integers(1, 3))
+def test_an_epoch_holds_every_sequence_once(count: int, updates: int, epochs: int) -> None:
+    plan = plan_updates(count, updates=updates, epochs=epochs, seed=0)
+    assert len(plan) == epochs * min(updates, count)
+    assert sorted(index for part in plan for index in part) == sorted(list(range(count)) * epochs)
+    sizes = {len(part) for part in plan}
+    assert not sizes or max(sizes) - min(sizes) <= 1
+
+
+def test_order_depends_on_the_seed_and_on_the_epoch() -> None:
+    first, second = plan_updates(20, updates=1, epochs=2, seed=0)
+    assert first != second
+    assert plan_updates(20, updates=1, epochs=2, seed=0) == [first, second]
+    assert plan_updates(20, updates=1, epochs=2, seed=1) != [first, second]
+
+
+def test_micro_batches_are_sorted_by_length_and_a_long_one_stands_alone() -> None:
+    lengths = [10, 4, 100, 10, 5]
+    assert micro_batches(lengths, range(5), tokens_per_batch=20) == [[2], [0, 3], [4, 1]]
+
+
+@given(lengths=st.lists(st.integers(1, 60), max_size=30), budget=st.integers(1, 200))
+def test_micro_batches_keep_the_budget(lengths: list[int], budget: int) -> None:
+    batches = micro_batches(lengths, range(len(lengths)), tokens_per_batch=budget)
+    assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
+    for batch in batches:
+        assert len(batch) == 1 or len(batch) * max(lengths[index] for index in batch) <= budget
+
+
+def test_a_batch_points_one_before_each_predicted_token() -> None:
+    sequences = [
+        TrainingSequence(
+            token_ids=[5, 6, 7],
+            positions=[1, 2],
+            logp=[-0.1, -0.2],
+            allowed=[[6, 9], []],
+            advantages=[1.0, 2.0],
+        ),
+        TrainingSequence(token_ids=[8, 9], positions=[1], logp=[-0.3], allowed=[[9, 3, 4]], advantages=[3.0]),
+    ]
+    batch = collate(sequences, [0, 1], device=torch.device("cpu"))
+    assert batch.input_ids.tolist() == [[5, 6], [8, 0]]
+    assert batch.rows.tolist() == [0, 0, 1]
+    assert batch.columns.tolist() == [0, 1, 0]
+    assert batch.targets.tolist() == [6, 7, 9]
+    assert batch.allowed is not None
+    assert batch.restricted is not None
+    assert batch.allowed.tolist() == [[6, 9, 6], [0, 0, 0], [9, 3, 4]]
+    assert batch.restricted.tolist() == [True, False, True]
+    assert batch.advantages.tolist() == [1.0, 2.0, 3.0]
