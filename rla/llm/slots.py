@@ -22,10 +22,8 @@ class SlotTable:
 
     def __init__(self, *, slots: int, context: int) -> None:
         self.ids = np.zeros((slots, context), dtype=np.int32)
-        self.valid: Ints = np.zeros(
-            slots, dtype=np.int64
-        )  # leading ids whose keys and values are in the cache
-        self.length: Ints = np.zeros(slots, dtype=np.int64)  # ids known, the not yet computed ones included
+        self.valid: Ints = np.zeros(slots, dtype=np.int64)  # leading ids whose keys and values are held
+        self.length: Ints = np.zeros(slots, dtype=np.int64)  # ids known, those yet to be computed included
         self._sessions: dict[str, int] = {}
         self._holder: list[str | None] = [None] * slots
         self._live = np.zeros(slots, dtype=np.bool_)
@@ -61,6 +59,8 @@ class SlotTable:
         from slot.
         """
         own = self.slot_of(session)
+        if own is not None and self._live[own]:  # a second request of the session at the same time
+            own = session = None
         slot = self._choose(prompt, idle_before) if own is None else own
         if slot is None:
             return None
@@ -117,8 +117,7 @@ class SlotTable:
         return (best, shared) if shared >= own + MIN_COPY else (slot, own)
 
     def _best(self, slots: Ints, prompt: Ints, *, known: Ints) -> tuple[int, int]:
-        """The slot with the longest prefix of the prompt among its `known` ids; the prompt's last id never
-        counts."""
+        """The slot with the longest prefix of the prompt among its `known` ids. The last id never counts."""
         differs = self.ids[slots, : len(prompt)] != prompt
         same = np.where(differs.any(axis=1), differs.argmax(axis=1), len(prompt))
         shared = np.minimum(np.minimum(same, known[slots]), len(prompt) - 1)

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from transformers import PreTrainedModel
 
-GRACE_SECONDS = 0.2  # a session idle for longer may lose its slot to a waiting request
 BREATHS = 3  # turns of the event loop between passes: enough for a caller to act on a reply and ask again
 
 
@@ -92,7 +91,8 @@ class TransformersGenerator:
     """Generator over a transformers model, on the device where its weights are.
 
     `max_sequences` slots of `context` tokens are allocated at once; at most `tokens_per_pass` tokens (longer
-    prompts are cut into pieces) go through the model in one pass. One event loop at a time may use it.
+    prompts are cut into pieces) go through the model in one pass. A session that asked for nothing in the last
+    `idle_seconds` may lose its slot to a request that waits. One event loop at a time may use the engine.
     """
 
     def __init__(
@@ -103,6 +103,7 @@ class TransformersGenerator:
         max_sequences: int = 64,
         context: int = 1024,
         tokens_per_pass: int = 8192,
+        idle_seconds: float = 0.2,
     ) -> None:
         text_config = model.config.get_text_config()
         limit = getattr(text_config, "max_position_embeddings", None)
@@ -115,6 +116,7 @@ class TransformersGenerator:
         self.context = context
         self._model = model.eval()
         self._stop_ids = frozenset(stop_ids)
+        self._idle_seconds = idle_seconds
         self._tokens_per_pass = max(tokens_per_pass, max_sequences)
         self._table = SlotTable(slots=max_sequences, context=context)
         self._cache = SlotCache(
@@ -181,7 +183,7 @@ class TransformersGenerator:
                 for _ in range(BREATHS):
                     await asyncio.sleep(0)
             else:
-                await asyncio.sleep(GRACE_SECONDS / 10)
+                await asyncio.sleep(self._idle_seconds / 10)
 
     def _fail_all(self, task: asyncio.Task[None]) -> None:
         """Pass on what ended the pump to everybody who waits for it."""
@@ -204,7 +206,7 @@ class TransformersGenerator:
         self._waiting.extendleft(row for row in reversed(returning) if not self._try_start(row, now))
         later: list[_Row] = []
         while self._waiting and len(later) < 4 * len(self._table.valid):
-            if not self._table.has_room(idle_before=now - GRACE_SECONDS):
+            if not self._table.has_room(idle_before=now - self._idle_seconds):
                 break
             row = self._waiting.popleft()
             if self._table.worth_waiting(row.job.prompt):
@@ -218,7 +220,7 @@ class TransformersGenerator:
         job = row.job
         if job.future.done():
             return True
-        claimed = self._table.claim(row.session, job.prompt, idle_before=now - GRACE_SECONDS)
+        claimed = self._table.claim(row.session, job.prompt, idle_before=now - self._idle_seconds)
         if claimed is None:
             return False
         row.slot, source, shared = claimed

@@ -1,0 +1,274 @@
+"""The engine against the plain model: the same log-probabilities, whatever else is in the batch."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
+
+from rla.config.sections import GeneratorConfig, ModelConfig
+from rla.errors import UserError
+from rla.llm.base import Completion, FinishReason, Generator, Request
+from rla.llm.chat import ChatFormat
+from rla.llm.errors import ContextOverflow
+from rla.llm.factory import make_generator
+from rla.llm.transformers_engine import TransformersGenerator
+from rla.llm.trie import TokenTrie
+from rla.models.init import init_model
+from rla.models.load import load_model, load_tokenizer
+
+TEXTS = ["you are in a room . you see a cabinet 1 , a desk 2 , a mug 1 .", "go to", "put mug 1 in/on desk 2"]
+COMMANDS = [
+    "go to cabinet 3",
+    "go to desk 1",
+    "go to desk 2",
+    "put mug 1 in/on desk 2",
+    "put mug 1 in/on desk 1",
+]
+SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+TINY = {**SIZES, "num_key_value_heads": 2, "vocab_size": 60, "max_position_embeddings": 256}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("models") / "tiny"
+    config = ModelConfig(hidden_size=32, layers=2, heads=4, kv_heads=2, intermediate_size=48, context=512)
+    init_model(target, texts=TEXTS, config=config, seed=1)
+    return target
+
+
+@pytest.fixture(scope="module")
+def chat(folder: Path) -> ChatFormat:
+    return ChatFormat(load_tokenizer(folder))
+
+
+@pytest.fixture(scope="module")
+def trie(chat: ChatFormat) -> TokenTrie:
+    return TokenTrie([[*chat.encode(command), chat.end_id] for command in COMMANDS])
+
+
+def engine(folder: Path, *, slots: int = 4, tokens_per_pass: int = 8192) -> TransformersGenerator:
+    return TransformersGenerator(
+        load_model(folder),
+        stop_ids=ChatFormat(load_tokenizer(folder)).stop_ids,
+        max_sequences=slots,
+        context=512,
+        tokens_per_pass=tokens_per_pass,
+        idle_seconds=0.0,
+    )
+
+
+def request(prompt: list[int], **changes: object) -> Request:
+    fields: dict[str, object] = {"max_tokens": 10, "temperature": 0.8, "seed": 5}
+    return Request(prompt_ids=prompt, **{**fields, **changes})  # type: ignore[arg-type]
+
+
+@torch.inference_mode()
+def largest_error(model: PreTrainedModel, asked: Request, reply: Completion) -> float:
+    """Largest difference between the reply's log-probabilities and those of one plain forward pass."""
+    ids = [*asked.prompt_ids, *reply.token_ids]
+    logits = model(input_ids=torch.tensor([ids])).logits[0].float() / asked.temperature
+    worst = 0.0
+    for index, (token, logprob, offered) in enumerate(
+        zip(reply.token_ids, reply.logprobs, reply.allowed, strict=True)
+    ):
+        row = logits[len(asked.prompt_ids) + index - 1]
+        total = row[offered] if offered else row
+        worst = max(worst, abs(float(row[token] - torch.logsumexp(total, 0)) - logprob))
+    return worst
+
+
+Played = list[tuple[Request, list[Completion]]]
+
+
+async def play(generator: Generator, chat: ChatFormat, trie: TokenTrie, *, episode: int) -> Played:
+    """Four turns; odd episodes are restricted to commands, every third asks for three samples."""
+    prompt = chat.first([{"role": "user", "content": f"you see a desk {episode} . " * (1 + episode % 4)}])
+    played: Played = []
+    for turn in range(4):
+        asked = request(
+            prompt,
+            seed=1000 * episode + turn,
+            session=f"episode {episode}",
+            allowed=trie if episode % 2 else None,
+            samples=3 if episode % 3 == 0 else 1,
+        )
+        replies = await generator.generate(asked)
+        played.append((asked, replies))
+        ended = replies[0].finish_reason is FinishReason.STOP
+        prompt = prompt + replies[0].token_ids + chat.next_turn(f"you see a mug {turn} .", ended=ended)
+    generator.release(f"episode {episode}")
+    return played
+
+
+async def together(generator: Generator, chat: ChatFormat, trie: TokenTrie) -> list[Played]:
+    return list(
+        await asyncio.gather(*(play(generator, chat, trie, episode=episode) for episode in range(10)))
+    )
+
+
+@pytest.mark.parametrize("slots", [3, 16])
+def test_log_probabilities_are_those_of_the_plain_model(
+    folder: Path, chat: ChatFormat, trie: TokenTrie, slots: int
+) -> None:
+    plain = load_model(folder)
+    for played in asyncio.run(together(engine(folder, slots=slots), chat, trie)):
+        for asked, replies in played:
+            assert len(replies) == asked.samples
+            for reply in replies:
+                assert largest_error(plain, asked, reply) < 1e-5
+
+
+def test_a_reply_does_not_depend_on_the_batch(folder: Path, chat: ChatFormat, trie: TokenTrie) -> None:
+    crowd = asyncio.run(together(engine(folder, slots=16), chat, trie))
+    pieces = asyncio.run(together(engine(folder, slots=3, tokens_per_pass=7), chat, trie))
+    lonely = engine(folder, slots=1)
+    for episode, (one, two) in enumerate(zip(crowd, pieces, strict=True)):
+        alone = asyncio.run(play(lonely, chat, trie, episode=episode))
+        tokens = [[reply.token_ids for reply in replies] for _, replies in alone]
+        assert [[reply.token_ids for reply in replies] for _, replies in one] == tokens
+        assert [[reply.token_ids for reply in replies] for _, replies in two] == tokens
+
+
+def test_restricted_replies_are_commands_and_forced_tokens_are_free(
+    folder: Path, chat: ChatFormat, trie: TokenTrie
+) -> None:
+    generator = engine(folder)
+    (reply,) = asyncio.run(generator.generate(request(chat.encode("you see a desk 1"), allowed=trie)))
+    assert chat.decode(reply.token_ids) in COMMANDS
+    assert reply.finish_reason is FinishReason.STOP
+    assert reply.allowed[0] == sorted(chat.encode("go put"))
+    forced = [
+        logprob for logprob, offered in zip(reply.logprobs, reply.allowed, strict=True) if len(offered) == 1
+    ]
+    assert forced and set(forced) == {0.0}
+    assert generator.stats()["passes"] == len(reply.token_ids) - len(forced)
+
+
+def test_a_wholly_forced_reply_needs_no_pass(folder: Path, chat: ChatFormat) -> None:
+    generator = engine(folder)
+    only = [*chat.encode("go to desk 1"), chat.end_id]
+    asked = request(chat.encode("you see"), allowed=TokenTrie([only]), session="a")
+    (reply,) = asyncio.run(generator.generate(asked))
+    assert reply.token_ids == only
+    assert reply.logprobs == [0.0] * 5
+    assert generator.stats()["passes"] == 0
+    later = request([*asked.prompt_ids, *only, *chat.encode("you see a mug")], session="a")
+    (after,) = asyncio.run(generator.generate(later))
+    assert largest_error(load_model(folder), later, after) < 1e-5
+
+
+def test_a_session_computes_each_token_once(folder: Path, chat: ChatFormat) -> None:
+    generator = engine(folder)
+    prompt = chat.encode("you see a desk 1 , mug 1 .")
+    (reply,) = asyncio.run(generator.generate(request(prompt, session="a", max_tokens=3)))
+    assert generator.stats()["prefilled_tokens"] == len(prompt) == 9
+    more = [*prompt, *reply.token_ids, *chat.encode("you see a mug 1 .")]
+    asyncio.run(generator.generate(request(more, session="a")))
+    # All but the last sampled token, whose keys and values nobody needed before.
+    assert generator.stats()["cached_tokens"] == 9 + len(reply.token_ids) - 1
+
+
+def test_samples_share_the_prompt(folder: Path, chat: ChatFormat) -> None:
+    generator = engine(folder, slots=8)
+    prompt = chat.encode("you see a desk 1 , a mug 1 . " * 5)
+    replies = asyncio.run(generator.generate(request(prompt, samples=6)))
+    stats = generator.stats()
+    assert stats["prefilled_tokens"] == len(prompt) + 5  # the last token of the prompt, for each other sample
+    single = [asyncio.run(engine(folder).generate(request(prompt, seed=5 + index)))[0] for index in range(6)]
+    assert [reply.token_ids for reply in replies] == [reply.token_ids for reply in single]
+
+
+def test_lengths_are_bounded(folder: Path, chat: ChatFormat) -> None:
+    generator = engine(folder)
+    (reply,) = asyncio.run(generator.generate(request([5] * 508, max_tokens=4, temperature=1.0)))
+    assert len(reply.token_ids) == 4 or reply.finish_reason is FinishReason.STOP
+    with pytest.raises(ContextOverflow):
+        asyncio.run(generator.generate(request([5] * 508, max_tokens=5)))
+
+
+def test_a_cancelled_caller_makes_room_for_the_next(folder: Path, chat: ChatFormat) -> None:
+    async def scenario() -> Completion:
+        generator = engine(folder, slots=1)
+        hasty = asyncio.create_task(generator.generate(request([8, 9], max_tokens=400)))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        hasty.cancel()
+        (reply,) = await asyncio.wait_for(generator.generate(request([8, 9])), timeout=20)
+        return reply
+
+    assert asyncio.run(scenario()).token_ids
+
+
+def test_an_error_in_the_model_reaches_every_caller(folder: Path) -> None:
+    generator = engine(folder)
+
+    async def scenario() -> list[object]:
+        bad = request([10**6])  # beyond the vocabulary: the embedding fails
+        return list(
+            await asyncio.gather(*(generator.generate(bad) for _ in range(3)), return_exceptions=True)
+        )
+
+    assert all(isinstance(error, IndexError) for error in asyncio.run(scenario()))
+    assert asyncio.run(generator.generate(request([8, 9])))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        Qwen2ForCausalLM(Qwen2Config(**TINY)),
+        LlamaForCausalLM(
+            LlamaConfig(**TINY, rope_parameters={"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4})
+        ),
+        MistralForCausalLM(MistralConfig(**TINY, sliding_window=8)),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_other_architectures(model: PreTrainedModel) -> None:
+    model.eval()
+    asked = [request(list(range(3, 3 + 7 * size)), seed=size) for size in range(1, 6)]
+
+    async def scenario(generator: Generator) -> list[list[Completion]]:
+        return list(await asyncio.gather(*(generator.generate(one) for one in asked)))
+
+    model.set_attn_implementation("eager")
+    plain = type(model)(model.config).eval()
+    plain.load_state_dict(model.state_dict())
+    replies = asyncio.run(scenario(TransformersGenerator(model, stop_ids=[2], max_sequences=3, context=128)))
+    plain.set_attn_implementation("eager")
+    for one, (reply,) in zip(asked, replies, strict=True):
+        assert largest_error(plain, one, reply) < 1e-5
+
+
+def test_attention_with_a_soft_cap_is_refused() -> None:
+    model = Gemma2ForCausalLM(Gemma2Config(**TINY, head_dim=8, attn_logit_softcapping=5.0))
+    generator = TransformersGenerator(model, stop_ids=[2], max_sequences=2, context=64)
+    with pytest.raises(UserError, match="vllm"):
+        asyncio.run(generator.generate(request([3, 4, 5])))
+
+
+def test_a_context_beyond_the_model_is_refused(folder: Path) -> None:
+    with pytest.raises(UserError, match=r"generator\.context"):
+        make_generator(GeneratorConfig(context=1024), model=folder, seed=0)

@@ -1,0 +1,95 @@
+"""A new model is an ordinary Hugging Face folder; what is missing from a folder is said in one line."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from rla.config.sections import ModelConfig
+from rla.errors import UserError
+from rla.models.init import init_model
+from rla.models.load import load_model, load_tokenizer
+
+SMALL = ModelConfig(hidden_size=16, layers=1, heads=2, kv_heads=1, intermediate_size=32, context=64)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("models") / "new"
+    init_model(target, texts=["go to desk"], config=SMALL, seed=3)
+    return target
+
+
+def test_the_folder_loads_with_the_asked_sizes(folder: Path) -> None:
+    model, tokenizer = load_model(folder), load_tokenizer(folder)
+    assert model.config.vocab_size == len(tokenizer) == 7 + 100 + 3
+    # embeddings, then q + k + v + o, gate + up + down, two q/k norms of width 8, three norms of width 16
+    layer = 16 * 16 + 2 * 16 * 8 + 16 * 16 + 3 * 16 * 32 + 2 * 8 + 2 * 16
+    assert model.num_parameters() == 110 * 16 + layer + 16
+    assert model.dtype == torch.float32
+    assert model.config.eos_token_id == tokenizer.eos_token_id
+    assert model.get_input_embeddings().weight is model.get_output_embeddings().weight
+
+
+def test_weights_depend_on_the_seed_alone(folder: Path, tmp_path: Path) -> None:
+    for name, seed in (("same", 3), ("other", 4)):
+        init_model(tmp_path / name, texts=["go to desk"], config=SMALL, seed=seed)
+    weights = (folder / "model.safetensors").read_bytes()
+    assert (tmp_path / "same" / "model.safetensors").read_bytes() == weights
+    assert (tmp_path / "other" / "model.safetensors").read_bytes() != weights
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "same"]
+
+
+def test_an_existing_folder_is_not_overwritten(folder: Path) -> None:
+    with pytest.raises(UserError, match="exists already"):
+        init_model(folder, texts=["go"], config=SMALL, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("config", "key"),
+    [
+        (ModelConfig(hidden_size=90), "model.hidden_size"),
+        (ModelConfig(heads=4, kv_heads=3), "model.kv_heads"),
+    ],
+)
+def test_sizes_that_do_not_fit_name_the_key(config: ModelConfig, key: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=key):
+        init_model(tmp_path / "new", texts=["go"], config=config, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("missing", "message"),
+    [
+        ("config.json", "no config.json"),
+        ("model.safetensors", "no weights"),
+        ("tokenizer.json", "no tokenizer"),
+    ],
+)
+def test_a_missing_file_is_named(folder: Path, tmp_path: Path, missing: str, message: str) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(folder, broken)
+    (broken / missing).unlink()
+    with pytest.raises(UserError, match=message) as caught:
+        (load_tokenizer if missing == "tokenizer.json" else load_model)(broken)
+    assert str(broken) in str(caught.value)
+
+
+def test_a_missing_chat_template_is_named(folder: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(folder, broken)
+    (broken / "chat_template.jinja").unlink()
+    with pytest.raises(UserError, match="no chat template"):
+        load_tokenizer(broken)
+
+
+def test_a_missing_folder_is_not_taken_for_a_hub_id(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such model folder"):
+        load_model(tmp_path / "absent")
+
+
+def test_an_unknown_dtype_is_refused(folder: Path) -> None:
+    with pytest.raises(UserError, match="float33"):
+        load_model(folder, dtype="float33")
