@@ -55,13 +55,10 @@ def test_a_group_of_one_has_advantage_zero() -> None:
     assert values(frame, "reward")[("q/a", 1)] == 2.0
 
 
-def test_equal_rewards_have_advantage_zero_also_when_rounding_differs() -> None:
-    # 0.1 + 0.2 is not 0.3 in floating point; 1 + either is the same reward
-    frame = integrated.advantages(
-        episodes({"q/a": 1, "q/b": 1}),
-        steps({"q/a": [[1]], "q/b": [[1]]}).with_columns(mean_score=pl.Series([0.1 + 0.2, 0.3])),
-        step_weight=1.0,
-    )
+def test_rewards_that_differ_by_rounding_only_have_advantage_zero() -> None:
+    scored = steps({"q/a": [[1]], "q/b": [[1]]}).with_columns(mean_score=pl.Series([1 / 3, 1 / 3 + 4e-16]))
+    frame = integrated.advantages(episodes({"q/a": 1, "q/b": 1}), scored, step_weight=1.0)
+    assert frame["reward"].n_unique() == 2
     assert values(frame, "advantage") == {("q/a", 0): 0.0, ("q/b", 0): 0.0}
 
 
