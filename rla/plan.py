@@ -1,0 +1,87 @@
+"""`iterations.yaml`: the run folder and the iterations that `dvc.yaml` loops over.
+
+Growing a run only appends: the entries of earlier iterations stay as they are, so DVC redoes none of them.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rla.atomic import write_atomic
+from rla.calls import default_run
+from rla.errors import UserError
+
+HEADER = "# Written by `rla plan`; read by dvc.yaml. More iterations: make run ITERATIONS=60\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What `rla plan` was asked for."""
+
+    iterations: int
+    evaluate_every: int = 0
+    params: Path = Path("params.yaml")
+    run: Path | None = None
+    seed: int | None = None
+    overrides: Sequence[str] = ()
+
+
+def run_folder(plan: Plan) -> Path:
+    """The run's folder: as given, else by params file and seed."""
+    folder = plan.run or default_run(plan.params)
+    return folder if plan.run or plan.seed is None else folder.with_name(f"{folder.name}-seed{plan.seed}")
+
+
+def call_options(plan: Plan) -> str:
+    """The options of every stage call, quoted for a shell."""
+    words = ["--run", str(run_folder(plan))]
+    if plan.params != Path("params.yaml"):
+        words += ["--params", str(plan.params)]
+    if plan.seed is not None:
+        words += ["--seed", str(plan.seed)]
+    for text in plan.overrides:
+        words += ["--set", text]
+    return shlex.join(words)
+
+
+def evaluations(plan: Plan, earlier: Sequence[int]) -> list[int]:
+    """The warm start, every K-th iteration, the last one, and those that an earlier plan of this run had."""
+    every = range(0, plan.iterations + 1, plan.evaluate_every) if plan.evaluate_every else ()
+    return sorted({0, plan.iterations, *every, *(number for number in earlier if number <= plan.iterations)})
+
+
+def document(plan: Plan, found: dict[str, Any]) -> dict[str, Any]:
+    """The content of iterations.yaml; `found` is what the file held before."""
+    run = str(run_folder(plan))
+    earlier = found.get("evaluations", []) if found.get("run") == run else []
+    loop = {
+        str(number): {"prev": number - 1, "tasks": f"{number - 1}/candidates" if number > 1 else "tasks/train"}
+        for number in range(1, plan.iterations + 1)
+    }
+    return {
+        "run": run,
+        "options": call_options(plan),
+        "params": str(plan.params),
+        "last": plan.iterations,
+        "evaluations": evaluations(plan, earlier),
+        "iterations": loop,
+    }
+
+
+def write_plan(plan: Plan, out: Path) -> str:
+    """Write the file where it differs; a line that says what it holds. UserError for params that do not exist."""
+    import yaml
+
+    if not plan.params.is_file():
+        raise UserError(f"{plan.params}: no such file; give --params a file such as params.yaml")
+    found = yaml.safe_load(out.read_text()) if out.exists() else None
+    data = document(plan, found if isinstance(found, dict) else {})
+    text = HEADER + yaml.safe_dump(data, sort_keys=False, default_flow_style=None)
+    if not out.exists() or out.read_text() != text:
+        write_atomic(out, lambda temporary: temporary.write_text(text) and None)
+    points = ", ".join(map(str, data["evaluations"]))
+    return f"{out}: {plan.iterations} iterations of {data['run']}, evaluated at {points}"
