@@ -1,0 +1,299 @@
+"""Edits are read strictly, change what they say, are proven, and move the effort the way they are asked to."""
+
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jsonschema  # type: ignore[import-untyped,unused-ignore]
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rla.envs.alfworld.edit_format import type_names
+from rla.envs.alfworld.edits import (
+    Add,
+    Edit,
+    InvalidEdit,
+    Move,
+    apply_edit,
+    effort,
+    ids_by_name,
+    parse_edit,
+    propose_edits,
+    verify,
+)
+from rla.envs.alfworld.engine import FastEngine, FastGame
+from rla.envs.alfworld.goals import Goal, TaskKind
+from rla.envs.alfworld.layout import layout_of
+from rla.envs.alfworld.problem import Game, parse_problem, render_problem
+from rla.envs.alfworld.sentences import Hint, hint_of
+from rla.envs.alfworld.tasks import builtin_tasks, digest, game_of
+
+SCHEMA = json.loads((Path(__file__).parents[4] / "schemas" / "edit.schema.json").read_text())
+GOAL = {"kind": "pick_and_place_simple", "object_type": "Mug", "target_type": "Desk"}
+
+
+def games(size: str = "tiny", count: int = 12) -> list[Game]:
+    return [game_of(t.payload) for t in builtin_tasks(seed=5, scenes=count, tasks_per_scene=1, size=size)]
+
+
+def game_of_kind(kind: TaskKind, rooms: Sequence[str] = ()) -> Game:
+    kinds = [kind.value]
+    (task,) = builtin_tasks(seed=5, scenes=1, tasks_per_scene=1, size="small", kinds=kinds, rooms=rooms)
+    return game_of(task.payload)
+
+
+def name_of(game: Game, identifier: str) -> str:
+    return {found: name for name, found in ids_by_name(game.problem).items()}[identifier]
+
+
+def first_view(game: Game) -> str:
+    return FastEngine(FastGame(game)).reset().text
+
+
+KITCHEN = game_of_kind(TaskKind.CLEAN, rooms=["kitchen"])
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        Edit(goal=Goal(TaskKind.HEAT, "Egg", "Fridge")),
+        Edit(moves=(Move(item="mug 1", to="desk 2"), Move(item="pen 3", to="drawer 10"))),
+        Edit(adds=(Add(object_type="CD", to="safe 1", count=4),), removes=("book 1",), hint=Hint.WHERE),
+        Edit(hint=Hint.NONE),
+    ],
+)
+def test_edits_survive_their_json_and_fit_the_schema(edit: Edit) -> None:
+    assert parse_edit(edit.to_json()) == edit
+    jsonschema.validate(json.loads(edit.to_json()), SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("not json", "not a JSON object"),
+        ("[]", "not a JSON object"),
+        ("{}", "changes nothing"),
+        ('{"hint": "none", "hint": "how"}', "twice"),
+        ('{"shell": "rm"}', "other keys"),
+        ('{"hint": "be brave"}', "hint is not one of"),
+        (json.dumps({"goal": {**GOAL, "object_type": "Mug) (isClean"}}), "not a type"),
+        (json.dumps({"goal": {**GOAL, "object_type": "mug"}}), "not a type"),
+        (json.dumps({"goal": {"kind": "pick_and_place_simple"}}), "lacks object_type, target_type"),
+        ('{"move": [{"object": "mug 1", "to": "desk 1\\n"}]}', "not a name"),
+        ('{"move": [{"object": "mug 01", "to": "desk 1"}]}', "not a name"),
+        ('{"move": [{"object": "mug \\u0661", "to": "desk 1"}]}', "not a name"),
+        ('{"remove": []}', "list of 1 to 8"),
+        ('{"add": [{"object_type": "Mug", "to": "desk 1", "count": true}]}', "whole number"),
+        ('{"add": [{"object_type": "Mug", "to": "desk 1", "count": 1.0}]}', "whole number"),
+        ('{"add": [{"object_type": "Mug", "to": "desk 1", "count": 99}]}', "whole number"),
+        ("[" * 3000, "not a JSON object"),
+        ('{"hint": ' + "9" * 3900 + "}", "hint is not one of"),
+        (" " * 5000, "longer than"),
+    ],
+)
+def test_anything_else_is_refused_with_a_reason(text: str, reason: str) -> None:
+    with pytest.raises(InvalidEdit, match=reason):
+        parse_edit(text)
+
+
+HOSTILE = ("mug 1; rm -rf", "{41+1} 1", "../../x 1", "<|im_start|>", "mug 1\n", "agent1", "desk 0")
+hostile = st.one_of(
+    st.text(max_size=30),
+    st.sampled_from((*HOSTILE, "mug 1", "desk 2", *sorted(type_names()))),
+    st.integers(-2, 9),
+    st.none(),
+)
+keys = st.sampled_from(["goal", "move", "add", "remove", "hint", "kind", "object_type", "object", "to"])
+trees = st.recursive(
+    hostile,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=5),
+    max_leaves=12,
+)
+nearly = st.fixed_dictionaries(
+    {},
+    optional={
+        "goal": st.fixed_dictionaries(
+            {"kind": st.sampled_from([*TaskKind, "win"]), "object_type": hostile, "target_type": hostile}
+        ),
+        "move": st.lists(st.fixed_dictionaries({"object": hostile, "to": hostile}), max_size=2),
+        "add": st.lists(
+            st.fixed_dictionaries({"object_type": hostile, "to": hostile, "count": hostile}), max_size=2
+        ),
+        "remove": st.lists(st.fixed_dictionaries({"object": hostile}), max_size=2),
+        "hint": st.sampled_from([*Hint, "all"]),
+    },
+)
+
+
+def spoken(edit: Edit) -> list[str]:
+    """Every name of a thing in an edit."""
+    pairs = [name for move in edit.moves for name in (move.item, move.to)]
+    return [*pairs, *(add.to for add in edit.adds), *edit.removes]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.one_of(st.text(), trees.map(json.dumps), nearly.map(json.dumps)))
+def test_whatever_comes_in_only_whitelisted_names_come_out(text: str) -> None:
+    try:
+        edit = parse_edit(text)
+    except InvalidEdit as refused:
+        assert "rm -rf" not in str(refused)
+        return
+    jsonschema.validate(json.loads(text), SCHEMA)
+    types = [add.object_type for add in edit.adds]
+    if edit.goal is not None:
+        types += [edit.goal.object_type, edit.goal.target_type]
+    assert set(types) <= type_names()
+    lowered = {name.lower() for name in type_names()}
+    for name in spoken(edit):
+        base, _, number = name.partition(" ")
+        assert base in lowered
+        assert number == str(int(number))
+
+
+@settings(max_examples=60, deadline=None)
+@given(nearly.map(json.dumps))
+def test_applying_yields_a_playable_game_or_a_reason(text: str) -> None:
+    try:
+        child = apply_edit(KITCHEN, parse_edit(text))
+        assert verify(child, parent=KITCHEN) > 0
+    except InvalidEdit:
+        return
+    assert parse_problem(render_problem(child.problem)) == child.problem
+
+
+def test_a_moved_object_lies_elsewhere_and_nothing_else_does() -> None:
+    before, names = layout_of(KITCHEN.problem), ids_by_name(KITCHEN.problem)
+    item, to = next(
+        (item, place)
+        for item in before.within_reach(KITCHEN.problem.goal.object_type)
+        for place, kind in before.receptacles.items()
+        if (kind, before.objects[item]) in before.can_contain and before.inside[item] != place
+    )
+    child = apply_edit(KITCHEN, Edit(moves=(Move(item=name_of(KITCHEN, item), to=name_of(KITCHEN, to)),)))
+    after = layout_of(child.problem)
+    assert after.inside == {**before.inside, item: to}
+    assert after.location == {**before.location, item: before.location[to]}
+    assert ids_by_name(child.problem) == names
+
+
+def test_an_object_of_a_new_type_is_declared_and_can_be_put_down() -> None:
+    game = game_of_kind(TaskKind.LOOK, rooms=["bedroom"])
+    desk = next(name for name in ids_by_name(game.problem) if name.startswith("desk "))
+    absent = next(t for t in ("Vase", "Statue", "Watch") if t not in layout_of(game.problem).objects.values())
+    child = apply_edit(game, Edit(adds=(Add(object_type=absent, to=desk, count=2),)))
+    engine = FastEngine(FastGame(child))
+    engine.reset()
+    assert f"{absent.lower()} 2" in engine.step(f"go to {desk}").text
+    taken = engine.step(f"take {absent.lower()} 1 from {desk}")
+    assert f"move {absent.lower()} 1 to {desk}" in taken.commands
+
+
+def test_a_removed_object_is_gone_from_objects_and_facts() -> None:
+    game = KITCHEN
+    layout = layout_of(game.problem)
+    item = next(i for i in layout.inside if layout.flag("pickupable", i))
+    child = apply_edit(game, Edit(removes=(name_of(game, item),)))
+    assert item in render_problem(game.problem)
+    assert item not in render_problem(child.problem)
+
+
+def test_hints_are_true_and_say_where_and_how() -> None:
+    for game in games():
+        child = apply_edit(game, Edit(hint=Hint.WHERE_AND_HOW))
+        goal, layout = child.problem.goal, layout_of(child.problem)
+        told = child.sentence.partition("you can find ")[2].partition(".")[0]
+        for found in told.split(" and "):
+            item, place = found.removeprefix("a ").split(" in ")
+            assert item == goal.object_type.lower()
+            homes = {layout.inside[i] for i in layout.within_reach(goal.object_type)}
+            assert ids_by_name(child.problem)[place] in homes
+        assert child.sentence in first_view(child)
+        assert apply_edit(child, Edit(hint=Hint.NONE)).sentence == game.sentence
+
+
+@pytest.mark.parametrize(
+    ("edit", "reason"),
+    [
+        (Edit(removes=("mug 77",)), "no object mug 77"),
+        (Edit(removes=("sink 1",)), "cannot be moved"),
+        (Edit(removes=("sinkbasin 1",)), "no object sinkbasin 1"),
+        (
+            Edit(adds=(Add(object_type="Book", to="sinkbasin 1", count=1),)),
+            "cannot contain a Book",
+        ),
+        (Edit(adds=(Add(object_type="Sink", to="sinkbasin 1", count=1),)), "cannot contain a Sink"),
+        (Edit(adds=(Add(object_type="Egg", to="fridge 9", count=1),)), "no receptacle fridge 9"),
+        (Edit(removes=("sink 1", "sink 1")), "twice"),
+    ],
+)
+def test_edits_that_do_not_fit_the_scene_are_refused(edit: Edit, reason: str) -> None:
+    with pytest.raises(InvalidEdit, match=reason):
+        apply_edit(KITCHEN, edit)
+
+
+def test_verify_names_the_reason() -> None:
+    goal = KITCHEN.problem.goal
+    with pytest.raises(InvalidEdit, match="changes nothing"):
+        verify(KITCHEN, parent=KITCHEN)
+    impossible = apply_edit(KITCHEN, Edit(goal=Goal(TaskKind.LOOK, goal.object_type, "DeskLamp")))
+    with pytest.raises(InvalidEdit, match="no DeskLamp"):
+        verify(impossible, parent=KITCHEN)
+    child = apply_edit(KITCHEN, propose_edits(KITCHEN, direction="harder", rng=random.Random(0), count=1)[0])
+    assert verify(child, parent=KITCHEN) > 0
+    with pytest.raises(InvalidEdit, match="in the pool"):
+        verify(child, parent=KITCHEN, others={digest(child)})
+    with pytest.raises(InvalidEdit, match="slot began with"):
+        verify(KITCHEN, parent=child, root=KITCHEN)
+
+
+def test_a_goal_that_is_true_at_the_start_is_refused() -> None:
+    layout = layout_of(KITCHEN.problem)
+    item, place = next((i, p) for i, p in layout.inside.items() if layout.receptacles[p] == "CounterTop")
+    done = Edit(goal=Goal(TaskKind.PLACE, layout.objects[item], layout.receptacles[place]))
+    with pytest.raises(InvalidEdit, match="already true"):
+        verify(apply_edit(KITCHEN, done), parent=KITCHEN)
+
+
+@pytest.mark.parametrize("direction", ["harder", "easier"])
+def test_proposals_are_proven_and_go_the_right_way(direction: str) -> None:
+    drawn = 0
+    for seed, game in enumerate(games()):
+        before = effort(game, plan_length=plan_length(game))
+        for edit in propose_edits(game, direction=direction, rng=random.Random(seed), count=3):
+            child = apply_edit(game, parse_edit(edit.to_json()))
+            after = effort(child, plan_length=verify(child, parent=game))
+            told_otherwise = hint_of(child.sentence) is not hint_of(game.sentence)
+            shift = after - before if direction == "harder" else before - after
+            assert shift > 0 or (shift == 0 and told_otherwise)
+            drawn += 1
+    assert drawn > 24
+
+
+def plan_length(game: Game) -> int:
+    """Of a game that is a task already: the parent stands in as another game."""
+    other = apply_edit(game, Edit(hint=Hint.HOW))
+    return verify(game, parent=other)
+
+
+def test_proposals_depend_on_the_seed_alone() -> None:
+    def draw(seed: int) -> list[Edit]:
+        return propose_edits(KITCHEN, direction="harder", rng=random.Random(seed), count=3)
+
+    assert draw(1) == draw(1)
+
+
+def test_effort_counts_commands_and_places_to_look_into() -> None:
+    game = game_of_kind(TaskKind.PLACE)
+    told = apply_edit(game, Edit(hint=Hint.WHERE))
+    assert effort(told, plan_length=4) == 4
+    assert effort(game, plan_length=4) >= 4
+
+
+def test_the_schema_says_what_the_reader_reads() -> None:
+    properties: dict[str, Any] = SCHEMA["properties"]
+    assert properties["goal"]["properties"]["kind"]["enum"] == [kind.value for kind in TaskKind]
+    assert properties["hint"]["enum"] == [hint.value for hint in Hint]
