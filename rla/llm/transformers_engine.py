@@ -91,8 +91,9 @@ class TransformersGenerator:
     """Generator over a transformers model, on the device where its weights are.
 
     `max_sequences` slots of `context` tokens are allocated at once; at most `tokens_per_pass` tokens (longer
-    prompts are cut into pieces) go through the model in one pass. A session that asked for nothing in the last
-    `idle_seconds` may lose its slot to a request that waits. One event loop at a time may use the engine.
+    prompts are cut into pieces) go through the model in one pass. A session that asked for nothing in the
+    last `idle_seconds` may lose its slot to a request that waits. One event loop at a time may use the
+    engine.
     """
 
     def __init__(
@@ -299,7 +300,8 @@ class TransformersGenerator:
             slot_plan=plan,
         )
         self._stats["passes"] += 1
-        return output.logits[0]
+        logits: torch.Tensor = output.logits[0]
+        return logits
 
     def _sample(self, rows: list[_Row], logits: torch.Tensor) -> None:
         offered = [row.choices() for row in rows]

