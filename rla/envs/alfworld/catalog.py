@@ -169,39 +169,6 @@ FREE_STANDING = _types("BaseballBat BasketBall Boots Footstool Plunger ScrubBrus
 BASINS = {"SinkBasin": "Sink", "BathtubBasin": "Bathtub"}
 """Receptacle types that are the basin of an object type; their ids end in the basin's name."""
 
-ROOMINESS: dict[str, float] = {
-    "ArmChair": 0.8,
-    "BathtubBasin": 1.4,
-    "Bed": 4.1,
-    "Cabinet": 0.4,
-    "Cart": 3.2,
-    "CoffeeMachine": 0.4,
-    "CoffeeTable": 4.3,
-    "CounterTop": 6.3,
-    "Desk": 6.4,
-    "DiningTable": 9.3,
-    "Drawer": 0.5,
-    "Dresser": 4.6,
-    "Fridge": 4.2,
-    "GarbageCan": 0.8,
-    "HandTowelHolder": 0.8,
-    "LaundryHamper": 0.0,
-    "Microwave": 1.1,
-    "Ottoman": 1.1,
-    "Safe": 0.5,
-    "Shelf": 1.0,
-    "SideTable": 2.7,
-    "SinkBasin": 1.6,
-    "Sofa": 2.4,
-    "StoveBurner": 0.7,
-    "TVStand": 3.6,
-    "Toaster": 0.0,
-    "Toilet": 2.5,
-    "ToiletPaperHanger": 0.2,
-    "TowelHolder": 0.9,
-}
-"""Objects per instance of a receptacle type: the weights with which objects are placed."""
-
 ROOMS: dict[Room, RoomTable] = {
     Room.KITCHEN: RoomTable(
         essential=("Fridge", "Microwave", "SinkBasin", "CounterTop", "Cabinet"),
@@ -282,11 +249,15 @@ ROOMS: dict[Room, RoomTable] = {
 }
 
 
+def type_names() -> frozenset[str]:
+    """Every object and receptacle type."""
+    objects = (name for table in ROOMS.values() for name in table.objects)
+    receptacles = (name for table in ROOMS.values() for name in table.receptacles)
+    return frozenset((*objects, *receptacles, *CAN_CONTAIN))
+
+
 def vocabulary() -> Iterator[str]:
-    """Every name that a scene may show, in the lower case of the game's texts, and the numbers that follow
-    them.
-    """
-    names = {*CAN_CONTAIN, *ROOMINESS, *(name for table in ROOMS.values() for name in table.objects)}
-    yield " ".join(sorted(name.lower() for name in names))
+    """Every name that a scene may show and every wording of a task, in the letters of the game's texts."""
+    yield " ".join(sorted(name.lower() for name in type_names()))
     yield from phrases()
     yield " ".join(str(number) for number in range(1, LARGEST_NUMBER + 1))

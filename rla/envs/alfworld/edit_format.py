@@ -181,9 +181,8 @@ def _name(value: object, where: str) -> str:
 
 @cache
 def type_names() -> frozenset[str]:
-    """Every object and receptacle type of the catalogue."""
-    objects = {name for table in catalog.ROOMS.values() for name in table.objects}
-    return frozenset(objects | catalog.CAN_CONTAIN.keys() | catalog.ROOMINESS.keys())
+    """The types that an edit may name: all of the catalogue's."""
+    return catalog.type_names()
 
 
 @cache

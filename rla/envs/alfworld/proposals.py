@@ -1,8 +1,7 @@
-"""Edits drawn by rule that make a game harder or easier, each proven and each shifting the effort the asked
-way.
+"""Edits drawn by rule that make a game harder or easier, each proven, each shifting the effort the asked way.
 
 Effort = plan length + places an agent must look into before it has found what the goal needs, when it goes
-through the receptacles by how likely they are to hold such an object (roomy ones that may contain it first).
+through the receptacles by how often their type holds such an object in the training games.
 A "where" hint saves the looking; a closed door costs one command more, which the plan length counts.
 """
 
@@ -12,11 +11,11 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from rla.envs.alfworld import catalog
 from rla.envs.alfworld.edit_format import MAX_ITEMS, Add, Edit, InvalidEdit, Move
 from rla.envs.alfworld.editing import apply_edit, ids_by_name, verify
 from rla.envs.alfworld.engine import FastGame
 from rla.envs.alfworld.layout import Layout, layout_of, legal_goals
+from rla.envs.alfworld.priors import share
 from rla.envs.alfworld.problem import Game, Goal, TaskKind
 from rla.envs.alfworld.sentences import Hint, hint_of
 from rla.envs.alfworld.solver import solve
@@ -75,7 +74,7 @@ def search_order(layout: Layout, object_type: str) -> list[str]:
     def likelihood(identifier: str) -> float:
         kind = layout.receptacles[identifier]
         fits = (kind, object_type) in layout.can_contain
-        return catalog.ROOMINESS.get(kind, 0.0) if fits else -1.0
+        return share(object_type.lower(), kind.lower()) if fits else 0.0
 
     return sorted(layout.receptacles, key=likelihood, reverse=True)
 
@@ -214,6 +213,12 @@ def _other_target(view: View, rng: random.Random) -> Edit | None:
     return Edit(goal=rng.choice(goals)) if goals else None
 
 
+def _other_task(view: View, rng: random.Random) -> Edit | None:
+    """Another task of the same scene, of any kind; the last resort where nothing else can change."""
+    goals = [goal for kind in TaskKind for goal in legal_goals(kind, view.layout) if goal != view.goal]
+    return Edit(goal=rng.choice(goals)) if goals else None
+
+
 def _tell_less(view: View, rng: random.Random) -> Edit | None:
     less = {
         Hint.WHERE_AND_HOW: (Hint.HOW, Hint.WHERE, Hint.NONE),
@@ -255,5 +260,6 @@ def _multiply(view: View, rng: random.Random) -> Edit | None:
     return Edit(adds=(add,))
 
 
-HARDER: tuple[Rule, ...] = (_hide, _hide_few, _thin, _longer, _other_object, _other_target, _tell_less)
-EASIER: tuple[Rule, ...] = (_expose, _multiply, _shorter, _other_object, _other_target, _tell_more)
+SHARED: tuple[Rule, ...] = (_other_object, _other_target, _other_task)
+HARDER: tuple[Rule, ...] = (_hide, _hide_few, _thin, _longer, _tell_less, *SHARED)
+EASIER: tuple[Rule, ...] = (_expose, _multiply, _shorter, _tell_more, *SHARED)

@@ -16,6 +16,7 @@ from enum import StrEnum
 from rla.envs.alfworld import catalog
 from rla.envs.alfworld.catalog import ROOMS, Room, Stock
 from rla.envs.alfworld.goals import Goal
+from rla.envs.alfworld.priors import share
 from rla.envs.alfworld.problem import Problem
 
 Fact = tuple[str, ...]
@@ -199,14 +200,14 @@ def _add_receptacle(rng: random.Random, built: _Room, kind: str) -> None:
 
 
 def _add_object(rng: random.Random, built: _Room, kind: str) -> None:
-    """Puts one more `kind` into a receptacle drawn by roominess, beside its basin, or on a square of its
-    own.
+    """Puts one more `kind` into a receptacle drawn by how often it holds one, beside its basin, or on a
+    square of its own.
     """
     homes = _homes(kind, set(built.receptacles.values()))
     places = [name for name, of in built.receptacles.items() if of in homes]
     basin = next((n for n, of in built.receptacles.items() if catalog.BASINS.get(of) == kind), None)
     if places:
-        weights = [max(catalog.ROOMINESS[built.receptacles[place]], 0.1) for place in places]
+        weights = [share(kind.lower(), built.receptacles[place].lower()) for place in places]
         home = rng.choices(places, weights)[0]
         point, location = built.point[home], built.location[home]
     elif basin is not None:
