@@ -1,7 +1,7 @@
 """The six goals of ALFWorld as PDDL formulas that are fixed up to two type names.
 
-A goal text is read as nested tuples of tokens and compared with the six formulas rendered for the types it
-names, so a formula of any other shape is refused instead of being approximated.
+A goal text is read as nested tuples of tokens, with its two type names blanked, and looked up among the six:
+a formula of any other shape is refused instead of being approximated.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ FORMULAS: dict[TaskKind, str] = {
 }
 
 _TOKEN = re.compile(r"[()]|[^\s()]+")
-_TYPE = re.compile(r"([A-Za-z]+)Type\b")
+_TYPE = re.compile(r"(?<=\s)([A-Za-z]+)Type\b")
 
 
 def render_goal(goal: Goal) -> str:
@@ -65,17 +65,19 @@ def render_goal(goal: Goal) -> str:
 
 def parse_goal(text: str) -> Goal | None:
     """The goal that the formula `text` states, or nothing when it is none of the six."""
-    form = read_form(text)
-    types = [name for name in dict.fromkeys(_TYPE.findall(text)) if name not in ("object", "receptacle")]
-    if form is None or not 1 <= len(types) <= 2:
+    types = list(dict.fromkeys(_TYPE.findall(text)))
+    if len(types) != 2:
         return None
-    pairs = [(types[0], types[-1]), (types[-1], types[0])]
-    for kind in TaskKind:
-        for object_type, target_type in pairs:
-            goal = Goal(kind, object_type, target_type)
-            if read_form(render_goal(goal)) == form:
-                return goal
+    for object_type, target_type in (types, types[::-1]):
+        blanks = {object_type: "{object}Type", target_type: "{target}Type"}
+        kind = _KIND_OF.get(read_form(_with_types(text, blanks)))
+        if kind is not None:
+            return Goal(kind, object_type, target_type)
     return None
+
+
+def _with_types(text: str, names: dict[str, str]) -> str:
+    return _TYPE.sub(lambda found: names[found[1]], text)
 
 
 def read_form(text: str) -> Form | None:
@@ -92,3 +94,6 @@ def read_form(text: str) -> Form | None:
         else:
             stack[-1].append(token)
     return stack[0][0] if len(stack) == 1 and len(stack[0]) == 1 else None
+
+
+_KIND_OF = {read_form(f"(and {formula})"): kind for kind, formula in FORMULAS.items()}

@@ -158,9 +158,13 @@ def _is_plain(text: str) -> bool:
 def _parse_objects(section: str) -> tuple[tuple[str, str], ...]:
     if not _is_plain(section):
         raise _refusal("its objects section holds signs other than letters, digits, '_' and '-'")
+    flat = section.split()
+    if len(flat) % 3 == 0 and set(flat[1::3]) == {"-"} and TYPES.issuperset(flat[2::3]):
+        return tuple(zip(flat[::3], flat[2::3], strict=True))
+    # PDDL also lets several names share a type: "a b - object".
     objects: list[tuple[str, str]] = []
     pending: list[str] = []
-    words = iter(section.split())
+    words = iter(flat)
     for word in words:
         if word != "-":
             pending.append(word)
