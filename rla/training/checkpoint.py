@@ -2,7 +2,8 @@
 
     model/             an ordinary Hugging Face folder with the tokenizer, weights as the configured dtype
     state/             the train state (`rla.training.state`) and `reference.safetensors`: the first weights
-    checkpoint.json    written last; a folder without it is not a checkpoint
+    metrics.json       what the stage that made it reported
+    checkpoint.json    counts and digest; a folder without it is not a checkpoint
 
 A checkpoint is written beside its place and renamed, so it is there whole or not at all. A plain Hugging Face
 folder (or hub id) serves wherever a checkpoint is read: it is the start of a run, and its own weights are the
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rla.atomic import write_json
 from rla.errors import UserError
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
     from rla.training.state import TrainState
 
-MANIFEST, REFERENCE = "checkpoint.json", "reference.safetensors"
+MANIFEST, METRICS, REFERENCE = "checkpoint.json", "metrics.json", "reference.safetensors"
 FORMAT = 1
 WEIGHT_SUFFIXES = (".safetensors", ".bin", ".safetensors.index.json", ".bin.index.json")
 
@@ -75,6 +77,7 @@ def write_checkpoint(
     model: PreTrainedModel,
     dtype: str,
     state: TrainState | None,
+    metrics: Mapping[str, Any],
     record: Mapping[str, Any] | None = None,
 ) -> None:
     """Write `out` atomically. Without `state` (a warm start) the model becomes the reference of the run.
@@ -95,10 +98,16 @@ def write_checkpoint(
         _keep_reference(previous, partial / "state" / REFERENCE, dtype=dtype)
     _export_companions(previous.model, partial / "model")
     model.to(kind).save_pretrained(partial / "model")
-    _finish(partial, out, updates=0 if state is None else state.updates, record=record)
+    _finish(partial, out, updates=0 if state is None else state.updates, metrics=metrics, record=record)
 
 
-def carry_over(previous: Checkpoint, out: Path, *, record: Mapping[str, Any] | None = None) -> None:
+def carry_over(
+    previous: Checkpoint,
+    out: Path,
+    *,
+    metrics: Mapping[str, Any] | None = None,
+    record: Mapping[str, Any] | None = None,
+) -> None:
     """`out` becomes a checkpoint with the very same weights and state, as hard links where possible."""
     partial = _fresh(out)
     if isinstance(previous.model, str) and not Path(previous.model).is_dir():
@@ -110,7 +119,7 @@ def carry_over(previous: Checkpoint, out: Path, *, record: Mapping[str, Any] | N
         shutil.copytree(previous.model, partial / "model", copy_function=_link_or_copy)
     if previous.state is not None:
         shutil.copytree(previous.state, partial / "state", copy_function=_link_or_copy)
-    _finish(partial, out, updates=previous.updates, record=record)
+    _finish(partial, out, updates=previous.updates, metrics=metrics or {}, record=record)
 
 
 def model_digest(folder: Path) -> str:
@@ -149,7 +158,9 @@ def _fresh(out: Path) -> Path:
     return partial
 
 
-def _finish(partial: Path, out: Path, *, updates: int, record: Mapping[str, Any] | None) -> None:
+def _finish(
+    partial: Path, out: Path, *, updates: int, metrics: Mapping[str, Any], record: Mapping[str, Any] | None
+) -> None:
     content = {
         "format": FORMAT,
         "updates": updates,
@@ -157,6 +168,7 @@ def _finish(partial: Path, out: Path, *, updates: int, record: Mapping[str, Any]
         **(record or {}),
     }
     (partial / MANIFEST).write_text(json.dumps(content, indent=2) + "\n")
+    write_json(partial / METRICS, dict(metrics))
     publish(partial, out)
 
 

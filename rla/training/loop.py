@@ -83,39 +83,26 @@ def train(
     """Train and write the checkpoint `out`; returns the stage's metrics (`log` gets those of every update).
 
     `temperature` is the sampling temperature. Sequences longer than `config.max_tokens` are counted and left
-    out. Raises UserError where `out` exists, where token ids and model do not match, and when the loss is not
-    finite.
+    out. `record` is added to the checkpoint's manifest. Raises UserError where `out` exists, where token ids
+    and model do not match, and when the gradient is not finite.
     """
     started = time.perf_counter()
     refuse_existing(out)
     previous = open_checkpoint(model_folder)
     kept = [sequence for sequence in sequences if len(sequence.token_ids) <= config.max_tokens]
-    counts: Metrics = {
-        "sequences": len(kept),
-        "too_long": len(sequences) - len(kept),
-        "tokens": sum(len(sequence.token_ids) for sequence in kept),
-        "loss_tokens": sum(len(sequence.positions) for sequence in kept),
-    }
+    counts = _counts(kept, too_long=len(sequences) - len(kept))
     if not any(any(sequence.advantages) for sequence in kept):
-        carry_over(previous, out, record=record)
-        return {"updates": 0, "total_updates": previous.updates, **counts, "note": NO_SIGNAL}
-    progress = Progress(
-        folder=out.with_name(f"{out.name}.partial"),
-        digest=stage_digest(previous, kept, config=config, temperature=temperature, seed=seed),
-        interval_s=save_interval_s,
-    )
+        metrics = {"updates": 0, "total_updates": previous.updates, **counts, "note": NO_SIGNAL}
+        carry_over(previous, out, metrics=metrics, record=record)
+        return metrics
+    digest = stage_digest(previous, kept, config=config, temperature=temperature, seed=seed)
+    progress = Progress(out=out, digest=digest, interval_s=save_interval_s)
     stage = prepare(previous, kept, config=config, temperature=temperature, seed=seed)
     history = run_updates(stage, progress=progress, seed=seed, log=log)
-    write_checkpoint(
-        out,
-        previous=previous,
-        model=stage.scorer.model,
-        dtype=config.dtype,
-        state=stage.state,
-        record=record,
-    )
+    metrics = {**summary(history), "total_updates": stage.state.updates, **counts, **_speed(counts, started)}
+    finish(stage, out, previous=previous, metrics=metrics, record=record)
     progress.clear()
-    return {**summary(history), "total_updates": stage.state.updates, **counts, **_speed(counts, started)}
+    return metrics
 
 
 def prepare(
@@ -258,6 +245,30 @@ def summary(history: Sequence[Metrics]) -> Metrics:
         "sampler_gap_mean": history[0]["sampler_gap"],
         "sampler_gap_max": history[0]["sampler_gap_max"],
         "lr": history[-1]["lr"],
+    }
+
+
+def finish(
+    stage: Stage, out: Path, *, previous: Checkpoint, metrics: Metrics, record: Mapping[str, Any] | None
+) -> None:
+    """Write the checkpoint: the stage is over, its model is converted for export."""
+    write_checkpoint(
+        out,
+        previous=previous,
+        model=stage.scorer.model,
+        dtype=stage.config.dtype,
+        state=stage.state,
+        metrics=metrics,
+        record=record,
+    )
+
+
+def _counts(sequences: Sequence[TrainingSequence], *, too_long: int) -> Metrics:
+    return {
+        "sequences": len(sequences),
+        "too_long": too_long,
+        "tokens": sum(len(sequence.token_ids) for sequence in sequences),
+        "loss_tokens": sum(len(sequence.positions) for sequence in sequences),
     }
 
 

@@ -30,10 +30,14 @@ STAGE = "stage.json"
 class Progress:
     """Saves after an update when `interval_s` seconds have passed since the last save."""
 
-    folder: Path
+    out: Path
     digest: str
     interval_s: float
     last: float = field(default_factory=time.monotonic)
+
+    @property
+    def folder(self) -> Path:
+        return self.out.with_name(f"{self.out.name}.partial")
 
     def save(self, state: TrainState, history: Sequence[dict[str, Any]]) -> None:
         if time.monotonic() - self.last < self.interval_s:

@@ -39,8 +39,9 @@ def sft(
 ) -> dict[str, Any]:
     """Train `config.steps` optimizer steps of `config.batch_size` examples and write the checkpoint `out`.
 
-    Returns the metrics; `log` gets those of every step. Raises UserError where `out` exists, where no token
-    has a weight, and where an example has more tokens than weights or fewer.
+    Returns the metrics; `log` gets those of every step; `record` is added to the checkpoint's manifest.
+    Raises UserError where `out` exists, where no token has a weight, and where tokens and weights of an example
+    differ in number.
     """
     import torch
 
@@ -54,16 +55,23 @@ def sft(
     previous = open_checkpoint(model_folder)
     model = load_model(previous.model, dtype="float32")
     steps = _fit(model, load_tokenizer(previous.model), useful, config=config, seed=seed, log=log)
-    write_checkpoint(out, previous=previous, model=model, dtype=dtype, state=None, record=record)
+    seconds = round(time.perf_counter() - started, 3)
+    metrics = {**_summary(steps), "examples": len(useful), "seconds": seconds}
+    write_checkpoint(
+        out, previous=previous, model=model, dtype=dtype, state=None, metrics=metrics, record=record
+    )
+    return metrics
+
+
+def _summary(steps: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """First loss, and loss and accuracy over the last tenth."""
     tail = steps[-max(1, len(steps) // 10) :]
     return {
         "steps": len(steps),
-        "examples": len(useful),
         "tokens": sum(one["tokens"] for one in steps),
         "first_loss": steps[0]["loss"],
         "last_loss": sum(one["loss"] for one in tail) / len(tail),
         "last_accuracy": sum(one["accuracy"] for one in tail) / len(tail),
-        "seconds": round(time.perf_counter() - started, 3),
     }
 
 

@@ -8,7 +8,7 @@ zero where a label is -100.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +23,7 @@ IGNORED = -100
 WARMUP_SHARE = 0.05
 
 
-class WeightedTrainer(SFTTrainer):  # type: ignore[misc]
+class WeightedTrainer(SFTTrainer):
     """`steps` holds loss, accuracy (on tokens of full weight) and tokens of every optimizer step."""
 
     def __init__(self, *, on_step: Callable[[dict[str, Any]], None] | None, **arguments: Any) -> None:
@@ -49,7 +49,7 @@ class WeightedTrainer(SFTTrainer):  # type: ignore[misc]
         self._record(
             loss, accuracy=(outputs.is_top1 * full).sum() / full.sum().clamp(min=1), tokens=ids.numel()
         )
-        return loss
+        return cast("Tensor", loss)
 
     def _record(self, loss: Tensor, *, accuracy: Tensor, tokens: int) -> None:
         step = {

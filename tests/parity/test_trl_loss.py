@@ -1,0 +1,131 @@
+"""On the same tensors our loss, gradient and metrics equal those of TRL 1.16's GRPO loss (fp32, 1e-5)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("trl", reason="the oracle, TRL, is not installed")
+
+from rla.models.load import load_model  # noqa: E402
+from rla.training.batching import collate  # noqa: E402
+from rla.training.data import TrainingSequence  # noqa: E402
+from rla.training.logprobs import TokenScorer  # noqa: E402
+from rla.training.losses import k3, ppo_clip, token_mean  # noqa: E402
+from tests.parity.trl_adapter import GivenLogps, GrpoLoss, with_fused_head  # noqa: E402
+from tests.unit.training.builders import tiny_model  # noqa: E402
+
+ROWS, TOKENS, PROMPT, VOCABULARY, TEMPERATURE = 6, 9, 5, 100, 0.8
+CLOSE: dict[str, float] = {"atol": 1e-5, "rtol": 1e-5}
+
+
+def tensors(seed: int) -> dict[str, Any]:
+    """Completions of different lengths, an advantage per token, ratios of 0.4 to 2.5: both bounds clip."""
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(2, TOKENS + 1, (ROWS, 1), generator=generator)
+    old = -3 * torch.rand(ROWS, TOKENS, generator=generator) - 0.05
+    return {
+        "mask": (torch.arange(TOKENS)[None] < lengths).int(),
+        "old": old,
+        "reference": old + 0.5 * torch.randn(ROWS, TOKENS, generator=generator),
+        "advantages": torch.randn(ROWS, TOKENS, generator=generator),
+        "logps": old + 0.9 * (2 * torch.rand(ROWS, TOKENS, generator=generator) - 1),
+        "prompt_ids": torch.randint(VOCABULARY, (ROWS, PROMPT), generator=generator),
+        "completion_ids": torch.randint(VOCABULARY, (ROWS, TOKENS), generator=generator),
+    }
+
+
+def trl_inputs(given: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "prompt_ids": given["prompt_ids"],
+        "prompt_mask": torch.ones_like(given["prompt_ids"]),
+        "completion_ids": given["completion_ids"],
+        "completion_mask": given["mask"],
+        "advantages": given["advantages"],
+        "old_per_token_logps": given["old"],
+        "ref_per_token_logps": given["reference"],
+    }
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.04])
+@pytest.mark.parametrize(("low", "high"), [(0.2, 0.2), (0.2, 0.28)])
+@pytest.mark.parametrize("seed", range(3))
+def test_loss_gradient_and_metrics_on_identical_log_probabilities(
+    seed: int, low: float, high: float, beta: float
+) -> None:
+    given = tensors(seed)
+    theirs = given["logps"].clone().requires_grad_()
+    oracle = GivenLogps(logps=theirs, clip_low=low, clip_high=high, beta=beta)
+    expected, metrics = oracle(oracle.model, trl_inputs(given))
+    expected.backward()
+
+    ours = given["logps"].clone().requires_grad_()
+    chosen = given["mask"].bool()
+    old, reference, advantages = (given[name][chosen] for name in ("old", "reference", "advantages"))
+    per_token, marks = ppo_clip(ours[chosen], old, advantages, clip_low=low, clip_high=high)
+    kl = k3(ours[chosen], reference)
+    loss = token_mean(per_token + beta * kl, tokens=int(chosen.sum()))
+    loss.backward()
+
+    torch.testing.assert_close(loss, expected, **CLOSE)
+    torch.testing.assert_close(ours.grad, theirs.grad, **CLOSE)
+    assert marks["clip_low_share"].mean().item() == pytest.approx(metrics["clip_ratio/low_mean"], abs=1e-6)
+    assert marks["clip_high_share"].mean().item() == pytest.approx(metrics["clip_ratio/high_mean"], abs=1e-6)
+    assert min(metrics["clip_ratio/low_mean"], metrics["clip_ratio/high_mean"]) > 0
+    if beta:
+        assert kl.mean().item() == pytest.approx(metrics["kl"], abs=1e-5)
+
+
+def sequences_of(given: dict[str, Any]) -> list[TrainingSequence]:
+    sequences = []
+    for row in range(ROWS):
+        count = int(given["mask"][row].sum())
+        sequences.append(
+            TrainingSequence(
+                token_ids=[
+                    *given["prompt_ids"][row].tolist(),
+                    *given["completion_ids"][row, :count].tolist(),
+                ],
+                positions=list(range(PROMPT, PROMPT + count)),
+                logp=given["old"][row, :count].tolist(),
+                allowed=[[]] * count,
+                advantages=given["advantages"][row, :count].tolist(),
+            )
+        )
+    return sequences
+
+
+def test_the_gradient_of_a_model_equals_trls_from_token_ids_on(tmp_path: Path) -> None:
+    """Everything between token ids and weights: padding, attention, temperature, log-softmax, loss, mean."""
+    folder = tiny_model(tmp_path / "tiny")
+    given = tensors(seed=0)
+    theirs = with_fused_head(load_model(folder), temperature=TEMPERATURE)
+    oracle = GrpoLoss(clip_low=0.2, clip_high=0.2, beta=0.04)
+    # Around the model's own log-probabilities, where neither side clips everything.
+    inputs = trl_inputs(given)
+    ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
+    with torch.no_grad():
+        logps, _, _ = oracle._get_per_token_logps_and_entropies(theirs, ids, torch.ones_like(ids), TOKENS)
+    given["old"] = logps + given["old"] - given["logps"]
+    given["reference"] = logps + given["reference"] - given["logps"]
+    expected, metrics = oracle(theirs, trl_inputs(given))
+    expected.backward()
+
+    ours = load_model(folder)
+    batch = collate(sequences_of(given), range(ROWS), device=torch.device("cpu"))
+    logp, entropy = TokenScorer(ours, temperature=TEMPERATURE)(batch)
+    per_token, _ = ppo_clip(logp, batch.logp_old, batch.advantages, clip_low=0.2, clip_high=0.2)
+    kl = k3(logp, given["reference"][given["mask"].bool()])
+    loss = token_mean(per_token + 0.04 * kl, tokens=len(batch.targets))
+    loss.backward()
+
+    torch.testing.assert_close(loss, expected, **CLOSE)
+    assert entropy.mean().item() == pytest.approx(metrics["entropy"], abs=1e-5)
+    gradients = {name: parameter.grad for name, parameter in ours.named_parameters()}
+    for name, parameter in theirs.named_parameters():
+        torch.testing.assert_close(
+            gradients[name], parameter.grad, **CLOSE, msg=lambda text, name=name: f"{name}: {text}"
+        )
