@@ -31,8 +31,8 @@ def export_games(tasks: Iterable[Task], folder: Path) -> int:
     count = 0
     for task in tasks:
         game = game_of(task.payload)
-        data = {**game_data(game), "solvable": True}
         place = folder.joinpath(*_parts(task, game))
+        data = {**game_data(game), "solvable": True}
         place.mkdir(parents=True, exist_ok=True)
         (place / "game.tw-pddl").write_text(json.dumps(data))
         (place / "traj_data.json").write_text(json.dumps(trajectory_data(task, game), indent=1))
