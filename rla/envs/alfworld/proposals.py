@@ -89,7 +89,7 @@ def effort(game: Game, *, plan_length: int) -> int:
 
 
 def propose_edits(game: Game, *, direction: str, rng: random.Random, count: int) -> list[Edit]:
-    """Up to `count` different edits of `game`, all proven by `verify`, that move its effort in `direction`."""
+    """At most `count` edits of `game`, all proven by `verify`, that move its effort in `direction`."""
     harder = Direction(direction) is Direction.HARDER
     view = view_of(game)
     before = effort(game, plan_length=_plan_length(game))

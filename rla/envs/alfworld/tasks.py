@@ -158,7 +158,7 @@ def _game_files(folder: Path, split: str) -> list[Path]:
 
 
 def _solvable(path: Path) -> bool:
-    """Whether the file says that its game has a plan; a file that is no game at all is left to `load_game`."""
+    """Whether the file says that its game has a plan; what is no game at all is left to `load_game`."""
     try:
         content = json.loads(path.read_bytes())
     except ValueError:

@@ -1,4 +1,4 @@
-"""Edits are read strictly, change what they say, are proven, and move the effort the way they are asked to."""
+"""Edits are read strictly, change what they say, are proven, and move the effort the way they should."""
 
 import json
 import random
