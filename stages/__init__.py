@@ -127,7 +127,12 @@ STAGES = (
         module="stages.adapt_env",
         summary="Propose harder or easier tasks, each proven solvable, where accuracy left the band.",
         example="rla adapt-env --iteration 2",
-        reads=(("pool", "pool"), ("trajectories", "trajectories"), ("scores", "scores")),
+        reads=(
+            ("pool", "pool"),
+            ("verdicts", "verdicts"),
+            ("trajectories", "trajectories"),
+            ("scores", "scores"),
+        ),
         writes=(("out", "candidates"),),
         sections=("env", "adaptation"),
     ),

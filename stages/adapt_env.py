@@ -21,7 +21,7 @@ from stages.validate_tasks import accuracies
 
 def run(ctx: StageContext) -> dict[str, Any]:
     """Writes all candidates with the reason of those that are not valid; one valid candidate per slot at the most."""
-    inputs = [ctx.path(name) for name in ("pool", "trajectories", "scores")]
+    inputs = [ctx.path(name) for name in ("pool", "verdicts", "trajectories", "scores")]
     choices, candidates = propose(ctx) if ctx.config.adaptation.enabled else ([], [])
     counts = {
         "chosen": len(choices),

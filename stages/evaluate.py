@@ -8,6 +8,7 @@ from typing import Any
 
 from rla.atomic import write_json
 from rla.config.sections import Config
+from rla.errors import UserError
 from rla.rollout import episodes_of
 from rla.shards import ShardWriter, read_manifest, read_rows
 from rla.stats import wilson
@@ -47,7 +48,9 @@ def measure(ctx: StageContext, seconds: float) -> dict[str, Any]:
     folder = ctx.path("out")
     rows = read_rows(folder, "trajectories", ["kind", "outcome", "steps"])
     won = sum(row["outcome"] == 1 for row in rows)
-    low, high = wilson(won, len(rows))
+    interval = wilson(won, len(rows))
+    if interval is None:
+        raise UserError(f"{folder}: no episode was played; the held-out pool or evaluation.tasks is empty")
     by_kind: dict[str, dict[str, float]] = {}
     for kind in sorted({row["kind"] for row in rows}):
         outcomes = [row["outcome"] == 1 for row in rows if row["kind"] == kind]
@@ -56,9 +59,9 @@ def measure(ctx: StageContext, seconds: float) -> dict[str, Any]:
     return {
         "iteration": ctx.iteration,
         "episodes": len(rows),
-        "success": won / len(rows),
-        "success_low": low,
-        "success_high": high,
+        "success": interval.estimate,
+        "success_low": interval.low,
+        "success_high": interval.high,
         "mean_steps": counts["steps"] / len(rows),
         "by_kind": by_kind,
         "seconds": round(seconds, 1),
