@@ -1,0 +1,50 @@
+"""The fast engine answers as TextWorld does, byte for byte; `tests.parity.run_alfworld` plays more games."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from rla.envs.alfworld.problem import Verbs, load_game
+from rla.envs.alfworld.tasks import builtin_tasks, game_of
+from rla.envs.alfworld.textworld import game_data
+
+from .alfworld_play import Mix, data_folder, play_both, real_games
+
+STEPS = 30
+
+pytestmark = pytest.mark.skipif(
+    find_spec("alfworld") is None, reason="needs the stock engine: pip install 'rla[alfworld]'"
+)
+needs_data = pytest.mark.skipif(
+    not data_folder().is_dir(), reason=f"needs ALFWorld's games in {data_folder()}: run alfworld-download"
+)
+
+
+@needs_data
+@pytest.mark.parametrize(
+    ("number", "path"), list(enumerate(real_games(12))), ids=lambda value: str(value)[-24:]
+)
+def test_real_games(number: int, path: Path) -> None:
+    """Every second game is played in the packaged grammar, the others in their own."""
+    game = load_game(path, force_packaged=number % 2 == 1)
+    assert play_both(game, steps=STEPS, seed=number, mix=Mix(), source=path) == STEPS + 1
+
+
+@needs_data
+def test_the_older_dialect_is_rebuilt_from_the_package_as_real_files_have_it() -> None:
+    path = real_games(1)[0]
+    game = load_game(path)
+    own, rebuilt = game_data(game, source=path), game_data(game)
+    assert rebuilt["grammar"].split() == own["grammar"].split()
+    assert rebuilt["pddl_domain"].split() == own["pddl_domain"].split()
+
+
+@pytest.mark.parametrize("verbs", Verbs)
+def test_built_in_games(verbs: Verbs) -> None:
+    for number, task in enumerate(
+        builtin_tasks(seed=3, scenes=3, tasks_per_scene=1, size="tiny", kinds=["two", "heat", "look"])
+    ):
+        game = game_of(task.payload)
+        spoken = type(game)(problem=game.problem, sentence=game.sentence, verbs=verbs)
+        assert play_both(spoken, steps=25, seed=number, mix=Mix()) == 26
