@@ -40,8 +40,8 @@ def sft(
     """Train `config.steps` optimizer steps of `config.batch_size` examples and write the checkpoint `out`.
 
     Returns the metrics; `log` gets those of every step; `record` is added to the checkpoint's manifest.
-    Raises UserError where `out` exists, where no token has a weight, and where tokens and weights of an example
-    differ in number.
+    Raises UserError where `out` exists, where no token has a weight, and where an example has fewer or more
+    weights than tokens.
     """
     import torch
 
@@ -54,7 +54,9 @@ def sft(
         torch.set_num_threads(threads)
     previous = open_checkpoint(model_folder)
     model = load_model(previous.model, dtype="float32")
-    steps = _fit(model, load_tokenizer(previous.model), useful, config=config, seed=seed, log=log)
+    mixed = dtype == "bfloat16" and torch.cuda.is_available()
+    tokenizer = load_tokenizer(previous.model)
+    steps = _fit(model, tokenizer, useful, config=config, seed=seed, mixed=mixed, log=log)
     seconds = round(time.perf_counter() - started, 3)
     metrics = {**_summary(steps), "examples": len(useful), "seconds": seconds}
     write_checkpoint(
@@ -93,6 +95,7 @@ def _fit(
     *,
     config: SftConfig,
     seed: int,
+    mixed: bool,
     log: Log | None,
 ) -> list[dict[str, Any]]:
     """Train `model` in place; the metrics of every step."""
@@ -106,7 +109,7 @@ def _fit(
     with tempfile.TemporaryDirectory() as folder:
         trainer = WeightedTrainer(
             model=model,
-            args=arguments(folder, config=config, seed=seed),
+            args=arguments(folder, config=config, seed=seed, mixed=mixed),
             train_dataset=Dataset.from_list(rows),
             processing_class=tokenizer,
             data_collator=collate,

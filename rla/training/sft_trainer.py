@@ -73,7 +73,7 @@ def collate(examples: Sequence[dict[str, Any]]) -> dict[str, Tensor]:
     }
 
 
-def arguments(folder: str, *, config: SftConfig, seed: int) -> TrlConfig:
+def arguments(folder: str, *, config: SftConfig, seed: int, mixed: bool) -> TrlConfig:
     """A run that writes nothing, reports to nobody and prepares nothing: the examples are tokens already."""
     return TrlConfig(
         output_dir=folder,
@@ -84,12 +84,12 @@ def arguments(folder: str, *, config: SftConfig, seed: int) -> TrlConfig:
         warmup_steps=max(1, round(config.steps * WARMUP_SHARE)),
         adam_beta2=0.99,
         max_grad_norm=1.0,
-        seed=seed,
+        seed=seed % 2**32,  # NumPy takes no larger one
         train_sampling_strategy="group_by_length",
         dataset_kwargs={"skip_prepare_dataset": True},
         remove_unused_columns=False,
         max_length=None,
-        bf16=False,
+        bf16=mixed,
         gradient_checkpointing=False,
         dataloader_pin_memory=False,
         save_strategy="no",

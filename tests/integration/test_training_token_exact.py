@@ -1,0 +1,110 @@
+"""What the engine sampled is what the trainer scores: from tokens over shard rows to the first update."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from rla.config.sections import GeneratorConfig, TrainConfig  # noqa: E402
+from rla.llm.base import Completion, Generator, Request  # noqa: E402
+from rla.llm.factory import make_generator  # noqa: E402
+from rla.llm.trie import TokenTrie  # noqa: E402
+from rla.training.data import policy_sequences, reward_model_sequences  # noqa: E402
+from rla.training.loop import train  # noqa: E402
+from tests.unit.training.builders import reward, tiny_model  # noqa: E402
+
+TEMPERATURE = 0.8
+END = 3
+COMMANDS = TokenTrie([[20, 21, 30, END], [20, 21, 31, END], [20, 22, END], [40, 41, 42, END]])
+CONTEXT = GeneratorConfig(max_sequences=4, context=128, threads=1)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_model(tmp_path_factory.mktemp("model") / "tiny", seed=5)
+
+
+async def episode(engine: Generator, number: int) -> dict[str, Any]:
+    """Three turns of one growing segment: restricted, free, restricted."""
+    columns: dict[str, list[Any]] = {"token_ids": [], "sampled": [], "logprobs": [], "allowed": []}
+    steps = []
+    for turn, trie in enumerate((COMMANDS, None, COMMANDS)):
+        asked = [50 + number, *range(60, 65 + turn)]
+        columns["token_ids"] += asked
+        columns["sampled"] += [False] * len(asked)
+        columns["logprobs"] += [0.0] * len(asked)
+        [said] = await engine.generate(
+            Request(
+                prompt_ids=list(columns["token_ids"]),
+                max_tokens=6,
+                temperature=TEMPERATURE,
+                seed=100 * number + turn,
+                session=str(number),
+                allowed=trie,
+            )
+        )
+        start = len(columns["token_ids"])
+        columns["token_ids"] += said.token_ids
+        columns["sampled"] += [True] * len(said.token_ids)
+        columns["logprobs"] += said.logprobs
+        columns["allowed"] += said.allowed
+        steps.append({"segment": 0, "start": start, "end": len(columns["token_ids"])})
+    return {"trajectory_id": str(number), "steps": steps, "segments": [columns]}
+
+
+def play(model: Path, *, episodes: int) -> list[dict[str, Any]]:
+    engine, _ = make_generator(CONTEXT, model=model, seed=0)
+
+    async def all_of_them() -> list[dict[str, Any]]:
+        return list(await asyncio.gather(*(episode(engine, number) for number in range(episodes))))
+
+    return asyncio.run(all_of_them())
+
+
+def judge(model: Path) -> list[Completion]:
+    engine, _ = make_generator(CONTEXT, model=model, seed=0)
+    request = Request(prompt_ids=[50, 51, 52], max_tokens=8, temperature=TEMPERATURE, seed=1, samples=4)
+    return asyncio.run(engine.generate(request))
+
+
+def test_episodes(model: Path, tmp_path: Path) -> None:
+    trajectories = play(model, episodes=8)
+    rewards = [reward(str(number), step, (-1.0) ** number) for number in range(8) for step in range(3)]
+    sequences = policy_sequences(trajectories, rewards)
+    forced = sum(len(ids) == 1 for row in trajectories for ids in row["segments"][0]["allowed"])
+    sampled = sum(sum(row["segments"][0]["sampled"]) for row in trajectories)
+    assert forced > 0
+    metrics = train(
+        model_folder=model,
+        out=tmp_path / "out",
+        sequences=sequences,
+        config=TrainConfig(lr=1e-3, updates=1, kl_coef=0.0),
+        temperature=TEMPERATURE,
+        seed=0,
+    )
+    assert metrics["loss_tokens"] == sampled - forced
+    assert metrics["sampler_gap_max"] < 1e-4
+    assert metrics["ratio_max"] == pytest.approx(1.0, abs=1e-4)
+
+
+def test_judgements(model: Path, tmp_path: Path) -> None:
+    judgements = [
+        {"token_ids": one.token_ids, "logprobs": one.logprobs, "allowed": one.allowed} for one in judge(model)
+    ]
+    score = {"trajectory_id": "t", "step": 0, "prompt_ids": [50, 51, 52], "judgements": judgements}
+    rewards = [reward("t", 0, 1.0 - 2 * (index % 2), judgement=index) for index in range(4)]
+    metrics = train(
+        model_folder=model,
+        out=tmp_path / "out",
+        sequences=reward_model_sequences([score], rewards),
+        config=TrainConfig(lr=1e-3, updates=1, kl_coef=0.0),
+        temperature=TEMPERATURE,
+        seed=0,
+    )
+    assert metrics["sequences"] == 4
+    assert metrics["sampler_gap_max"] < 1e-4
