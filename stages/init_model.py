@@ -17,11 +17,19 @@ def run(ctx: StageContext) -> dict[str, Any]:
     from rla.models.init import init_model
 
     tasks = read_tasks(pool_of(ctx, "tasks"))
-    texts = list(setting(ctx.config.env.name).tokenizer_texts(tasks[:SAMPLE], ctx.config))
+    environment = setting(ctx.config.env.name)
+    texts = list(environment.tokenizer_texts(tasks[:SAMPLE], ctx.config))
+    phrases = environment.tokenizer_phrases(ctx.config)
     summary = {}
     for number, option in enumerate(("policy", "rm")):
         folder = ctx.path(option)
         if ctx.overwrite or not (folder / "config.json").exists():
-            init_model(folder, texts=texts, config=ctx.config.model, seed=ctx.config.seed * 2 + number)
+            init_model(
+                folder,
+                texts=texts,
+                phrases=phrases,
+                config=ctx.config.model,
+                seed=ctx.config.seed * 2 + number,
+            )
         summary[option] = str(folder)
     return summary

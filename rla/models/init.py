@@ -1,11 +1,10 @@
-"""A small new causal language model (Qwen3 architecture) with its own word-level tokenizer, as a Hugging
-Face folder."""
+"""A small new language model (Qwen3 architecture) with its word-level tokenizer, as a Hugging Face folder."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,9 @@ if TYPE_CHECKING:
 INITIALIZER_RANGE = 0.05
 
 
-def init_model(folder: Path, *, texts: Iterable[str], config: ModelConfig, seed: int) -> None:
+def init_model(
+    folder: Path, *, texts: Iterable[str], config: ModelConfig, seed: int, phrases: Sequence[str] = ()
+) -> None:
     """Write an untrained fp32 model and a tokenizer that covers `texts`; the same seed gives the same
     weights.
 
@@ -33,7 +34,7 @@ def init_model(folder: Path, *, texts: Iterable[str], config: ModelConfig, seed:
     if folder.exists():
         raise UserError(f"{folder} exists already: remove it or name another folder")
     _check(config)
-    tokenizer = build_tokenizer(texts, context=config.context)
+    tokenizer = build_tokenizer(texts, context=config.context, phrases=phrases)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Qwen3ForCausalLM(

@@ -79,8 +79,7 @@ def _folder(source: str | Path) -> Path | None:
 
 
 def _load_local_tokenizer(folder: Path) -> Any:
-    """Skip AutoTokenizer where the file says that the generic class will do: it imports every architecture
-    (7 s)."""
+    """Skip AutoTokenizer, which imports for 7 s, where the file says that the generic class will do."""
     settings = folder / "tokenizer_config.json"
     name = json.loads(settings.read_text()).get("tokenizer_class") if settings.is_file() else None
     if name in GENERIC_TOKENIZERS and (folder / "tokenizer.json").is_file():

@@ -1,13 +1,14 @@
 """A word-level tokenizer with a three-line chat template, as an ordinary Hugging Face tokenizer.
 
-Text is lower-cased and split into "in/on", words, numbers and single punctuation marks; a command such as
+Text is lower-cased and split into "in/on", words, numbers and single punctuation marks (and fixed phrases that its maker names); a command such as
 "put mug 1 in/on desk 2" comes back from its ids unchanged. Numbers 0 to 99 always have a token of their own.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
@@ -19,7 +20,7 @@ UNKNOWN, PAD, BOS, END = "<unk>", "<pad>", "<bos>", "<end>"
 ROLES = ("<system>", "<user>", "<assistant>")
 SPECIAL = (UNKNOWN, PAD, BOS, END, *ROLES)
 MAX_NUMBER = 99
-PIECES = Regex(r"in/on|[\p{L}']+|\p{N}+|[^\s\p{L}\p{N}']")
+WORDS = r"in/on|[\p{L}']+|\p{N}+|[^\s\p{L}\p{N}']"
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
@@ -32,17 +33,21 @@ CHAT_TEMPLATE = (
 )
 
 
-def _splitter() -> tuple[normalizers.Normalizer, pre_tokenizers.PreTokenizer]:
-    return normalizers.Lowercase(), pre_tokenizers.Split(PIECES, behavior="removed", invert=True)
+def _splitter(phrases: Sequence[str]) -> tuple[normalizers.Normalizer, pre_tokenizers.PreTokenizer]:
+    """Fixed phrases come first, the longest foremost: an environment's turns of speech cost one token each."""
+    ordered = sorted({phrase.lower() for phrase in phrases}, key=lambda phrase: (-len(phrase), phrase))
+    fixed = "".join(rf"{re.escape(phrase)}(?![\p{{L}}\p{{N}}])|" for phrase in ordered)
+    return normalizers.Lowercase(), pre_tokenizers.Split(Regex(fixed + WORDS), behavior="removed", invert=True)
 
 
-def vocabulary(texts: Iterable[str]) -> list[str]:
-    """Special tokens, the numbers, then every other piece of the texts, most frequent first (ties by
-    spelling)."""
-    normalizer, splitter = _splitter()
+def vocabulary(texts: Iterable[str], phrases: Sequence[str] = ()) -> list[str]:
+    """Special tokens, numbers, then the texts' other pieces, most frequent first, ties by spelling."""
+    normalizer, splitter = _splitter(phrases)
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(piece for piece, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)))
+    for phrase in phrases:  # the words of a phrase too: they also occur outside it
+        counts.update(piece for piece, _ in _splitter(())[1].pre_tokenize_str(phrase.lower()))
     fixed = [*SPECIAL, *(str(number) for number in range(MAX_NUMBER + 1))]
     known = frozenset(fixed)
     learnt = sorted(
@@ -51,15 +56,20 @@ def vocabulary(texts: Iterable[str]) -> list[str]:
     return fixed + learnt
 
 
-def build_tokenizer(texts: Iterable[str], *, context: int) -> PreTrainedTokenizerFast:
-    """A tokenizer that knows every piece of `texts`; `context` is its model's longest sequence in tokens."""
+def build_tokenizer(
+    texts: Iterable[str], *, context: int, phrases: Sequence[str] = ()
+) -> PreTrainedTokenizerFast:
+    """A tokenizer that knows every piece of `texts`; `context` is its model's longest sequence in tokens.
+
+    `phrases` are texts that become single tokens wherever they stand.
+    """
     from transformers import PreTrainedTokenizerFast
 
-    words = vocabulary(texts)
+    words = vocabulary(texts, phrases)
     backend = Tokenizer(
         models.WordLevel({word: index for index, word in enumerate(words)}, unk_token=UNKNOWN)
     )
-    backend.normalizer, backend.pre_tokenizer = _splitter()
+    backend.normalizer, backend.pre_tokenizer = _splitter(phrases)
     attach = [decoders.Replace(f" {mark}", mark) for mark in (":", ";")]  # cleanup knows . , ? ! only
     backend.decoder = decoders.Sequence([decoders.WordPiece(prefix="##", cleanup=True), *attach])
     return PreTrainedTokenizerFast(

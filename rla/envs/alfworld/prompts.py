@@ -96,12 +96,12 @@ class PlainJudgePrompt:
     """For small models: the task, what was done before, the action and what it led to; reply `reason score +1`."""
 
     def messages(self, view: JudgeView) -> list[Message]:
-        done = " ; ".join(action for _, action in view.history) or "nothing"
+        done = "; ".join(action for _, action in view.history) or "nothing"
         last = view.observation.split("Your task is to:")[0].replace(WELCOME, "").strip()
         return [
             user(
-                f"{view.instruction} done : {done} . seen : {last} action : {view.action} . "
-                f"result : {view.next_observation}"
+                f"{view.instruction} done: {done}. seen: {last} action: {view.action}. "
+                f"result: {view.next_observation}"
             )
         ]
 

@@ -28,6 +28,38 @@ from rla.errors import UserError
 from rla.records import Status, Task
 
 
+PHRASES = (
+    "you are in the middle of a room. looking quickly around you, you see a",
+    "your task is to:",
+    "you arrive at",
+    "nothing happens.",
+    ". on the",
+    ", you see a",
+    ", you see nothing.",
+    ", and a",
+    ", a",
+    "is closed.",
+    "is open. in it, you see a",
+    "is open. in it, you see nothing.",
+    "you open the",
+    "you close the",
+    "you pick up the",
+    "from the",
+    "you move the",
+    "you put the",
+    "to the",
+    "in/on the",
+    "using the",
+    "go to",
+    "action:",
+    "result:",
+    "done:",
+    "seen:",
+    "score +1",
+    "score -1",
+)
+
+
 @lru_cache(maxsize=512)
 def tables_of(payload: str) -> FastGame:
     """The fast engine's tables of a task's payload: parsed once, shared by all its episodes."""
@@ -126,6 +158,10 @@ class AlfworldSetting:
             yield from played.observations
             yield from (command for offered in played.commands for command in offered)
             yield played.final_observation
+
+    def tokenizer_phrases(self, config: Config) -> Sequence[str]:
+        """The turns of speech that make up most of a text: a third of the tokens is saved by naming them."""
+        return (*PHRASES, *(REASONS if config.judge.prompt == "plain" else ()))
 
     def propose(self, task: Task, *, direction: str, critique: str, seed: int, count: int) -> list[str]:
         """Up to `count` edits drawn by rule, as JSON texts."""
