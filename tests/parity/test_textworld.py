@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from rla.envs.alfworld.problem import Verbs, load_game
+from rla.envs.alfworld.problem import TaskKind, Verbs, load_game
 from rla.envs.alfworld.tasks import builtin_tasks, game_of
 from rla.envs.alfworld.textworld import game_data
+from tests.unit.envs.alfworld import scenes
 
 from .alfworld_play import Mix, data_folder, play_both, real_games
 
@@ -48,3 +49,21 @@ def test_built_in_games(verbs: Verbs) -> None:
         game = game_of(task.payload)
         spoken = type(game)(problem=game.problem, sentence=game.sentence, verbs=verbs)
         assert play_both(spoken, steps=25, seed=number, mix=Mix()) == 26
+
+
+@pytest.mark.parametrize(("kind", "verbs"), list(zip(TaskKind, [*Verbs] * 3, strict=True)))
+def test_a_kitchen_of_odd_cases(kind: TaskKind, verbs: Verbs) -> None:
+    """The agent starts facing two cabinets, a mug is in two places, things are hot or sliced at first."""
+    target = "DeskLamp" if kind is TaskKind.LOOK else "SideTable"
+    odd = (("isHot", "Mug_bar_1"), ("isSliced", "Apple_bar_1"), ("opened", "Cabinet_bar_1"))
+    nested = (("inReceptacleObject", "Apple_bar_1", "Mug_bar_2"),)
+    game = scenes.game(
+        kind,
+        "Mug",
+        target,
+        verbs=verbs,
+        lying=(*scenes.LYING, ("Mug_bar_1", "Cabinet_bar_1")),
+        extra=odd + nested,
+        start=2,
+    )
+    assert play_both(game, steps=50, seed=len(kind), mix=Mix(expert=0.0)) == 51

@@ -58,10 +58,11 @@ def problem(
     receptacles: Mapping[str, int] = KITCHEN,
     lying: Sequence[tuple[str, str]] = LYING,
     extra: Iterable[tuple[str, ...]] = (),
+    start: int = START,
 ) -> Problem:
     """The kitchen, or another scene of its types. The first sorted id of a type has the highest number."""
     items = sorted({item for item, _ in lying})
-    places = sorted({*receptacles.values(), START})
+    places = sorted({*receptacles.values(), start})
     facts: list[tuple[str, ...]] = []
     facts += [("receptacleType", r, f"{kind_of(r)}Type") for r in receptacles]
     facts += [("receptacleAtLocation", r, f"loc_bar_{place}") for r, place in receptacles.items()]
@@ -71,7 +72,7 @@ def problem(
     facts += [("objectAtLocation", item, f"loc_bar_{receptacles[r]}") for item, r in lying]
     facts += [(able, item) for able, kinds in ABILITIES.items() for item in items if kind_of(item) in kinds]
     facts += [("canContain", f"{r}Type", f"{o}Type") for r, held in CAN_CONTAIN.items() for o in held]
-    facts += [("atLocation", "agent1", f"loc_bar_{START}"), *extra]
+    facts += [("atLocation", "agent1", f"loc_bar_{start}"), *extra]
     object_types = {*ABILITIES["pickupable"], "DeskLamp"}
     objects = [
         ("agent1", "agent"),
@@ -94,6 +95,7 @@ def game(
     receptacles: Mapping[str, int] = KITCHEN,
     lying: Sequence[tuple[str, str]] = LYING,
     extra: Iterable[tuple[str, ...]] = (),
+    start: int = START,
 ) -> Game:
-    made = problem(Goal(kind, item, target), receptacles=receptacles, lying=lying, extra=extra)
+    made = problem(Goal(kind, item, target), receptacles=receptacles, lying=lying, extra=extra, start=start)
     return Game(problem=made, sentence=sentence, verbs=verbs)
