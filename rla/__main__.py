@@ -1,4 +1,4 @@
-"""Entry point of `rla`: hands the call to a running pre-fork server where there is one, else starts the command line."""
+"""Entry point of `rla`: a running pre-fork server gets the call; without one the command line starts here."""
 
 from __future__ import annotations
 

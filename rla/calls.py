@@ -1,6 +1,7 @@
-"""One call of one stage: resolve the config and the folders, run it, print its summary, note how long it took.
+"""One call of one stage: resolve config and folders, run it, print its summary, note how long it took.
 
-Times are kept in `<run>/timings/<iteration>-<stage>.json`, outside of every shard: outputs of equal inputs stay equal.
+Times are kept in `<run>/timings/<iteration>-<stage>.json`, outside of every shard: outputs of equal inputs
+stay equal.
 """
 
 from __future__ import annotations
@@ -112,8 +113,12 @@ def describe(ctx: StageContext, params: Path) -> str:
     sections = resolved(ctx.config, ctx.spec.sections) if ctx.spec.sections else {}
     lines = [f"# {ctx.spec.name}, iteration {ctx.iteration}, params {params}, run {ctx.run}"]
     lines += [yaml.safe_dump(sections, sort_keys=False).rstrip()] if sections else []
-    lines += [f"reads   --{option} {ctx.path(option)}: {state(ctx.path(option))}" for option, _ in ctx.spec.reads]
-    lines += [f"writes  --{option} {ctx.path(option)}: {state(ctx.path(option))}" for option, _ in ctx.spec.writes]
+    lines += [
+        f"reads   --{option} {ctx.path(option)}: {state(ctx.path(option))}" for option, _ in ctx.spec.reads
+    ]
+    lines += [
+        f"writes  --{option} {ctx.path(option)}: {state(ctx.path(option))}" for option, _ in ctx.spec.writes
+    ]
     return "\n".join(lines)
 
 
@@ -122,5 +127,3 @@ def state(path: Path) -> str:
     if path.is_file() or any((path / name).exists() for name in COMPLETE):
         return "complete"
     return "incomplete" if path.exists() else "absent"
-
-

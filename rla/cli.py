@@ -1,7 +1,7 @@
 """The command line: one command per row of `stages.STAGES`, and a few that serve them.
 
-A stage's module is imported only when its command runs, so that `rla --help` stays quick. A UserError becomes one line
-on stderr and exit code 2.
+A stage's module is imported only when its command runs, so that `rla --help` stays quick. A UserError becomes
+one line on stderr and exit code 2.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from stages import STAGES, StageSpec
 
 app = typer.Typer(
     name="rla",
-    help="Train a policy, a reward model and the environment's tasks in one closed loop of stages over files.",
+    help="Train a policy, a reward model and the tasks of an environment in one closed loop.",
     epilog="`rla <command> --help` shows an example. `dvc repro` chains the stages; see dvc.yaml.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -50,19 +50,35 @@ def common_options(spec: StageSpec) -> list[Option]:
     return [
         (
             "params",
-            Annotated[Path | None, typer.Option(help="Parameters; ./params.yaml, else the packaged alfworld-tiny.")],
+            Annotated[
+                Path | None, typer.Option(help="Parameters; ./params.yaml, else the packaged alfworld-tiny.")
+            ],
             None,
         ),
-        ("run", Annotated[Path | None, typer.Option(help="Run folder; runs/<name of the params file>.")], None),
-        ("iteration", Annotated[int, typer.Option(min=0, help="Which iteration; 0 is the warm start.")], iteration),
+        (
+            "run",
+            Annotated[Path | None, typer.Option(help="Run folder; runs/<name of the params file>.")],
+            None,
+        ),
+        (
+            "iteration",
+            Annotated[int, typer.Option(min=0, help="Which iteration; 0 is the warm start.")],
+            iteration,
+        ),
         (
             "set_",
-            Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one parameter.")],
+            Annotated[
+                list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one parameter.")
+            ],
             None,
         ),
         ("seed", Annotated[int | None, typer.Option(help="Same as --set seed=N.")], None),
         ("env", Annotated[str | None, typer.Option(help="Same as --set env.name=NAME.")], None),
-        ("dry_run", Annotated[bool, typer.Option("--dry-run", help="Print config and folders; do nothing.")], False),
+        (
+            "dry_run",
+            Annotated[bool, typer.Option("--dry-run", help="Print config and folders; do nothing.")],
+            False,
+        ),
         (
             "overwrite",
             Annotated[bool, typer.Option("--overwrite", help="Replace outputs of other settings or inputs.")],
@@ -80,7 +96,9 @@ def path_options(spec: StageSpec) -> list[Option]:
             f"path_{name}".replace("-", "_"),
             Annotated[
                 Path | None,
-                typer.Option(f"--{name}", metavar="PATH", help=f"{verb} here instead of the run's {artifact}."),
+                typer.Option(
+                    f"--{name}", metavar="PATH", help=f"{verb} here instead of the run's {artifact}."
+                ),
             ],
             None,
         )
@@ -98,10 +116,16 @@ OWN_OPTIONS: dict[str, list[Option]] = {
         ("own_split", Annotated[str | None, typer.Option("--split", help="Only this split.")], None),
         (
             "own_export",
-            Annotated[Path | None, typer.Option("--export", help="Also write games that the stock engine loads.")],
+            Annotated[
+                Path | None, typer.Option("--export", help="Also write games that the stock engine loads.")
+            ],
             None,
         ),
-        ("own_limit", Annotated[int | None, typer.Option("--limit", min=1, help="At most this many games.")], None),
+        (
+            "own_limit",
+            Annotated[int | None, typer.Option("--limit", min=1, help="At most this many games.")],
+            None,
+        ),
     ]
 }
 
@@ -128,7 +152,9 @@ for _spec in STAGES:
 
 
 @app.callback(invoke_without_command=True)
-def top(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+def top(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
     if version:
         typer.echo(__version__)
         raise typer.Exit
@@ -137,11 +163,19 @@ def top(version: Annotated[bool, typer.Option("--version", help="Print the versi
 @app.command("plan")
 def plan_command(
     iterations: Annotated[int, typer.Option(min=1, help="Iterations of the run in all.")] = 20,
-    evaluate_every: Annotated[int, typer.Option(min=0, help="Also evaluate every K iterations; 0: only the ends.")] = 0,
-    params: Annotated[Path, typer.Option(help="Parameters that the stages are called with.")] = Path("params.yaml"),
-    run: Annotated[Path | None, typer.Option(help="Run folder; runs/<name of the params file>[-seed<N>].")] = None,
+    evaluate_every: Annotated[
+        int, typer.Option(min=0, help="Also evaluate every K iterations; 0: only the ends.")
+    ] = 0,
+    params: Annotated[Path, typer.Option(help="Parameters that the stages are called with.")] = Path(
+        "params.yaml"
+    ),
+    run: Annotated[
+        Path | None, typer.Option(help="Run folder; runs/<name of the params file>[-seed<N>].")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the run; the params' own when not given.")] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override of every stage.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override of every stage.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="The file that dvc.yaml reads.")] = Path("iterations.yaml"),
 ) -> None:
     """Write iterations.yaml: which iterations and evaluations `dvc repro` chains.
@@ -151,7 +185,12 @@ def plan_command(
     from rla.plan import Plan, write_plan
 
     plan = Plan(
-        iterations=iterations, evaluate_every=evaluate_every, params=params, run=run, seed=seed, overrides=set_ or ()
+        iterations=iterations,
+        evaluate_every=evaluate_every,
+        params=params,
+        run=run,
+        seed=seed,
+        overrides=set_ or (),
     )
     guard(lambda: typer.echo(write_plan(plan, out)))
 

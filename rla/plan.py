@@ -59,7 +59,10 @@ def document(plan: Plan, found: dict[str, Any]) -> dict[str, Any]:
     run = str(run_folder(plan))
     earlier = found.get("evaluations", []) if found.get("run") == run else []
     loop = {
-        str(number): {"prev": number - 1, "tasks": f"{number - 1}/candidates" if number > 1 else "tasks/train"}
+        str(number): {
+            "prev": number - 1,
+            "tasks": f"{number - 1}/candidates" if number > 1 else "0/pool",
+        }
         for number in range(1, plan.iterations + 1)
     }
     return {
@@ -72,8 +75,15 @@ def document(plan: Plan, found: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def write_text(path: Path, text: str) -> None:
+    def write(temporary: Path) -> None:
+        temporary.write_text(text)
+
+    write_atomic(path, write)
+
+
 def write_plan(plan: Plan, out: Path) -> str:
-    """Write the file where it differs; a line that says what it holds. UserError for params that do not exist."""
+    """Write the file where it differs; returns a line about it. UserError where the params do not exist."""
     import yaml
 
     if not plan.params.is_file():
@@ -82,6 +92,6 @@ def write_plan(plan: Plan, out: Path) -> str:
     data = document(plan, found if isinstance(found, dict) else {})
     text = HEADER + yaml.safe_dump(data, sort_keys=False, default_flow_style=None)
     if not out.exists() or out.read_text() != text:
-        write_atomic(out, lambda temporary: temporary.write_text(text) and None)
+        write_text(out, text)
     points = ", ".join(map(str, data["evaluations"]))
     return f"{out}: {plan.iterations} iterations of {data['run']}, evaluated at {points}"

@@ -1,7 +1,7 @@
 """Progress of a stage: a rich bar with rate and time left on a terminal, plain lines elsewhere.
 
-Plain lines come at most every ten seconds, and once at the end of work that took longer than that: a log that holds
-hundreds of short stages stays readable.
+Plain lines come at most every ten seconds, and once at the end of work that took longer than that: a log that
+holds hundreds of short stages stays readable.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ class LineProgress:
         self.said = now
         rate = self.done / max(now - self.started, 1e-9)
         left = (self.total - self.done) / rate
-        self.note(f"{self.description} {self.done}/{self.total}, {rate:.1f}/s, {duration(left)} left{shown(fields)}")
+        self.note(
+            f"{self.description} {self.done}/{self.total}, {rate:.1f}/s, {duration(left)} left{shown(fields)}"
+        )
 
     def note(self, text: str) -> None:
         self.stream.write(f"{text}\n")
@@ -121,5 +123,8 @@ def duration(seconds: float) -> str:
 
 def shown(fields: dict[str, Any]) -> str:
     """`, name value` for each field, floats to three digits."""
-    texts = (f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}" for name, value in fields.items())
+    texts = (
+        f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in fields.items()
+    )
     return "".join(f", {text}" for text in texts)
