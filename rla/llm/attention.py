@@ -64,8 +64,7 @@ class Plan:
 
 
 def make_plan(*, slots: Ints, starts: Ints, counts: Ints, context: int, device: torch.device) -> Plan:
-    """Row i brings `counts[i]` new tokens for slot `slots[i]`, at positions from `starts[i]`; all arrays
-    [rows]."""
+    """Row i brings `counts[i]` new tokens for slot `slots[i]`, at positions from `starts[i]`."""
     offsets = np.cumsum(counts) - counts
     order = np.empty(int(counts.sum()), dtype=np.int64)
     groups: list[Group] = []

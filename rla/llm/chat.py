@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Message = dict[str, str]
 CACHED_TEXTS = 65_536
-_MARKERS = tuple(f"qzx{index}xzq" for index in range(64))
+CACHED_TEMPLATES = 256
 
 
 class ChatFormat:
@@ -34,28 +34,25 @@ class ChatFormat:
         self._encoder = _plain_encoder(tokenizer)
         self._control = _control_tokens(tokenizer)
         self.encode_cached = lru_cache(maxsize=CACHED_TEXTS)(self._encode)
-        between, closing = self._turn_parts()
-        self._between = self._encode_template(between)
-        self._closing = self._encode_template(closing)
+        self._template = lru_cache(maxsize=CACHED_TEMPLATES)(self._template_ids)
+        _, _, self._between, self._closing = self._template(("user", "assistant", "user"))
         self.end_id = self._find_end()
         eos = tokenizer.eos_token_id
         self.stop_ids = frozenset({self.end_id} if eos is None else {self.end_id, int(eos)})
 
     def first(self, messages: Sequence[Message]) -> list[int]:
         """Prompt ids of a conversation, the header of the assistant's reply included."""
-        roles = [message["role"] for message in messages]
-        parts = self._split(roles)
-        ids = self._encode_template(parts[0])
-        for message, part in zip(messages, parts[1:], strict=True):
-            ids += self.encode(message["content"])
-            ids += self._encode_template(part)
+        opening, *parts = self._template(tuple(message["role"] for message in messages))
+        ids = list(opening)
+        for message, part in zip(messages, parts, strict=True):
+            ids += self.encode_cached(message["content"])
+            ids += part
         return ids
 
     def next_turn(self, content: str, *, ended: bool) -> list[int]:
-        """Ids to append after a reply: its end (unless a stop token `ended` it), a user turn, the next
-        reply's header."""
+        """Ids to append after a reply: its end (unless a stop token `ended` it), a user turn, a header."""
         between = self._between[1:] if ended else self._between
-        return [*between, *self.encode(content), *self._closing]
+        return [*between, *self.encode_cached(content), *self._closing]
 
     def encode(self, text: str) -> list[int]:
         """Ids of plain text; no control token can come out of it."""
@@ -75,25 +72,19 @@ class ChatFormat:
             ids = [token for token in self._encoder(broken) if token not in self._control]
         return tuple(ids)
 
-    def _encode_template(self, text: str) -> list[int]:
-        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False)
-        return ids
+    def _template_ids(self, roles: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
+        """Ids of what the template prints before, between and after contents; one part more than roles."""
+        parts = self._split(roles)
+        return tuple(tuple(self.tokenizer.encode(part, add_special_tokens=False)) for part in parts)
 
-    def _turn_parts(self) -> tuple[str, str]:
-        """What the template prints between a reply and the user's next turn, and after that turn."""
-        parts = self._split(["user", "assistant", "user"])
-        return parts[2], parts[3]
-
-    def _split(self, roles: list[str]) -> list[str]:
-        """What the template prints before, between and after the contents; one part more than roles."""
-        if len(roles) > len(_MARKERS):
-            raise UserError(f"{len(roles)} messages in one prompt: at most {len(_MARKERS)}")
-        messages = [{"role": role, "content": marker} for role, marker in zip(roles, _MARKERS, strict=False)]
+    def _split(self, roles: tuple[str, ...]) -> list[str]:
+        markers = [f"qzx{index}xzq" for index in range(len(roles))]
+        messages = [{"role": role, "content": marker} for role, marker in zip(roles, markers, strict=True)]
         rendered = str(
             self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         )
         parts = []
-        for marker in _MARKERS[: len(roles)]:
+        for marker in markers:
             if rendered.count(marker) != 1:
                 raise UserError(
                     f"{self.tokenizer.name_or_path}: the chat template does not print every content once; "
@@ -113,8 +104,7 @@ class ChatFormat:
 
 
 def _plain_encoder(tokenizer: PreTrainedTokenizerBase) -> Any:
-    """str -> list of ids with special tokens switched off. A copy, because the switch is the backend's
-    state."""
+    """str -> list of ids, special tokens switched off. A copy: the switch is the backend's state."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         return lambda text: tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)

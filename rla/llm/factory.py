@@ -1,5 +1,4 @@
-"""From the `generator` section to an engine and its tokenizer; a backend is imported only when it is asked
-for."""
+"""From the `generator` section to an engine and its tokenizer; only the backend asked for is imported."""
 
 from __future__ import annotations
 

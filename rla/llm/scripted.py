@@ -30,8 +30,7 @@ def hashed_path(request: Request, seed: int, *, stop_id: int) -> list[int]:
 
 
 class ScriptedGenerator:
-    """Answers with `reply(request, seed of the sample)`, cut at `request.max_tokens`; by default
-    `hashed_path`."""
+    """Answers with `reply(request, seed of the sample)`, by default `hashed_path`, cut at `max_tokens`."""
 
     def __init__(self, reply: Reply | None = None, *, context: int = 1 << 30, stop_id: int = 0) -> None:
         self.context = context

@@ -12,8 +12,7 @@ from rla.llm.attention import Plan
 
 
 class SlotCache(Cache):
-    """Keys and values of all layers, [layers, slots, context, key heads, width] each, written through a
-    Plan."""
+    """Keys and values, each [layers, slots, context, key heads, width], written through a Plan."""
 
     def __init__(
         self, *, config: Any, slots: int, context: int, dtype: torch.dtype, device: torch.device
@@ -29,8 +28,7 @@ class SlotCache(Cache):
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Write [1, K, T, D] to the plan's cells; return the layer's whole store for the attention to pick
-        from."""
+        """Write [1, K, T, D] to the plan's cells; return the layer's whole store for the attention."""
         if self.plan is None:
             raise RuntimeError("SlotCache.update before a plan was set")
         key, value = self.store[0, layer_idx], self.store[1, layer_idx]

@@ -164,8 +164,7 @@ class TransformersGenerator:
             self._pump.cancel()
 
     def stats(self) -> dict[str, float]:
-        """Counts since the start: tokens generated, of these forced, prefilled, cached; passes; seconds in
-        passes."""
+        """Counts since the start: tokens generated (forced among them), prefilled, cached; passes; seconds."""
         return {**self._stats, "seconds": self._seconds}
 
     def _enqueue(self, row: _Row) -> None:
@@ -201,8 +200,7 @@ class TransformersGenerator:
         self._live, self._returning, self._waiting = [], [], deque()
 
     def _admit(self, now: float) -> None:
-        """Start what has a slot, then waiting rows in order; one whose prompt another row computes now
-        comes later."""
+        """Start what has a slot, then waiting rows in order, but after a row that computes their prompt."""
         returning, self._returning = self._returning, []
         self._waiting.extendleft(row for row in reversed(returning) if not self._try_start(row, now))
         later: list[_Row] = []
@@ -234,8 +232,7 @@ class TransformersGenerator:
         return True
 
     def _advance(self, row: _Row) -> None:
-        """After a start or a sampled token: take what is forced, note the ids, finish where there is no
-        more."""
+        """After a start or a sampled token: take what is forced, note the ids, finish what is done."""
         known = int(self._table.length[row.slot]) - len(row.job.prompt)
         sampled = len(row.tokens)
         row.force()
@@ -270,8 +267,7 @@ class TransformersGenerator:
             self._sample(rows, logits)
 
     def _fit(self, pending: Ints) -> Ints:
-        """Tokens of each row that go into the pass: short rows first, the last one cut where the pass is
-        full."""
+        """Tokens of each row that go into the pass: short rows first, the last one cut to fit."""
         if int(pending.sum()) <= self._tokens_per_pass:
             return pending
         order = np.argsort(pending, kind="stable")

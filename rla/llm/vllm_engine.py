@@ -143,8 +143,7 @@ class VllmGenerator:
 
 
 def _completion(output: Any, *, greedy: bool) -> Completion:
-    """vLLM's completion, the stop token included. Greedy log-probabilities are those of a certain choice:
-    0."""
+    """vLLM's completion, the stop token included. A greedy choice is certain: log-probability 0."""
     tokens = [int(token) for token in output.token_ids]
     logprobs = [0.0] * len(tokens) if greedy else [float(value) for value in output.logprobs.logprobs]
     if len(logprobs) != len(tokens):

@@ -37,7 +37,9 @@ def _splitter(phrases: Sequence[str]) -> tuple[normalizers.Normalizer, pre_token
     """Fixed phrases come first, the longest foremost: an environment's turns of speech cost one token each."""
     ordered = sorted({phrase.lower() for phrase in phrases}, key=lambda phrase: (-len(phrase), phrase))
     fixed = "".join(rf"{re.escape(phrase)}(?![\p{{L}}\p{{N}}])|" for phrase in ordered)
-    return normalizers.Lowercase(), pre_tokenizers.Split(Regex(fixed + WORDS), behavior="removed", invert=True)
+    return normalizers.Lowercase(), pre_tokenizers.Split(
+        Regex(fixed + WORDS), behavior="removed", invert=True
+    )
 
 
 def vocabulary(texts: Iterable[str], phrases: Sequence[str] = ()) -> list[str]:
