@@ -1,11 +1,11 @@
 """Where every artifact of a run lies: the convention that lets a stage be called with `--run` and `--iteration` alone.
 
-    <run>/0/pool, <run>/test/pool              task pools as made
-    <run>/init/{policy,rm}, <run>/0/{policy,rm}  new models, and after the warm start
-    <run>/<i>/{trajectories,scores,verdicts,pool,candidates}
-    <run>/<i>/rewards/{policy,rm}, <run>/<i>/{policy,rm}, <run>/<i>/metrics.json
-    <run>/eval/<i>/{trajectories,metrics.json}
-    <run>/report
+<run>/0/pool, <run>/test/pool              task pools as made
+<run>/init/{policy,rm}, <run>/0/{policy,rm}  new models, and after the warm start
+<run>/<i>/{trajectories,scores,verdicts,pool,candidates}
+<run>/<i>/rewards/{policy,rm}, <run>/<i>/{policy,rm}, <run>/<i>/metrics.json
+<run>/eval/<i>/{trajectories,metrics.json}
+<run>/report
 """
 
 from __future__ import annotations

@@ -40,17 +40,18 @@ class Origin:
 
 
 class ShardWriter:
-    """Writes one shard folder. `done` holds the indices of parts that an earlier, interrupted call has finished."""
+    """Writes one shard folder. `done` holds the indices of parts that an earlier, interrupted call has finished.
+
+    A folder of another origin is refused, or replaced with `overwrite`; one of the same origin is always carried on.
+    """
 
     def __init__(self, folder: Path, kind: str, origin: Origin, *, overwrite: bool = False) -> None:
         self.folder, self.kind, self.origin = folder, kind, origin
         self.complete = False
-        if overwrite:
-            shutil.rmtree(folder, ignore_errors=True)
-        self._open()
+        self._open(overwrite)
         self.done = {int(path.stem.split("-")[1]) for path in sorted(folder.glob("part-*.parquet"))}
 
-    def _open(self) -> None:
+    def _open(self, overwrite: bool) -> None:
         header = {
             "kind": self.kind,
             "schema_version": load_schema(self.kind)["version"],
@@ -62,6 +63,9 @@ class ShardWriter:
                 continue
             found = read_json(path)
             differing = [key for key in header if found.get(key) != header[key]]
+            if differing and overwrite:
+                shutil.rmtree(self.folder)
+                break
             if differing:
                 raise UserError(
                     f"{self.folder}: made with another {', '.join(differing)}; rerun with --overwrite or choose another folder"
@@ -70,7 +74,9 @@ class ShardWriter:
             if self.complete:
                 verify_parts(self.folder, found)
             return
-        if self.folder.exists() and any(self.folder.glob("*.parquet")):
+        if overwrite:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        elif self.folder.exists() and any(self.folder.glob("*.parquet")):
             raise UserError(
                 f"{self.folder}: holds Parquet files of unknown origin; use --overwrite or another folder"
             )
@@ -128,7 +134,9 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         data = json.loads(path.read_text())
     except (json.JSONDecodeError, UnicodeDecodeError):
-        raise UserError(f"{path}: not valid JSON; remove its folder and rerun the stage that made it") from None
+        raise UserError(
+            f"{path}: not valid JSON; remove its folder and rerun the stage that made it"
+        ) from None
     if not isinstance(data, dict):
         raise UserError(f"{path}: expected a JSON object; rerun the stage that made it")
     return data
@@ -197,7 +205,9 @@ def digest(path: Path) -> str:
             return hashlib.sha256((path / name).read_bytes()).hexdigest()[:16]
     if path.is_file():
         return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-    if (path / "config.json").is_file():  # a plain Hugging Face folder: weights are identified by name and size
+    if (
+        path / "config.json"
+    ).is_file():  # a plain Hugging Face folder: weights are identified by name and size
         names = sorted(f"{p.name}:{p.stat().st_size}" for p in path.iterdir() if p.is_file())
         text = "\n".join(names) + (path / "config.json").read_text()
         return hashlib.sha256(text.encode()).hexdigest()[:16]

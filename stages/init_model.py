@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import Any
 
 from rla.envs.registry import setting
@@ -23,7 +24,9 @@ def run(ctx: StageContext) -> dict[str, Any]:
     summary = {}
     for number, option in enumerate(("policy", "rm")):
         folder = ctx.path(option)
-        if ctx.overwrite or not (folder / "config.json").exists():
+        if ctx.overwrite:
+            shutil.rmtree(folder, ignore_errors=True)
+        if not (folder / "config.json").exists():
             init_model(
                 folder,
                 texts=texts,

@@ -16,6 +16,7 @@ from stages.context import StageContext
 
 def run(ctx: StageContext) -> dict[str, Any]:
     """Writes both pools, or with `--from/--split` only the one of that split. Returns the counts."""
+    ctx = with_options(ctx)
     only = ctx.options.get("split")
     config = ctx.config.tasks
     splits = {"train": config.train_split, "test": config.test_split}
@@ -45,12 +46,19 @@ def run(ctx: StageContext) -> dict[str, Any]:
     return summary
 
 
+def with_options(ctx: StageContext) -> StageContext:
+    """`--from` and `--limit` are short for params, so that the pool's origin records them."""
+    tasks = ctx.config.tasks
+    if ctx.options.get("from"):
+        tasks = replace(tasks, source="alfworld", path=str(ctx.options["from"]))
+    if ctx.options.get("limit"):
+        tasks = replace(tasks, limit=int(ctx.options["limit"]))
+    return replace(ctx, config=replace(ctx.config, tasks=tasks))
+
+
 def tasks_of(ctx: StageContext, split: str) -> list[Task]:
-    source = ctx.options.get("from")
     config = ctx.config.tasks
     environment = setting(ctx.config.env.name)
-    if source is None and config.source == "builtin":
-        return environment.make_tasks(replace(config), seed=ctx.config.seed, split=split)
-    folder = Path(source or config.path or "")
-    limit = ctx.options.get("limit") or config.limit
-    return environment.import_tasks(folder, split=split, limit=limit)
+    if config.source == "builtin":
+        return environment.make_tasks(config, seed=ctx.config.seed, split=split)
+    return environment.import_tasks(Path(config.path or ""), split=split, limit=config.limit)

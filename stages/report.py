@@ -1,1 +1,69 @@
-"""`report`: placeholder"""
+"""`report`: the tables of a run, for people (text, Markdown, HTML) and for `dvc plots` (JSON rows)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rla.atomic import write_atomic, write_json
+from rla.errors import UserError
+from rla.report.collect import RunSummary, collect
+from rla.report.render import as_html, as_markdown, as_text
+from rla.report.tables import tables
+from stages.context import StageContext
+
+HISTORY = ("success", "mean_steps", "rm_outcome_accuracy", "mu", "accepted", "rejected", "reward_mean")
+HISTORY += ("policy_kl", "policy_entropy", "rm_kl", "rm_entropy")
+
+
+def run(ctx: StageContext) -> dict[str, Any]:
+    """Writes `report.{txt,md,html,json}` and the series that are plotted; returns the text.
+
+    Raises UserError where the run folder does not exist.
+    """
+    if not ctx.run.is_dir():
+        raise UserError(f"{ctx.run}: no such run; give --run one of the folders below runs")
+    summary = collect(ctx.run)
+    made, title, out = tables(summary), f"Run {ctx.run}", ctx.path("out")
+    text = as_text(title, made)
+    for name, content in (
+        ("report.txt", text),
+        ("report.md", as_markdown(title, made)),
+        ("report.html", as_html(title, made)),
+    ):
+        write_text(out / name, content)
+    write_json(out / "history.json", history(summary))
+    write_json(
+        out / "evaluations.json",
+        [{key: row.get(key) for key in ("iteration", "success")} for row in summary.evaluations],
+    )
+    write_json(out / "report.json", as_json(summary))
+    return {"text": text, "report": str(out)}
+
+
+def history(summary: RunSummary) -> list[dict[str, Any]]:
+    """One row per iteration with the series of `HISTORY` that it has."""
+    return [
+        {"iteration": row["iteration"], **{key: row[key] for key in HISTORY if row.get(key) is not None}}
+        for row in summary.iterations
+    ]
+
+
+def as_json(summary: RunSummary) -> dict[str, Any]:
+    gain = summary.gain
+    return {
+        "iterations": list(summary.iterations),
+        "evaluations": list(summary.evaluations),
+        "gain": {"estimate": gain.estimate, "low": gain.low, "high": gain.high} if gain else None,
+        "seconds": [
+            {"iteration": iteration, "stage": stage, "seconds": value}
+            for (iteration, stage), value in sorted(summary.seconds.items())
+        ],
+    }
+
+
+def write_text(path: Path, content: str) -> None:
+    def write(temporary: Path) -> None:
+        temporary.write_text(content)
+
+    write_atomic(path, write)

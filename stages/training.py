@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rla.atomic import write_json
 from rla.config.sections import TrainConfig
+from rla.errors import UserError
 from rla.seeds import derive
 from rla.shards import digest, read_json, read_rows
 from stages.common import origin
@@ -40,9 +41,7 @@ def train_stage(
     out = ctx.path("out")
     made_from = origin(ctx, [source, *data])
     marker = {"origin": made_from.as_json()}
-    if ctx.overwrite:
-        shutil.rmtree(out, ignore_errors=True)
-    if finished(out, marker):
+    if finished(out, marker, overwrite=ctx.overwrite):
         metrics_file = out / "metrics.json"
         return {checkpoint: str(out), **(read_json(metrics_file) if metrics_file.exists() else {})}
 
@@ -63,14 +62,15 @@ def train_stage(
     return {checkpoint: str(out), **metrics}
 
 
-def finished(out: Path, marker: dict[str, Any]) -> bool:
-    """True where `out` is a complete checkpoint of this origin. One of another origin is refused."""
-    from rla.errors import UserError
-
+def finished(out: Path, marker: dict[str, Any], *, overwrite: bool) -> bool:
+    """True where `out` is a complete checkpoint of this origin. One of another origin is refused, or removed."""
     record = out / "checkpoint.json"
     if not record.exists():
         return False
     if read_json(record).get("origin") != marker["origin"]:
+        if overwrite:
+            shutil.rmtree(out)
+            return False
         raise UserError(
             f"{out}: a checkpoint made from other inputs or settings; rerun with --overwrite or choose another folder"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
         made_from = origin(ctx, [tasks_folder, model])
         marker = {"origin": made_from.as_json()}
         out = ctx.path(option)
-        if not finished(out, marker):
+        if not finished(out, marker, overwrite=ctx.overwrite):
             train(ctx, option, model=model, out=out, config=config, tasks_folder=tasks_folder, marker=marker)
         summary[option] = {"folder": str(out), "digest": digest(out), **read_json(out / "metrics.json")}
     return summary
@@ -60,7 +61,7 @@ def train(
     if ctx.config.warm_start.enabled:
         chat = ChatFormat(load_tokenizer(model))
         make = policy_examples if option == "policy" else judge_examples
-        examples = make(ctx, chat, read_tasks(tasks_folder), config)
+        examples = make(ctx, chat, shown_tasks(ctx, tasks_folder), config)
     if not examples:
         carry_over(open_checkpoint(model), out, record=marker)
         write_json(out / "metrics.json", {"examples": 0})
@@ -79,6 +80,16 @@ def train(
     write_json(out / "metrics.json", metrics)
 
 
+def shown_tasks(ctx: StageContext, tasks_folder: Path) -> list[Task]:
+    """The tasks that are demonstrated. A small pool is soon learnt by heart, so scenes of their own may be asked for."""
+    scenes = ctx.config.warm_start.scenes
+    if not scenes:
+        return read_tasks(tasks_folder)
+    config = replace(ctx.config.tasks, train_scenes=scenes)
+    seed = derive(ctx.config.seed, "warm-start scenes")
+    return setting(ctx.config.env.name).make_tasks(config, seed=seed, split=config.train_split)
+
+
 def demonstrations(
     ctx: StageContext, tasks: list[Task], *, count: int, random_share: float, purpose: str
 ) -> list[tuple[Task, Demonstration]]:
@@ -87,7 +98,7 @@ def demonstrations(
     rng = random.Random(derive(ctx.config.seed, "demonstrations", purpose))
     played = []
     for number in range(count):
-        task = tasks[number % len(tasks)] if number >= len(tasks) else tasks[number]
+        task = tasks[number % len(tasks)]
         seed = rng.getrandbits(62)
         played.append(
             (task, environment.demonstrate(task, ctx.config.env, seed=seed, random_share=random_share))

@@ -164,6 +164,7 @@ class WarmStartConfig:
     """Supervised start of both models; `enabled: false` for models that already follow instructions."""
 
     enabled: bool = True
+    scenes: int = 0  # built-in scenes of its own to demonstrate on; 0: the tasks of the pool
     policy: SftConfig = field(default_factory=SftConfig)
     reward: SftConfig = field(default_factory=SftConfig)
     threads: int = 0

@@ -69,6 +69,14 @@ def test_a_folder_of_other_settings_is_refused_and_left_as_it_is(tmp_path: Path)
     assert not (folder / "part-00000.parquet").exists()
 
 
+def test_overwrite_keeps_what_the_same_settings_have_made(tmp_path: Path) -> None:
+    folder = tasks_shard(tmp_path / "x")
+    assert ShardWriter(folder, "tasks", ORIGIN, overwrite=True).complete
+    begun = ShardWriter(tmp_path / "y", "tasks", ORIGIN)
+    begun.write(4, [task("t4").row()])
+    assert ShardWriter(tmp_path / "y", "tasks", ORIGIN, overwrite=True).done == {4}
+
+
 def test_foreign_parquet_files_are_not_taken_for_ours(tmp_path: Path) -> None:
     (tmp_path / "x").mkdir()
     pd.DataFrame({"a": [1]}).to_parquet(tmp_path / "x" / "mine.parquet")
