@@ -164,7 +164,7 @@ class TransformersGenerator:
             self._pump.cancel()
 
     def stats(self) -> dict[str, float]:
-        """Counts since the start: tokens generated (forced among them), prefilled, cached; passes; seconds."""
+        """Counts since the start: tokens generated (forced ones too), prefilled, cached; passes; seconds."""
         return {**self._stats, "seconds": self._seconds}
 
     def _enqueue(self, row: _Row) -> None:

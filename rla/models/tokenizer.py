@@ -1,7 +1,8 @@
 """A word-level tokenizer with a three-line chat template, as an ordinary Hugging Face tokenizer.
 
-Text is lower-cased and split into "in/on", words, numbers and single punctuation marks (and fixed phrases that its maker names); a command such as
-"put mug 1 in/on desk 2" comes back from its ids unchanged. Numbers 0 to 99 always have a token of their own.
+Text is lower-cased and split into fixed phrases that its maker names, "in/on", words, numbers and single
+punctuation marks; a command such as "put mug 1 in/on desk 2" comes back from its ids unchanged. Numbers 0 to 99
+always have a token of their own.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ CHAT_TEMPLATE = (
 
 
 def _splitter(phrases: Sequence[str]) -> tuple[normalizers.Normalizer, pre_tokenizers.PreTokenizer]:
-    """Fixed phrases come first, the longest foremost: an environment's turns of speech cost one token each."""
+    """Phrases first, the longest foremost: an environment's turns of speech cost one token each."""
     ordered = sorted({phrase.lower() for phrase in phrases}, key=lambda phrase: (-len(phrase), phrase))
     fixed = "".join(rf"{re.escape(phrase)}(?![\p{{L}}\p{{N}}])|" for phrase in ordered)
     return normalizers.Lowercase(), pre_tokenizers.Split(

@@ -47,6 +47,17 @@ def test_every_number_up_to_99_is_known() -> None:
     assert len({number[0] for number in numbers}) == 100
 
 
+def test_a_phrase_is_one_token_wherever_it_stands_whole() -> None:
+    tokenizer = build_tokenizer(TEXTS, context=128, phrases=["You see", "you see a cabinet"])
+    text = "room. you see a desk 1. You see a cabinet 2, you see a cabinets"
+    tokens = tokenizer.tokenize(text)
+    assert tokens == [
+        *["room", ".", "you see", "a", "desk", "1", ".", "you see a cabinet", "2", ","],
+        *["you see", "a", "<unk>"],
+    ]
+    assert tokenizer.decode(tokenizer.encode(text[:41], add_special_tokens=False)) == text[:41].lower()
+
+
 def test_unknown_words_become_the_unknown_token() -> None:
     assert ids("zebra") == [TOKENIZER.unk_token_id]
 
