@@ -1,8 +1,8 @@
 """A word-level tokenizer with a three-line chat template, as an ordinary Hugging Face tokenizer.
 
 Text is lower-cased and split into fixed phrases that its maker names, "in/on", words, numbers and single
-punctuation marks; a command such as "put mug 1 in/on desk 2" comes back from its ids unchanged. Numbers 0 to 99
-always have a token of their own.
+punctuation marks; a command such as "put mug 1 in/on desk 2" comes back from its ids unchanged. Numbers 0 to
+99 always have a token of their own.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ def vocabulary(texts: Iterable[str], phrases: Sequence[str] = ()) -> list[str]:
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(piece for piece, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)))
-    for phrase in phrases:  # the words of a phrase too: they also occur outside it
+    for phrase in phrases:
+        counts.setdefault(phrase.lower(), 0)  # a token also when the texts lack it, else it would be unknown
+        # The words of a phrase too: they also occur outside it.
         counts.update(piece for piece, _ in _splitter(())[1].pre_tokenize_str(phrase.lower()))
     fixed = [*SPECIAL, *(str(number) for number in range(MAX_NUMBER + 1))]
     known = frozenset(fixed)
