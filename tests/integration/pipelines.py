@@ -1,0 +1,72 @@
+"""A pipeline folder small enough for tests: two iterations with scripted replies and models of a few thousand weights."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from rla.resources import resource
+
+PARAMS = """
+seed: 3
+env: {max_steps: 6, omit_commands: [look, inventory, help, examine]}
+tasks: {size: tiny, train_scenes: 3, test_scenes: 2, tasks_per_scene: 2}
+model: {hidden_size: 32, layers: 1, heads: 2, kv_heads: 1, intermediate_size: 32, context: 512}
+generator: {backend: scripted, context: 512, threads: 1}
+policy: {decoding: admissible, max_tokens: 16, temperature: 1.0}
+judge: {decoding: admissible, max_tokens: 16, temperature: 1.0}
+rollout: {tasks_per_iteration: 4, rollouts_per_task: 4}
+credit: {reward_model_low: 0.0, reward_model_high: 1.0}
+train_policy: {lr: 1.0e-3, updates: 2, threads: 1}
+train_rm: {lr: 1.0e-3, updates: 2, threads: 1}
+adaptation: {max_tasks: 2}
+warm_start: {enabled: false}
+evaluation: {rollouts_per_task: 1, max_steps: 6}
+"""
+VOLATILE = ("timings", "report")  # wall-clock times, and what shows them
+
+
+def environment(socket: Path | None = None) -> dict[str, str]:
+    """The caller's environment with this interpreter's programs first, one thread and no analytics."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    extra = {"PATH": path, "OMP_NUM_THREADS": "1", "DVC_NO_ANALYTICS": "1"}
+    if socket is not None:
+        extra["RLA_PREFORK"] = str(socket)
+    return os.environ | extra
+
+
+def make_pipeline(folder: Path, *, iterations: int, params: str = PARAMS) -> Path:
+    """`folder` with dvc.yaml, params.yaml and a plan, ready for `dvc repro`."""
+    folder.mkdir(parents=True)
+    shutil.copy(resource("dvc.yaml"), folder)
+    (folder / "params.yaml").write_text(params)
+    run(["dvc", "init", "--no-scm", "--quiet"], folder)
+    plan(folder, iterations=iterations)
+    return folder
+
+
+def plan(folder: Path, *, iterations: int) -> None:
+    run(["rla", "plan", "--iterations", str(iterations), "--run", "runs/t"], folder)
+
+
+def run(command: list[str], folder: Path, socket: Path | None = None) -> str:
+    """Run to the end; the output. Fails with what the command printed."""
+    done = subprocess.run(
+        command, cwd=folder, env=environment(socket), capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """Digest of every file that a run has made, wall-clock times left out."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        inside = path.relative_to(folder)
+        if path.is_file() and inside.parts[0] not in VOLATILE and path.name != "metrics.json":
+            found[str(inside)] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found

@@ -1,0 +1,108 @@
+"""Bad input at the command line: one clear line that names the file and the remedy, exit code 2, nothing lost."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rla.shards import digest
+from tests.integration.pipelines import PARAMS
+
+RunRla = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def rla(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> RunRla:
+    """Calls the command line in a folder with params.yaml; returns the exit code and what went to stderr."""
+    from rla.cli import run
+
+    (tmp_path / "params.yaml").write_text(PARAMS)
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> tuple[int, str]:
+        capfd.readouterr()
+        code = run([*arguments])
+        return code, capfd.readouterr().err
+
+    return call
+
+
+@pytest.fixture
+def played(rla: RunRla, tmp_path: Path) -> Path:
+    """A run with tasks, models and the first iteration's trajectories."""
+    assert rla("rollout", "--env", "alfworld", "--run", "r")[0] == 0
+    return tmp_path / "r"
+
+
+def refused(result: tuple[int, str], *parts: str) -> None:
+    code, error = result
+    lines = [line for line in error.splitlines() if line.startswith("error:")]
+    assert code == 2 and len(lines) == 1, (code, error)
+    assert "Traceback" not in error
+    for part in parts:
+        assert part in lines[0], lines[0]
+
+
+def test_a_rollout_works_in_a_fresh_folder(played: Path) -> None:
+    manifest = json.loads((played / "1/trajectories/manifest.json").read_text())
+    assert manifest["counts"]["episodes"] == 16 and manifest["counts"]["env_errors"] == 0
+
+
+def test_a_truncated_part(rla: RunRla, played: Path) -> None:
+    part = next((played / "1/trajectories").glob("part-*.parquet"))
+    part.write_bytes(part.read_bytes()[:-9])
+    refused(rla("score-steps", "--run", "r"), part.name, "truncated", "rerun the stage")
+
+
+def test_another_schema_version(rla: RunRla, played: Path) -> None:
+    place = played / "1/trajectories/manifest.json"
+    place.write_text(json.dumps(json.loads(place.read_text()) | {"schema_version": 7}))
+    refused(rla("score-steps", "--run", "r"), str(Path("r/1/trajectories/manifest.json")), "schema version 7")
+
+
+def test_a_manifest_that_does_not_match(rla: RunRla, played: Path) -> None:
+    next((played / "1/trajectories").glob("part-*.parquet")).unlink()
+    refused(rla("score-steps", "--run", "r"), "no bytes, manifest.json says", "rerun")
+
+
+def test_a_model_without_tokenizer(rla: RunRla, played: Path) -> None:
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (played / "init/policy" / name).unlink()
+    refused(rla("rollout", "--run", "r", "--iteration", "1", "--overwrite", "--seed", "9"), "tokenizer")
+
+
+def test_an_unknown_key(rla: RunRla, tmp_path: Path) -> None:
+    (tmp_path / "params.yaml").write_text("rollout: {episodes: 3}")
+    refused(rla("rollout"), "params.yaml", "unknown key rollout.episodes", "known:")
+
+
+def test_a_game_file_that_is_not_one(rla: RunRla, tmp_path: Path) -> None:
+    game = tmp_path / "data/json_2.1.1/train/pick-Mug-None-Desk-301/trial_1/game.tw-pddl"
+    game.parent.mkdir(parents=True)
+    game.write_text(json.dumps({"solvable": True, "pddl_problem": "(nonsense)", "grammar": "", "pddl_domain": ""}))
+    refused(rla("make-tasks", "--from", "data", "--split", "train"), "game.tw-pddl")
+    game.write_text("not json")
+    refused(rla("make-tasks", "--from", "data", "--split", "train"), "game.tw-pddl")
+
+
+def test_an_empty_pool(rla: RunRla, played: Path) -> None:
+    from rla.shards import Origin, write_shard
+
+    write_shard(played / "empty", "tasks", [], Origin(config="", inputs={}, seed=0))
+    refused(rla("rollout", "--run", "r", "--pool", "r/empty", "--overwrite"), "the task pool is empty", "rla make-tasks")
+
+
+def test_a_rerun_with_other_settings(rla: RunRla, played: Path) -> None:
+    before = digest(played / "1/trajectories")
+    refused(
+        rla("rollout", "--run", "r", "--set", "rollout.rollouts_per_task=5"),
+        str(Path("r/1/trajectories")),
+        "made with another config_digest",
+        "--overwrite",
+    )
+    assert digest(played / "1/trajectories") == before
+
+
+def test_a_folder_that_is_not_there(rla: RunRla, played: Path) -> None:
+    refused(rla("score-steps", "--run", "r", "--trajectories", "nowhere"), "nowhere", "does not exist")
