@@ -3,7 +3,7 @@
 An epoch is shuffled by seed and cut into `updates` parts whose sizes differ by one at most (fewer parts where
 there are fewer sequences), so every sequence trains. A part is sorted by length and cut into micro-batches of
 at most `tokens_per_batch` padded tokens; a sequence that alone is longer is a micro-batch of its own. Padding
-is on the right: causal attention never looks there, so no mask is needed.
+is on the right: causal attention never looks there, so only branches need a mask.
 """
 
 from __future__ import annotations
@@ -25,13 +25,16 @@ if TYPE_CHECKING:
 class Batch:
     """One forward pass over B rows of length L with N loss tokens.
 
-    `rows`, `columns` (N) say where the hidden state lies that predicts a token, one before the token itself.
+    `rows`, `columns` (N) say where the hidden state lies that predicts a token. With branches, `place` (B, L)
+    numbers the tokens along each branch and `visible` (B, 1, L, L) says which tokens a token attends to.
     `allowed` (N, A) is filled up with ids of the same row; rows of unrestricted tokens (`restricted` false)
     are unused.
     """
 
     indices: list[int]
     input_ids: Tensor
+    place: Tensor | None
+    visible: Tensor | None
     rows: Tensor
     columns: Tensor
     targets: Tensor
@@ -76,11 +79,14 @@ def collate(sequences: Sequence[TrainingSequence], indices: Sequence[int], *, de
         input_ids[row, : len(one.token_ids) - 1] = torch.tensor(one.token_ids[:-1])
     allowed, restricted = _pad_allowed([ids for one in chosen for ids in one.allowed], device=device)
     rows = [row for row, one in enumerate(chosen) for _ in one.positions]
-    columns = [position - 1 for one in chosen for position in one.positions]
+    columns = [column for one in chosen for column in one.predictors()]
     targets = [one.token_ids[position] for one in chosen for position in one.positions]
+    place, visible = _branches(chosen, input_ids.shape[1], device=device)
     return Batch(
         indices=list(indices),
         input_ids=input_ids.to(device),
+        place=place,
+        visible=visible,
         rows=torch.tensor(rows, device=device),
         columns=torch.tensor(columns, device=device),
         targets=torch.tensor(targets, device=device),
@@ -91,6 +97,25 @@ def collate(sequences: Sequence[TrainingSequence], indices: Sequence[int], *, de
             [x for one in chosen for x in one.advantages], dtype=torch.float32, device=device
         ),
     )
+
+
+def _branches(
+    sequences: Sequence[TrainingSequence], length: int, *, device: torch.device
+) -> tuple[Tensor | None, Tensor | None]:
+    """Places (B, L) and visibility (B, 1, L, L), or nothing where every sequence is plain text."""
+    import torch
+
+    if not any(one.branches for one in sequences):
+        return None, None
+    place = torch.arange(length).repeat(len(sequences), 1)
+    branch = torch.zeros(len(sequences), length, dtype=torch.long)
+    for row, one in enumerate(sequences):
+        for number, (start, end) in enumerate(one.branches, start=1):
+            branch[row, start:end] = number
+            place[row, start:end] -= start - one.prefix
+    branch, place = branch.to(device), place.to(device)
+    same = (branch[:, :, None] == branch[:, None, :]) | (branch[:, None, :] == 0)
+    return place, (same & torch.ones(length, length, dtype=torch.bool, device=device).tril())[:, None]
 
 
 def _pad_allowed(allowed: list[list[int]], *, device: torch.device) -> tuple[Tensor | None, Tensor | None]:

@@ -1,8 +1,8 @@
 """From shard rows to training sequences: sampled tokens, what they were sampled from, their advantages.
 
 Policy: one sequence per segment of a trajectory; the advantage of step i lies on the sampled tokens of the
-step's span. A step without a reward row is context. Reward model: one sequence per judgement, its prompt as
-context.
+step's span. A step without a reward row is context. Reward model: one sequence per step, its prompt once and
+then the judgements as branches that do not see each other: the prompt is computed once and not m times.
 
 A token whose only allowed id is itself was not a choice: its log-probability is 0 whatever the weights, its
 gradient is exactly zero. Such tokens are left out of the loss and of every token count.
@@ -28,7 +28,8 @@ Row = Mapping[str, Any]
 class TrainingSequence:
     """Token ids and, per loss token: position, sampling log-probability, allowed ids (empty: all), advantage.
 
-    `token_ids` ends with the last loss token: what follows it cannot change any gradient.
+    `token_ids` ends with the last loss token: what follows it cannot change any gradient. `branches` are
+    spans (start, end) that each continue the tokens before the first of them; none: plain text.
     """
 
     token_ids: list[int]
@@ -36,6 +37,22 @@ class TrainingSequence:
     logp: list[float]
     allowed: list[list[int]]
     advantages: list[float]
+    branches: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def prefix(self) -> int:
+        """The number of tokens that every branch sees."""
+        return self.branches[0][0] if self.branches else len(self.token_ids)
+
+    @property
+    def longest(self) -> int:
+        """The length of the longest text that this stands for: what a limit on tokens applies to."""
+        return self.prefix + max((end - start for start, end in self.branches), default=0)
+
+    def predictors(self) -> list[int]:
+        """Per loss token the index of the token whose hidden state predicts it."""
+        starts = {start for start, _ in self.branches}
+        return [self.prefix - 1 if position in starts else position - 1 for position in self.positions]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,17 +93,23 @@ def policy_sequences(
 
 
 def reward_model_sequences(
-    scores: Iterable[Row], rewards: Iterable[Row], *, max_samples: int = 0, seed: int = 0
+    scores: Iterable[Row],
+    rewards: Iterable[Row],
+    *,
+    max_samples: int = 0,
+    seed: int = 0,
+    share_prompts: bool = True,
 ) -> list[TrainingSequence]:
-    """One sequence per rewarded judgement. `max_samples` > 0 keeps the judgements of that many steps.
+    """One sequence per step with rewarded judgements, or per judgement without `share_prompts`.
 
-    Raises UserError as `policy_sequences` does.
+    `max_samples` > 0 keeps the judgements of that many steps. Raises UserError as `policy_sequences` does.
     """
     advantages = _advantages(rewards, columns=("trajectory_id", "step", "judgement"))
     chosen = _draw(advantages, units={key[:2] for key in advantages}, count=max_samples, seed=seed)
     sequences: list[TrainingSequence] = []
     for score in scores:
         prompt = score["prompt_ids"]
+        judgements: list[TrainingSequence] = []
         for index, judgement in enumerate(score["judgements"]):
             key = (str(score["trajectory_id"]), int(score["step"]), index)
             advantage = advantages.pop(key, None)
@@ -99,11 +122,34 @@ def reward_model_sequences(
                     zip(tokens, judgement["logprobs"], judgement["allowed"], strict=True)
                 )
             ]
-            sequences += _sequence(
+            judgements += _sequence(
                 [*prompt, *tokens], sampled, {token.position: advantage for token in sampled}
             )
+        if share_prompts and len(judgements) > 1:
+            judgements = [_merge(judgements, prefix=len(prompt))]
+        sequences += judgements
     _refuse_unmatched(advantages, what="judgements", rows="scores")
     return sequences
+
+
+def _merge(judgements: Sequence[TrainingSequence], *, prefix: int) -> TrainingSequence:
+    """Sequences that share their first `prefix` tokens as one with a branch for each."""
+    token_ids = judgements[0].token_ids[:prefix]
+    positions: list[int] = []
+    branches: list[tuple[int, int]] = []
+    for one in judgements:
+        start = len(token_ids)
+        token_ids += one.token_ids[prefix:]
+        positions += [position - prefix + start for position in one.positions]
+        branches.append((start, len(token_ids)))
+    return TrainingSequence(
+        token_ids=token_ids,
+        positions=positions,
+        logp=[value for one in judgements for value in one.logp],
+        allowed=[ids for one in judgements for ids in one.allowed],
+        advantages=[value for one in judgements for value in one.advantages],
+        branches=tuple(branches),
+    )
 
 
 def _advantages(rewards: Iterable[Row], *, columns: Sequence[str]) -> dict[tuple[Any, ...], float]:

@@ -51,7 +51,12 @@ class TokenScorer(nn.Module):
         self.chunk_logits = chunk_logits
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        hidden = self.model.base_model(input_ids=batch.input_ids, use_cache=False).last_hidden_state
+        hidden = self.model.base_model(
+            input_ids=batch.input_ids,
+            position_ids=batch.place,
+            attention_mask=batch.visible,
+            use_cache=False,
+        ).last_hidden_state
         chosen = hidden[batch.rows, batch.columns]
         head = self.model.get_output_embeddings()
         size = max(1, self.chunk_logits // head.weight.shape[0])

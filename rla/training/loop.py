@@ -89,7 +89,7 @@ def train(
     started = time.perf_counter()
     refuse_existing(out)
     previous = open_checkpoint(model_folder)
-    kept = [sequence for sequence in sequences if len(sequence.token_ids) <= config.max_tokens]
+    kept = [sequence for sequence in sequences if sequence.longest <= config.max_tokens]
     counts = _counts(kept, too_long=len(sequences) - len(kept))
     if not any(any(sequence.advantages) for sequence in kept):
         metrics = {"updates": 0, "total_updates": previous.updates, **counts, "note": NO_SIGNAL}

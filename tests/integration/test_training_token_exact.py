@@ -92,7 +92,8 @@ def test_episodes(model: Path, tmp_path: Path) -> None:
     assert metrics["ratio_max"] == pytest.approx(1.0, abs=1e-4)
 
 
-def test_judgements(model: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("share_prompts", [True, False])
+def test_judgements(share_prompts: bool, model: Path, tmp_path: Path) -> None:
     judgements = [
         {"token_ids": one.token_ids, "logprobs": one.logprobs, "allowed": one.allowed} for one in judge(model)
     ]
@@ -101,10 +102,10 @@ def test_judgements(model: Path, tmp_path: Path) -> None:
     metrics = train(
         model_folder=model,
         out=tmp_path / "out",
-        sequences=reward_model_sequences([score], rewards),
+        sequences=reward_model_sequences([score], rewards, share_prompts=share_prompts),
         config=TrainConfig(lr=1e-3, updates=1, kl_coef=0.0),
         temperature=TEMPERATURE,
         seed=0,
     )
-    assert metrics["sequences"] == 4
+    assert metrics["sequences"] == (1 if share_prompts else 4)
     assert metrics["sampler_gap_max"] < 1e-4

@@ -39,6 +39,27 @@ def test_micro_batches_keep_the_budget(lengths: list[int], budget: int) -> None:
         assert len(batch) == 1 or len(batch) * max(lengths[index] for index in batch) <= budget
 
 
+def test_a_branch_sees_the_prefix_and_itself() -> None:
+    tree = TrainingSequence(
+        token_ids=[5, 6, 7, 8],
+        positions=[2, 3],
+        logp=[-0.1, -0.2],
+        allowed=[[], []],
+        advantages=[1.0, 1.0],
+        branches=((1, 3), (3, 4)),
+    )
+    plain = TrainingSequence(
+        token_ids=[5, 6, 7, 8, 9], positions=[4], logp=[-0.1], allowed=[[]], advantages=[1.0]
+    )
+    batch = collate([tree, plain], [0, 1], device=torch.device("cpu"))
+    assert batch.place is not None
+    assert batch.visible is not None
+    assert batch.place.tolist() == [[0, 1, 2, 1], [0, 1, 2, 3]]
+    assert batch.visible[0, 0].int().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 0, 0, 1]]
+    assert torch.equal(batch.visible[1, 0], torch.ones(4, 4, dtype=torch.bool).tril())
+    assert (batch.rows.tolist(), batch.columns.tolist()) == ([0, 0, 1], [1, 0, 3])
+
+
 def test_a_batch_points_one_before_each_predicted_token() -> None:
     sequences = [
         TrainingSequence(

@@ -68,7 +68,7 @@ SCORE = {
 
 def test_a_judgement_follows_its_prompt() -> None:
     rewards = [reward("t", 3, 0.5, judgement=0), reward("t", 3, -0.5, judgement=1)]
-    first, second = reward_model_sequences([SCORE], rewards)
+    first, second = reward_model_sequences([SCORE], rewards, share_prompts=False)
     assert first == TrainingSequence(
         token_ids=[1, 2, 3, 4, 5],
         positions=[3, 4],
@@ -77,6 +77,21 @@ def test_a_judgement_follows_its_prompt() -> None:
         advantages=[0.5, 0.5],
     )
     assert (second.token_ids, second.allowed, second.advantages) == ([1, 2, 3, 6], [[6, 7]], [-0.5])
+
+
+def test_judgements_of_a_step_are_branches_of_one_prompt() -> None:
+    rewards = [reward("t", 3, 0.5, judgement=0), reward("t", 3, -0.5, judgement=1)]
+    [shared] = reward_model_sequences([SCORE], rewards)
+    assert shared == TrainingSequence(
+        token_ids=[1, 2, 3, 4, 5, 6],
+        positions=[3, 4, 5],
+        logp=[-0.1, -0.2, -0.3],
+        allowed=[[], [], [6, 7]],
+        advantages=[0.5, 0.5, -0.5],
+        branches=((3, 5), (5, 6)),
+    )
+    assert shared.predictors() == [2, 3, 2]
+    assert shared.longest == 5
 
 
 def test_max_samples_draws_steps_by_seed_and_whatever_the_order_of_the_rewards() -> None:
@@ -95,8 +110,7 @@ def test_max_samples_keeps_the_judgements_of_a_step_together() -> None:
     scores = [{**SCORE, "step": n} for n in range(6)]
     rewards = [reward("t", n, float(n), judgement=j) for n in range(6) for j in range(2)]
     drawn = reward_model_sequences(scores, rewards, max_samples=2, seed=0)
-    assert len(drawn) == 4
-    assert len({sequence.advantages[0] for sequence in drawn}) == 2
+    assert [len(sequence.branches) for sequence in drawn] == [2, 2]
 
 
 @pytest.mark.parametrize(

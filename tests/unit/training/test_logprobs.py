@@ -11,9 +11,9 @@ import torch
 from rla.errors import UserError
 from rla.models.load import load_model
 from rla.training.batching import collate
-from rla.training.data import TrainingSequence
+from rla.training.data import TrainingSequence, reward_model_sequences
 from rla.training.logprobs import TokenScorer
-from tests.unit.training.builders import random_sequences, tiny_model
+from tests.unit.training.builders import random_sequences, reward, tiny_model
 
 TEMPERATURE = 0.7
 CPU = torch.device("cpu")
@@ -44,6 +44,27 @@ def test_a_padded_batch_without_mask_scores_as_each_sequence_alone(model: Any) -
     expected = [by_definition(model, sequence) for sequence in sequences]
     assert logp.tolist() == pytest.approx([x for one, _ in expected for x in one], abs=1e-5)
     assert entropy.tolist() == pytest.approx([x for _, one in expected for x in one], abs=1e-5)
+
+
+def test_branches_of_a_prompt_score_as_each_judgement_alone(model: Any) -> None:
+    prompt = list(range(30, 42))
+    replies = [[10, 11, 12, 13], [20, 21], [22, 23, 24, 25, 26]]
+    score = {
+        "trajectory_id": "t",
+        "step": 0,
+        "prompt_ids": prompt,
+        "judgements": [
+            {"token_ids": ids, "logprobs": [-1.0] * len(ids), "allowed": [[]] * len(ids)} for ids in replies
+        ],
+    }
+    rewards = [reward("t", 0, 1.0, judgement=index) for index in range(3)]
+    [shared] = reward_model_sequences([score], rewards)
+    alone = reward_model_sequences([score], rewards, share_prompts=False)
+    sequences = [shared, *random_sequences(3), *alone]
+    logp, _ = TokenScorer(model, temperature=TEMPERATURE)(collate(sequences, range(7), device=CPU))
+    expected = [value for one in alone for value in by_definition(model, one)[0]]
+    assert logp[: len(expected)].tolist() == pytest.approx(expected, abs=1e-5)
+    assert logp[-len(expected) :].tolist() == pytest.approx(expected, abs=1e-5)
 
 
 def test_chunks_change_neither_values_nor_gradients(model: Any) -> None:
