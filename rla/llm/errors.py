@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from rla.llm.base import Request
+
 
 class ContextOverflow(Exception):
     """The prompt and `max_tokens` together do not fit the engine's context; all counts are tokens."""
@@ -13,3 +15,11 @@ class ContextOverflow(Exception):
         self.prompt = prompt
         self.max_tokens = max_tokens
         self.context = context
+
+
+def check_request(request: Request, *, context: int) -> None:
+    """Raises ContextOverflow, or ValueError for a request without a prompt or without anything to sample."""
+    if not request.prompt_ids or request.max_tokens < 1 or request.samples < 1:
+        raise ValueError("a request needs a prompt, max_tokens and samples of at least one")
+    if len(request.prompt_ids) + request.max_tokens > context:
+        raise ContextOverflow(prompt=len(request.prompt_ids), max_tokens=request.max_tokens, context=context)

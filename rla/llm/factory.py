@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,7 +42,8 @@ def _transformers(config: GeneratorConfig, model: Path | str, stop_ids: frozense
     from rla.models.load import load_model
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    torch.set_num_threads(config.threads or len(os.sched_getaffinity(0)))
+    if config.threads:
+        torch.set_num_threads(config.threads)
     return TransformersGenerator(
         load_model(model, dtype=config.dtype, device=device),
         stop_ids=stop_ids,

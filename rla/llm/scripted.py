@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 
 from rla.llm.base import Completion, FinishReason, Request
-from rla.llm.errors import ContextOverflow
+from rla.llm.errors import check_request
 
 Reply = Callable[[Request, int], list[int]]
 
@@ -40,10 +40,7 @@ class ScriptedGenerator:
 
     async def generate(self, request: Request) -> list[Completion]:
         """Raises ContextOverflow like an engine would, KeyError for a reply that the trie does not allow."""
-        if len(request.prompt_ids) + request.max_tokens > self.context:
-            raise ContextOverflow(
-                prompt=len(request.prompt_ids), max_tokens=request.max_tokens, context=self.context
-            )
+        check_request(request, context=self.context)
         self.requests += 1
         return [self._complete(request, request.seed + index) for index in range(request.samples)]
 

@@ -10,16 +10,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from rla.errors import UserError
 from rla.llm import attention
-from rla.llm.base import Completion, FinishReason, Request
-from rla.llm.errors import ContextOverflow
+from rla.llm.base import Completion, Request
+from rla.llm.errors import check_request
+from rla.llm.jobs import Job, Row
 from rla.llm.sampling import sample, uniforms
 from rla.llm.slot_cache import SlotCache
 from rla.llm.slots import Ints, SlotTable
@@ -30,61 +30,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 BREATHS = 3  # turns of the event loop between passes: enough for a caller to act on a reply and ask again
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Row:
-    """One completion being sampled."""
-
-    job: _Job
-    seed: int
-    session: str | None
-    node: dict[int, Any] | None
-    slot: int = -1
-    tokens: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    offered: list[list[int]] = field(default_factory=list)
-
-    def choices(self) -> list[int]:
-        """Ids that the trie offers next; empty where unrestricted."""
-        return [] if self.node is None else sorted(self.node)
-
-    def accept(self, token: int, logprob: float, offered: list[int]) -> None:
-        self.tokens.append(token)
-        self.logprobs.append(logprob)
-        self.offered.append(offered)
-        if self.node is not None:
-            self.node = self.node[token]
-
-    def force(self) -> None:
-        """Take every token that is the only one offered."""
-        while (
-            self.node is not None and len(self.node) == 1 and len(self.tokens) < self.job.request.max_tokens
-        ):
-            (token,) = self.node
-            self.accept(token, 0.0, [token])
-
-    def finish_reason(self, stop_ids: Collection[int]) -> FinishReason | None:
-        if self.node == {} or (self.node is None and self.tokens and self.tokens[-1] in stop_ids):
-            return FinishReason.STOP
-        return FinishReason.LENGTH if len(self.tokens) >= self.job.request.max_tokens else None
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Job:
-    """A request and those of its completions that are done, by sample index."""
-
-    request: Request
-    prompt: Ints
-    future: asyncio.Future[list[Completion]]
-    done: dict[int, Completion] = field(default_factory=dict)
-
-    def finish(self, row: _Row, reason: FinishReason) -> None:
-        self.done[row.seed - self.request.seed] = Completion(
-            token_ids=row.tokens, logprobs=row.logprobs, allowed=row.offered, finish_reason=reason
-        )
-        if len(self.done) == self.request.samples and not self.future.done():
-            self.future.set_result([self.done[index] for index in range(self.request.samples)])
 
 
 class TransformersGenerator:
@@ -123,9 +68,9 @@ class TransformersGenerator:
         self._cache = SlotCache(
             config=text_config, slots=max_sequences, context=context, dtype=model.dtype, device=model.device
         )
-        self._live: list[_Row] = []
-        self._returning: list[_Row] = []  # rows whose session holds a slot
-        self._waiting: deque[_Row] = deque()
+        self._live: list[Row] = []
+        self._returning: list[Row] = []  # rows whose session holds a slot
+        self._waiting: deque[Row] = deque()
         self._pump: asyncio.Task[None] | None = None
         self._stats = dict.fromkeys(
             ("generated_tokens", "forced_tokens", "prefilled_tokens", "cached_tokens", "passes"), 0
@@ -134,13 +79,8 @@ class TransformersGenerator:
 
     async def generate(self, request: Request) -> list[Completion]:
         """Sample `request.samples` completions. Raises ContextOverflow, ValueError for an empty prompt."""
-        if len(request.prompt_ids) + request.max_tokens > self.context:
-            raise ContextOverflow(
-                prompt=len(request.prompt_ids), max_tokens=request.max_tokens, context=self.context
-            )
-        if not request.prompt_ids or request.max_tokens < 1 or request.samples < 1:
-            raise ValueError("a request needs a prompt, max_tokens and samples of at least one")
-        job = _Job(
+        check_request(request, context=self.context)
+        job = Job(
             request=request,
             prompt=np.asarray(request.prompt_ids, dtype=np.int64),
             future=asyncio.get_running_loop().create_future(),
@@ -148,7 +88,7 @@ class TransformersGenerator:
         node = None if request.allowed is None else request.allowed.root
         for index in range(request.samples):
             session = request.session if index == 0 else None
-            self._enqueue(_Row(job=job, seed=request.seed + index, node=node, session=session))
+            self._enqueue(Row(job=job, seed=request.seed + index, node=node, session=session))
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(self._run())
             self._pump.add_done_callback(self._fail_all)
@@ -167,7 +107,7 @@ class TransformersGenerator:
         """Counts since the start: tokens generated (forced ones too), prefilled, cached; passes; seconds."""
         return {**self._stats, "seconds": self._seconds}
 
-    def _enqueue(self, row: _Row) -> None:
+    def _enqueue(self, row: Row) -> None:
         if self._table.slot_of(row.session) is None:
             self._waiting.append(row)
         else:
@@ -203,7 +143,7 @@ class TransformersGenerator:
         """Start what has a slot, then waiting rows in order, but after a row that computes their prompt."""
         returning, self._returning = self._returning, []
         self._waiting.extendleft(row for row in reversed(returning) if not self._try_start(row, now))
-        later: list[_Row] = []
+        later: list[Row] = []
         while self._waiting and len(later) < 4 * len(self._table.valid):
             if not self._table.has_room(idle_before=now - self._idle_seconds):
                 break
@@ -214,7 +154,7 @@ class TransformersGenerator:
                 self._try_start(row, now)
         self._waiting.extendleft(reversed(later))
 
-    def _try_start(self, row: _Row, now: float) -> bool:
+    def _try_start(self, row: Row, now: float) -> bool:
         """Claim a slot, and what the cache knows of the prompt. True also for a row that nobody waits for."""
         job = row.job
         if job.future.done():
@@ -231,7 +171,7 @@ class TransformersGenerator:
         self._advance(row)
         return True
 
-    def _advance(self, row: _Row) -> None:
+    def _advance(self, row: Row) -> None:
         """After a start or a sampled token: take what is forced, note the ids, finish what is done."""
         known = int(self._table.length[row.slot]) - len(row.job.prompt)
         sampled = len(row.tokens)
@@ -244,7 +184,7 @@ class TransformersGenerator:
             self._retire(row)
             row.job.finish(row, reason)
 
-    def _retire(self, row: _Row) -> None:
+    def _retire(self, row: Row) -> None:
         self._live.remove(row)
         self._table.finish(row.slot, now=time.perf_counter())
 
@@ -299,7 +239,7 @@ class TransformersGenerator:
         logits: torch.Tensor = output.logits[0]
         return logits
 
-    def _sample(self, rows: list[_Row], logits: torch.Tensor) -> None:
+    def _sample(self, rows: list[Row], logits: torch.Tensor) -> None:
         offered = [row.choices() for row in rows]
         positions = [len(row.job.prompt) + len(row.tokens) for row in rows]
         tokens, logprobs = sample(

@@ -19,7 +19,7 @@ from typing import Any
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
 from rla.llm.base import Completion, FinishReason, Request
-from rla.llm.errors import ContextOverflow
+from rla.llm.errors import check_request
 
 SEED_MASK = (1 << 62) - 1  # vLLM adds the sample's index and wants an int64
 CPU_CACHE_GIB = "2"
@@ -67,12 +67,7 @@ class VllmGenerator:
 
     async def generate(self, request: Request) -> list[Completion]:
         """Sample `request.samples` completions. Raises ContextOverflow, ValueError for an empty prompt."""
-        if len(request.prompt_ids) + request.max_tokens > self.context:
-            raise ContextOverflow(
-                prompt=len(request.prompt_ids), max_tokens=request.max_tokens, context=self.context
-            )
-        if not request.prompt_ids or request.max_tokens < 1 or request.samples < 1:
-            raise ValueError("a request needs a prompt, max_tokens and samples of at least one")
+        check_request(request, context=self.context)
         if request.allowed is None:
             return await self._free(request)
         seeds = range(request.seed, request.seed + request.samples)

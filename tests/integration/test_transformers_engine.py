@@ -26,6 +26,7 @@ from rla.llm.base import Completion, FinishReason, Generator, Request
 from rla.llm.chat import ChatFormat
 from rla.llm.errors import ContextOverflow
 from rla.llm.factory import make_generator
+from rla.llm.scripted import ScriptedGenerator
 from rla.llm.transformers_engine import TransformersGenerator
 from rla.llm.trie import TokenTrie
 from rla.models.init import init_model
@@ -267,6 +268,16 @@ def test_attention_with_a_soft_cap_is_refused() -> None:
     generator = TransformersGenerator(model, stop_ids=[2], max_sequences=2, context=64)
     with pytest.raises(UserError, match="vllm"):
         asyncio.run(generator.generate(request([3, 4, 5])))
+
+
+def test_the_factory_makes_what_the_backend_names(folder: Path, chat: ChatFormat, trie: TokenTrie) -> None:
+    for backend, kind in (("transformers", TransformersGenerator), ("scripted", ScriptedGenerator)):
+        config = GeneratorConfig(backend=backend, context=256, threads=1)  # type: ignore[arg-type]
+        generator, tokenizer = make_generator(config, model=folder, seed=0)
+        assert isinstance(generator, kind)
+        assert generator.context == 256
+        (reply,) = asyncio.run(generator.generate(request(chat.encode("you see"), allowed=trie)))
+        assert tokenizer.decode(reply.token_ids, skip_special_tokens=True) in COMMANDS
 
 
 def test_a_context_beyond_the_model_is_refused(folder: Path) -> None:

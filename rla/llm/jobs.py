@@ -1,0 +1,69 @@
+"""A request on its way through an engine: one row for each of its samples."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+from rla.llm.base import Completion, FinishReason, Request
+from rla.llm.slots import Ints
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Row:
+    """One completion being sampled."""
+
+    job: Job
+    seed: int
+    session: str | None
+    node: dict[int, Any] | None
+    slot: int = -1
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    offered: list[list[int]] = field(default_factory=list)
+
+    def choices(self) -> list[int]:
+        """Ids that the trie offers next; empty where unrestricted."""
+        return [] if self.node is None else sorted(self.node)
+
+    def accept(self, token: int, logprob: float, offered: list[int]) -> None:
+        """Append a token and go down the trie with it."""
+        self.tokens.append(token)
+        self.logprobs.append(logprob)
+        self.offered.append(offered)
+        if self.node is not None:
+            self.node = self.node[token]
+
+    def force(self) -> None:
+        """Take every token that is the only one offered."""
+        while (
+            self.node is not None and len(self.node) == 1 and len(self.tokens) < self.job.request.max_tokens
+        ):
+            (token,) = self.node
+            self.accept(token, 0.0, [token])
+
+    def finish_reason(self, stop_ids: Collection[int]) -> FinishReason | None:
+        """Why there is nothing more to sample, or None while there is."""
+        if self.node == {} or (self.node is None and self.tokens and self.tokens[-1] in stop_ids):
+            return FinishReason.STOP
+        return FinishReason.LENGTH if len(self.tokens) >= self.job.request.max_tokens else None
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Job:
+    """A request and those of its completions that are done, by sample index."""
+
+    request: Request
+    prompt: Ints
+    future: asyncio.Future[list[Completion]]
+    done: dict[int, Completion] = field(default_factory=dict)
+
+    def finish(self, row: Row, reason: FinishReason) -> None:
+        """Note a finished row; the last one answers the request, samples in their order."""
+        self.done[row.seed - self.request.seed] = Completion(
+            token_ids=row.tokens, logprobs=row.logprobs, allowed=row.offered, finish_reason=reason
+        )
+        if len(self.done) == self.request.samples and not self.future.done():
+            self.future.set_result([self.done[index] for index in range(self.request.samples)])
