@@ -37,7 +37,7 @@ def call_stage(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> Non
         with make_progress() as progress:
             ctx = context(spec, values, config=config, run=run, progress=progress)
             summary = timed(ctx)
-        echo("\n".join(f"{key}: {readable(value)}" for key, value in summary.items()))
+        echo("\n".join(line(key, value) for key, value in summary.items()))
         return
     ctx = context(spec, values, config=config, run=run, progress=make_progress())
     echo(describe(ctx, params))
@@ -95,6 +95,11 @@ def timed(ctx: StageContext) -> dict[str, Any]:
     calls.append({"started": started.isoformat(timespec="seconds"), "seconds": seconds})
     write_json(record, {"stage": ctx.spec.name, "iteration": ctx.iteration, "calls": calls})
     return summary
+
+
+def line(key: str, value: Any) -> str:
+    """`key: value`; `text` stands for itself."""
+    return str(value) if key == "text" else f"{key}: {readable(value)}"
 
 
 def readable(value: Any) -> str:

@@ -32,11 +32,14 @@ def run(ctx: StageContext) -> dict[str, Any]:
         ("report.html", as_html(title, made)),
     ):
         write_text(out / name, content)
-    write_json(out / "history.json", history(summary))
-    write_json(
-        out / "evaluations.json",
-        [{key: row.get(key) for key in ("iteration", "success")} for row in summary.evaluations],
-    )
+    held_out = {row["iteration"]: row["success"] for row in summary.evaluations}
+    rows = history(summary)
+    write_json(out / "history.json", rows)
+    write_json(out / "evaluations.json", [{"iteration": i, "success": rate} for i, rate in held_out.items()])
+    for row in rows:
+        rate = held_out.get(row["iteration"])
+        held = {} if rate is None else {"held_out": rate}
+        write_json(out / "metrics" / f"{row['iteration']:03d}.json", held | row)
     write_json(out / "report.json", as_json(summary))
     return {"text": text, "report": str(out)}
 

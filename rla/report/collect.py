@@ -1,0 +1,104 @@
+"""What is known about a run: every metrics file and every stage's times, gathered into plain rows.
+
+Whatever is missing (a run that is still going on, a stage that was skipped) is simply not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rla.layout import artifact
+from rla.shards import MANIFEST, read_json, read_rows
+from rla.stats import Interval, difference
+from stages import STAGES
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """`iterations`: one row per iteration, keys of the metrics files, those of training prefixed `policy_`
+    and `rm_`, those of adaptation `tasks_`. `seconds`: (iteration, stage) -> seconds of all its calls."""
+
+    run: Path
+    iterations: tuple[Row, ...]
+    evaluations: tuple[Row, ...]
+    seconds: Mapping[tuple[int, str], float]
+    gain: Interval | None  # last evaluation minus the first
+
+
+def collect(run: Path) -> RunSummary:
+    """Read all metrics below `run`. Raises UserError for a file that is not JSON."""
+    evaluations = tuple(
+        {"iteration": number, **read_json(artifact(run, "eval_metrics", number))}
+        for number in numbered(run / "eval")
+        if artifact(run, "eval_metrics", number).exists()
+    )
+    return RunSummary(
+        run=run,
+        iterations=tuple(iteration_row(run, number) for number in numbered(run) if number > 0),
+        evaluations=evaluations,
+        seconds=seconds_of(run),
+        gain=gain_of(run, [row["iteration"] for row in evaluations]),
+    )
+
+
+def numbered(folder: Path) -> list[int]:
+    """The numbers that name folders of `folder`, in order."""
+    if not folder.is_dir():
+        return []
+    return sorted(int(path.name) for path in folder.iterdir() if path.is_dir() and path.name.isdecimal())
+
+
+def iteration_row(run: Path, number: int) -> Row:
+    """All metrics of one iteration, flat."""
+    row: Row = {"iteration": number, **optional(artifact(run, "metrics", number))}
+    for prefix, name in (("policy_", "policy"), ("rm_", "rm"), ("tasks_", "candidates")):
+        found = optional(artifact(run, name, number) / "metrics.json")
+        row |= {f"{prefix}{key}": value for key, value in found.items()}
+    return row
+
+
+def optional(path: Path) -> Row:
+    return read_json(path) if path.exists() else {}
+
+
+def seconds_of(run: Path) -> dict[tuple[int, str], float]:
+    """Seconds of every stage, from the records that the command line keeps."""
+    seconds: dict[tuple[int, str], float] = {}
+    for path in sorted((run / "timings").glob("*.json")):
+        record = read_json(path)
+        key = (int(record["iteration"]), str(record["stage"]))
+        seconds[key] = sum(float(call["seconds"]) for call in record["calls"])
+    return seconds
+
+
+def gain_of(run: Path, evaluated: list[int]) -> Interval | None:
+    """Success of the last evaluation minus the first, with its 95% interval over tasks; None without two."""
+    if len(evaluated) < 2:
+        return None
+    before, after = (artifact(run, "eval_trajectories", number) for number in (evaluated[0], evaluated[-1]))
+    if not ((before / MANIFEST).exists() and (after / MANIFEST).exists()):
+        return None
+    return difference(outcomes(before), outcomes(after))
+
+
+def outcomes(folder: Path) -> dict[str, list[bool]]:
+    """task id -> whether each of its episodes was won."""
+    won: dict[str, list[bool]] = {}
+    for row in read_rows(folder, "trajectories", ["task_id", "outcome"]):
+        won.setdefault(row["task_id"], []).append(row["outcome"] == 1)
+    return won
+
+
+def places(run: Path) -> list[tuple[str, str]]:
+    """(artifact, folder) of every output of every stage; `<i>` stands for the iteration."""
+    found: dict[str, str] = {}
+    for spec in STAGES:
+        for _, name in spec.writes:
+            first, second = artifact(run, name, 1), artifact(run, name, 2)
+            found[name] = str(first) if first == second else str(second).replace("/2/", "/<i>/")
+    return list(found.items())

@@ -1,0 +1,65 @@
+"""Tables as terminal text (rich), Markdown and HTML."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from html import escape
+
+from rla.report.tables import Table
+
+STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 75rem; padding: 0 1rem }
+table { border-collapse: collapse; margin: .5rem 0 }
+th, td { border-bottom: 1px solid #ddd; padding: .2rem .7rem; text-align: right }
+th:first-child, td:first-child { text-align: left }
+"""
+
+
+def as_text(title: str, tables: Sequence[Table], *, width: int = 150) -> str:
+    """Plain text with box lines, drawn by rich."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table as RichTable
+
+    stream = io.StringIO()
+    console = Console(file=stream, width=width, color_system=None)
+    console.print(title, highlight=False, markup=False)
+    for table in tables:
+        drawn = RichTable(title=table.title, title_justify="left", caption=table.note or None, box=box.SIMPLE)
+        drawn.caption_justify = "left"
+        for index, column in enumerate(table.columns):
+            drawn.add_column(column, justify="right" if len(table.columns) > 2 and index else "left")
+        for row in table.rows:
+            drawn.add_row(*row)
+        console.print(drawn)
+    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
+
+
+def as_markdown(title: str, tables: Sequence[Table]) -> str:
+    lines = [f"# {title}"]
+    for table in tables:
+        lines += ["", f"## {table.title}", ""]
+        lines += [markdown_row(table.columns), markdown_row(["---"] * len(table.columns))]
+        lines += [markdown_row(row) for row in table.rows]
+        lines += ["", table.note] if table.note else []
+    return "\n".join(lines) + "\n"
+
+
+def markdown_row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("<", "&lt;") for cell in cells) + " |"
+
+
+def as_html(title: str, tables: Sequence[Table]) -> str:
+    """One page without scripts or outside resources; every cell is escaped."""
+    parts = [f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(title)}</title>']
+    parts += [f"<style>{STYLE}</style><h1>{escape(title)}</h1>"]
+    for table in tables:
+        parts += [f"<h2>{escape(table.title)}</h2>", "<table>", html_row(table.columns, "th")]
+        parts += [html_row(row, "td") for row in table.rows]
+        parts += ["</table>", f"<p>{escape(table.note)}</p>" if table.note else ""]
+    return "\n".join(parts) + "</html>\n"
+
+
+def html_row(cells: Sequence[str], tag: str) -> str:
+    return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"

@@ -1,0 +1,136 @@
+"""The tables of a report, as plain text cells: built once, drawn for the terminal, Markdown and HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rla.report.collect import RunSummary, places
+from rla.stats import Interval
+from stages import STAGES
+
+ABSENT = "-"
+LOOP = (
+    "rollout",
+    "score-steps",
+    "validate-tasks",
+    "compute-rewards",
+    "train-policy",
+    "train-rm",
+    "adapt-env",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """`rows` have one cell per column."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+
+def tables(summary: RunSummary) -> list[Table]:
+    """Training, evaluation, time, and where everything lies."""
+    made = [training(summary), evaluation(summary), times(summary), locations(summary)]
+    return [table for table in made if table.rows]
+
+
+def training(summary: RunSummary) -> Table:
+    """One line per iteration: the policy, the reward model, the tasks."""
+    columns = ("iteration", "success", "95% interval", "steps", "RM accuracy", "mu", "proposed", "valid")
+    columns += ("accepted", "rejected", "KL", "entropy")
+    rows = tuple(
+        (
+            str(row["iteration"]),
+            percent(row.get("success")),
+            bounds(row),
+            number(row.get("mean_steps"), 1),
+            percent(row.get("rm_outcome_accuracy")),
+            number(row.get("mu"), 2),
+            number(row.get("tasks_proposed"), 0),
+            number(row.get("tasks_valid"), 0),
+            number(row.get("accepted"), 0),
+            number(row.get("rejected"), 0),
+            number(row.get("policy_kl"), 4),
+            number(row.get("policy_entropy"), 3),
+        )
+        for row in summary.iterations
+    )
+    note = "success on sampled training tasks; the reward model is useful where mu > 1"
+    return Table(title="Training", columns=columns, rows=rows, note=note)
+
+
+def evaluation(summary: RunSummary) -> Table:
+    """One line per evaluation on the held-out tasks, overall and by kind of task."""
+    kinds = sorted({kind for row in summary.evaluations for kind in row.get("by_kind", {})})
+    rows = tuple(
+        (
+            str(row["iteration"]),
+            number(row.get("episodes"), 0),
+            percent(row.get("success")),
+            bounds(row),
+            number(row.get("mean_steps"), 1),
+            *(percent(row.get("by_kind", {}).get(kind, {}).get("success")) for kind in kinds),
+        )
+        for row in summary.evaluations
+    )
+    columns = ("iteration", "episodes", "success", "95% interval", "steps", *map(short_kind, kinds))
+    note = f"last minus first: {gain_text(summary.gain)}" if summary.gain else ""
+    return Table(title="Held-out tasks", columns=columns, rows=rows, note=note)
+
+
+def times(summary: RunSummary) -> Table:
+    """Seconds of each stage of the loop per iteration, then what ran outside of the loop."""
+    rows = []
+    for iteration in [row["iteration"] for row in summary.iterations]:
+        seconds = [summary.seconds.get((iteration, stage)) for stage in LOOP]
+        total = sum(value for value in seconds if value is not None)
+        rows.append((str(iteration), *(number(value, 1) for value in seconds), number(total, 1)))
+    outside = {
+        spec.name: sum(value for (_, stage), value in summary.seconds.items() if stage == spec.name)
+        for spec in STAGES
+        if spec.name not in (*LOOP, "report")
+    }
+    spent = ", ".join(f"{name} {value:.1f}" for name, value in outside.items() if value)
+    note = f"outside of the loop: {spent}" if spent else ""
+    return Table(title="Seconds", columns=("iteration", *LOOP, "sum"), rows=tuple(rows), note=note)
+
+
+def locations(summary: RunSummary) -> Table:
+    return Table(title="Where it lies", columns=("artifact", "folder"), rows=tuple(places(summary.run)))
+
+
+def percent(value: Any) -> str:
+    return ABSENT if value is None else f"{100 * float(value):.1f}%"
+
+
+def number(value: Any, digits: int) -> str:
+    return ABSENT if value is None else f"{float(value):.{digits}f}"
+
+
+def bounds(row: Mapping[str, Any]) -> str:
+    """`41.2-58.8%`, or `-` where a bound is unknown."""
+    low, high = row.get("success_low"), row.get("success_high")
+    return ABSENT if low is None or high is None else f"{100 * low:.1f}-{100 * high:.1f}%"
+
+
+def gain_text(gain: Interval) -> str:
+    """`+21.4 points, 95% interval +15.0 to +27.8`."""
+    points = [100 * value for value in (gain.estimate, gain.low, gain.high)]
+    return f"{points[0]:+.1f} points, 95% interval {points[1]:+.1f} to {points[2]:+.1f}"
+
+
+def short_kind(kind: str) -> str:
+    """ALFRED's names of task types, in one word each."""
+    names = {
+        "pick_and_place_simple": "place",
+        "pick_clean_then_place_in_recep": "clean",
+        "pick_heat_then_place_in_recep": "heat",
+        "pick_cool_then_place_in_recep": "cool",
+        "pick_two_obj_and_place": "two",
+        "look_at_obj_in_light": "look",
+    }
+    return names.get(kind, kind)
