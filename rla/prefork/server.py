@@ -7,6 +7,7 @@ forking thread, and a GPU context does not survive. `preload` refuses to go on w
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import io
 import json
@@ -42,6 +43,7 @@ PRELOADED = (
     "stages.training",
     *(spec.module for spec in STAGES if spec.name not in THREADED),
 )
+SET_PARENT_DEATH_SIGNAL = 1  # prctl(2)
 TICK = 1.0  # seconds between looks at the parent and the clock
 
 
@@ -197,6 +199,7 @@ def fork(server: Server, client: socket.socket, message: dict[str, Any], streams
 def become(server: Server, client: socket.socket, message: dict[str, Any], streams: list[int]) -> Call:
     """In the child: leave the server behind and take the client's place."""
     os.setpgid(0, 0)
+    end_with_parent()
     server.selector.close()
     server.listener.close()
     for other in server.children.values():
@@ -215,6 +218,13 @@ def become(server: Server, client: socket.socket, message: dict[str, Any], strea
     os.chdir(message["cwd"])
     random.seed()
     return Call(arguments=message["arguments"])
+
+
+def end_with_parent() -> None:
+    """Where the system can: this process is killed when the server is, so that no command runs unwatched."""
+    control = getattr(ctypes.CDLL(None), "prctl", None)
+    if control is not None:
+        control(SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
 
 
 def hear(server: Server, child: Child) -> None:

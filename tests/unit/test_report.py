@@ -1,0 +1,110 @@
+"""The report of a run folder: worked examples of cells, and of runs that lack most of what a run has."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rla.cli import run
+from rla.report.collect import collect
+from rla.report.render import as_html, as_markdown, as_text
+from rla.report.tables import Table, evaluation, tables, times, training
+from rla.shards import Origin, write_shard
+from tests.unit.builders import trajectory
+
+
+def write(path: Path, data: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(data))
+
+
+@pytest.fixture
+def played(tmp_path: Path) -> Path:
+    """Two iterations, the second without training yet; two evaluations of two tasks, two episodes each."""
+    folder = tmp_path / "run"
+    measured = {"success": 0.5, "success_low": 0.412, "success_high": 0.588, "mean_steps": 12.34, "mu": 1.257}
+    write(folder / "1/metrics.json", measured | {"rm_outcome_accuracy": 0.75, "accepted": 2, "rejected": 1})
+    write(folder / "1/policy/metrics.json", {"kl": 0.01234, "entropy": 0.5})
+    write(folder / "1/candidates/metrics.json", {"proposed": 4, "valid": 3})
+    write(folder / "2/metrics.json", {"success": 0.625, "mu": None})
+    write(folder / "timings/1-rollout.json", timing(1, "rollout", 3.0, 1.25))
+    write(folder / "timings/1-train-rm.json", timing(1, "train-rm", 2.0))
+    write(folder / "timings/1-warm-start.json", timing(1, "warm-start", 60.0))
+    for number, outcomes in ((0, {"a": (-1, -1), "b": (-1, 1)}), (2, {"a": (1, -1), "b": (1, 1)})):
+        won = sum(outcome == 1 for pair in outcomes.values() for outcome in pair)
+        kinds = {"pick_and_place_simple": {"episodes": 4, "success": won / 4}}
+        write(folder / f"eval/{number}/metrics.json", {"episodes": 4, "success": won / 4, "by_kind": kinds})
+        rows = [
+            trajectory(f"{task}{index}", task_id=task, outcome=outcome).row()
+            for task, pair in outcomes.items()
+            for index, outcome in enumerate(pair)
+        ]
+        origin = Origin(config="c", inputs={}, seed=0)
+        write_shard(folder / f"eval/{number}/trajectories", "trajectories", rows, origin)
+    return folder
+
+
+def timing(iteration: int, stage: str, *seconds: float) -> dict[str, Any]:
+    calls = [{"started": "2026-01-01T00:00:00+00:00", "seconds": value} for value in seconds]
+    return {"stage": stage, "iteration": iteration, "calls": calls}
+
+
+def test_training_cells(played: Path) -> None:
+    first, second = training(collect(played)).rows
+    assert first == (
+        *("1", "50.0%", "41.2-58.8%", "12.3", "75.0%", "1.26", "4", "3", "2", "1", "0.0123", "0.500"),
+    )
+    assert second == ("2", "62.5%", *("-",) * 10)
+
+
+def test_evaluation_cells_and_the_gain(played: Path) -> None:
+    table = evaluation(collect(played))
+    assert table.columns == ("iteration", "episodes", "success", "95% interval", "steps", "place")
+    assert table.rows == (("0", "4", "25.0%", "-", "-", "25.0%"), ("2", "4", "75.0%", "-", "-", "75.0%"))
+    # Both tasks gained one of two episodes: no spread between tasks, so Newcombe's interval of 1/4
+    # [4.6, 69.9] and 3/4 [30.1, 95.4]: 50 - sqrt(2) 44.9 and 50 + sqrt(2) 20.4.
+    assert table.note == "last minus first: +50.0 points, 95% interval -13.5 to +78.9"
+
+
+def test_times_add_up_calls_and_leave_the_warm_start_out_of_the_loop(played: Path) -> None:
+    table = times(collect(played))
+    assert table.rows[0] == ("1", "4.2", "-", "-", "-", "-", "2.0", "-", "6.2")
+    assert table.note == "outside of the loop: warm-start 60.0"
+
+
+def test_an_empty_run_has_only_places(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    assert [table.title for table in tables(collect(tmp_path / "run"))] == ["Where it lies"]
+
+
+def test_markup_in_cells_is_text() -> None:
+    table = Table(title="T", columns=("a", "b"), rows=(("<b>|[bold]", "1"),))
+    assert "<td>&lt;b&gt;|[bold]</td>" in as_html("<run>", [table])
+    assert "| &lt;b>\\|[bold] | 1 |" in as_markdown("run", [table])
+    assert "<b>|[bold]" in as_text("run", [table])
+
+
+def test_the_command_prints_the_table_and_writes_what_dvc_plots(
+    played: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["report", "--run", str(played)]) == 0
+    assert "last minus first: +50.0 points" in capsys.readouterr().out
+    report = played / "report"
+    assert {path.name for path in report.iterdir()} >= {
+        "report.txt",
+        "report.md",
+        "report.html",
+        "report.json",
+    }
+    history = json.loads((report / "history.json").read_text())
+    assert [row["success"] for row in history] == [0.5, 0.625]
+    assert "mu" not in history[1]
+    assert json.loads((report / "metrics/002.json").read_text())["held_out"] == 0.75
+
+
+def test_a_run_that_does_not_exist_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["report", "--run", str(tmp_path / "none")]) == 2
+    assert "no such run" in capsys.readouterr().err
