@@ -12,7 +12,15 @@ from rla.report.render import as_html, as_markdown, as_text
 from rla.report.tables import tables
 from stages.context import StageContext
 
-HISTORY = ("success", "mean_steps", "rm_outcome_accuracy", "mu", "accepted", "rejected", "reward_mean")
+HISTORY: tuple[str, ...] = (
+    "success",
+    "mean_steps",
+    "rm_outcome_accuracy",
+    "mu",
+    "accepted",
+    "rejected",
+    "reward_mean",
+)
 HISTORY += ("policy_kl", "policy_entropy", "rm_kl", "rm_entropy")
 
 

@@ -40,7 +40,16 @@ def tables(summary: RunSummary) -> list[Table]:
 
 def training(summary: RunSummary) -> Table:
     """One line per iteration: the policy, the reward model, the tasks."""
-    columns = ("iteration", "success", "95% interval", "steps", "RM accuracy", "mu", "proposed", "valid")
+    columns: tuple[str, ...] = (
+        "iteration",
+        "success",
+        "95% interval",
+        "steps",
+        "RM accuracy",
+        "mu",
+        "proposed",
+        "valid",
+    )
     columns += ("accepted", "rejected", "KL", "entropy")
     rows = tuple(
         (
