@@ -14,8 +14,13 @@ from rla.prefork.client import ask
 from rla.prefork.protocol import PING, STOP, fingerprint
 
 LOG = "prefork.log"
-# numpy and pyarrow start threads when they are imported; a server that forks must have one only.
-SINGLE_THREADED = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
+# numpy and pyarrow start threads when they are imported, and asking CUDA for its devices makes it unusable in
+# forked children: a server must do neither.
+FORKABLE = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+}
 
 
 def start(path: Path, *, parent: int = 0, idle_minutes: float = 10.0) -> str:
@@ -42,7 +47,7 @@ def start(path: Path, *, parent: int = 0, idle_minutes: float = 10.0) -> str:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env=os.environ | SINGLE_THREADED,
+            env=os.environ | FORKABLE,
             pass_fds=(listener.fileno(),),
             start_new_session=True,
         )
