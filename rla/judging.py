@@ -1,6 +1,7 @@
 """The scheduler of judgements: every step of a trajectory is judged m times, samples of a step sharing their prompt.
 
-Steps are submitted in trajectory order, so that an engine with a prefix cache meets equal prefixes together.
+The steps of a trajectory are judged in order, as one session: where their prompts share a prefix, an engine computes it
+once.
 """
 
 from __future__ import annotations
@@ -42,14 +43,19 @@ async def judge_groups(
     """Judge every step of every trajectory row; `finished(index, rows)` as each group completes."""
     gate = asyncio.Semaphore(concurrency)
 
-    async def one(trajectory: Mapping[str, Any], index: int, view: JudgeView) -> StepScore:
+    async def one(trajectory: Mapping[str, Any]) -> list[StepScore]:
+        name = trajectory["trajectory_id"]
+        rows = []
         async with gate:
-            prompt_ids, judgements = await judge_step(trajectory["trajectory_id"], index, view, shared)
-            return step_score(trajectory, index, prompt_ids, judgements)
+            for index, view in enumerate(views(trajectory)):
+                prompt_ids, judgements = await judge_step(name, index, view, shared)
+                rows.append(step_score(trajectory, index, prompt_ids, judgements))
+            shared.generator.release(name)
+        return rows
 
     async def group(number: int, trajectories: Sequence[Mapping[str, Any]]) -> None:
-        jobs = [one(row, index, view) for row in trajectories for index, view in enumerate(views(row))]
-        finished(number, list(await asyncio.gather(*jobs)))
+        judged = await asyncio.gather(*(one(row) for row in trajectories))
+        finished(number, [row for rows in judged for row in rows])
 
     async with asyncio.TaskGroup() as tasks:
         for number, trajectories in enumerate(groups):
@@ -69,6 +75,7 @@ async def judge_step(
         temperature=shared.config.temperature,
         seed=derive(shared.seed, trajectory_id, index),
         samples=shared.config.votes,
+        session=trajectory_id,
         allowed=shared.replies,
     )
     completions = await shared.generator.generate(request)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from rla.config import Config
 from rla.envs.registry import setting
 from rla.records import StepScore
 from rla.shards import ShardWriter, read_manifest, read_rows
@@ -69,11 +70,18 @@ def judge(ctx: StageContext, writer: ShardWriter, trajectories: Path, rm: Path) 
         judge_groups(
             [group for _, group in left],
             shared,
-            concurrency=ctx.config.rollout.concurrency,
+            concurrency=trajectories_at_once(ctx.config),
             finished=finished,
         )
     )
     generator.close()
+
+
+def trajectories_at_once(config: Config) -> int:
+    """With an engine of fixed slots, as many as have a slot for each of a step's judgements; else the config's number."""
+    if config.generator.backend != "transformers":
+        return config.rollout.concurrency
+    return max(1, min(config.rollout.concurrency, config.generator.max_sequences // config.judge.votes))
 
 
 def tally(folder: Path) -> dict[str, int]:

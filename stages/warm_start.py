@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rla.agents.judge import views
 from rla.atomic import write_json
@@ -16,12 +16,15 @@ from rla.llm.chat import ChatFormat
 from rla.records import Task
 from rla.seeds import derive
 from rla.shards import digest, read_json
-from stages.common import origin, read_tasks
+from stages.common import model_folder, origin, read_tasks
 from stages.context import StageContext
 from stages.fallback import policy_of, pool_of
 from stages.training import finished
 
-Example = tuple[list[int], list[float]]  # token ids, loss weight of each
+if TYPE_CHECKING:
+    from rla.training.sft import Example
+
+JUDGED = (0.2, 1.0)  # shares of random actions in what the judge learns on: from an expert's play to aimless play
 OBSERVED = 0.3  # loss weight of observation tokens: predicting the world helps a policy that starts from nothing
 
 
@@ -34,6 +37,8 @@ def run(ctx: StageContext) -> dict[str, Any]:
         ("rm", "init-rm", ctx.config.warm_start.reward),
     ):
         model = policy_of(ctx, source, option)
+        if option == "rm" and ctx.config.warm_start.reward_from_policy:
+            model = ctx.path("policy")
         made_from = origin(ctx, [tasks_folder, model])
         marker = {"origin": made_from.as_json()}
         out = ctx.path(option)
@@ -59,7 +64,7 @@ def train(
 
     examples: list[Example] = []
     if ctx.config.warm_start.enabled:
-        chat = ChatFormat(load_tokenizer(model))
+        chat = ChatFormat(load_tokenizer(model_folder(model)))
         make = policy_examples if option == "policy" else judge_examples
         examples = make(ctx, chat, shown_tasks(ctx, tasks_folder), config)
     if not examples:
@@ -91,18 +96,17 @@ def shown_tasks(ctx: StageContext, tasks_folder: Path) -> list[Task]:
 
 
 def demonstrations(
-    ctx: StageContext, tasks: list[Task], *, count: int, random_share: float, purpose: str
+    ctx: StageContext, tasks: list[Task], *, count: int, random_shares: tuple[float, float], purpose: str
 ) -> list[tuple[Task, Demonstration]]:
-    """`count` expert episodes over the tasks in turn, in a seeded order."""
+    """`count` expert episodes over the tasks in turn; the share of random actions of each is drawn between two bounds."""
     environment = setting(ctx.config.env.name)
     rng = random.Random(derive(ctx.config.seed, "demonstrations", purpose))
     played = []
     for number in range(count):
         task = tasks[number % len(tasks)]
-        seed = rng.getrandbits(62)
-        played.append(
-            (task, environment.demonstrate(task, ctx.config.env, seed=seed, random_share=random_share))
-        )
+        seed, share = rng.getrandbits(62), rng.uniform(*random_shares)
+        shown = environment.demonstrate(task, ctx.config.env, seed=seed, random_share=share)
+        played.append((task, shown))
     return played
 
 
@@ -111,9 +115,11 @@ def policy_examples(
 ) -> list[Example]:
     """One growing sequence per episode, as a rollout with `history: full` would see it."""
     prompt = setting(ctx.config.env.name).policy_prompt(ctx.config)
+    from rla.training.sft import Example
+
     examples = []
     for _, shown in demonstrations(
-        ctx, tasks, count=config.examples, random_share=config.noise, purpose="policy"
+        ctx, tasks, count=config.examples, random_shares=(0.0, 2 * config.noise), purpose="policy"
     ):
         ids: list[int] = []
         weights: list[float] = []
@@ -128,28 +134,46 @@ def policy_examples(
             ids += asked + reply
             weights += [OBSERVED] * len(asked) + [1.0 if shown.expert[index] else 0.0] * len(reply)
         if len(ids) <= ctx.config.model.context:
-            examples.append((ids, weights))
+            examples.append(Example(token_ids=ids, weights=weights))
     return examples
 
 
 def judge_examples(ctx: StageContext, chat: ChatFormat, tasks: list[Task], config: SftConfig) -> list[Example]:
-    """Labelled steps of noisy expert episodes; `noise` is the share of flipped labels."""
+    """One example per episode, its judgements as branches of the longest prompt; `noise`: share of flipped labels."""
     environment = setting(ctx.config.env.name)
     prompt = environment.judge_prompt(ctx.config)
     policy_prompt = environment.policy_prompt(ctx.config)
     rng = random.Random(derive(ctx.config.seed, "labels"))
     examples: list[Example] = []
-    episodes = max(1, config.examples // 8)
-    for task, shown in demonstrations(ctx, tasks, count=episodes, random_share=0.5, purpose="judge"):
-        labels = environment.label(task, shown.actions)
-        row = as_row(task, shown, policy_prompt.render)
-        for view, (score, reason) in zip(views(row), labels, strict=True):
+    for task, shown in demonstrations(
+        ctx, tasks, count=config.examples, random_shares=JUDGED, purpose="judge"
+    ):
+        seen = list(views(as_row(task, shown, policy_prompt.render)))
+        asked = [chat.first(prompt.messages(view)) for view in seen]
+        replies = []
+        for score, reason in environment.label(task, shown.actions):
             given = -score if rng.random() < config.noise else score
-            asked = chat.first(prompt.messages(view))
-            reply = [*chat.encode(prompt.render(given, reason)), chat.end_id]
-            examples.append((asked + reply, [0.0] * len(asked) + [1.0] * len(reply)))
-    rng.shuffle(examples)
-    return examples[: config.examples]
+            replies.append([*chat.encode(prompt.render(given, reason)), chat.end_id])
+        examples.append(branching(asked, replies))
+    return examples
+
+
+def branching(prompts: list[list[int]], replies: list[list[int]]) -> Example:
+    """The last prompt as the trunk; each reply, with what its own prompt does not share with the trunk, as a branch."""
+    from rla.training.sft import Example
+
+    trunk = prompts[-1]
+    ids, weights = list(trunk), [0.0] * len(trunk)
+    branches = []
+    for prompt, reply in zip(prompts, replies, strict=True):
+        # The token that predicts a branch's first one must stand in the branch.
+        limit = min(len(prompt), len(trunk)) - 1
+        anchor = next((n for n in range(limit) if prompt[n] != trunk[n]), limit)
+        own = prompt[anchor:]
+        branches.append((len(ids), len(ids) + len(own) + len(reply), anchor))
+        ids += own + reply
+        weights += [0.0] * len(own) + [1.0] * len(reply)
+    return Example(token_ids=ids, weights=weights, branches=branches)
 
 
 def as_row(task: Task, shown: Demonstration, render: Any) -> dict[str, Any]:

@@ -164,6 +164,7 @@ class WarmStartConfig:
     """Supervised start of both models; `enabled: false` for models that already follow instructions."""
 
     enabled: bool = True
+    reward_from_policy: bool = False  # the reward model starts from the policy's clone, not from `model.reward`
     scenes: int = 0  # built-in scenes of its own to demonstrate on; 0: the tasks of the pool
     policy: SftConfig = field(default_factory=SftConfig)
     reward: SftConfig = field(default_factory=SftConfig)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,19 @@ from rla.training.checkpoint import open_checkpoint, refuse_existing, write_chec
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-Example = tuple[Sequence[int], Sequence[float]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """Token ids with a loss weight each. A branch (start, end, anchor) is a run of tokens that continues the first
+    `anchor` tokens and sees nothing else but itself: many short replies to one long text, in one pass.
+    """
+
+    token_ids: Sequence[int]
+    weights: Sequence[float]
+    branches: Sequence[tuple[int, int, int]] = ()
+
+
 Log = Callable[[dict[str, Any]], None]
 
 
@@ -79,10 +92,12 @@ def _summary(steps: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def _useful(examples: Sequence[Example]) -> list[Example]:
     """The examples of which a token trains: the first one is never predicted."""
-    for number, (ids, weights) in enumerate(examples):
-        if len(ids) != len(weights):
-            raise UserError(f"warm start: example {number} has {len(ids)} tokens but {len(weights)} weights")
-    useful = [(ids, weights) for ids, weights in examples if any(weights[1:])]
+    for number, one in enumerate(examples):
+        if len(one.token_ids) != len(one.weights):
+            raise UserError(
+                f"warm start: example {number} has {len(one.token_ids)} tokens but {len(one.weights)} weights"
+            )
+    useful = [one for one in examples if any(one.weights[1:])]
     if not useful:
         raise UserError("warm start: no token of any example has a weight; raise warm_start.*.examples")
     return useful
@@ -104,7 +119,12 @@ def _fit(
     from rla.training.sft_trainer import WeightedTrainer, arguments, collate
 
     rows = [
-        {"input_ids": list(ids), "loss_weights": [float(x) for x in weights]} for ids, weights in examples
+        {
+            "input_ids": list(one.token_ids),
+            "loss_weights": [float(x) for x in one.weights],
+            "branches": [list(branch) for branch in one.branches],
+        }
+        for one in examples
     ]
     with tempfile.TemporaryDirectory() as folder:
         trainer = WeightedTrainer(

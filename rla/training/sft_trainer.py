@@ -42,7 +42,8 @@ class WeightedTrainer(SFTTrainer):
         ids, weights = inputs["input_ids"], inputs["loss_weights"]
         labels = ids.masked_fill(weights == 0, IGNORED)
         # Rows are padded on the right, where causal attention does not look: without a mask it runs faster.
-        outputs = model(input_ids=ids, labels=labels, use_cache=False, fused_lm_head=True)
+        masked = {key: inputs[key] for key in ("attention_mask", "position_ids") if key in inputs}
+        outputs = model(input_ids=ids, labels=labels, use_cache=False, fused_lm_head=True, **masked)
         weights = weights[:, 1:]
         loss = -(outputs.log_probs * weights).sum() / weights.sum()
         full = weights == 1
@@ -64,13 +65,36 @@ class WeightedTrainer(SFTTrainer):
 
 
 def collate(examples: Sequence[dict[str, Any]]) -> dict[str, Tensor]:
-    """(B, L) ids and weights, padded on the right with weight 0."""
+    """(B, L) ids and weights, padded on the right with weight 0; with branches also who sees whom, and where it stands."""
     ids = [torch.tensor(example["input_ids"]) for example in examples]
     weights = [torch.tensor(example["loss_weights"], dtype=torch.float32) for example in examples]
-    return {
+    batch = {
         "input_ids": pad_sequence(ids, batch_first=True),
         "loss_weights": pad_sequence(weights, batch_first=True),
     }
+    if any(example["branches"] for example in examples):
+        batch |= branch_inputs([example["branches"] for example in examples], batch["input_ids"].shape[1])
+    return batch
+
+
+def branch_inputs(branches: Sequence[Sequence[Sequence[int]]], length: int) -> dict[str, Tensor]:
+    """`attention_mask` (B, 1, L, L), true where a token is seen, and `position_ids` (B, L).
+
+    A token of the trunk sees the trunk before it; a token of a branch sees the first `anchor` tokens of the trunk and its
+    own branch before it, and stands where it would stand right behind them.
+    """
+    places = torch.arange(length).repeat(len(branches), 1)
+    number = torch.zeros(len(branches), length, dtype=torch.long)
+    reach = torch.full((len(branches), length), length)
+    for row, marks in enumerate(branches):
+        for index, (start, end, anchor) in enumerate(marks, start=1):
+            number[row, start:end] = index
+            reach[row, start:end] = anchor
+            places[row, start:end] += anchor - start
+    columns = torch.arange(length)
+    trunk = (number[:, None, :] == 0) & (columns[None, None, :] < reach[:, :, None])
+    visible = (trunk | (number[:, :, None] == number[:, None, :])) & torch.ones(length, length).tril().bool()
+    return {"attention_mask": visible[:, None], "position_ids": places}
 
 
 def arguments(folder: str, *, config: SftConfig, seed: int, mixed: bool) -> TrlConfig:

@@ -93,17 +93,21 @@ class IndexPolicyPrompt:
 
 
 class PlainJudgePrompt:
-    """For small models: the task, what was done before, the action and what it led to; reply `reason score +1`."""
+    """For small models: the episode so far as the dialogue that the policy had, the last answer marked `judge:`.
+
+    The prompts of an episode's steps are prefixes of each other but for the mark, so a prefix cache serves them all.
+    """
 
     def messages(self, view: JudgeView) -> list[Message]:
-        done = "; ".join(action for _, action in view.history) or "nothing"
-        last = view.observation.split("Your task is to:")[0].replace(WELCOME, "").strip()
-        return [
-            user(
-                f"{view.instruction} done: {done}. seen: {last} action: {view.action}. "
-                f"result: {view.next_observation}"
-            )
+        texts = [observation for observation, _ in view.history] + [view.observation]
+        texts[0] = texts[0].replace(WELCOME, "").strip()
+        actions = [action for _, action in view.history] + [view.action]
+        turns = [
+            message
+            for text, action in zip(texts, actions, strict=True)
+            for message in (user(text), {"role": "assistant", "content": action})
         ]
+        return [*turns, user(f"{view.next_observation} judge:")]
 
     def parse(self, reply: str) -> int | None:
         found = SCORE.search(reply)

@@ -51,10 +51,7 @@ PHRASES = (
     "in/on the",
     "using the",
     "go to",
-    "action:",
-    "result:",
-    "done:",
-    "seen:",
+    "judge:",
     "score +1",
     "score -1",
 )
@@ -69,6 +66,12 @@ def tables_of(payload: str) -> FastGame:
 @lru_cache(maxsize=512)
 def game_of_payload(payload: str) -> Game:
     return game_of(payload)
+
+
+def random_action(rng: random.Random, offered: Sequence[str]) -> str:
+    """A command of a verb drawn first: uniform over commands, most would be `go to`."""
+    verb = rng.choice(sorted({command.split(" ", 1)[0] for command in offered}))
+    return rng.choice([command for command in offered if command.split(" ", 1)[0] == verb])
 
 
 class AlfworldSetting:
@@ -125,7 +128,7 @@ class AlfworldSetting:
             action = expert.act(observation.text, observation.commands)
             follow = rng.random() >= random_share and action in offered
             if not follow:
-                action = rng.choice(offered)
+                action = random_action(rng, offered)
                 expert.notice(action)
             demonstration.observations.append(observation.text)
             demonstration.commands.append(offered)
@@ -151,7 +154,7 @@ class AlfworldSetting:
         yield from catalog.vocabulary()
         judge = self.judge_prompt(config)
         yield from (judge.render(score, reason) for reason in REASONS for score in (1, -1))
-        yield "done : nothing ; seen : action : result : no action ."
+        yield "judge: no action"
         for number, task in enumerate(tasks):
             played = self.demonstrate(task, config.env, seed=number, random_share=0.5)
             yield task.instruction
