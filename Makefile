@@ -52,10 +52,10 @@ help:
 
 venv: .venv/.run
 
-# The pre-fork server imports torch once for all stages; it ends with this recipe, however that ends.
+# The pre-fork server imports torch once for all stages; it ends when the shell of this recipe does.
 run: .venv/.run$(if $(EXTRAS),-$(EXTRAS))
 	@export PATH="$(BIN):$$PATH"; private=$$(mktemp -d); export RLA_PREFORK="$$private/socket"; \
-	trap 'rla prefork stop --socket "$$RLA_PREFORK" >/dev/null 2>&1 || true; rm -rf "$$private"' EXIT; \
+	trap 'rm -rf "$$private"' EXIT; \
 	rla plan $(PLAN); \
 	git rev-parse --git-dir >/dev/null 2>&1 || dvc config --local core.no_scm true; \
 	rla prefork start --socket "$$RLA_PREFORK" --parent $$$$ >/dev/null; \
