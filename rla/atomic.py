@@ -21,5 +21,13 @@ def write_atomic(path: Path, write: Callable[[Path], None]) -> None:
 
 def write_json(path: Path, data: Any) -> None:
     """`data` as indented JSON, atomically; keys keep their order."""
-    text = json.dumps(data, indent=1, allow_nan=False) + "\n"
-    write_atomic(path, lambda temporary: temporary.write_text(text) and None)
+    write_text(path, json.dumps(data, indent=1, allow_nan=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """A text file, atomically."""
+
+    def write(temporary: Path) -> None:
+        temporary.write_text(text)
+
+    write_atomic(path, write)

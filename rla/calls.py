@@ -118,12 +118,8 @@ def describe(ctx: StageContext, params: Path) -> str:
     sections = resolved(ctx.config, ctx.spec.sections) if ctx.spec.sections else {}
     lines = [f"# {ctx.spec.name}, iteration {ctx.iteration}, params {params}, run {ctx.run}"]
     lines += [yaml.safe_dump(sections, sort_keys=False).rstrip()] if sections else []
-    lines += [
-        f"reads   --{option} {ctx.path(option)}: {state(ctx.path(option))}" for option, _ in ctx.spec.reads
-    ]
-    lines += [
-        f"writes  --{option} {ctx.path(option)}: {state(ctx.path(option))}" for option, _ in ctx.spec.writes
-    ]
+    lines += [f"reads   --{option} {ctx.path(option)}: {state(ctx.path(option))}" for option, _ in ctx.spec.reads]
+    lines += [f"writes  --{option} {ctx.path(option)}: {state(ctx.path(option))}" for option, _ in ctx.spec.writes]
     return "\n".join(lines)
 
 

@@ -50,9 +50,7 @@ def common_options(spec: StageSpec) -> list[Option]:
     return [
         (
             "params",
-            Annotated[
-                Path | None, typer.Option(help="Parameters; ./params.yaml, else the packaged alfworld-tiny.")
-            ],
+            Annotated[Path | None, typer.Option(help="Parameters; ./params.yaml, else the packaged alfworld-tiny.")],
             None,
         ),
         (
@@ -67,9 +65,7 @@ def common_options(spec: StageSpec) -> list[Option]:
         ),
         (
             "set_",
-            Annotated[
-                list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one parameter.")
-            ],
+            Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one parameter.")],
             None,
         ),
         ("seed", Annotated[int | None, typer.Option(help="Same as --set seed=N.")], None),
@@ -96,9 +92,7 @@ def path_options(spec: StageSpec) -> list[Option]:
             f"path_{name}".replace("-", "_"),
             Annotated[
                 Path | None,
-                typer.Option(
-                    f"--{name}", metavar="PATH", help=f"{verb} here instead of the run's {artifact}."
-                ),
+                typer.Option(f"--{name}", metavar="PATH", help=f"{verb} here instead of the run's {artifact}."),
             ],
             None,
         )
@@ -116,9 +110,7 @@ OWN_OPTIONS: dict[str, list[Option]] = {
         ("own_split", Annotated[str | None, typer.Option("--split", help="Only this split.")], None),
         (
             "own_export",
-            Annotated[
-                Path | None, typer.Option("--export", help="Also write games that the stock engine loads.")
-            ],
+            Annotated[Path | None, typer.Option("--export", help="Also write games that the stock engine loads.")],
             None,
         ),
         (
@@ -163,15 +155,9 @@ def top(
 @app.command("plan")
 def plan_command(
     iterations: Annotated[int, typer.Option(min=1, help="Iterations of the run in all.")] = 20,
-    evaluate_every: Annotated[
-        int, typer.Option(min=0, help="Also evaluate every K iterations; 0: only the ends.")
-    ] = 0,
-    params: Annotated[Path, typer.Option(help="Parameters that the stages are called with.")] = Path(
-        "params.yaml"
-    ),
-    run: Annotated[
-        Path | None, typer.Option(help="Run folder; runs/<name of the params file>[-seed<N>].")
-    ] = None,
+    evaluate_every: Annotated[int, typer.Option(min=0, help="Also evaluate every K iterations; 0: only the ends.")] = 0,
+    params: Annotated[Path, typer.Option(help="Parameters that the stages are called with.")] = Path("params.yaml"),
+    run: Annotated[Path | None, typer.Option(help="Run folder; runs/<name of the params file>[-seed<N>].")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the run; the params' own when not given.")] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override of every stage.")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rla.atomic import write_atomic
+from rla.atomic import write_text
 from rla.calls import default_run
 from rla.errors import UserError
 
@@ -73,13 +73,6 @@ def document(plan: Plan, found: dict[str, Any]) -> dict[str, Any]:
         "evaluations": evaluations(plan, earlier),
         "iterations": loop,
     }
-
-
-def write_text(path: Path, text: str) -> None:
-    def write(temporary: Path) -> None:
-        temporary.write_text(text)
-
-    write_atomic(path, write)
 
 
 def write_plan(plan: Plan, out: Path) -> str:

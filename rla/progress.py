@@ -44,9 +44,7 @@ class LineProgress:
         self.said = now
         rate = self.done / max(now - self.started, 1e-9)
         left = (self.total - self.done) / rate
-        self.note(
-            f"{self.description} {self.done}/{self.total}, {rate:.1f}/s, {duration(left)} left{shown(fields)}"
-        )
+        self.note(f"{self.description} {self.done}/{self.total}, {rate:.1f}/s, {duration(left)} left{shown(fields)}")
 
     def note(self, text: str) -> None:
         self.stream.write(f"{text}\n")
@@ -123,8 +121,5 @@ def duration(seconds: float) -> str:
 
 def shown(fields: dict[str, Any]) -> str:
     """`, name value` for each field, floats to three digits."""
-    texts = (
-        f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}"
-        for name, value in fields.items()
-    )
+    texts = (f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}" for name, value in fields.items())
     return "".join(f", {text}" for text in texts)

@@ -60,9 +60,7 @@ def arrow_type(node: dict[str, Any]) -> pa.DataType:
         return pa.list_(pa.field("item", arrow_type(node["items"]), nullable=nullable(node["items"])))
     if kind == "object":
         parts = node["properties"].items()
-        return pa.struct(
-            [pa.field(name, arrow_type(child), nullable=nullable(child)) for name, child in parts]
-        )
+        return pa.struct([pa.field(name, arrow_type(child), nullable=nullable(child)) for name, child in parts])
     return FORMATS.get(node.get("format", ""), SCALARS[kind])
 
 

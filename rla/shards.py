@@ -68,7 +68,8 @@ class ShardWriter:
                 break
             if differing:
                 raise UserError(
-                    f"{self.folder}: made with another {', '.join(differing)}; rerun with --overwrite or choose another folder"
+                    f"{self.folder}: made with another {', '.join(differing)}; "
+                    "rerun with --overwrite or choose another folder"
                 )
             self.complete = name == MANIFEST
             if self.complete:
@@ -77,9 +78,7 @@ class ShardWriter:
         if overwrite:
             shutil.rmtree(self.folder, ignore_errors=True)
         elif self.folder.exists() and any(self.folder.glob("*.parquet")):
-            raise UserError(
-                f"{self.folder}: holds Parquet files of unknown origin; use --overwrite or another folder"
-            )
+            raise UserError(f"{self.folder}: holds Parquet files of unknown origin; use --overwrite or another folder")
         self.folder.mkdir(parents=True, exist_ok=True)
         write_json(self.folder / STARTED, header)
 
@@ -94,9 +93,7 @@ class ShardWriter:
         """Write the manifest; from here on the shard is complete."""
         parts = []
         for path in sorted(self.folder.glob("part-*.parquet")):
-            parts.append(
-                {"name": path.name, "rows": pq.read_metadata(path).num_rows, "bytes": path.stat().st_size}
-            )
+            parts.append({"name": path.name, "rows": pq.read_metadata(path).num_rows, "bytes": path.stat().st_size})
         manifest = {
             "kind": self.kind,
             "schema_version": load_schema(self.kind)["version"],
@@ -134,9 +131,7 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         data = json.loads(path.read_text())
     except (json.JSONDecodeError, UnicodeDecodeError):
-        raise UserError(
-            f"{path}: not valid JSON; remove its folder and rerun the stage that made it"
-        ) from None
+        raise UserError(f"{path}: not valid JSON; remove its folder and rerun the stage that made it") from None
     if not isinstance(data, dict):
         raise UserError(f"{path}: expected a JSON object; rerun the stage that made it")
     return data
@@ -205,9 +200,7 @@ def digest(path: Path) -> str:
             return hashlib.sha256((path / name).read_bytes()).hexdigest()[:16]
     if path.is_file():
         return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-    if (
-        path / "config.json"
-    ).is_file():  # a plain Hugging Face folder: weights are identified by name and size
+    if (path / "config.json").is_file():  # a plain Hugging Face folder: weights are identified by name and size
         names = sorted(f"{p.name}:{p.stat().st_size}" for p in path.iterdir() if p.is_file())
         text = "\n".join(names) + (path / "config.json").read_text()
         return hashlib.sha256(text.encode()).hexdigest()[:16]

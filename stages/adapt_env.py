@@ -31,9 +31,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
         "easier": sum(choice.direction is Direction.EASIER for choice in choices),
     }
     rows = [candidate.row() for candidate in candidates]
-    write_shard(
-        ctx.path("out"), "candidates", rows, origin(ctx, inputs), counts=counts, overwrite=ctx.overwrite
-    )
+    write_shard(ctx.path("out"), "candidates", rows, origin(ctx, inputs), counts=counts, overwrite=ctx.overwrite)
     write_json(ctx.path("out") / "metrics.json", counts)
     return {"candidates": str(ctx.path("out")), **counts}
 
@@ -42,9 +40,7 @@ def propose(ctx: StageContext) -> tuple[list[Choice], list[Candidate]]:
     """The tasks to change, and for each in turn its candidates; the first that is proven becomes pending."""
     config = ctx.config.adaptation
     pool = read_tasks(ctx.path("pool"))
-    played = read_rows(
-        ctx.path("trajectories"), "trajectories", ["trajectory_id", "task_id", "outcome", "stop_reason"]
-    )
+    played = read_rows(ctx.path("trajectories"), "trajectories", ["trajectory_id", "task_id", "outcome", "stop_reason"])
     choices = choose(
         pool,
         {task: accuracy for task, (accuracy, _) in accuracies(played).items()},
@@ -72,9 +68,7 @@ def propose(ctx: StageContext) -> tuple[list[Choice], list[Candidate]]:
             seed=derive(ctx.config.seed, "edits", task.task_id, ctx.iteration),
         )
         root = roots.get(task.slot, task)
-        proven = prove(
-            edits, choice, editor=editor, root=root, taken=taken, critique=said, created=ctx.iteration
-        )
+        proven = prove(edits, choice, editor=editor, root=root, taken=taken, critique=said, created=ctx.iteration)
         taken |= {candidate.task.task_id for candidate in proven if candidate.valid}
         candidates += proven
     return choices, candidates
@@ -84,6 +78,4 @@ def recent_verdicts(ctx: StageContext) -> list[TaskVerdict]:
     """The verdicts of the iterations that the cool-down looks back on, this one included."""
     first = max(1, ctx.iteration - ctx.config.adaptation.cooldown + 1)
     folders = [artifact(ctx.run, "verdicts", number) for number in range(first, ctx.iteration + 1)]
-    return [
-        TaskVerdict(**row) for folder in folders if folder.exists() for row in read_rows(folder, "verdicts")
-    ]
+    return [TaskVerdict(**row) for folder in folders if folder.exists() for row in read_rows(folder, "verdicts")]

@@ -39,9 +39,7 @@ def origin(ctx: StageContext, inputs: Sequence[Path], *, sections: Sequence[str]
     """
     wanted = tuple(sections) or ctx.spec.sections
     names = {str(index): digest(path) for index, path in enumerate(inputs) if path.exists()}
-    return Origin(
-        config=config_digest(ctx.config, wanted) + f"/{ctx.iteration}", inputs=names, seed=ctx.config.seed
-    )
+    return Origin(config=config_digest(ctx.config, wanted) + f"/{ctx.iteration}", inputs=names, seed=ctx.config.seed)
 
 
 def model_folder(path: Path) -> Path:

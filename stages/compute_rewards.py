@@ -26,10 +26,12 @@ def run(ctx: StageContext) -> dict[str, Any]:
     integrated_rows = integrated.advantages(training, chosen, step_weight=config.step_weight)
     by_outcome = config.estimator == "outcome"
     policy = outcome.advantages(training, chosen) if by_outcome else integrated_rows
+    accuracy = outcome.accuracies(training)
+    policy = only_mixed(policy, accuracy, low=config.policy_low, high=config.policy_high)
     rm = consistency_rewards(
         judgements,
         integrated_rows,
-        outcome.accuracies(training),
+        accuracy,
         step_weight=config.step_weight,
         normalise=config.reward_model_normalise,
         low=config.reward_model_low,
@@ -79,12 +81,21 @@ def frames(ctx: StageContext) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]
 
 def training_episodes(ctx: StageContext, episodes: pl.DataFrame) -> pl.DataFrame:
     """Active episodes, and pending ones whose task was accepted."""
-    verdicts = pl.DataFrame(
-        pl.from_arrow(read_table(ctx.path("verdicts"), "verdicts", ["task_id", "accepted"]))
-    )
+    verdicts = pl.DataFrame(pl.from_arrow(read_table(ctx.path("verdicts"), "verdicts", ["task_id", "accepted"])))
     accepted = verdicts.filter(pl.col("accepted"))["task_id"]
     active = pl.col("status") == Status.ACTIVE.value
     return episodes.filter(active | pl.col("task_id").is_in(accepted.implode()))
+
+
+def only_mixed(policy: pl.DataFrame, accuracy: pl.DataFrame, *, low: float, high: float) -> pl.DataFrame:
+    """Advantage 0 for tasks outside low < accuracy < high.
+
+    Where all outcomes are equal they cancel in the standardisation, and the judge's noise alone, blown up to unit
+    spread, would train the policy.
+    """
+    inside = accuracy.filter((pl.col("accuracy") > low) & (pl.col("accuracy") < high))["task_id"]
+    kept = pl.col("task_id").is_in(inside.implode())
+    return policy.with_columns(advantage=pl.when(kept).then("advantage").otherwise(0.0))
 
 
 def measure(

@@ -31,7 +31,7 @@ def pool_of(ctx: StageContext, option: str = "pool") -> Path:
 
 
 def policy_of(ctx: StageContext, option: str = "policy", model: str = "policy") -> Path:
-    """The checkpoint of the option. At the first iteration: the configured model, or a new one, where none is trained."""
+    """The checkpoint of the option; at the first iteration the configured model, or a new one, where none is there."""
     folder = ctx.path(option)
     if option in ctx.paths or folder.exists() or ctx.iteration > 1:
         return folder

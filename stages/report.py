@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from rla.atomic import write_atomic, write_json
+from rla.atomic import write_json, write_text
 from rla.errors import UserError
 from rla.report.collect import RunSummary, collect
 from rla.report.render import as_html, as_markdown, as_text
@@ -71,10 +70,3 @@ def as_json(summary: RunSummary) -> dict[str, Any]:
             for (iteration, stage), value in sorted(summary.seconds.items())
         ],
     }
-
-
-def write_text(path: Path, content: str) -> None:
-    def write(temporary: Path) -> None:
-        temporary.write_text(content)
-
-    write_atomic(path, write)

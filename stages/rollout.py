@@ -27,9 +27,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
         for task in tasks
     ]
     folder = ctx.path("out")
-    writer = ShardWriter(
-        folder, "trajectories", origin(ctx, [pool, policy, candidates]), overwrite=ctx.overwrite
-    )
+    writer = ShardWriter(folder, "trajectories", origin(ctx, [pool, policy, candidates]), overwrite=ctx.overwrite)
     if not writer.complete:
         play(ctx, writer, groups, policy)
     manifest = read_manifest(folder, "trajectories")
@@ -59,9 +57,7 @@ def play(ctx: StageContext, writer: ShardWriter, groups: list[list[Episode]], po
 
     if left:
         environment = setting(ctx.config.env.name)
-        generator, tokenizer = make_generator(
-            ctx.config.generator, model=model_folder(policy), seed=ctx.config.seed
-        )
+        generator, tokenizer = make_generator(ctx.config.generator, model=model_folder(policy), seed=ctx.config.seed)
         shared = Rollouts(
             generator=generator,
             chat=ChatFormat(tokenizer),
@@ -83,9 +79,7 @@ def play(ctx: StageContext, writer: ShardWriter, groups: list[list[Episode]], po
         )
         generator.close()
     counts = tally(writer.folder)
-    check_failures(
-        writer.folder, counts["env_errors"], counts["episodes"], ctx.config.rollout.max_failed_share
-    )
+    check_failures(writer.folder, counts["env_errors"], counts["episodes"], ctx.config.rollout.max_failed_share)
     writer.finish(counts)
 
 

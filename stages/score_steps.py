@@ -54,9 +54,7 @@ def judge(ctx: StageContext, writer: ShardWriter, trajectories: Path, rm: Path) 
     if not left:
         return
     environment = setting(ctx.config.env.name)
-    generator, tokenizer = make_generator(
-        ctx.config.generator, model=model_folder(rm), seed=ctx.config.seed
-    )
+    generator, tokenizer = make_generator(ctx.config.generator, model=model_folder(rm), seed=ctx.config.seed)
     chat, prompt = ChatFormat(tokenizer), environment.judge_prompt(ctx.config)
     shared = Judging(
         generator=generator,
@@ -78,7 +76,7 @@ def judge(ctx: StageContext, writer: ShardWriter, trajectories: Path, rm: Path) 
 
 
 def trajectories_at_once(config: Config) -> int:
-    """With an engine of fixed slots, as many as have a slot for each of a step's judgements; else the config's number."""
+    """With an engine of fixed slots: as many as have a slot for each judgement of a step."""
     if config.generator.backend != "transformers":
         return config.rollout.concurrency
     return max(1, min(config.rollout.concurrency, config.generator.max_sequences // config.judge.votes))

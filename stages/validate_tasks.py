@@ -1,4 +1,4 @@
-"""`validate-tasks`: pending tasks are accepted or rejected on this iteration's trajectories; the next pool is written."""
+"""`validate-tasks`: pending tasks are accepted or rejected on this iteration's trajectories; then the next pool."""
 
 from __future__ import annotations
 
@@ -37,9 +37,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
     }
     made_from = origin(ctx, folders)
     verdict_rows = [decided.row() for decided in verdicts]
-    write_shard(
-        ctx.path("verdicts"), "verdicts", verdict_rows, made_from, counts=counts, overwrite=ctx.overwrite
-    )
+    write_shard(ctx.path("verdicts"), "verdicts", verdict_rows, made_from, counts=counts, overwrite=ctx.overwrite)
     pool_rows = [task.row() for task in following]
     write_shard(ctx.path("out"), "tasks", pool_rows, made_from, overwrite=ctx.overwrite)
     return {"verdicts": str(ctx.path("verdicts")), "pool": f"{len(following)} tasks", **counts}

@@ -86,7 +86,7 @@ def train(
 
 
 def shown_tasks(ctx: StageContext, tasks_folder: Path) -> list[Task]:
-    """The tasks that are demonstrated. A small pool is soon learnt by heart, so scenes of their own may be asked for."""
+    """The tasks that are demonstrated. A small pool is soon learnt by heart: scenes of their own may be asked for."""
     scenes = ctx.config.warm_start.scenes
     if not scenes:
         return read_tasks(tasks_folder)
@@ -98,7 +98,7 @@ def shown_tasks(ctx: StageContext, tasks_folder: Path) -> list[Task]:
 def demonstrations(
     ctx: StageContext, tasks: list[Task], *, count: int, random_shares: tuple[float, float], purpose: str
 ) -> list[tuple[Task, Demonstration]]:
-    """`count` expert episodes over the tasks in turn; the share of random actions of each is drawn between two bounds."""
+    """`count` expert episodes over the tasks in turn; each one's share of random actions is drawn between bounds."""
     environment = setting(ctx.config.env.name)
     rng = random.Random(derive(ctx.config.seed, "demonstrations", purpose))
     played = []
@@ -110,10 +110,11 @@ def demonstrations(
     return played
 
 
-def policy_examples(
-    ctx: StageContext, chat: ChatFormat, tasks: list[Task], config: SftConfig
-) -> list[Example]:
-    """One growing sequence per episode, as a rollout with `history: full` would see it."""
+def policy_examples(ctx: StageContext, chat: ChatFormat, tasks: list[Task], config: SftConfig) -> list[Example]:
+    """One growing sequence per episode, as a rollout with `history: full` would see it.
+
+    Random actions are cloned like the expert's: a demonstrator that errs leaves reinforcement something to mend.
+    """
     prompt = setting(ctx.config.env.name).policy_prompt(ctx.config)
     from rla.training.sft import Example
 
@@ -132,7 +133,7 @@ def policy_examples(
                 asked = chat.next_turn(prompt.turn(observation, commands), ended=True)
             reply = [*chat.encode(prompt.render(action, commands)), chat.end_id]
             ids += asked + reply
-            weights += [OBSERVED] * len(asked) + [1.0 if shown.expert[index] else 0.0] * len(reply)
+            weights += [OBSERVED] * len(asked) + [1.0] * len(reply)
         if len(ids) <= ctx.config.model.context:
             examples.append(Example(token_ids=ids, weights=weights))
     return examples
@@ -145,9 +146,7 @@ def judge_examples(ctx: StageContext, chat: ChatFormat, tasks: list[Task], confi
     policy_prompt = environment.policy_prompt(ctx.config)
     rng = random.Random(derive(ctx.config.seed, "labels"))
     examples: list[Example] = []
-    for task, shown in demonstrations(
-        ctx, tasks, count=config.examples, random_shares=JUDGED, purpose="judge"
-    ):
+    for task, shown in demonstrations(ctx, tasks, count=config.examples, random_shares=JUDGED, purpose="judge"):
         seen = list(views(as_row(task, shown, policy_prompt.render)))
         asked = [chat.first(prompt.messages(view)) for view in seen]
         replies = []
@@ -186,9 +185,7 @@ def as_row(task: Task, shown: Demonstration, render: Any) -> dict[str, Any]:
             "action": action,
             "valid": True,
         }
-        for observation, commands, action in zip(
-            shown.observations, shown.commands, shown.actions, strict=True
-        )
+        for observation, commands, action in zip(shown.observations, shown.commands, shown.actions, strict=True)
     ]
     return {
         "instruction": task.instruction,

@@ -38,9 +38,7 @@ def critique(texts: Iterable[str], *, reasons: int = 3) -> str:
 
 def sentences(text: str) -> list[str]:
     """The sentences of a judgement, one line each, without verdict and control characters, cut to length."""
-    printable = "".join(
-        " " if unicodedata.category(sign).startswith("C") and sign != "\n" else sign for sign in text
-    )
+    printable = "".join(" " if unicodedata.category(sign).startswith("C") and sign != "\n" else sign for sign in text)
     parts = (" ".join(part.split()) for part in _SENTENCE_END.split(_VERDICT.sub(" ", printable)))
     return [part[:MAX_REASON].rstrip() for part in parts if any(sign.isalpha() for sign in part)]
 

@@ -66,17 +66,13 @@ class Growing:
         self.allowed.extend(completion.allowed)
 
     def freeze(self) -> Segment:
-        return Segment(
-            token_ids=self.token_ids, sampled=self.sampled, logprobs=self.logprobs, allowed=self.allowed
-        )
+        return Segment(token_ids=self.token_ids, sampled=self.sampled, logprobs=self.logprobs, allowed=self.allowed)
 
 
 class PolicyAgent:
     """One episode's dialogue with the policy. Call `prompt`, then `read` with the completion, in turn."""
 
-    def __init__(
-        self, *, chat: ChatFormat, prompt: PolicyPrompt, config: PolicyConfig, tries: CommandTries
-    ) -> None:
+    def __init__(self, *, chat: ChatFormat, prompt: PolicyPrompt, config: PolicyConfig, tries: CommandTries) -> None:
         self._chat, self._prompt, self._config, self._tries = chat, prompt, config, tries
         self._segments: list[Growing] = []
         self._history: list[tuple[str, str]] = []

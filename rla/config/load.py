@@ -30,7 +30,7 @@ def load_config(path: Path | None, overrides: Sequence[str] = ()) -> Config:
         raise UserError(f"{path}: not valid YAML ({str(error).splitlines()[0]}); mend the file") from None
     if not isinstance(data or {}, dict):
         raise UserError(f"{path}: params must be a mapping of sections; see schemas/params.schema.json")
-    config = build(Config, apply_overrides(data or {}, overrides), where, "")
+    config: Config = build(Config, apply_overrides(data or {}, overrides), where, "")
     check(config, where)
     return config
 

@@ -104,6 +104,8 @@ class CreditConfig:
 
     estimator: Literal["integrated", "outcome"] = "integrated"
     step_weight: float = 1.0
+    policy_low: float = 0.0  # tasks train the policy only where low < accuracy < high: outcomes must differ
+    policy_high: float = 1.0
     reward_model_normalise: Literal["step", "task", "none"] = "step"
     reward_model_low: float = 0.2  # tasks whose accuracy lies outside [low, high] do not train the reward model
     reward_model_high: float = 0.8
@@ -156,7 +158,7 @@ class SftConfig:
     steps: int = 200
     batch_size: int = 16
     lr: float = 3e-3
-    noise: float = 0.0  # policy: expert's exploration noise; reward model: share of flipped labels
+    noise: float = 0.0  # policy: mean share of random actions shown; reward model: share of flipped labels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

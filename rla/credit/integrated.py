@@ -17,9 +17,7 @@ from rla.credit.normalise import POLICY_REWARDS, shaped, standardised
 
 def reward(step_weight: float) -> pl.Expr:
     """R_i from the columns `outcome` and `mean_score` (null: no valid judgement)."""
-    return pl.col("outcome").cast(pl.Float64) + step_weight * pl.col("mean_score").cast(pl.Float64).fill_null(
-        0.0
-    )
+    return pl.col("outcome").cast(pl.Float64) + step_weight * pl.col("mean_score").cast(pl.Float64).fill_null(0.0)
 
 
 def advantages(episodes: pl.DataFrame, steps: pl.DataFrame, *, step_weight: float) -> pl.DataFrame:

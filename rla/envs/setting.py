@@ -67,7 +67,7 @@ class JudgePrompt(Protocol):
 class Demonstration:
     """An expert's episode: per step the observation, the commands offered and the action; then the last text.
 
-    `expert[i]` is false where the action was drawn at random to make the expert recover: such steps are context only.
+    `expert[i]` is false where the action was drawn at random, which makes the expert recover.
     """
 
     observations: list[str]
@@ -95,9 +95,7 @@ class Setting(Protocol):
 
     def judge_prompt(self, config: Config) -> JudgePrompt: ...
 
-    def demonstrate(
-        self, task: Task, config: EnvConfig, *, seed: int, random_share: float
-    ) -> Demonstration: ...
+    def demonstrate(self, task: Task, config: EnvConfig, *, seed: int, random_share: float) -> Demonstration: ...
 
     def label(self, task: Task, actions: Sequence[str]) -> list[tuple[int, str]]: ...
 

@@ -46,9 +46,7 @@ class Group:
             hidden = key > self.positions[..., None]
             if window is not None:
                 hidden |= key <= self.positions[..., None] - window
-            mask = torch.zeros(hidden.shape, dtype=dtype, device=key.device).masked_fill_(
-                hidden, float("-inf")
-            )
+            mask = torch.zeros(hidden.shape, dtype=dtype, device=key.device).masked_fill_(hidden, float("-inf"))
             full = mask[:, None].expand(rows, repeat, queries, self.keys)
             self.masks[window] = full.reshape(rows, 1, repeat * queries, self.keys)
         return self.masks[window]
@@ -78,9 +76,7 @@ def make_plan(*, slots: Ints, starts: Ints, counts: Ints, context: int, device: 
         base += group.positions.numel()
         groups.append(group)
     cells = np.repeat(slots * context + starts, counts) + _ranges(counts)
-    return Plan(
-        groups=groups, order=torch.from_numpy(order).to(device), cells=torch.from_numpy(cells).to(device)
-    )
+    return Plan(groups=groups, order=torch.from_numpy(order).to(device), cells=torch.from_numpy(cells).to(device))
 
 
 def _ranges(counts: Ints) -> Ints:

@@ -80,9 +80,7 @@ class ChatFormat:
     def _split(self, roles: tuple[str, ...]) -> list[str]:
         markers = [f"qzx{index}xzq" for index in range(len(roles))]
         messages = [{"role": role, "content": marker} for role, marker in zip(roles, markers, strict=True)]
-        rendered = str(
-            self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        )
+        rendered = str(self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
         parts = []
         for marker in markers:
             if rendered.count(marker) != 1:
@@ -119,9 +117,7 @@ def _plain_encoder(tokenizer: PreTrainedTokenizerBase) -> Any:
 
 def _control_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[int, str]:
     """id -> string of every special token except "unknown", which plain text may well become."""
-    control = {
-        int(index): token.content for index, token in tokenizer.added_tokens_decoder.items() if token.special
-    }
+    control = {int(index): token.content for index, token in tokenizer.added_tokens_decoder.items() if token.special}
     for index, string in zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True):
         control[int(index)] = str(string)
     if tokenizer.unk_token_id is not None:

@@ -38,9 +38,7 @@ class Row:
 
     def force(self) -> None:
         """Take every token that is the only one offered."""
-        while (
-            self.node is not None and len(self.node) == 1 and len(self.tokens) < self.job.request.max_tokens
-        ):
+        while self.node is not None and len(self.node) == 1 and len(self.tokens) < self.job.request.max_tokens:
             (token,) = self.node
             self.accept(token, 0.0, [token])
 

@@ -14,9 +14,7 @@ from rla.llm.attention import Plan
 class SlotCache(Cache):
     """Keys and values, each [layers, slots, context, key heads, width], written through a Plan."""
 
-    def __init__(
-        self, *, config: Any, slots: int, context: int, dtype: torch.dtype, device: torch.device
-    ) -> None:
+    def __init__(self, *, config: Any, slots: int, context: int, dtype: torch.dtype, device: torch.device) -> None:
         super().__init__(layers=[])
         heads = config.num_attention_heads
         width = getattr(config, "head_dim", None) or config.hidden_size // heads

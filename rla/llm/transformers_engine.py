@@ -220,9 +220,7 @@ class TransformersGenerator:
     def _forward(self, slots: Ints, starts: Ints, counts: Ints, complete: np.ndarray) -> torch.Tensor:
         """Logits [complete rows, V] after each complete row's last token; keys and values go to the cache."""
         device = self._model.device
-        plan = attention.make_plan(
-            slots=slots, starts=starts, counts=counts, context=self.context, device=device
-        )
+        plan = attention.make_plan(slots=slots, starts=starts, counts=counts, context=self.context, device=device)
         slot = np.repeat(slots, counts)
         position = np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(len(slot))
         last = (np.cumsum(counts) - 1)[complete]

@@ -28,9 +28,7 @@ CPU_CACHE_GIB = "2"
 class VllmGenerator:
     """Generator over vLLM's AsyncLLM (V1). One event loop uses it from its first request to `close`."""
 
-    def __init__(
-        self, config: GeneratorConfig, *, model: Path | str, stop_ids: Collection[int], seed: int
-    ) -> None:
+    def __init__(self, config: GeneratorConfig, *, model: Path | str, stop_ids: Collection[int], seed: int) -> None:
         """Starts the engine (tens of seconds). Raises UserError where the vllm package is missing."""
         try:
             from vllm import SamplingParams

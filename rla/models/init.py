@@ -58,9 +58,7 @@ def init_model(
 
 def _check(config: ModelConfig) -> None:
     if config.hidden_size % (2 * config.heads):
-        raise UserError(
-            "model.hidden_size must be a multiple of 2 * model.heads: rotary heads have an even width"
-        )
+        raise UserError("model.hidden_size must be a multiple of 2 * model.heads: rotary heads have an even width")
     if config.heads % config.kv_heads:
         raise UserError("model.heads must be a multiple of model.kv_heads")
 

@@ -53,9 +53,7 @@ def load_model(source: str | Path, *, dtype: str = "float32", device: str = "cpu
         if not (folder / "config.json").is_file():
             raise UserError(f"{folder}: no config.json; this is not a Hugging Face model folder")
         if not any(any(folder.glob(pattern)) for pattern in WEIGHT_PATTERNS):
-            raise UserError(
-                f"{folder}: no weights (*.safetensors); copy them into the folder or train the model again"
-            )
+            raise UserError(f"{folder}: no weights (*.safetensors); copy them into the folder or train the model again")
     if dtype not in ("float32", "bfloat16", "float16"):
         raise UserError(f"dtype {dtype!r} is not one of float32, bfloat16, float16")
     try:
@@ -70,9 +68,7 @@ def _folder(source: str | Path) -> Path | None:
     path = Path(source).expanduser()
     if path.is_dir():
         return path
-    looks_local = (
-        isinstance(source, Path) or str(source).startswith((".", "/", "~")) or str(source).count("/") > 1
-    )
+    looks_local = isinstance(source, Path) or str(source).startswith((".", "/", "~")) or str(source).count("/") > 1
     if looks_local:
         raise UserError(f"{path}: no such model folder; run the stage that writes it or correct the path")
     return None

@@ -38,9 +38,7 @@ def _splitter(phrases: Sequence[str]) -> tuple[normalizers.Normalizer, pre_token
     """Phrases first, the longest foremost: an environment's turns of speech cost one token each."""
     ordered = sorted({phrase.lower() for phrase in phrases}, key=lambda phrase: (-len(phrase), phrase))
     fixed = "".join(rf"{re.escape(phrase)}(?![\p{{L}}\p{{N}}])|" for phrase in ordered)
-    return normalizers.Lowercase(), pre_tokenizers.Split(
-        Regex(fixed + WORDS), behavior="removed", invert=True
-    )
+    return normalizers.Lowercase(), pre_tokenizers.Split(Regex(fixed + WORDS), behavior="removed", invert=True)
 
 
 def vocabulary(texts: Iterable[str], phrases: Sequence[str] = ()) -> list[str]:
@@ -55,15 +53,11 @@ def vocabulary(texts: Iterable[str], phrases: Sequence[str] = ()) -> list[str]:
         counts.update(piece for piece, _ in _splitter(())[1].pre_tokenize_str(phrase.lower()))
     fixed = [*SPECIAL, *(str(number) for number in range(MAX_NUMBER + 1))]
     known = frozenset(fixed)
-    learnt = sorted(
-        (piece for piece in counts if piece not in known), key=lambda piece: (-counts[piece], piece)
-    )
+    learnt = sorted((piece for piece in counts if piece not in known), key=lambda piece: (-counts[piece], piece))
     return fixed + learnt
 
 
-def build_tokenizer(
-    texts: Iterable[str], *, context: int, phrases: Sequence[str] = ()
-) -> PreTrainedTokenizerFast:
+def build_tokenizer(texts: Iterable[str], *, context: int, phrases: Sequence[str] = ()) -> PreTrainedTokenizerFast:
     """A tokenizer that knows every piece of `texts`; `context` is its model's longest sequence in tokens.
 
     `phrases` are texts that become single tokens wherever they stand.
@@ -71,9 +65,7 @@ def build_tokenizer(
     from transformers import PreTrainedTokenizerFast
 
     words = vocabulary(texts, phrases)
-    backend = Tokenizer(
-        models.WordLevel({word: index for index, word in enumerate(words)}, unk_token=UNKNOWN)
-    )
+    backend = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, unk_token=UNKNOWN))
     backend.normalizer, backend.pre_tokenizer = _splitter(phrases)
     attach = [decoders.Replace(f" {mark}", mark) for mark in (":", ";")]  # cleanup knows . , ? ! only
     backend.decoder = decoders.Sequence([decoders.WordPiece(prefix="##", cleanup=True), *attach])

@@ -62,9 +62,7 @@ def sources() -> list[tuple[str, int, int]]:
 
 def fingerprint(environment: Mapping[str, str]) -> str:
     """Equal for processes that would import the same code under the same import-time settings."""
-    settings = sorted(
-        item for item in environment.items() if item[0].startswith(IMPORT_TIME + IMPORT_TIME_TOO)
-    )
+    settings = sorted(item for item in environment.items() if item[0].startswith(IMPORT_TIME + IMPORT_TIME_TOO))
     return blake2b(repr((__version__, sources(), settings)).encode(), digest_size=16).hexdigest()
 
 

@@ -56,9 +56,7 @@ def plan_updates(count: int, *, updates: int, epochs: int, seed: int) -> list[li
     return plan
 
 
-def micro_batches(
-    lengths: Sequence[int], indices: Sequence[int], *, tokens_per_batch: int
-) -> list[list[int]]:
+def micro_batches(lengths: Sequence[int], indices: Sequence[int], *, tokens_per_batch: int) -> list[list[int]]:
     """`indices`, longest first, cut so that rows times the longest row stays within the budget."""
     batches: list[list[int]] = []
     for index in sorted(indices, key=lambda index: (-lengths[index], index)):
@@ -93,9 +91,7 @@ def collate(sequences: Sequence[TrainingSequence], indices: Sequence[int], *, de
         allowed=allowed,
         restricted=restricted,
         logp_old=torch.tensor([x for one in chosen for x in one.logp], dtype=torch.float32, device=device),
-        advantages=torch.tensor(
-            [x for one in chosen for x in one.advantages], dtype=torch.float32, device=device
-        ),
+        advantages=torch.tensor([x for one in chosen for x in one.advantages], dtype=torch.float32, device=device),
     )
 
 

@@ -55,9 +55,7 @@ def open_checkpoint(source: Path | str) -> Checkpoint:
         content = json.loads(manifest.read_text())
         version, updates, digest = content["format"], int(content["updates"]), str(content["digest"])
     except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
-        raise UserError(
-            f"{manifest}: not a checkpoint manifest; run the stage that wrote it again"
-        ) from error
+        raise UserError(f"{manifest}: not a checkpoint manifest; run the stage that wrote it again") from error
     if version != FORMAT:
         raise UserError(f"{manifest}: format {version}, but this version reads {FORMAT}; train again")
     state, reference = folder / "state", folder / "state" / REFERENCE
@@ -127,9 +125,7 @@ def model_digest(folder: Path) -> str:
     digest = hashlib.sha256()
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
         with file.open("rb") as stream:
-            digest.update(
-                f"{file.relative_to(folder)}\0{hashlib.file_digest(stream, 'sha256').hexdigest()}\n".encode()
-            )
+            digest.update(f"{file.relative_to(folder)}\0{hashlib.file_digest(stream, 'sha256').hexdigest()}\n".encode())
     return digest.hexdigest()
 
 

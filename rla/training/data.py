@@ -122,9 +122,7 @@ def reward_model_sequences(
                     zip(tokens, judgement["logprobs"], judgement["allowed"], strict=True)
                 )
             ]
-            judgements += _sequence(
-                [*prompt, *tokens], sampled, {token.position: advantage for token in sampled}
-            )
+            judgements += _sequence([*prompt, *tokens], sampled, {token.position: advantage for token in sampled})
         if share_prompts and len(judgements) > 1:
             judgements = [_merge(judgements, prefix=len(prompt))]
         sequences += judgements
@@ -209,9 +207,7 @@ def _sequence(
                 f"token {token.position} could not have been sampled as recorded; run the stage before again"
             )
         if not math.isfinite(token.logp):
-            raise UserError(
-                f"token {token.position} has log-probability {token.logp}; run the stage before again"
-            )
+            raise UserError(f"token {token.position} has log-probability {token.logp}; run the stage before again")
     return [
         TrainingSequence(
             token_ids=list(token_ids[: loss_tokens[-1].position + 1]),

@@ -36,16 +36,12 @@ class TokenScorer(nn.Module):
     The entropy carries no gradient. Raises UserError for a model that rescales its logits afterwards.
     """
 
-    def __init__(
-        self, model: PreTrainedModel, *, temperature: float, chunk_logits: int = CHUNK_LOGITS
-    ) -> None:
+    def __init__(self, model: PreTrainedModel, *, temperature: float, chunk_logits: int = CHUNK_LOGITS) -> None:
         super().__init__()
         text = model.config.get_text_config()
         scaled = [name for name in SCALED_LOGITS if getattr(text, name, None) not in (None, 1.0)]
         if scaled:
-            raise UserError(
-                f"models of type {text.model_type} rescale their logits ({scaled[0]}): not supported"
-            )
+            raise UserError(f"models of type {text.model_type} rescale their logits ({scaled[0]}): not supported")
         self.model = model
         self.temperature = temperature
         self.chunk_logits = chunk_logits
@@ -74,9 +70,7 @@ class TokenScorer(nn.Module):
                 self.temperature,
             )
             recompute = count > size and torch.is_grad_enabled()
-            parts.append(
-                checkpoint(_score, *arguments, use_reentrant=False) if recompute else _score(*arguments)
-            )
+            parts.append(checkpoint(_score, *arguments, use_reentrant=False) if recompute else _score(*arguments))
         logp, entropy = zip(*parts, strict=True)
         return torch.cat(logp), torch.cat(entropy)
 

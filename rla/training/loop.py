@@ -119,9 +119,7 @@ def prepare(
     model = load_model(previous.model, dtype="float32", device=str(compute.device))
     highest = max(max(sequence.token_ids) for sequence in sequences)
     if highest >= model.config.get_text_config().vocab_size:
-        raise UserError(
-            f"{previous.model}: knows no token {highest}; train the model that made the trajectories"
-        )
+        raise UserError(f"{previous.model}: knows no token {highest}; train the model that made the trajectories")
     if config.gradient_checkpointing:
         model.train()
         model.gradient_checkpointing_enable()
@@ -138,9 +136,7 @@ def prepare(
         state.load(previous.state)
     if config.kl_coef != 0 and not from_initial:
         reference = score(scorer, sequences, compute=compute)
-    return Stage(
-        config=config, compute=compute, scorer=scorer, state=state, sequences=sequences, reference=reference
-    )
+    return Stage(config=config, compute=compute, scorer=scorer, state=state, sequences=sequences, reference=reference)
 
 
 @torch.no_grad()
@@ -157,9 +153,7 @@ def score(scorer: TokenScorer, sequences: Sequence[TrainingSequence], *, compute
     return scores
 
 
-def run_updates(
-    stage: Stage, *, progress: Progress, seed: int, log: Callable[[Metrics], None] | None
-) -> list[Metrics]:
+def run_updates(stage: Stage, *, progress: Progress, seed: int, log: Callable[[Metrics], None] | None) -> list[Metrics]:
     """All updates of the stage that the saved progress does not hold yet; the metrics of every update."""
     config = stage.config
     plan = plan_updates(len(stage.sequences), updates=config.updates, epochs=config.epochs, seed=seed)
@@ -187,9 +181,7 @@ def update(stage: Stage, indices: Sequence[int]) -> Metrics:
     parameters = [parameter for group in state.optimizer.param_groups for parameter in group["params"]]
     norm = float(torch.nn.utils.clip_grad_norm_(parameters, config.max_grad_norm))
     if not norm < float("inf"):
-        raise UserError(
-            f"update {state.updates + 1}: the gradient is not finite; lower lr or look at the advantages"
-        )
+        raise UserError(f"update {state.updates + 1}: the gradient is not finite; lower lr or look at the advantages")
     lr = learning_rate(state.updates, config)
     for group in state.optimizer.param_groups:
         group["lr"] = lr
@@ -210,9 +202,7 @@ def forward(stage: Stage, indices: Sequence[int]) -> tuple[Tensor, dict[str, Ten
     batch = collate(stage.sequences, indices, device=stage.compute.device)
     with stage.compute.autocast():
         logp, entropy = stage.scorer(batch)
-    loss, marks = ppo_clip(
-        logp, batch.logp_old, batch.advantages, clip_low=config.clip_low, clip_high=config.clip_high
-    )
+    loss, marks = ppo_clip(logp, batch.logp_old, batch.advantages, clip_low=config.clip_low, clip_high=config.clip_high)
     if stage.reference is not None:
         kl = k3(logp, torch.cat([stage.reference[index] for index in indices]))
         loss = loss + config.kl_coef * kl
@@ -234,9 +224,7 @@ def summary(history: Sequence[Metrics]) -> Metrics:
     """Means over the updates, the largest ratio, and the gap of sampler and trainer in the first update."""
     averaged = ("loss", "kl", "clip_low_share", "clip_high_share", "approx_kl", "entropy", "grad_norm")
     means = {
-        key: sum(one[key] for one in history) / len(history)
-        for key in averaged
-        if all(key in one for one in history)
+        key: sum(one[key] for one in history) / len(history) for key in averaged if all(key in one for one in history)
     }
     return {
         "updates": len(history),

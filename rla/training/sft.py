@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
     """Token ids with a loss weight each. A branch (start, end, anchor) is a run of tokens that continues the first
@@ -72,9 +71,7 @@ def sft(
     steps = _fit(model, tokenizer, useful, config=config, seed=seed, mixed=mixed, log=log)
     seconds = round(time.perf_counter() - started, 3)
     metrics = {**_summary(steps), "examples": len(useful), "seconds": seconds}
-    write_checkpoint(
-        out, previous=previous, model=model, dtype=dtype, state=None, metrics=metrics, record=record
-    )
+    write_checkpoint(out, previous=previous, model=model, dtype=dtype, state=None, metrics=metrics, record=record)
     return metrics
 
 

@@ -47,9 +47,7 @@ class WeightedTrainer(SFTTrainer):
         weights = weights[:, 1:]
         loss = -(outputs.log_probs * weights).sum() / weights.sum()
         full = weights == 1
-        self._record(
-            loss, accuracy=(outputs.is_top1 * full).sum() / full.sum().clamp(min=1), tokens=ids.numel()
-        )
+        self._record(loss, accuracy=(outputs.is_top1 * full).sum() / full.sum().clamp(min=1), tokens=ids.numel())
         return cast("Tensor", loss)
 
     def _record(self, loss: Tensor, *, accuracy: Tensor, tokens: int) -> None:
@@ -65,7 +63,7 @@ class WeightedTrainer(SFTTrainer):
 
 
 def collate(examples: Sequence[dict[str, Any]]) -> dict[str, Tensor]:
-    """(B, L) ids and weights, padded on the right with weight 0; with branches also who sees whom, and where it stands."""
+    """(B, L) ids and weights, padded on the right with weight 0; with branches also who sees whom, and from where."""
     ids = [torch.tensor(example["input_ids"]) for example in examples]
     weights = [torch.tensor(example["loss_weights"], dtype=torch.float32) for example in examples]
     batch = {
@@ -80,8 +78,8 @@ def collate(examples: Sequence[dict[str, Any]]) -> dict[str, Tensor]:
 def branch_inputs(branches: Sequence[Sequence[Sequence[int]]], length: int) -> dict[str, Tensor]:
     """`attention_mask` (B, 1, L, L), true where a token is seen, and `position_ids` (B, L).
 
-    A token of the trunk sees the trunk before it; a token of a branch sees the first `anchor` tokens of the trunk and its
-    own branch before it, and stands where it would stand right behind them.
+    A token of the trunk sees the trunk before it; a token of a branch sees the first `anchor` tokens of the trunk
+    and its own branch before it, and stands where it would stand right behind them.
     """
     places = torch.arange(length).repeat(len(branches), 1)
     number = torch.zeros(len(branches), length, dtype=torch.long)

@@ -92,9 +92,7 @@ def load_weights(model: nn.Module, file: Path) -> None:
     named = dict(model.named_parameters())
     shapes = {name: tuple(value.shape) for name, value in stored.items()}
     if shapes != {name: tuple(value.shape) for name, value in named.items()}:
-        raise UserError(
-            f"{file}: weights of another model; give the checkpoint folder that this state belongs to"
-        )
+        raise UserError(f"{file}: weights of another model; give the checkpoint folder that this state belongs to")
     with torch.no_grad():
         for name, parameter in named.items():
             parameter.copy_(stored[name])

@@ -1,4 +1,4 @@
-"""A pipeline folder small enough for tests: two iterations with scripted replies and models of a few thousand weights."""
+"""A pipeline folder small enough for tests: scripted replies, models of a few thousand weights."""
 
 from __future__ import annotations
 

@@ -90,7 +90,9 @@ def test_an_empty_pool(rla: RunRla, played: Path) -> None:
     from rla.shards import Origin, write_shard
 
     write_shard(played / "empty", "tasks", [], Origin(config="", inputs={}, seed=0))
-    refused(rla("rollout", "--run", "r", "--pool", "r/empty", "--overwrite"), "the task pool is empty", "rla make-tasks")
+    refused(
+        rla("rollout", "--run", "r", "--pool", "r/empty", "--overwrite"), "the task pool is empty", "rla make-tasks"
+    )
 
 
 def test_a_rerun_with_other_settings(rla: RunRla, played: Path) -> None:

@@ -41,9 +41,7 @@ def run(model: Path, out: Path, sequences: list[TrainingSequence], **changes: An
 def tensors(folder: Path) -> dict[str, torch.Tensor]:
     """Every stored tensor of a checkpoint, by file and name."""
     files = sorted(folder.rglob("*.safetensors"))
-    return {
-        f"{file.relative_to(folder)}/{key}": value for file in files for key, value in load_file(file).items()
-    }
+    return {f"{file.relative_to(folder)}/{key}": value for file in files for key, value in load_file(file).items()}
 
 
 def assert_same(left: Path, right: Path) -> None:
@@ -119,9 +117,7 @@ def test_optimizer_warm_up_and_reference_are_handed_from_iteration_to_iteration(
     assert load_tokenizer(tmp_path / "3" / "model")("go to shelf")["input_ids"]
 
 
-def test_kl_is_measured_to_the_chosen_reference(
-    start: Path, sequences: list[TrainingSequence], tmp_path: Path
-) -> None:
+def test_kl_is_measured_to_the_chosen_reference(start: Path, sequences: list[TrainingSequence], tmp_path: Path) -> None:
     """Before the first update the KL to `previous` is 0 and the KL to `initial` is not."""
     run(start, tmp_path / "1", sequences)
     first: dict[str, float] = {}
@@ -143,9 +139,7 @@ def test_without_signal_the_checkpoint_is_carried_over_unchanged(
     metrics = run(tmp_path / "1", tmp_path / "2", silent)
     assert (metrics["updates"], metrics["total_updates"], metrics["note"]) == (0, 4, NO_SIGNAL)
     assert_same(tmp_path / "1", tmp_path / "2")
-    assert (tmp_path / "1" / "checkpoint.json").read_text() == (
-        tmp_path / "2" / "checkpoint.json"
-    ).read_text()
+    assert (tmp_path / "1" / "checkpoint.json").read_text() == (tmp_path / "2" / "checkpoint.json").read_text()
 
 
 def test_a_plain_model_folder_is_carried_over_as_a_checkpoint(start: Path, tmp_path: Path) -> None:
@@ -242,9 +236,7 @@ def test_a_warm_start_learns_and_is_the_reference_of_the_run(start: Path, tmp_pa
     from rla.training.sft import sft
 
     config = SftConfig(steps=60, batch_size=8, lr=1e-2)
-    metrics = sft(
-        model_folder=start, out=tmp_path / "sft", examples=counting_examples(), config=config, seed=0
-    )
+    metrics = sft(model_folder=start, out=tmp_path / "sft", examples=counting_examples(), config=config, seed=0)
     assert metrics["steps"] == 60
     assert metrics["last_loss"] < 0.5 * metrics["first_loss"]
     stored = tensors(tmp_path / "sft")

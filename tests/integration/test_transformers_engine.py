@@ -92,9 +92,7 @@ def largest_error(model: PreTrainedModel, asked: Request, reply: Completion) -> 
     ids = [*asked.prompt_ids, *reply.token_ids]
     logits = model(input_ids=torch.tensor([ids])).logits[0].float() / asked.temperature
     worst = 0.0
-    for index, (token, logprob, offered) in enumerate(
-        zip(reply.token_ids, reply.logprobs, reply.allowed, strict=True)
-    ):
+    for index, (token, logprob, offered) in enumerate(zip(reply.token_ids, reply.logprobs, reply.allowed, strict=True)):
         row = logits[len(asked.prompt_ids) + index - 1]
         total = row[offered] if offered else row
         worst = max(worst, abs(float(row[token] - torch.logsumexp(total, 0)) - logprob))
@@ -125,9 +123,7 @@ async def play(generator: Generator, chat: ChatFormat, trie: TokenTrie, *, episo
 
 
 async def together(generator: Generator, chat: ChatFormat, trie: TokenTrie) -> list[Played]:
-    return list(
-        await asyncio.gather(*(play(generator, chat, trie, episode=episode) for episode in range(10)))
-    )
+    return list(await asyncio.gather(*(play(generator, chat, trie, episode=episode) for episode in range(10))))
 
 
 @pytest.mark.parametrize("slots", [3, 16])
@@ -161,9 +157,7 @@ def test_restricted_replies_are_commands_and_forced_tokens_are_free(
     assert chat.decode(reply.token_ids) in COMMANDS
     assert reply.finish_reason is FinishReason.STOP
     assert reply.allowed[0] == sorted(chat.encode("go put"))
-    forced = [
-        logprob for logprob, offered in zip(reply.logprobs, reply.allowed, strict=True) if len(offered) == 1
-    ]
+    forced = [logprob for logprob, offered in zip(reply.logprobs, reply.allowed, strict=True) if len(offered) == 1]
     assert forced and set(forced) == {0.0}
     assert generator.stats()["passes"] == len(reply.token_ids) - len(forced)
 
@@ -228,9 +222,7 @@ def test_an_error_in_the_model_reaches_every_caller(folder: Path) -> None:
 
     async def scenario() -> list[object]:
         bad = request([10**6])  # beyond the vocabulary: the embedding fails
-        return list(
-            await asyncio.gather(*(generator.generate(bad) for _ in range(3)), return_exceptions=True)
-        )
+        return list(await asyncio.gather(*(generator.generate(bad) for _ in range(3)), return_exceptions=True))
 
     assert all(isinstance(error, IndexError) for error in asyncio.run(scenario()))
     assert asyncio.run(generator.generate(request([8, 9])))

@@ -21,9 +21,7 @@ def cases(options: argparse.Namespace) -> Iterator[tuple[str, Game, Path | None]
     for number, path in enumerate(real_games(options.games, split=options.split, seed=options.seed)):
         yield path.parent.parent.name, load_game(path, force_packaged=number % 2 == 1), path
     if options.built_in:
-        tasks = builtin_tasks(
-            seed=options.seed, scenes=options.built_in, tasks_per_scene=1, size=options.size
-        )
+        tasks = builtin_tasks(seed=options.seed, scenes=options.built_in, tasks_per_scene=1, size=options.size)
         for number, task in enumerate(tasks):
             game = game_of(task.payload)
             verbs = list(Verbs)[number % 2]
@@ -44,9 +42,7 @@ def main() -> int:
         started = time.perf_counter()
         games += 1
         try:
-            played += play_both(
-                game, steps=options.steps, seed=options.seed + number, mix=Mix(), source=source
-            )
+            played += play_both(game, steps=options.steps, seed=options.seed + number, mix=Mix(), source=source)
             verdict = "alike"
         except AssertionError as difference:
             different += 1

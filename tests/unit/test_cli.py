@@ -64,9 +64,7 @@ def test_version(capsys: Captured) -> None:
 
 
 @pytest.mark.parametrize("spec", STAGES, ids=IDS)
-def test_dry_run_prints_config_and_folders_and_writes_nothing(
-    spec: StageSpec, folder: Path, capsys: Captured
-) -> None:
+def test_dry_run_prints_config_and_folders_and_writes_nothing(spec: StageSpec, folder: Path, capsys: Captured) -> None:
     assert run([spec.name, "--dry-run", "--run", "here", "--set", "env.max_steps=7"]) == 0
     text = capsys.readouterr().out
     assert ("max_steps: 7" in text) == ("env" in spec.sections)
@@ -120,9 +118,7 @@ def test_an_interrupt_is_exit_code_130(folder: Path, monkeypatch: pytest.MonkeyP
     assert run(["adapt-env"]) == 130
 
 
-def test_a_stage_gets_its_folders_and_options(
-    folder: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stage_gets_its_folders_and_options(folder: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[StageContext] = []
 
     def record(ctx: StageContext) -> dict[str, Any]:

@@ -33,14 +33,9 @@ def expanded() -> dict[str, Stage]:
         if "do" not in body:
             stages[name] = filled(body, plan, "", {})
         elif name == "evaluate":
-            stages |= {
-                f"{name}@{number}": filled(body["do"], plan, number, {}) for number in plan["evaluations"]
-            }
+            stages |= {f"{name}@{number}": filled(body["do"], plan, number, {}) for number in plan["evaluations"]}
         else:
-            stages |= {
-                f"{name}@{key}": filled(body["do"], plan, key, item)
-                for key, item in plan["iterations"].items()
-            }
+            stages |= {f"{name}@{key}": filled(body["do"], plan, key, item) for key, item in plan["iterations"].items()}
     return stages
 
 
@@ -112,9 +107,7 @@ def test_dvc_knows_every_folder_that_a_stage_writes(spec: StageSpec) -> None:
         assert path in known or str(Path(path).parent) in known
 
 
-@pytest.mark.parametrize(
-    "path", [resource("params.yaml"), *sorted(resource("pipelines").glob("alfworld-*.yaml"))]
-)
+@pytest.mark.parametrize("path", [resource("params.yaml"), *sorted(resource("pipelines").glob("alfworld-*.yaml"))])
 def test_every_setting_names_all_sections_that_dvc_looks_at(path: Path) -> None:
     load_config(path)
     wanted = set().union(*(sections(stage) for stage in expanded().values()))
@@ -123,9 +116,7 @@ def test_every_setting_names_all_sections_that_dvc_looks_at(path: Path) -> None:
 
 def test_the_packaged_small_setting_is_the_one_at_the_top() -> None:
     copy = resource("pipelines/alfworld-tiny.yaml")
-    assert copy.read_text() == resource("params.yaml").read_text(), (
-        "cp params.yaml pipelines/alfworld-tiny.yaml"
-    )
+    assert copy.read_text() == resource("params.yaml").read_text(), "cp params.yaml pipelines/alfworld-tiny.yaml"
 
 
 def test_more_iterations_leave_the_earlier_ones_as_they_are() -> None:

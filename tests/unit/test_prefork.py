@@ -79,9 +79,7 @@ class Running:
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
-    monkeypatch.setenv(
-        "PYTHONPATH", os.pathsep.join([str(SERVER.parents[2]), os.environ.get("PYTHONPATH", "")])
-    )
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(SERVER.parents[2]), os.environ.get("PYTHONPATH", "")]))
     running = Running(tmp_path)
     yield running
     running.close()
@@ -138,9 +136,7 @@ def test_a_killed_child_is_128_plus_the_signal(server: Running, tmp_path: Path) 
     assert client.wait(DEADLINE) == 128 + signal.SIGKILL
 
 
-def test_a_server_that_dies_under_a_command_takes_it_along_and_is_reported(
-    server: Running, tmp_path: Path
-) -> None:
+def test_a_server_that_dies_under_a_command_takes_it_along_and_is_reported(server: Running, tmp_path: Path) -> None:
     client = server.start("sleep", str(tmp_path / "pid"))
     eventually(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text() != "")
     child, grandchild = (int(word) for word in (tmp_path / "pid").read_text().split())

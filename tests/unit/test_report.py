@@ -54,9 +54,7 @@ def timing(iteration: int, stage: str, *seconds: float) -> dict[str, Any]:
 
 def test_training_cells(played: Path) -> None:
     first, second = training(collect(played)).rows
-    assert first == (
-        *("1", "50.0%", "41.2-58.8%", "12.3", "75.0%", "1.26", "4", "3", "2", "1", "0.0123", "0.500"),
-    )
+    assert first == (*("1", "50.0%", "41.2-58.8%", "12.3", "75.0%", "1.26", "4", "3", "2", "1", "0.0123", "0.500"),)
     assert second == ("2", "62.5%", *("-",) * 10)
 
 

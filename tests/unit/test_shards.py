@@ -117,7 +117,7 @@ def test_a_manifest_that_does_not_match_is_refused(tmp_path: Path) -> None:
     folder = tasks_shard(tmp_path / "x")
     manifest = read_manifest(folder)
     manifest["parts"].append({"name": "part-00001.parquet", "rows": 1, "bytes": 5})
-    with pytest.raises(UserError, match="no bytes, manifest.json says 5"):
+    with pytest.raises(UserError, match=r"no bytes, manifest\.json says 5"):
         verify_parts(folder, manifest)
     (folder / "manifest.json").write_text("{")
     with pytest.raises(UserError, match="not valid JSON"):

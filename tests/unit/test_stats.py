@@ -72,9 +72,7 @@ def test_difference_without_spread_falls_back_on_independent_trials() -> None:
     interval = difference(lost, lost)
     assert interval is not None
     # Newcombe: both ends are Wilson's upper bound 3.841459 / 13.841459
-    assert (interval.low, interval.estimate, interval.high) == pytest.approx(
-        (-0.2775328, 0.0, 0.2775328), abs=1e-6
-    )
+    assert (interval.low, interval.estimate, interval.high) == pytest.approx((-0.2775328, 0.0, 0.2775328), abs=1e-6)
 
 
 def test_difference_with_an_empty_side_is_nothing() -> None:

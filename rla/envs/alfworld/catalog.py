@@ -64,9 +64,7 @@ CAN_CONTAIN: dict[str, frozenset[str]] = {
         "Newspaper Pan PepperShaker Plate Plunger Pot SaltShaker SoapBar SoapBottle SprayBottle "
         "TissueBox ToiletPaper Vase WateringCan WineBottle "
     ),
-    "Cart": _types(
-        "Candle Cloth DishSponge HandTowel Plunger SoapBar SoapBottle SprayBottle TissueBox ToiletPaper "
-    ),
+    "Cart": _types("Candle Cloth DishSponge HandTowel Plunger SoapBar SoapBottle SprayBottle TissueBox ToiletPaper "),
     "CoffeeMachine": _types("Mug"),
     "CoffeeTable": _types(
         "Book Bowl Box Candle CellPhone CreditCard KeyChain Laptop Newspaper Pen Pencil Plate "
@@ -99,9 +97,7 @@ CAN_CONTAIN: dict[str, frozenset[str]] = {
         "Newspaper Pen Pencil Plate RemoteControl SprayBottle Statue TennisRacket TissueBox "
         "ToiletPaper Vase Watch WateringCan "
     ),
-    "Fridge": _types(
-        "Apple Bowl Bread Cup Egg Glassbottle Lettuce Mug Pan Plate Pot Potato Tomato WineBottle "
-    ),
+    "Fridge": _types("Apple Bowl Bread Cup Egg Glassbottle Lettuce Mug Pan Plate Pot Potato Tomato WineBottle "),
     "GarbageCan": _types(
         "Apple Bread CD Cloth DishSponge Egg HandTowel Lettuce Newspaper Pen Pencil Potato SoapBar "
         "SoapBottle SprayBottle TissueBox ToiletPaper Tomato WineBottle "
@@ -131,9 +127,7 @@ CAN_CONTAIN: dict[str, frozenset[str]] = {
     "Sofa": _types("Book Box CellPhone CreditCard KeyChain Laptop Newspaper Pillow RemoteControl "),
     "StoveBurner": _types("Kettle Pan Pot"),
     "TVStand": _types("TissueBox"),
-    "Toilet": _types(
-        "Candle Cloth DishSponge HandTowel SoapBar SoapBottle SprayBottle TissueBox ToiletPaper "
-    ),
+    "Toilet": _types("Candle Cloth DishSponge HandTowel SoapBar SoapBottle SprayBottle TissueBox ToiletPaper "),
     "ToiletPaperHanger": _types("ToiletPaper"),
     "TowelHolder": _types("Towel"),
 }

@@ -70,9 +70,7 @@ class Edit:
         if self.moves:
             fields["move"] = [{"object": move.item, "to": move.to} for move in self.moves]
         if self.adds:
-            fields["add"] = [
-                {"object_type": add.object_type, "to": add.to, "count": add.count} for add in self.adds
-            ]
+            fields["add"] = [{"object_type": add.object_type, "to": add.to, "count": add.count} for add in self.adds]
         if self.removes:
             fields["remove"] = [{"object": name} for name in self.removes]
         if self.hint is not None:

@@ -129,9 +129,7 @@ def _moved(facts: list[Fact], identifier: str, home: tuple[str, str]) -> list[Fa
     return [*kept, ("inReceptacle", identifier, home[0]), ("objectAtLocation", identifier, home[1])]
 
 
-def _added(
-    objects: Entries, facts: list[Fact], add: Add, home: tuple[str, str]
-) -> tuple[Entries, list[Fact]]:
+def _added(objects: Entries, facts: list[Fact], add: Add, home: tuple[str, str]) -> tuple[Entries, list[Fact]]:
     declared = {identifier for identifier, _ in objects}
     otype = f"{add.object_type}Type"
     present = sum(fact[0] == "objectType" and fact[2] == otype for fact in facts)

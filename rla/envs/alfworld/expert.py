@@ -108,11 +108,7 @@ class _Turn:
         if self._treated(held):
             return self._deliver(held)
         how, device = DEVICES[self.errand.kind]
-        return (
-            self._say(f"{how} {held} with {device} ")
-            or self._visit(self._of_kind(device))
-            or self._explore(device)
-        )
+        return self._say(f"{how} {held} with {device} ") or self._visit(self._of_kind(device)) or self._explore(device)
 
     def _obtain(self) -> str | None:
         """Take a wanted object from here, or go to one that has been seen, or look for one."""
@@ -128,9 +124,7 @@ class _Turn:
         """Places whose wanted objects are to stay: for two, the target that has one already."""
         if self.errand.kind is not TaskKind.TWO:
             return set()
-        homes = [
-            place for _, place in self.memory.where(self.errand.item) if kind_of(place) == self.errand.target
-        ]
+        homes = [place for _, place in self.memory.where(self.errand.item) if kind_of(place) == self.errand.target]
         return set(homes[:1])
 
     def _lay_down(self, held: str) -> str | None:
@@ -149,9 +143,7 @@ class _Turn:
         homes = self._finished()
         targets.sort(key=lambda place: (place not in homes, place in self.memory.shut))
         chosen = targets[:1] if homes else targets
-        return (
-            self._put(held, chosen) or self._visit(chosen) or self._put(held, targets) or self._visit(targets)
-        )
+        return self._put(held, chosen) or self._visit(chosen) or self._put(held, targets) or self._visit(targets)
 
     def _put(self, held: str, places: Iterable[str]) -> str | None:
         for place in places:

@@ -66,9 +66,7 @@ def _parts(task: Task, game: Game) -> tuple[str, str, str]:
     words = (goal.kind.value, goal.object_type, "None", goal.target_type, _scene_name(task))
     for part in (task.split, task.task_id, *words):
         if not _SAFE.fullmatch(part):
-            raise UserError(
-                f"task {task.task_id!r}: {part!r} cannot be part of a path; use letters, digits and '_'"
-            )
+            raise UserError(f"task {task.task_id!r}: {part!r} cannot be part of a path; use letters, digits and '_'")
     return task.split, "-".join(words), f"trial_{task.task_id}"
 
 

@@ -140,9 +140,7 @@ def legal_goals(kind: TaskKind, layout: Layout) -> list[Goal]:
     """All legal goals of `kind` that are not true at the start, sorted by type names."""
     objects = sorted({layout.objects[i] for i in layout.inside if i in layout.objects})
     if kind is TaskKind.LOOK:
-        targets = sorted(
-            {layout.objects[i] for n, i in layout.flags if n == "toggleable" and i in layout.objects}
-        )
+        targets = sorted({layout.objects[i] for n, i in layout.flags if n == "toggleable" and i in layout.objects})
     else:
         targets = sorted(set(layout.receptacles.values()))
     goals = (Goal(kind, item, target) for item in objects for target in targets)

@@ -14,11 +14,7 @@ def welcome(tables: FastGame, state: State) -> str:
         seen = look(tables, state)
     else:
         seen = _in_the_middle(
-            [
-                name
-                for name, place in zip(tables.receptacles, tables.location_of, strict=True)
-                if place != NOTHING
-            ]
+            [name for name, place in zip(tables.receptacles, tables.location_of, strict=True) if place != NOTHING]
         )
     return WELCOME.format(look=seen, sentence=tables.game.sentence)
 

@@ -106,9 +106,7 @@ def load_game(path: Path, *, force_packaged: bool = False) -> Game:
     fields = content if isinstance(content, dict) else {}
     grammar, text = fields.get("grammar"), fields.get("pddl_problem")
     if not isinstance(grammar, str) or not isinstance(text, str):
-        raise UserError(
-            f"{path}: not an ALFWorld game, it has no grammar and pddl_problem; give a game.tw-pddl file"
-        )
+        raise UserError(f"{path}: not an ALFWorld game, it has no grammar and pddl_problem; give a game.tw-pddl file")
     try:
         problem = parse_problem(text)
         sentence, verbs = read_grammar(grammar)
@@ -139,14 +137,7 @@ def _split_sections(text: str) -> tuple[str, str, str, str]:
     # The section's own bracket closes before the goal, the goal's and the problem's at the end.
     init, closing, between = text[start + len(_INIT) : max(goal, 0)].rpartition(")")
     goal_text, end, rest = text[goal + len(_GOAL) :].rstrip().removesuffix(")").rpartition(")")
-    if (
-        head is None
-        or head.end() != start
-        or goal < start
-        or between.strip()
-        or rest.strip()
-        or not closing + end
-    ):
+    if head is None or head.end() != start or goal < start or between.strip() or rest.strip() or not closing + end:
         raise _refusal("its sections are not name, domain alfred, objects, init, goal")
     return head[1], head[2], init, goal_text
 
@@ -171,9 +162,7 @@ def _parse_objects(section: str) -> tuple[tuple[str, str], ...]:
             continue
         kind = next(words, "")
         if kind not in TYPES or not pending:
-            raise _refusal(
-                f"its objects section has the type {kind!r}, expected one of {', '.join(sorted(TYPES))}"
-            )
+            raise _refusal(f"its objects section has the type {kind!r}, expected one of {', '.join(sorted(TYPES))}")
         objects.extend((identifier, kind) for identifier in pending)
         pending.clear()
     if pending:
@@ -187,12 +176,7 @@ def _parse_facts(section: str) -> tuple[tuple[str, ...], ...]:
     flat = section.replace("(", " ").replace(")", " ")
     brackets = {section.count("("), section.count(")"), len(facts)}
     # Every word inside a fact, every bracket a fact's own: so nothing stands between or around the facts.
-    if (
-        len(brackets) > 1
-        or len(flat.split()) != sum(map(len, facts))
-        or not all(facts)
-        or not _is_plain(flat)
-    ):
+    if len(brackets) > 1 or len(flat.split()) != sum(map(len, facts)) or not all(facts) or not _is_plain(flat):
         raise _refusal("its init section holds something other than ground facts")
     return facts
 

@@ -185,10 +185,7 @@ def _other_kind(view: View, rng: random.Random, *, longer: bool) -> Edit | None:
     sign = 1 if longer else -1
     kinds = [kind for kind in TaskKind if sign * LENGTH[kind] > sign * LENGTH[view.goal.kind]]
     goals = [
-        goal
-        for kind in kinds
-        for goal in legal_goals(kind, view.layout)
-        if goal.object_type == view.goal.object_type
+        goal for kind in kinds for goal in legal_goals(kind, view.layout) if goal.object_type == view.goal.object_type
     ]
     same = [goal for goal in goals if goal.target_type == view.goal.target_type]
     return Edit(goal=rng.choice(same or goals)) if goals else None

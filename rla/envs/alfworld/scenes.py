@@ -247,7 +247,5 @@ def _facts(built: _Room, start: str) -> tuple[Fact, ...]:
     facts.extend(("receptacleAtLocation", name, built.location[name]) for name in built.receptacles)
     facts.append(("atLocation", "agent1", start))
     for name, kind in built.objects.items():
-        facts.extend(
-            object_facts(name, kind, receptacle=built.inside.get(name), location=built.location[name])
-        )
+        facts.extend(object_facts(name, kind, receptacle=built.inside.get(name), location=built.location[name]))
     return tuple(facts)

@@ -27,7 +27,6 @@ from rla.envs.setting import Demonstration, JudgePrompt, PolicyPrompt, RejectedE
 from rla.errors import UserError
 from rla.records import Status, Task
 
-
 PHRASES = (
     "you are in the middle of a room. looking quickly around you, you see a",
     "your task is to:",
@@ -170,9 +169,7 @@ class AlfworldSetting:
         """Up to `count` edits drawn by rule, as JSON texts."""
         from rla.envs.alfworld.edits import propose_edits
 
-        edits = propose_edits(
-            game_of_payload(task.payload), direction=direction, rng=random.Random(seed), count=count
-        )
+        edits = propose_edits(game_of_payload(task.payload), direction=direction, rng=random.Random(seed), count=count)
         return [edit.to_json() for edit in edits]
 
     def apply(self, task: Task, edit: str, *, root: Task, taken: set[str], created: int) -> Task:

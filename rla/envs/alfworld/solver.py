@@ -114,14 +114,10 @@ def _placing(tables: FastGame, state: State) -> Iterator[Skeleton]:
     for fetch in _fetches(tables, state):
         treatments: list[Skeleton] = [()]
         if treatment is not None and not tables.treated(state, fetch.item):
-            devices = (
-                device for device in tables.devices[treatment] if tables.location_of[device] != NOTHING
-            )
+            devices = (device for device in tables.devices[treatment] if tables.location_of[device] != NOTHING)
             treatments = [(Move(treatment, fetch.item, device),) for device in sorted(devices)]
         # Some scenes list an object in two receptacles: taken out of one, it still counts as in the other.
-        stays = any(
-            fetch.item in state.contents[target] for target in tables.targets if target != fetch.source
-        )
+        stays = any(fetch.item in state.contents[target] for target in tables.targets if target != fetch.source)
         for treat in treatments:
             if stays:
                 yield fetch.steps + treat

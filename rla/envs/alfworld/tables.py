@@ -62,10 +62,7 @@ class FastGame:
         needed = 2 if self.goal.kind is TaskKind.TWO else 1
         for receptacle in self.targets:
             contents = state.contents[receptacle]
-            if (
-                contents
-                and sum(item in self.wanted and self.treated(state, item) for item in contents) >= needed
-            ):
+            if contents and sum(item in self.wanted and self.treated(state, item) for item in contents) >= needed:
                 return True
         return False
 
@@ -106,9 +103,7 @@ class FastGame:
     def _place_receptacles(self) -> None:
         places = [NOTHING] * len(self.receptacles)
         shared: defaultdict[int, list[int]] = defaultdict(list)
-        for receptacle, location in sorted(
-            self._pairs("receptacleatlocation", self._receptacle, self._location)
-        ):
+        for receptacle, location in sorted(self._pairs("receptacleatlocation", self._receptacle, self._location)):
             if places[receptacle] != NOTHING:
                 raise UserError(f"{self.receptacles[receptacle]} is at two locations; give it one")
             places[receptacle] = location
@@ -160,9 +155,7 @@ class FastGame:
     def _start_state(self) -> State:
         agents = self._rows("atlocation", 2)
         if len(set(agents)) != 1:
-            raise UserError(
-                f"the scene has {len(set(agents))} agent positions; give one (atLocation agent location)"
-            )
+            raise UserError(f"the scene has {len(set(agents))} agent positions; give one (atLocation agent location)")
         held = [self._find(item, self._object) for _, item in self._rows("holds", 2)]
         contents: list[list[int]] = [[] for _ in self.receptacles]
         for item, receptacle in sorted(self._pairs("inreceptacle", self._object, self._receptacle)):
@@ -184,9 +177,7 @@ class FastGame:
     def _rows(self, predicate: str, arity: int) -> list[tuple[str, ...]]:
         rows = self._facts.get(predicate, [])
         if any(len(row) != arity for row in rows):
-            raise UserError(
-                f"a fact ({predicate} ...) of the scene does not have {arity} arguments; give it so many"
-            )
+            raise UserError(f"a fact ({predicate} ...) of the scene does not have {arity} arguments; give it so many")
         return rows
 
     def _having(self, predicate: str, index: dict[str, int]) -> Indices:

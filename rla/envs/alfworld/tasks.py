@@ -145,9 +145,7 @@ def _game_files(folder: Path, split: str) -> list[Path]:
     parts = Path(split).parts
     if len(parts) != 1 or parts[0] in (".", "..", "/"):
         raise UserError(f"tasks: {split!r} is not the name of a split folder such as train or valid_seen")
-    roots = [
-        root for root in (folder, *sorted(folder.glob("json_*"), reverse=True)) if (root / split).is_dir()
-    ]
+    roots = [root for root in (folder, *sorted(folder.glob("json_*"), reverse=True)) if (root / split).is_dir()]
     found = sorted(roots[0].joinpath(split).glob("*/*/game.tw-pddl")) if roots else []
     files = [path for path in found if not any(word in str(path.relative_to(roots[0])) for word in SKIPPED)]
     if not files:
@@ -207,9 +205,7 @@ def payload_of(game: Game) -> str:
 def game_of(payload: str, *, force_packaged: bool = False) -> Game:
     """The game in a task's payload. Raises `UserError` when it is not an ALFWorld payload."""
     fields = _fields(payload)
-    game = Game(
-        problem=parse_problem(fields["problem"]), sentence=fields["sentence"], verbs=Verbs(fields["verbs"])
-    )
+    game = Game(problem=parse_problem(fields["problem"]), sentence=fields["sentence"], verbs=Verbs(fields["verbs"]))
     return replace(game, verbs=Verbs.MOVE) if force_packaged else game
 
 

@@ -22,9 +22,7 @@ def task(slot: str, *, task_id: str | None = None, depth: int = 0, status: Statu
     )
 
 
-def pending(
-    slot: str, *, task_id: str, parent_id: str | None = None, direction: str | None = "harder"
-) -> Task:
+def pending(slot: str, *, task_id: str, parent_id: str | None = None, direction: str | None = "harder") -> Task:
     """A candidate for `slot` whose parent is the slot's root unless another is named."""
     return Task(
         task_id=task_id,

@@ -44,9 +44,7 @@ def test_the_direction_leads_back_into_the_band(accuracy: float, direction: Dire
 
 def test_a_choice_carries_task_direction_and_accuracy() -> None:
     easy, hard, fair, unplayed = (task(name) for name in ("easy", "hard", "fair", "unplayed"))
-    picked = choose(
-        [fair, easy, hard, unplayed], {"easy": 0.875, "hard": 0.0, "fair": 0.5}, config=BAND, seed=0
-    )
+    picked = choose([fair, easy, hard, unplayed], {"easy": 0.875, "hard": 0.0, "fair": 0.5}, config=BAND, seed=0)
     # distances from the middle 0.5: hard 0.5, easy 0.375
     assert picked == [Choice(hard, Direction.EASIER, 0.0), Choice(easy, Direction.HARDER, 0.875)]
 

@@ -31,10 +31,7 @@ def test_reasons_that_differ_in_numbers_or_case_count_as_one() -> None:
 
 
 def test_a_text_counts_a_reason_once_and_decimals_do_not_end_a_sentence() -> None:
-    assert (
-        critique(["It waits. It waits. It waits 1.5 turns."])
-        == "It waits (1 of 1); It waits 1.5 turns (1 of 1)"
-    )
+    assert critique(["It waits. It waits. It waits 1.5 turns."]) == "It waits (1 of 1); It waits 1.5 turns (1 of 1)"
 
 
 def test_no_reason_gives_an_empty_critique() -> None:

@@ -77,9 +77,7 @@ def test_an_unparsable_judgement_gets_the_worst_reward() -> None:
 
 @pytest.mark.parametrize("outcome_of", [1, -1])
 @pytest.mark.parametrize("votes", [[1, 1, -1], [1, -1, -1], [1, 1, 1], [-1, -1, -1], [1, -1, None]])
-def test_no_judgement_that_parses_gets_as_little_as_one_that_does_not(
-    outcome_of: int, votes: list[int | None]
-) -> None:
+def test_no_judgement_that_parses_gets_as_little_as_one_that_does_not(outcome_of: int, votes: list[int | None]) -> None:
     found = rewards({"q/a": outcome_of, "q/b": -outcome_of}, {"q/a": [[*votes, None]], "q/b": [[1]]})
     unparsable = -2.0
     parsed = [row["reward"] for row in found.iter_rows(named=True) if row["score"] is not None]
@@ -99,9 +97,7 @@ def test_only_tasks_inside_the_band_train_bounds_included() -> None:
     def task(name: str, won: int, of: int) -> dict[str, int]:
         return {f"{name}/{n}": 1 if n < won else -1 for n in range(of)}
 
-    outcomes = (
-        task("none", 0, 5) | task("low", 1, 5) | task("high", 4, 5) | task("all", 5, 5) | task("near", 1, 6)
-    )
+    outcomes = task("none", 0, 5) | task("low", 1, 5) | task("high", 4, 5) | task("all", 5, 5) | task("near", 1, 6)
     found = rewards(outcomes, {name: [[1, -1]] for name in outcomes})
     assert set(found["task_id"]) == {"low", "high"}
 

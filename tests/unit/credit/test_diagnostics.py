@@ -36,9 +36,7 @@ def test_p_plus_p_minus_mu_and_the_bound() -> None:
     assert found["unparsable_votes"] == pytest.approx(1 / 8)
 
 
-@pytest.mark.parametrize(
-    ("mu", "bound"), [(0.5, 0.0), (1.0, 0.0), (2.0, 1 - exp(-3 / 4)), (1.5, 1 - exp(-3 / 16))]
-)
+@pytest.mark.parametrize(("mu", "bound"), [(0.5, 0.0), (1.0, 0.0), (2.0, 1 - exp(-3 / 4)), (1.5, 1 - exp(-3 / 16))])
 def test_the_bound_says_nothing_unless_mu_exceeds_one(mu: float, bound: float) -> None:
     assert theorem1_bound(mu, 3) == pytest.approx(bound)
 

@@ -13,9 +13,7 @@ from rla.credit.normalise import POLICY_REWARDS
 from tests.unit.credit.builders import Votes, episodes, steps, values
 
 
-def advantages(
-    outcomes: dict[str, int], votes: Mapping[str, Sequence[Votes]], weight: float = 1.0
-) -> pl.DataFrame:
+def advantages(outcomes: dict[str, int], votes: Mapping[str, Sequence[Votes]], weight: float = 1.0) -> pl.DataFrame:
     return integrated.advantages(episodes(outcomes), steps(votes), step_weight=weight)
 
 
@@ -27,9 +25,7 @@ def test_reward_and_advantage_of_four_trajectories() -> None:
     expected = {"q/a": 2, "q/b": 4 / 3, "q/c": -4 / 3, "q/d": -2}
     assert values(frame, "reward") == pytest.approx({(name, 0): r for name, r in expected.items()})
     spread = sqrt(26 / 9)
-    assert values(frame, "advantage") == pytest.approx(
-        {(name, 0): r / spread for name, r in expected.items()}
-    )
+    assert values(frame, "advantage") == pytest.approx({(name, 0): r / spread for name, r in expected.items()})
     assert frame.schema == POLICY_REWARDS
 
 

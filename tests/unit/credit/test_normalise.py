@@ -52,8 +52,6 @@ def test_the_order_of_the_rows_changes_no_bit() -> None:
 
 def test_diagnostics_of_the_same_tables_are_the_same_bits_each_time() -> None:
     rng = random.Random(1)
-    votes: dict[str, list[Votes]] = {
-        f"q/{n}": [rng.choices([1, -1], k=3) for _ in range(5)] for n in range(200)
-    }
+    votes: dict[str, list[Votes]] = {f"q/{n}": [rng.choices([1, -1], k=3) for _ in range(5)] for n in range(200)}
     tables = (episodes({name: rng.choice([1, -1]) for name in votes}), judgements(votes), steps(votes))
     assert len({str(diagnostics(*tables)) for _ in range(5)}) == 1

@@ -47,9 +47,7 @@ def test_first_is_what_the_template_renders() -> None:
         user("You see a mug."),
         {"role": "assistant", "content": "+1"},
     ]
-    expected = tokenizer.apply_chat_template(
-        [*messages, user("And?")], add_generation_prompt=True, tokenize=False
-    )
+    expected = tokenizer.apply_chat_template([*messages, user("And?")], add_generation_prompt=True, tokenize=False)
     ids = ChatFormat(tokenizer).first([*messages, user("And?")])
     assert tokenizer.decode(ids) == expected
     assert ids == tokenizer.encode(expected, add_special_tokens=False)

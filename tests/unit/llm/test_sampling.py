@@ -15,9 +15,7 @@ LOGITS = torch.log(torch.tensor([[0.1, 0.2, 0.3, 0.4]]))
 
 
 def draw(u: float, *, offered: list[int] | None = None, temperature: float = 1.0) -> tuple[int, float]:
-    tokens, logprobs = sample(
-        LOGITS, offered=[offered or []], temperatures=[temperature], uniform=np.array([u])
-    )
+    tokens, logprobs = sample(LOGITS, offered=[offered or []], temperatures=[temperature], uniform=np.array([u]))
     return tokens[0], logprobs[0]
 
 
@@ -63,9 +61,7 @@ def test_an_id_of_probability_zero_is_never_drawn() -> None:
 def test_frequencies_follow_the_distribution() -> None:
     count = 20_000
     uniform = uniforms([7] * count, range(count))
-    tokens, _ = sample(
-        LOGITS.repeat(count, 1), offered=[[]] * count, temperatures=[1.0] * count, uniform=uniform
-    )
+    tokens, _ = sample(LOGITS.repeat(count, 1), offered=[[]] * count, temperatures=[1.0] * count, uniform=uniform)
     shares = np.bincount(tokens, minlength=4) / count
     # Three standard errors of a share of 0.5 are 0.0106.
     assert shares == pytest.approx([0.1, 0.2, 0.3, 0.4], abs=0.011)
@@ -73,9 +69,7 @@ def test_frequencies_follow_the_distribution() -> None:
 
 def test_uniforms_depend_on_seed_and_position_alone() -> None:
     together = uniforms([1, 1, 2, -5, 1 << 70], [3, 4, 3, 0, 0])
-    alone = [
-        uniforms([seed], [position])[0] for seed, position in [(1, 3), (1, 4), (2, 3), (-5, 0), (1 << 70, 0)]
-    ]
+    alone = [uniforms([seed], [position])[0] for seed, position in [(1, 3), (1, 4), (2, 3), (-5, 0), (1 << 70, 0)]]
     assert together.tolist() == alone
     assert len(set(alone)) == 5
     assert all(0 <= value < 1 for value in alone)

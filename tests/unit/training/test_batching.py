@@ -48,9 +48,7 @@ def test_a_branch_sees_the_prefix_and_itself() -> None:
         advantages=[1.0, 1.0],
         branches=((1, 3), (3, 4)),
     )
-    plain = TrainingSequence(
-        token_ids=[5, 6, 7, 8, 9], positions=[4], logp=[-0.1], allowed=[[]], advantages=[1.0]
-    )
+    plain = TrainingSequence(token_ids=[5, 6, 7, 8, 9], positions=[4], logp=[-0.1], allowed=[[]], advantages=[1.0])
     batch = collate([tree, plain], [0, 1], device=torch.device("cpu"))
     assert batch.place is not None
     assert batch.visible is not None

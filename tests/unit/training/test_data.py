@@ -14,9 +14,7 @@ from tests.unit.training.builders import reward, segment, step, trajectory
 EPISODE = trajectory(
     "t",
     steps=[step(start=2, end=4), step(start=5, end=7)],
-    segments=[
-        segment(10, 11, (12, -0.5, [12, 20]), (13, 0.0, [13]), 14, (15, -0.7, [15, 16]), (17, -1.5, []), 18)
-    ],
+    segments=[segment(10, 11, (12, -0.5, [12, 20]), (13, 0.0, [13]), 14, (15, -0.7, [15, 16]), (17, -1.5, []), 18)],
 )
 
 
@@ -39,9 +37,7 @@ def test_a_step_without_reward_is_context_and_what_follows_the_last_choice_is_cu
 
 
 def test_forced_tokens_alone_make_no_sequence() -> None:
-    forced = trajectory(
-        "t", steps=[step(start=1, end=3)], segments=[segment(1, (2, 0.0, [2]), (3, 0.0, [3]))]
-    )
+    forced = trajectory("t", steps=[step(start=1, end=3)], segments=[segment(1, (2, 0.0, [2]), (3, 0.0, [3]))])
     assert policy_sequences([forced], [reward("t", 0, 1.0)]) == []
 
 
@@ -96,8 +92,7 @@ def test_judgements_of_a_step_are_branches_of_one_prompt() -> None:
 
 def test_max_samples_draws_steps_by_seed_and_whatever_the_order_of_the_rewards() -> None:
     episodes = [
-        trajectory(str(n), steps=[step(start=1, end=2)], segments=[segment(1, (2, -0.1, []))])
-        for n in range(20)
+        trajectory(str(n), steps=[step(start=1, end=2)], segments=[segment(1, (2, -0.1, []))]) for n in range(20)
     ]
     rewards = [reward(str(n), 0, float(n)) for n in range(20)]
     drawn = policy_sequences(episodes, rewards, max_samples=5, seed=1)

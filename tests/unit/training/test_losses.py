@@ -17,9 +17,7 @@ def ratios(*values: float) -> torch.Tensor:
 def test_clip_bounds_what_an_update_can_gain() -> None:
     """Ratios 1.5 and 0.5 with both signs of the advantage, bounds 0.8 and 1.3."""
     advantage = torch.tensor([2.0, -2.0, 2.0, -2.0], dtype=torch.float64)
-    loss, marks = ppo_clip(
-        ratios(1.5, 1.5, 0.5, 0.5), torch.zeros(4).double(), advantage, clip_low=0.2, clip_high=0.3
-    )
+    loss, marks = ppo_clip(ratios(1.5, 1.5, 0.5, 0.5), torch.zeros(4).double(), advantage, clip_low=0.2, clip_high=0.3)
     # min(3.0, 2.6), min(-3.0, -2.6), min(1.0, 1.6), min(-1.0, -1.6), negated
     assert loss.tolist() == pytest.approx([-2.6, 3.0, -1.0, 1.6])
     assert marks["clip_high_share"].tolist() == [1, 0, 0, 0]

@@ -119,9 +119,7 @@ nearly = st.fixed_dictionaries(
             {"kind": st.sampled_from([*TaskKind, "win"]), "object_type": hostile, "target_type": hostile}
         ),
         "move": st.lists(st.fixed_dictionaries({"object": hostile, "to": hostile}), max_size=2),
-        "add": st.lists(
-            st.fixed_dictionaries({"object_type": hostile, "to": hostile, "count": hostile}), max_size=2
-        ),
+        "add": st.lists(st.fixed_dictionaries({"object_type": hostile, "to": hostile, "count": hostile}), max_size=2),
         "remove": st.lists(st.fixed_dictionaries({"object": hostile}), max_size=2),
         "hint": st.sampled_from([*Hint, "all"]),
     },

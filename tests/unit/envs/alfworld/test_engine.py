@@ -70,9 +70,7 @@ def test_an_object_moved_next_door_lies_next_to_it() -> None:
     play(game, "go to cabinet 1", "open cabinet 1", "open cabinet 2", "take mug 1 from cabinet 1")
     assert game.step("inventory").text == "You are carrying: a mug 1."
     assert game.step("move mug 1 to cabinet 2").text == "You move the mug 1 to the cabinet 2."
-    assert (
-        game.step("look").text == "You are facing the cabinet 2, and cabinet 1. Next to it, you see a mug 1."
-    )
+    assert game.step("look").text == "You are facing the cabinet 2, and cabinet 1. Next to it, you see a mug 1."
 
 
 def test_heat_drives_out_cold_and_words_depend_on_what_else_is_true() -> None:
@@ -109,9 +107,7 @@ def test_a_mug_is_a_vessel_and_stays_normal_whatever_was_done_to_it() -> None:
     assert game.step("examine mug 2").text == "This is a normal mug 2. In it, you see a apple 1."
 
 
-@pytest.mark.parametrize(
-    "action", ["go to mars 1", "take mug 2 from countertop 1", "Look", "", "go to countertop 1 "]
-)
+@pytest.mark.parametrize("action", ["go to mars 1", "take mug 2 from countertop 1", "Look", "", "go to countertop 1 "])
 def test_only_an_exact_admissible_command_changes_anything(action: str) -> None:
     game = engine()
     before = game.reset()

@@ -55,9 +55,7 @@ def test_memory_follows_what_is_read() -> None:
 
 @pytest.mark.parametrize("verbs", Verbs)
 @pytest.mark.parametrize("kind", TaskKind)
-def test_it_wins_every_kind_also_when_half_of_the_actions_are_not_its_own(
-    kind: TaskKind, verbs: Verbs
-) -> None:
+def test_it_wins_every_kind_also_when_half_of_the_actions_are_not_its_own(kind: TaskKind, verbs: Verbs) -> None:
     sentences = {meaning[0]: sentence for sentence, meaning in SENTENCES.items()}
     sentence = sentences[kind].replace("shelf", "cabinet")
     target = "DeskLamp" if kind is TaskKind.LOOK else "Cabinet"

@@ -43,14 +43,10 @@ action PutObject {{
 }}"""
 
 
-def write_game(
-    folder: Path, *, sentence: str = "put a mug in desk.", verb: str = "put", text: str = TEXT
-) -> Path:
+def write_game(folder: Path, *, sentence: str = "put a mug in desk.", verb: str = "put", text: str = TEXT) -> Path:
     path = folder / "game.tw-pddl"
     grammar = GRAMMAR.format(sentence=sentence, verb=verb)
-    path.write_text(
-        json.dumps({"pddl_domain": "", "grammar": grammar, "pddl_problem": text, "solvable": True})
-    )
+    path.write_text(json.dumps({"pddl_domain": "", "grammar": grammar, "pddl_problem": text, "solvable": True}))
     return path
 
 
@@ -115,9 +111,7 @@ def test_a_file_that_is_no_game_is_named(tmp_path: Path) -> None:
         load_game(write_game(tmp_path, text="(define"))
 
 
-@pytest.mark.parametrize(
-    "sentence", ["put {1+1} mug.", "put #task# mug.", 'say "mug".', "put\nmug.", "", "Put"]
-)
+@pytest.mark.parametrize("sentence", ["put {1+1} mug.", "put #task# mug.", 'say "mug".', "put\nmug.", "", "Put"])
 def test_a_sentence_that_textworld_would_run_or_cut_is_refused(sentence: str) -> None:
     with pytest.raises(UserError, match="task sentence"):
         check_sentence(sentence)

@@ -92,9 +92,7 @@ PLACES = ["CounterTop_bar_1", "Cabinet_bar_1", "Sink_bar_1_bar_SinkBasin", "Frid
     kind=st.sampled_from([kind for kind in TaskKind if kind not in (TaskKind.LOOK, TaskKind.HEAT)]),
     target=st.sampled_from(["CounterTop", "Cabinet", "SinkBasin", "Fridge"]),
     locations=st.lists(st.integers(1, 3), min_size=4, max_size=4),
-    items=st.lists(
-        st.tuples(st.sampled_from(["Mug", "Apple"]), st.sampled_from(PLACES)), min_size=1, max_size=2
-    ),
+    items=st.lists(st.tuples(st.sampled_from(["Mug", "Apple"]), st.sampled_from(PLACES)), min_size=1, max_size=2),
     ghost=st.booleans(),
 )
 def test_the_same_in_any_small_scene(

@@ -24,9 +24,7 @@ from rla.envs.alfworld.tasks import (
 from rla.errors import UserError
 
 DATA = Path(os.environ.get("ALFWORLD_DATA", "~/.cache/alfworld")).expanduser()
-needs_data = pytest.mark.skipif(
-    not (DATA / "json_2.1.1").is_dir(), reason="needs the ALFWorld games (ALFWORLD_DATA)"
-)
+needs_data = pytest.mark.skipif(not (DATA / "json_2.1.1").is_dir(), reason="needs the ALFWorld games (ALFWORLD_DATA)")
 
 
 def kitchen(*placed: tuple[str, str]) -> Problem:
@@ -94,9 +92,7 @@ def test_held_out_tasks_share_no_scene_with_training() -> None:
 
 
 def test_kinds_and_rooms_restrict_what_is_drawn() -> None:
-    tasks = builtin_tasks(
-        seed=0, scenes=4, tasks_per_scene=2, size="tiny", kinds=["clean"], rooms=["bathroom"]
-    )
+    tasks = builtin_tasks(seed=0, scenes=4, tasks_per_scene=2, size="tiny", kinds=["clean"], rooms=["bathroom"])
     assert {task.kind for task in tasks} == {TaskKind.CLEAN.value}
     assert {task.scene.partition("_")[0] for task in tasks} == {"bathroom"}
 
