@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla.atomic import write_json
 from rla.config.sections import TrainConfig
 from rla.errors import UserError
 from rla.seeds import derive
@@ -18,8 +17,6 @@ from stages.fallback import policy_of
 
 if TYPE_CHECKING:
     from rla.training.data import TrainingSequence
-
-Sequences = Callable[[list[dict[str, Any]]], "list[TrainingSequence]"]
 
 
 def rewarded(folder: Path, kind: str) -> list[dict[str, Any]]:
@@ -42,8 +39,7 @@ def train_stage(
     made_from = origin(ctx, [source, *data])
     marker = {"origin": made_from.as_json()}
     if finished(out, marker, overwrite=ctx.overwrite):
-        metrics_file = out / "metrics.json"
-        return {checkpoint: str(out), **(read_json(metrics_file) if metrics_file.exists() else {})}
+        return {checkpoint: str(out), **read_json(out / "metrics.json")}
 
     from rla.training.loop import train
 
@@ -58,14 +54,18 @@ def train_stage(
         record=marker,
         log=lambda update: ctx.progress.advance(loss=update["loss"]),
     )
-    write_json(out / "metrics.json", metrics)
     return {checkpoint: str(out), **metrics}
 
 
 def finished(out: Path, marker: dict[str, Any], *, overwrite: bool) -> bool:
-    """True where `out` is a complete checkpoint of this origin. One of another origin is refused, or removed."""
+    """True where `out` is a complete checkpoint of this origin. One of another origin is refused, or removed.
+
+    A folder without its record is what a removal has left that was killed.
+    """
     record = out / "checkpoint.json"
     if not record.exists():
+        if overwrite:
+            shutil.rmtree(out, ignore_errors=True)
         return False
     if read_json(record).get("origin") != marker["origin"]:
         if overwrite:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla.agents.judge import views
-from rla.atomic import write_json
 from rla.config.sections import SftConfig
 from rla.envs.registry import setting
 from rla.envs.setting import Demonstration
@@ -68,11 +67,10 @@ def train(
         make = policy_examples if option == "policy" else judge_examples
         examples = make(ctx, chat, shown_tasks(ctx, tasks_folder), config)
     if not examples:
-        carry_over(open_checkpoint(model), out, record=marker)
-        write_json(out / "metrics.json", {"examples": 0})
+        carry_over(open_checkpoint(model), out, metrics={"examples": 0}, record=marker)
         return
     ctx.progress.start(f"warm-start {option}", total=config.steps)
-    metrics = sft(
+    sft(
         model_folder=model,
         out=out,
         examples=examples,
@@ -82,7 +80,6 @@ def train(
         log=lambda step: ctx.progress.advance(**step),
         record=marker,
     )
-    write_json(out / "metrics.json", metrics)
 
 
 def shown_tasks(ctx: StageContext, tasks_folder: Path) -> list[Task]:
