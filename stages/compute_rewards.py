@@ -23,7 +23,9 @@ def run(ctx: StageContext) -> dict[str, Any]:
     training = training_episodes(ctx, episodes)
     config = ctx.config.credit
     chosen = steps.join(training.select("trajectory_id"), on="trajectory_id", how="semi")
-    integrated_rows = integrated.advantages(training, chosen, step_weight=config.step_weight)
+    integrated_rows = integrated.advantages(
+        training, chosen, step_weight=config.step_weight, normalise=config.normalise
+    )
     by_outcome = config.estimator == "outcome"
     policy = outcome.advantages(training, chosen) if by_outcome else integrated_rows
     accuracy = outcome.accuracies(training)

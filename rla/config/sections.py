@@ -104,6 +104,7 @@ class CreditConfig:
 
     estimator: Literal["integrated", "outcome"] = "integrated"
     step_weight: float = 1.0
+    normalise: Literal["step", "task"] = "step"  # what the integrated reward is standardised over
     policy_low: float = 0.0  # tasks train the policy only where low < accuracy < high: outcomes must differ
     policy_high: float = 1.0
     reward_model_normalise: Literal["step", "task", "none"] = "step"

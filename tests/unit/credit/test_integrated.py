@@ -84,3 +84,15 @@ def test_no_episodes_give_an_empty_frame_of_the_same_columns() -> None:
     frame = advantages({}, {})
     assert frame.height == 0
     assert frame.schema == POLICY_REWARDS
+
+
+def test_standardised_over_the_task_the_judgements_keep_their_weight() -> None:
+    """a: O = +1, one step, S = +1: R = 1.5. b: O = -1, S = +1, -1: R = -0.5, -1.5.
+
+    Mean -1/6, variance (1.5^2 + 0.5^2 + 1.5^2) / 3 - 1/36 = 4.75/3 - 1/36 = 14/9, std 1.24722.
+    """
+    frame = integrated.advantages(
+        episodes({"q/a": 1, "q/b": -1}), steps({"q/a": [[1]], "q/b": [[1], [-1]]}), step_weight=0.5, normalise="task"
+    )
+    expected = [(1.5 + 1 / 6) / 1.247219, (-0.5 + 1 / 6) / 1.247219, (-1.5 + 1 / 6) / 1.247219]
+    assert frame["advantage"].to_list() == pytest.approx(expected, abs=1e-5)
