@@ -18,6 +18,7 @@ from rla.errors import UserError  # noqa: E402
 from rla.models.load import load_model, load_tokenizer  # noqa: E402
 from rla.training.data import TrainingSequence  # noqa: E402
 from rla.training.loop import NO_SIGNAL, train  # noqa: E402
+from rla.training.sft import Example  # noqa: E402
 from tests.unit.training.builders import random_sequences, tiny_model  # noqa: E402
 
 CONFIG = TrainConfig(lr=1e-3, updates=4, kl_coef=0.05, tokens_per_batch=64, warmup_steps=6)
@@ -226,9 +227,9 @@ def test_a_checkpoint_of_another_format_is_refused(
         run(tmp_path / "1", tmp_path / "2", sequences)
 
 
-def counting_examples() -> list[tuple[list[int], list[float]]]:
+def counting_examples() -> list[Example]:
     """Sequences that count up by one: the second half says what the first half shows."""
-    return [(list(range(n, n + 12)), [0.3] * 6 + [1.0] * 6) for n in range(10, 60)]
+    return [Example(token_ids=list(range(n, n + 12)), weights=[0.3] * 6 + [1.0] * 6) for n in range(10, 60)]
 
 
 def test_a_warm_start_learns_and_is_the_reference_of_the_run(start: Path, tmp_path: Path) -> None:
@@ -267,7 +268,7 @@ def test_examples_of_which_nothing_trains_are_refused(start: Path, tmp_path: Pat
         sft(
             model_folder=start,
             out=tmp_path / "out",
-            examples=[([1, 2], [1.0, 0.0])],
+            examples=[Example(token_ids=[1, 2], weights=[1.0, 0.0])],
             config=SftConfig(),
             seed=0,
         )
