@@ -60,7 +60,7 @@ run: .venv/.run$(if $(EXTRAS),-$(EXTRAS))
 	git rev-parse --git-dir >/dev/null 2>&1 || dvc config --local core.no_scm true; \
 	rla prefork start --socket "$$RLA_PREFORK" --parent $$$$ >/dev/null; \
 	dvc repro; \
-	folder=$$(sed -n 's/^run: //p' iterations.yaml); cat "$$folder/report/report.txt"
+	folder=$$(sed -n 's/^run: //p' iterations.yaml); rla report --run "$$folder" --overwrite
 
 test: lint types unit
 

@@ -1,11 +1,13 @@
-"""`dvc.lock` after a kill: DVC writes it in place, so a death in mid-write leaves a file that it refuses to read.
+"""DVC's own files after a kill: it writes them in place, so a death in mid-write leaves what it refuses to read.
 
-The entries before the cut are whole: they are kept, the rest goes. A stage whose entry is gone is called again, finds
-its output complete and of the same origin, and ends at once.
+`dvc.lock`: the entries before the cut are whole; they are kept, the rest goes. A stage whose entry is gone is called
+again, finds its output complete and of the same origin, and ends at once. `.dvc/tmp/rwlock`: says which processes use
+which path; one that cannot be read says nothing and goes.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,16 @@ import yaml
 from rla.atomic import write_text
 
 ENTRY = re.compile(r"^  \S.*:\s*$", re.MULTILINE)  # `  rollout@3:` under `stages:`
+
+
+def mend(folder: Path) -> None:
+    """Both files of the DVC project in `folder`."""
+    repair(folder / "dvc.lock")
+    users = folder / ".dvc" / "tmp" / "rwlock"
+    try:
+        json.loads(users.read_text() if users.exists() else "{}")
+    except json.JSONDecodeError:
+        users.unlink(missing_ok=True)
 
 
 def repair(path: Path) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 from rla.atomic import write_text
 from rla.calls import default_run
 from rla.errors import UserError
-from rla.lockfile import repair
+from rla.lockfile import mend
 
 HEADER = "# Written by `rla plan`; read by dvc.yaml. More iterations: make run ITERATIONS=60\n"
 
@@ -82,7 +82,7 @@ def write_plan(plan: Plan, out: Path) -> str:
 
     if not plan.params.is_file():
         raise UserError(f"{plan.params}: no such file; give --params a file such as params.yaml")
-    repair(out.with_name("dvc.lock"))
+    mend(out.parent)
     found = yaml.safe_load(out.read_text()) if out.exists() else None
     data = document(plan, found if isinstance(found, dict) else {})
     text = HEADER + yaml.safe_dump(data, sort_keys=False, default_flow_style=None)

@@ -86,8 +86,9 @@ async def play(episode: Episode, shared: Rollouts, tries: CommandTries) -> Traje
     steps: list[Step] = []
     error: str | None = None
     last = ""
-    environment = shared.make_env(episode.task)
+    environment: Environment | None = None
     try:
+        environment = shared.make_env(episode.task)
         observation = environment.reset()
         last = observation.text
         stop = StopReason.MAX_STEPS
@@ -117,7 +118,8 @@ async def play(episode: Episode, shared: Rollouts, tries: CommandTries) -> Traje
         stop, error = StopReason.ENV_ERROR, str(failure)
     finally:
         shared.generator.release(session)
-        environment.close()
+        if environment is not None:
+            environment.close()
     return record(episode, shared, agent, steps, stop=stop, last=last, error=error)
 
 

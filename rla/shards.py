@@ -72,8 +72,10 @@ class ShardWriter:
                     "rerun with --overwrite or choose another folder"
                 )
             self.complete = name == MANIFEST
-            if self.complete:
-                verify_parts(self.folder, found)
+            if self.complete and damaged(self.folder, found, tolerate=overwrite):
+                shutil.rmtree(self.folder)
+                self.complete = False
+                break
             return
         if overwrite:
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -168,6 +170,26 @@ def verify_parts(folder: Path, manifest: Mapping[str, Any]) -> None:
             )
 
 
+def damaged(folder: Path, manifest: Mapping[str, Any], *, tolerate: bool) -> bool:
+    """Whether parts are missing, changed or unreadable. Such a shard is an error unless it may be made again."""
+    try:
+        verify_parts(folder, manifest)
+        for part in manifest["parts"]:
+            read_footer(folder / part["name"])
+    except UserError:
+        if not tolerate:
+            raise
+        return True
+    return False
+
+
+def read_footer(path: Path) -> None:
+    try:
+        pq.read_metadata(path)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise UserError(f"{path}: not a readable Parquet file ({error}); rerun its stage with --overwrite") from None
+
+
 def read_table(folder: Path, kind: str, columns: Sequence[str] | None = None) -> pa.Table:
     """All rows of a complete shard, parts in order."""
     manifest = read_manifest(folder, kind)
@@ -200,10 +222,27 @@ def digest(path: Path) -> str:
             return hashlib.sha256((path / name).read_bytes()).hexdigest()[:16]
     if path.is_file():
         return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-    if (path / "config.json").is_file():  # a plain Hugging Face folder: weights are identified by name and size
-        names = sorted(f"{p.name}:{p.stat().st_size}" for p in path.iterdir() if p.is_file())
-        text = "\n".join(names) + (path / "config.json").read_text()
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+    if (path / "config.json").is_file():
+        return folder_digest(path)
     raise UserError(
         f"{path}: neither a complete shard nor a checkpoint; run the stage that makes it, again if it was interrupted"
     )
+
+
+SAMPLE = 1 << 20
+
+
+def folder_digest(folder: Path) -> str:
+    """Of a plain model folder: names, sizes and contents; of a file beyond 64 MiB its time, first and last MiB."""
+    found = hashlib.sha256()
+    for path in sorted(entry for entry in folder.iterdir() if entry.is_file()):
+        size = path.stat().st_size
+        found.update(f"{path.name}:{size}".encode())
+        with path.open("rb") as file:
+            if size <= 64 * SAMPLE:
+                found.update(file.read())
+            else:
+                found.update(str(path.stat().st_mtime_ns).encode() + file.read(SAMPLE))
+                file.seek(-SAMPLE, 2)
+                found.update(file.read())
+    return found.hexdigest()[:16]

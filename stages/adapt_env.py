@@ -18,6 +18,8 @@ from stages.common import origin, read_tasks
 from stages.context import StageContext
 from stages.validate_tasks import accuracies
 
+PROPOSERS = {"rules": RulesProposer}
+
 
 def run(ctx: StageContext) -> dict[str, Any]:
     """Writes all candidates with the reason of those that are not valid; one valid candidate per slot at the most."""
@@ -52,7 +54,7 @@ def propose(ctx: StageContext) -> tuple[list[Choice], list[Candidate]]:
     failed = {row["trajectory_id"] for row in played if row["outcome"] == -1 and row["task_id"] in asked}
     texts = rejections(read_rows(ctx.path("scores"), "scores"), failed) if failed else {}
     editor = setting(ctx.config.env.name)
-    proposer = RulesProposer(editor)
+    proposer = PROPOSERS[config.proposer](editor)
     roots = {task.task_id: task for task in read_tasks(artifact(ctx.run, "train_tasks", 0))}
     taken = {task.task_id for task in pool} | set(roots)
     candidates: list[Candidate] = []

@@ -10,6 +10,7 @@ from typing import Any
 
 from rla.config import config_digest
 from rla.errors import UserError
+from rla.layout import PATHS
 from rla.records import Task
 from rla.shards import Origin, digest, read_rows
 from stages.context import StageContext
@@ -39,7 +40,9 @@ def origin(ctx: StageContext, inputs: Sequence[Path], *, sections: Sequence[str]
     """
     wanted = tuple(sections) or ctx.spec.sections
     names = {str(index): digest(path) for index, path in enumerate(inputs) if path.exists()}
-    return Origin(config=config_digest(ctx.config, wanted) + f"/{ctx.iteration}", inputs=names, seed=ctx.config.seed)
+    looped = any("{i}" in PATHS[artifact] for _, artifact in ctx.spec.writes)
+    config = config_digest(ctx.config, wanted) + (f"/{ctx.iteration}" if looped else "")
+    return Origin(config=config, inputs=names, seed=ctx.config.seed)
 
 
 def model_folder(path: Path) -> Path:
@@ -58,10 +61,10 @@ def run_async(main: Coroutine[Any, Any, None]) -> None:
         raise error from None
 
 
-def check_failures(folder: Path, failed: int, total: int, limit: float) -> None:
-    """Fail loudly when more than a stated share of rows failed."""
+def check_failures(folder: Path, failed: int, total: int, limit: float, *, what: str = "episodes") -> None:
+    """Fail loudly when more than a stated share failed."""
     if total and failed / total > limit:
         raise UserError(
-            f"{folder}: {failed} of {total} rows failed, more than rollout.max_failed_share = {limit}; "
-            "their `error` column says why"
+            f"{folder}: {failed} of {total} {what} failed, more than rollout.max_failed_share = {limit}; "
+            "mend the cause and call the stage again: it plays those groups anew"
         )

@@ -7,41 +7,42 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rla.layout import artifact
 from stages import STAGES
 from stages.context import StageContext
 
 
-def ensure(ctx: StageContext, name: str) -> None:
+def ensure(ctx: StageContext, name: str, **options: Any) -> None:
     """Run the stage `name` of the same run with its default folders."""
     from importlib import import_module
 
     spec = next(spec for spec in STAGES if spec.name == name)
     ctx.progress.note(f"{name}: making what is missing in {ctx.run}")
-    import_module(spec.module).run(replace(ctx, spec=spec, paths={}, options={}, overwrite=False))
+    import_module(spec.module).run(replace(ctx, spec=spec, paths={}, options=options, overwrite=False))
 
 
 def pool_of(ctx: StageContext, option: str = "pool") -> Path:
     """The pool of the option; the first one is made where it is missing."""
     folder = ctx.path(option)
     if option not in ctx.paths and not folder.exists() and ctx.iteration <= 1:
-        ensure(ctx, "make-tasks")
+        tasks = ctx.config.tasks
+        held_out = folder == artifact(ctx.run, "test_tasks", 0)
+        ensure(ctx, "make-tasks", split=tasks.test_split if held_out else tasks.train_split)
     return folder
 
 
 def policy_of(ctx: StageContext, option: str = "policy", model: str = "policy") -> Path:
-    """The checkpoint of the option; at the first iteration the configured model, or a new one, where none is there."""
+    """The checkpoint of the option; at the first iteration the initial model where nothing has been trained."""
     folder = ctx.path(option)
     if option in ctx.paths or folder.exists() or ctx.iteration > 1:
         return folder
-    configured = getattr(ctx.config.model, "policy" if model == "policy" else "reward")
-    if configured != "init":
-        return Path(configured)
     initial = artifact(ctx.run, f"init_{model}", 0)
     if not initial.exists():
         if not artifact(ctx.run, "train_tasks", 0).exists():
-            ensure(ctx, "make-tasks")
+            ensure(ctx, "make-tasks", split=ctx.config.tasks.train_split)
         ensure(ctx, "init-model")
-    ctx.progress.note(f"{initial}: an untrained model acts; `rla warm-start` trains it first")
+    if not option.startswith("init"):
+        ctx.progress.note(f"{initial}: the model as it started acts; `rla warm-start` trains it first")
     return initial

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rla.config.sections import TasksConfig
 from rla.envs.registry import setting
 from rla.errors import UserError
 from rla.records import Task
@@ -20,16 +21,12 @@ def run(ctx: StageContext) -> dict[str, Any]:
     only = ctx.options.get("split")
     config = ctx.config.tasks
     splits = {"train": config.train_split, "test": config.test_split}
-    if only and only not in splits.values():
-        splits = {"train": only}
+    made = {option: tasks_of(ctx, split) for option, split in splits.items() if not only or split == only}
     summary: dict[str, Any] = {}
-    for option, split in splits.items():
-        if only and split != only:
-            continue
-        tasks = tasks_of(ctx, split)
+    for option, tasks in made.items():
         folder = ctx.path(option)
         if not tasks:
-            raise UserError(f"{folder}: no task could be made for split {split!r}; check tasks.* in the params")
+            raise UserError(f"{folder}: no task made for split {splits[option]!r}; check tasks.* in the params")
         rows = [task.row() for task in sorted(tasks, key=lambda task: task.task_id)]
         write_shard(
             folder,
@@ -47,12 +44,21 @@ def run(ctx: StageContext) -> dict[str, Any]:
 
 
 def with_options(ctx: StageContext) -> StageContext:
-    """`--from` and `--limit` are short for params, so that the pool's origin records them."""
+    """`--from`, `--limit` and `--split` are short for params, so that the pool's origin records them.
+
+    A split whose name begins with valid, test or eval is held out. ALFWorld's own held-out split is `valid_seen`.
+    """
     tasks = ctx.config.tasks
     if ctx.options.get("from"):
         tasks = replace(tasks, source="alfworld", path=str(ctx.options["from"]))
     if ctx.options.get("limit"):
         tasks = replace(tasks, limit=int(ctx.options["limit"]))
+    if tasks.source == "alfworld" and tasks.test_split == TasksConfig().test_split:
+        tasks = replace(tasks, test_split="valid_seen")
+    only = ctx.options.get("split")
+    if only and only not in (tasks.train_split, tasks.test_split):
+        held_out = str(only).startswith(("valid", "test", "eval"))
+        tasks = replace(tasks, test_split=only) if held_out else replace(tasks, train_split=only)
     return replace(ctx, config=replace(ctx.config, tasks=tasks))
 
 

@@ -79,6 +79,8 @@ def play(ctx: StageContext, writer: ShardWriter, groups: list[list[Episode]], po
         )
         generator.close()
     counts = tally(writer.folder)
+    if counts["env_errors"] > ctx.config.rollout.max_failed_share * counts["episodes"]:
+        forget_failed(writer.folder)
     check_failures(writer.folder, counts["env_errors"], counts["episodes"], ctx.config.rollout.max_failed_share)
     writer.finish(counts)
 
@@ -99,3 +101,13 @@ def tally(folder: Path) -> dict[str, int]:
             counts["invalid_actions"] += sum(not step["valid"] for step in row["steps"])
             counts["truncated"] += sum(step["truncated"] for step in row["steps"])
     return counts
+
+
+def forget_failed(folder: Path) -> None:
+    """Remove the parts that hold failed episodes, so that the next call plays those groups again."""
+    import pyarrow.parquet as pq
+
+    for part in sorted(folder.glob("part-*.parquet")):
+        reasons = pq.read_table(part, columns=["stop_reason"], partitioning=None)["stop_reason"].to_pylist()
+        if StopReason.ENV_ERROR in reasons:
+            part.unlink()

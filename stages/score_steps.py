@@ -9,7 +9,7 @@ from rla.config import Config
 from rla.envs.registry import setting
 from rla.records import StepScore
 from rla.shards import ShardWriter, read_manifest, read_rows
-from stages.common import model_folder, origin, run_async
+from stages.common import check_failures, model_folder, origin, run_async
 from stages.context import StageContext
 from stages.fallback import policy_of
 
@@ -30,7 +30,10 @@ def run(ctx: StageContext) -> dict[str, Any]:
             judge(ctx, writer, trajectories, rm)
         else:
             writer.write(0, [])
-        writer.finish(tally(folder))
+        counts = tally(folder)
+        limit = ctx.config.rollout.max_failed_share
+        check_failures(folder, counts["skipped"], counts["steps"], limit, what="steps, whose prompt did not fit,")
+        writer.finish(counts)
     return {"scores": str(folder), **read_manifest(folder, "scores")["counts"]}
 
 
@@ -83,13 +86,14 @@ def trajectories_at_once(config: Config) -> int:
 
 
 def tally(folder: Path) -> dict[str, int]:
-    """Steps, judgements, unparsable and truncated judgements over all parts."""
+    """Steps, judgements, those whose prompt did not fit, judgements, unparsable and truncated ones."""
     import pyarrow.parquet as pq
 
-    counts = dict.fromkeys(("steps", "judgements", "unparsable", "truncated"), 0)
+    counts = dict.fromkeys(("steps", "skipped", "judgements", "unparsable", "truncated"), 0)
     for part in sorted(folder.glob("part-*.parquet")):
         for row in pq.read_table(part, columns=["judgements"], partitioning=None).to_pylist():
             counts["steps"] += 1
+            counts["skipped"] += not row["judgements"]
             counts["judgements"] += len(row["judgements"])
             counts["unparsable"] += sum(vote["score"] is None for vote in row["judgements"])
             counts["truncated"] += sum(vote["truncated"] for vote in row["judgements"])

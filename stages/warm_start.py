@@ -11,6 +11,7 @@ from rla.agents.judge import views
 from rla.config.sections import SftConfig
 from rla.envs.registry import setting
 from rla.envs.setting import Demonstration
+from rla.errors import UserError
 from rla.llm.chat import ChatFormat
 from rla.records import Task
 from rla.seeds import derive
@@ -66,6 +67,8 @@ def train(
         chat = ChatFormat(load_tokenizer(model_folder(model)))
         make = policy_examples if option == "policy" else judge_examples
         examples = make(ctx, chat, shown_tasks(ctx, tasks_folder), config)
+    if ctx.config.warm_start.enabled and not examples:
+        raise UserError(f"{out}: no demonstration fits model.context = {ctx.config.model.context}; raise it")
     if not examples:
         carry_over(open_checkpoint(model), out, metrics={"examples": 0}, record=marker)
         return
@@ -133,6 +136,7 @@ def policy_examples(ctx: StageContext, chat: ChatFormat, tasks: list[Task], conf
             weights += [OBSERVED] * len(asked) + [1.0] * len(reply)
         if len(ids) <= ctx.config.model.context:
             examples.append(Example(token_ids=ids, weights=weights))
+    ctx.progress.note(f"warm-start: {config.examples - len(examples)} demonstrations are longer than model.context")
     return examples
 
 
@@ -150,7 +154,8 @@ def judge_examples(ctx: StageContext, chat: ChatFormat, tasks: list[Task], confi
         for score, reason in environment.label(task, shown.actions):
             given = -score if rng.random() < config.noise else score
             replies.append([*chat.encode(prompt.render(given, reason)), chat.end_id])
-        examples.append(branching(asked, replies))
+        if len(asked[-1]) <= ctx.config.model.context:
+            examples.append(branching(asked, replies))
     return examples
 
 

@@ -102,11 +102,13 @@ def check(config: Config, where: str) -> None:
         raise UserError(f"{where}: tasks.source is alfworld; set tasks.path to the folder that holds json_2.1.1")
     if config.policy.decoding == "admissible" and config.policy.reply == "index":
         raise UserError(f"{where}: policy.decoding: admissible needs policy.reply: text")
+    if config.warm_start.enabled and config.policy.history == "window":
+        raise UserError(
+            f"{where}: warm_start.enabled needs policy.history: full; set warm_start.enabled: false for models that "
+            "follow instructions"
+        )
     if config.judge.decoding == "admissible" and config.judge.prompt != "plain":
         raise UserError(f"{where}: judge.decoding: admissible needs judge.prompt: plain")
-    restricted = [name for name in ("policy", "judge") if getattr(config, name).decoding == "admissible"]
-    if restricted and config.generator.backend == "vllm":
-        raise UserError(f"{where}: {restricted[0]}.decoding: admissible needs generator.backend: transformers")
     for key, value in positive_values(config).items():
         if value <= 0:
             raise UserError(f"{where}: {key} is {value}; it must be above 0")

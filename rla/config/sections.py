@@ -66,9 +66,8 @@ class GeneratorConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyConfig:
-    """How the policy is asked and read. `prompt` names a template of `rla/envs/<env>/prompts.py`."""
+    """How the policy is asked and read: for the command itself, or for the number of one of the commands listed."""
 
-    prompt: Literal["plain", "published"] = "plain"
     reply: Literal["text", "index"] = "text"
     history: Literal["full", "window"] = "full"
     decoding: Literal["free", "admissible"] = "free"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from rla.config import Config
 from rla.config.sections import EnvConfig, TasksConfig
@@ -106,8 +106,6 @@ class Setting(Protocol):
     def propose(self, task: Task, *, direction: str, critique: str, seed: int, count: int) -> list[str]: ...
 
     def apply(self, task: Task, edit: str, *, root: Task, taken: set[str], created: int) -> Task: ...
-
-    def describe(self, task: Task) -> dict[str, Any]: ...
 
 
 class RejectedEdit(Exception):

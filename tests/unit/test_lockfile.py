@@ -4,7 +4,7 @@ from pathlib import Path
 
 import yaml
 
-from rla.lockfile import repair, whole
+from rla.lockfile import mend, repair, whole
 
 LOCK = """schema: '2.0'
 stages:
@@ -53,3 +53,14 @@ def test_every_cut_is_mended_and_keeps_the_entries_before_it(tmp_path: Path) -> 
         assert not path.exists() or whole(path.read_text())
         if length >= second:
             assert "rollout@1" in yaml.safe_load(path.read_text())["stages"], length
+
+
+def test_an_empty_rwlock_goes_and_a_readable_one_stays(tmp_path: Path) -> None:
+    users = tmp_path / ".dvc/tmp/rwlock"
+    users.parent.mkdir(parents=True)
+    users.write_text("{}")
+    mend(tmp_path)
+    assert users.exists()
+    users.write_text("")
+    mend(tmp_path)
+    assert not users.exists()

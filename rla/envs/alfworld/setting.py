@@ -7,7 +7,6 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from rla.config import Config
 from rla.config.sections import EnvConfig, TasksConfig
@@ -24,7 +23,6 @@ from rla.envs.alfworld.prompts import (
 from rla.envs.alfworld.tasks import builtin_tasks, game_of, import_tasks, task_from_game
 from rla.envs.base import Environment
 from rla.envs.setting import Demonstration, JudgePrompt, PolicyPrompt, RejectedEdit
-from rla.errors import UserError
 from rla.records import Status, Task
 
 PHRASES = (
@@ -57,14 +55,15 @@ PHRASES = (
 
 
 @lru_cache(maxsize=512)
-def tables_of(payload: str) -> FastGame:
+def tables_of(payload: str, packaged: bool = False) -> FastGame:
     """The fast engine's tables of a task's payload: parsed once, shared by all its episodes."""
-    return FastGame(game_of_payload(payload))
+    return FastGame(game_of_payload(payload, packaged))
 
 
 @lru_cache(maxsize=512)
-def game_of_payload(payload: str) -> Game:
-    return game_of(payload)
+def game_of_payload(payload: str, packaged: bool = False) -> Game:
+    """The game of a payload; `packaged` forces the installed package's wording on it."""
+    return game_of(payload, force_packaged=packaged)
 
 
 def random_action(rng: random.Random, offered: Sequence[str]) -> str:
@@ -79,11 +78,12 @@ class AlfworldSetting:
     name = "alfworld"
 
     def make(self, task: Task, config: EnvConfig) -> Environment:
+        packaged = config.grammar == "packaged"
         if config.engine == "textworld":
             from rla.envs.alfworld.textworld import StockEngine
 
-            return StockEngine(game_of_payload(task.payload))
-        return FastEngine(tables_of(task.payload))
+            return StockEngine(game_of_payload(task.payload, packaged))
+        return FastEngine(tables_of(task.payload, packaged))
 
     def make_tasks(self, config: TasksConfig, *, seed: int, split: str) -> list[Task]:
         held_out = split == config.test_split
@@ -117,7 +117,7 @@ class AlfworldSetting:
 
         rng = random.Random(seed)
         expert = Expert(seed=seed)
-        engine = FastEngine(tables_of(task.payload))
+        engine = FastEngine(tables_of(task.payload, config.grammar == "packaged"))
         observation = engine.reset()
         demonstration = Demonstration(
             observations=[], commands=[], actions=[], expert=[], final_observation="", won=False
@@ -197,14 +197,3 @@ class AlfworldSetting:
         if made.task_id in taken:
             raise RejectedEdit("equal to a task that is in the pool or pending")
         return made
-
-    def describe(self, task: Task) -> dict[str, Any]:
-        goal = game_of_payload(task.payload).problem.goal
-        return {"kind": goal.kind.value, "object": goal.object_type, "target": goal.target_type}
-
-
-def require_tasks(tasks: Sequence[Task], where: Path) -> Sequence[Task]:
-    """`tasks`, or a UserError naming the folder when there is none."""
-    if not tasks:
-        raise UserError(f"{where}: the task pool is empty; make tasks with `rla make-tasks`")
-    return tasks

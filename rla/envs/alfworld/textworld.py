@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rla.envs.alfworld.problem import Game, Verbs, check_sentence, read_grammar, render_problem
-from rla.envs.base import Observation
+from rla.envs.base import EnvironmentFailure, Observation
 from rla.errors import UserError
 
 _UNSET_TASK = "UNKNOWN GOAL."
@@ -34,7 +34,7 @@ _IDLE: list[Any] = []
 
 
 class StockEngine:
-    """`Environment` over TextWorld. Raises `UserError` where the extra is missing or the game is refused."""
+    """`Environment` over TextWorld. `UserError` where the extra is missing, `EnvironmentFailure` for a bad game."""
 
     def __init__(self, game: Game, *, source: Path | None = None) -> None:
         self._env: Any = _IDLE.pop() if _IDLE else _new_env()
@@ -42,18 +42,28 @@ class StockEngine:
             try:
                 self._env.load(game_data(game, source=source))
             except (KeyError, SystemExit) as error:
-                raise UserError(
+                raise EnvironmentFailure(
                     f"{source or game.problem.name}: TextWorld cannot load this game ({error!r}); "
                     "its goal may be out of reach"
                 ) from error
 
     def reset(self) -> Observation:
-        with _kept_argv():
+        with self._failing(), _kept_argv():
             return _observation(self._env.reset())
 
     def step(self, action: str) -> Observation:
-        state, _, _ = self._env.step(action)
-        return _observation(state)
+        with self._failing():
+            state, _, _ = self._env.step(action)
+            return _observation(state)
+
+    @contextlib.contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Whatever the library raises ends this episode and no other; an engine that failed is not used again."""
+        try:
+            yield
+        except Exception as error:
+            self._env = None
+            raise EnvironmentFailure(f"TextWorld failed: {error!r}") from error
 
     def close(self) -> None:
         """Hands the library back for the next engine of this process."""
