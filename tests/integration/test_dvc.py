@@ -129,7 +129,7 @@ def test_more_iterations_leave_the_first_alone(pipeline: Pipeline) -> None:
 
 
 def test_a_parameter_reruns_what_depends_on_it(pipeline: Pipeline) -> None:
-    pipeline.set("step_weight: 0.3", "step_weight: 0.5")
+    pipeline.set("step_weight: 0.1", "step_weight: 0.5")
     changed = json.loads(pipeline.dvc("status", "--json"))
     assert {name.partition("@")[0] for name in changed} == {"compute-rewards"}
     assert pipeline.repro("--single-item", "compute-rewards@1") == ["compute-rewards@1"]
