@@ -151,7 +151,7 @@ def judge_examples(ctx: StageContext, chat: ChatFormat, tasks: list[Task], confi
         seen = list(views(as_row(task, shown, policy_prompt.render)))
         asked = [chat.first(prompt.messages(view)) for view in seen]
         replies = []
-        for score, reason in environment.label(task, shown.actions):
+        for score, reason in environment.label(task, ctx.config.env, shown.actions):
             given = -score if rng.random() < config.noise else score
             replies.append([*chat.encode(prompt.render(given, reason)), chat.end_id])
         if len(asked[-1]) <= ctx.config.model.context:

@@ -65,15 +65,11 @@ class JudgePrompt(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demonstration:
-    """An expert's episode: per step the observation, the commands offered and the action; then the last text.
-
-    `expert[i]` is false where the action was drawn at random, which makes the expert recover.
-    """
+    """An expert's episode: per step the observation, the commands offered and the action; then the last text."""
 
     observations: list[str]
     commands: list[tuple[str, ...]]
     actions: list[str]
-    expert: list[bool]
     final_observation: str
     won: bool
 
@@ -97,7 +93,7 @@ class Setting(Protocol):
 
     def demonstrate(self, task: Task, config: EnvConfig, *, seed: int, random_share: float) -> Demonstration: ...
 
-    def label(self, task: Task, actions: Sequence[str]) -> list[tuple[int, str]]: ...
+    def label(self, task: Task, config: EnvConfig, actions: Sequence[str]) -> list[tuple[int, str]]: ...
 
     def tokenizer_texts(self, tasks: Iterable[Task], config: Config) -> Iterable[str]: ...
 

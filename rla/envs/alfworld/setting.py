@@ -119,9 +119,9 @@ class AlfworldSetting:
         expert = Expert(seed=seed)
         engine = FastEngine(tables_of(task.payload, config.grammar == "packaged"))
         observation = engine.reset()
-        demonstration = Demonstration(
-            observations=[], commands=[], actions=[], expert=[], final_observation="", won=False
-        )
+        observations: list[str] = []
+        commands: list[tuple[str, ...]] = []
+        actions: list[str] = []
         for _ in range(config.max_steps):
             offered = tuple(c for c in observation.commands if c.split(" ", 1)[0] not in config.omit_commands)
             action = expert.act(observation.text, observation.commands)
@@ -129,24 +129,23 @@ class AlfworldSetting:
             if not follow:
                 action = random_action(rng, offered)
                 expert.notice(action)
-            demonstration.observations.append(observation.text)
-            demonstration.commands.append(offered)
-            demonstration.actions.append(action)
-            demonstration.expert.append(follow)
+            observations.append(observation.text)
+            commands.append(offered)
+            actions.append(action)
             observation = engine.step(action)
             if observation.won:
                 break
         return Demonstration(
-            observations=demonstration.observations,
-            commands=demonstration.commands,
-            actions=demonstration.actions,
-            expert=demonstration.expert,
+            observations=observations,
+            commands=commands,
+            actions=actions,
             final_observation=observation.text,
             won=observation.won,
         )
 
-    def label(self, task: Task, actions: Sequence[str]) -> list[tuple[int, str]]:
-        return label_steps(tables_of(task.payload), game_of_payload(task.payload).problem.goal, actions)
+    def label(self, task: Task, config: EnvConfig, actions: Sequence[str]) -> list[tuple[int, str]]:
+        tables = tables_of(task.payload, config.grammar == "packaged")
+        return label_steps(tables, game_of_payload(task.payload).problem.goal, actions)
 
     def tokenizer_texts(self, tasks: Iterable[Task], config: Config) -> Iterator[str]:
         """Every word that a policy or judge of this environment may meet: catalogue, replies, and played episodes."""
