@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rla.config.sections import TrainConfig
 from rla.errors import UserError
 from rla.seeds import derive
-from rla.shards import digest, read_json, read_rows
+from rla.shards import read_json, read_rows
 from stages.common import origin
 from stages.context import StageContext
 from stages.fallback import policy_of
@@ -74,4 +74,4 @@ def finished(out: Path, marker: dict[str, Any], *, overwrite: bool) -> bool:
         raise UserError(
             f"{out}: a checkpoint made from other inputs or settings; rerun with --overwrite or choose another folder"
         )
-    return bool(digest(out))
+    return True
