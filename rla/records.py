@@ -7,7 +7,7 @@ replaces its parent and the number of slots never changes.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
 
@@ -56,7 +56,12 @@ class Task:
     plan_length: int | None = None
 
     def row(self) -> dict[str, Any]:
-        return asdict(self)
+        return columns(self)
+
+
+def columns(record: Any) -> dict[str, Any]:
+    """The fields of a record by name, not copied: `asdict` copies every token of a trajectory."""
+    return {entry.name: getattr(record, entry.name) for entry in fields(record)}
 
 
 def content_id(*parts: str) -> str:
@@ -120,7 +125,8 @@ class Trajectory:
     error: str | None = None
 
     def row(self) -> dict[str, Any]:
-        return asdict(self)
+        nested = {"steps": list(map(columns, self.steps)), "segments": list(map(columns, self.segments))}
+        return columns(self) | nested
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,4 +153,4 @@ class StepScore:
     judgements: list[Judgement]
 
     def row(self) -> dict[str, Any]:
-        return asdict(self)
+        return columns(self) | {"judgements": list(map(columns, self.judgements))}
