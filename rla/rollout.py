@@ -81,7 +81,13 @@ async def play_groups(
 
 async def play(episode: Episode, shared: Rollouts, tries: CommandTries) -> Trajectory:
     """Play one episode to its end. An environment that fails ends it with `env_error`, not the run."""
-    agent = PolicyAgent(chat=shared.chat, prompt=shared.prompt, config=shared.config, tries=tries)
+    agent = PolicyAgent(
+        chat=shared.chat,
+        prompt=shared.prompt,
+        config=shared.config,
+        tries=tries,
+        instruction=episode.task.instruction,
+    )
     session = f"{episode.task.task_id}/{episode.rollout}"
     steps: list[Step] = []
     error: str | None = None

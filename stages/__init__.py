@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class StageSpec:
     """One command. `reads` and `writes` are artifact names of `rla.layout`; each is also an option `--<option>`.
 
-    `sections` are the params that the stage depends on; `heavy` stages import torch.
+    `sections` are the params that the stage depends on, whole (`env`) or by key (`policy.reply`); `heavy` stages
+    import torch.
     """
 
     name: str
@@ -39,7 +40,7 @@ STAGES = (
         example="rla init-model --set model.hidden_size=128",
         reads=(("tasks", "train_tasks"),),
         writes=(("policy", "init_policy"), ("rm", "init_rm")),
-        sections=("env", "model", "policy", "judge"),
+        sections=("env", "model", "judge.prompt"),
         heavy=True,
     ),
     StageSpec(
@@ -49,7 +50,7 @@ STAGES = (
         example="rla warm-start --set warm_start.policy.steps=100",
         reads=(("tasks", "train_tasks"), ("init-policy", "init_policy"), ("init-rm", "init_rm")),
         writes=(("policy", "first_policy"), ("rm", "first_rm")),
-        sections=("env", "model", "policy", "judge", "warm_start"),
+        sections=("env", "model", "policy.reply", "policy.repeat_task", "judge.prompt", "warm_start"),
         heavy=True,
     ),
     StageSpec(
@@ -73,7 +74,7 @@ STAGES = (
         example="rla score-steps --iteration 2",
         reads=(("trajectories", "trajectories"), ("rm", "previous_rm")),
         writes=(("out", "scores"),),
-        sections=("env", "generator", "judge", "rollout"),
+        sections=("env", "generator", "policy.repeat_task", "judge", "rollout"),
         heavy=True,
     ),
     StageSpec(
@@ -96,7 +97,7 @@ STAGES = (
         example="rla compute-rewards --iteration 2 --set credit.estimator=outcome",
         reads=(("trajectories", "trajectories"), ("scores", "scores"), ("verdicts", "verdicts")),
         writes=(("policy-rewards", "policy_rewards"), ("rm-rewards", "rm_rewards"), ("metrics", "metrics")),
-        sections=("judge", "credit"),
+        sections=("credit",),
     ),
     StageSpec(
         name="train-policy",
@@ -109,7 +110,7 @@ STAGES = (
             ("rewards", "policy_rewards"),
         ),
         writes=(("out", "policy"),),
-        sections=("train_policy", "policy"),
+        sections=("train_policy", "policy.temperature"),
         heavy=True,
     ),
     StageSpec(
@@ -119,7 +120,7 @@ STAGES = (
         example="rla train-rm --iteration 2",
         reads=(("rm", "previous_rm"), ("scores", "scores"), ("rewards", "rm_rewards")),
         writes=(("out", "rm"),),
-        sections=("train_rm", "judge"),
+        sections=("train_rm", "judge.temperature"),
         heavy=True,
     ),
     StageSpec(

@@ -24,7 +24,17 @@ from stages.training import finished
 if TYPE_CHECKING:
     from rla.training.sft import Example
 
-JUDGED = (0.2, 1.0)  # shares of random actions in what the judge learns on: from an expert's play to aimless play
+# What each of the two depends on: a change of the judge's part leaves the policy as it is.
+SHARED = (
+    *("env", "model", "policy.reply", "policy.repeat_task"),
+    *(f"warm_start.{key}" for key in ("enabled", "scenes", "threads")),
+)
+SECTIONS = {
+    "policy": (*SHARED, "warm_start.policy"),
+    "rm": (*SHARED, "judge.prompt", "warm_start.reward", "warm_start.reward_from_policy"),
+}
+OTHERS = 2  # actions not taken that the judge learns on beside each that was
+JUDGED = (0.0, 0.7)  # shares of random actions in the episodes that the judge learns on
 OBSERVED = 0.3  # loss weight of observation tokens: predicting the world helps a policy that starts from nothing
 
 
@@ -39,7 +49,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
         model = policy_of(ctx, source, option)
         if option == "rm" and ctx.config.warm_start.reward_from_policy:
             model = ctx.path("policy")
-        made_from = origin(ctx, [tasks_folder, model])
+        made_from = origin(ctx, [tasks_folder, model], sections=SECTIONS[option])
         marker = {"origin": made_from.as_json()}
         out = ctx.path(option)
         if not finished(out, marker, overwrite=ctx.overwrite):
@@ -119,7 +129,7 @@ def policy_examples(ctx: StageContext, chat: ChatFormat, tasks: list[Task], conf
     from rla.training.sft import Example
 
     examples = []
-    for _, shown in demonstrations(
+    for task, shown in demonstrations(
         ctx, tasks, count=config.examples, random_shares=(0.0, 2 * config.noise), purpose="policy"
     ):
         ids: list[int] = []
@@ -130,7 +140,7 @@ def policy_examples(ctx: StageContext, chat: ChatFormat, tasks: list[Task], conf
             if index == 0:
                 asked = chat.first(prompt.opening(observation, commands))
             else:
-                asked = chat.next_turn(prompt.turn(observation, commands), ended=True)
+                asked = chat.next_turn(prompt.turn(observation, commands, task.instruction), ended=True)
             reply = [*chat.encode(prompt.render(action, commands)), chat.end_id]
             ids += asked + reply
             weights += [OBSERVED] * len(asked) + [1.0] * len(reply)
@@ -141,19 +151,27 @@ def policy_examples(ctx: StageContext, chat: ChatFormat, tasks: list[Task], conf
 
 
 def judge_examples(ctx: StageContext, chat: ChatFormat, tasks: list[Task], config: SftConfig) -> list[Example]:
-    """One example per episode, its judgements as branches of the longest prompt; `noise`: share of flipped labels."""
+    """One example per episode, its judgements as branches of the longest prompt; `noise`: share of flipped labels.
+
+    Beside each action that was taken, others are judged that were not: in the same place, so that what tells them
+    apart is the action, not the manner of the episode.
+    """
     environment = setting(ctx.config.env.name)
     prompt = environment.judge_prompt(ctx.config)
     policy_prompt = environment.policy_prompt(ctx.config)
     rng = random.Random(derive(ctx.config.seed, "labels"))
     examples: list[Example] = []
     for task, shown in demonstrations(ctx, tasks, count=config.examples, random_shares=JUDGED, purpose="judge"):
-        seen = list(views(as_row(task, shown, policy_prompt.render)))
-        asked = [chat.first(prompt.messages(view)) for view in seen]
-        replies = []
-        for score, reason in environment.label(task, ctx.config.env, shown.actions):
-            given = -score if rng.random() < config.noise else score
-            replies.append([*chat.encode(prompt.render(given, reason)), chat.end_id])
+        seen = views(as_row(task, shown, policy_prompt.render))
+        labels = environment.label(task, ctx.config.env, shown.actions, others=OTHERS, seed=rng.getrandbits(62))
+        asked, replies = [], []
+        for view, labelled in zip(seen, labels, strict=True):
+            for one in reversed(labelled):  # the action taken last: the longest prompt is the episode's last one
+                reply = policy_prompt.render(one.action, view.commands)
+                tried = replace(view, action=one.action, reply=reply, next_observation=one.next_observation)
+                asked.append(chat.first(prompt.messages(tried)))
+                given = -one.score if rng.random() < config.noise else one.score
+                replies.append([*chat.encode(prompt.render(given, one.reason)), chat.end_id])
         if len(asked[-1]) <= ctx.config.model.context:
             examples.append(branching(asked, replies))
     return examples

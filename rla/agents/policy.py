@@ -72,8 +72,11 @@ class Growing:
 class PolicyAgent:
     """One episode's dialogue with the policy. Call `prompt`, then `read` with the completion, in turn."""
 
-    def __init__(self, *, chat: ChatFormat, prompt: PolicyPrompt, config: PolicyConfig, tries: CommandTries) -> None:
+    def __init__(
+        self, *, chat: ChatFormat, prompt: PolicyPrompt, config: PolicyConfig, tries: CommandTries, instruction: str
+    ) -> None:
         self._chat, self._prompt, self._config, self._tries = chat, prompt, config, tries
+        self._instruction = instruction
         self._segments: list[Growing] = []
         self._history: list[tuple[str, str]] = []
         self._ended = True
@@ -81,14 +84,14 @@ class PolicyAgent:
     def prompt(self, observation: str, commands: tuple[str, ...]) -> tuple[list[int], TokenTrie | None]:
         """The prompt's token ids and, with `decoding: admissible`, the trie of what may be answered."""
         if self._config.history == "window":
-            messages = self._prompt.window(self._history, observation, commands)
+            messages = self._prompt.window(self._history, observation, commands, self._instruction)
             self._segments.append(Growing())
             self._segments[-1].extend(self._chat.first(messages))
         elif not self._segments:
             self._segments.append(Growing())
             self._segments[-1].extend(self._chat.first(self._prompt.opening(observation, commands)))
         else:
-            text = self._prompt.turn(observation, commands)
+            text = self._prompt.turn(observation, commands, self._instruction)
             self._segments[-1].extend(self._chat.next_turn(text, ended=self._ended))
         restricted = self._config.decoding == "admissible"
         return self._segments[-1].token_ids, self._tries.of(commands)[0] if restricted else None

@@ -130,12 +130,24 @@ def positive_values(config: Config) -> dict[str, float]:
 
 
 def resolved(config: Config, sections: Sequence[str] = ()) -> dict[str, Any]:
-    """The config as plain data, restricted to `sections` (and the seed) when given."""
+    """The config as plain data, restricted to `sections` (and the seed) when given: `env` or one key, `policy.reply`.
+
+    Raises KeyError for a section or key that does not exist.
+    """
     data: dict[str, Any] = json.loads(json.dumps(asdict(config)))
-    return {key: value for key, value in data.items() if not sections or key in sections or key == "seed"}
+    if not sections:
+        return data
+    kept: dict[str, Any] = {"seed": data["seed"]}
+    for path in sections:
+        *parents, last = path.split(".")
+        source, target = data, kept
+        for name in parents:
+            source, target = source[name], target.setdefault(name, {})
+        target[last] = source[last]
+    return kept
 
 
 def config_digest(config: Config, sections: Sequence[str]) -> str:
-    """SHA-256 (16 hex digits) of the sections that a stage reads: other sections may change without a rerun."""
+    """SHA-256 (16 hex digits) of the sections and keys that a stage reads: others may change without a rerun."""
     text = json.dumps(resolved(config, sections), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

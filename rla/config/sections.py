@@ -70,6 +70,7 @@ class PolicyConfig:
 
     reply: Literal["text", "index"] = "text"
     history: Literal["full", "window"] = "full"
+    repeat_task: bool = False  # every observation after the first ends with the task
     decoding: Literal["free", "admissible"] = "free"
     temperature: float = 0.8
     max_tokens: int = 512

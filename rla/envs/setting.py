@@ -23,10 +23,10 @@ class PolicyPrompt(Protocol):
 
     def opening(self, observation: str, commands: Sequence[str]) -> list[Message]: ...
 
-    def turn(self, observation: str, commands: Sequence[str]) -> str: ...
+    def turn(self, observation: str, commands: Sequence[str], instruction: str) -> str: ...
 
     def window(
-        self, history: Sequence[tuple[str, str]], observation: str, commands: Sequence[str]
+        self, history: Sequence[tuple[str, str]], observation: str, commands: Sequence[str], instruction: str
     ) -> list[Message]: ...
 
     def parse(self, reply: str, commands: Sequence[str]) -> str | None: ...
@@ -74,6 +74,16 @@ class Demonstration:
     won: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Labelled:
+    """An action in some state, what it led to, and whether it helped: +1 or -1, with a short reason."""
+
+    action: str
+    next_observation: str
+    score: int
+    reason: str
+
+
 class Setting(Protocol):
     """An environment as the stages see it."""
 
@@ -93,7 +103,11 @@ class Setting(Protocol):
 
     def demonstrate(self, task: Task, config: EnvConfig, *, seed: int, random_share: float) -> Demonstration: ...
 
-    def label(self, task: Task, config: EnvConfig, actions: Sequence[str]) -> list[tuple[int, str]]: ...
+    def label(
+        self, task: Task, config: EnvConfig, actions: Sequence[str], *, others: int = 0, seed: int = 0
+    ) -> list[list[Labelled]]:
+        """Per step of an episode: the action taken, then up to `others` of the other commands that were offered."""
+        ...
 
     def tokenizer_texts(self, tasks: Iterable[Task], config: Config) -> Iterable[str]: ...
 

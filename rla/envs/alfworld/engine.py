@@ -135,6 +135,10 @@ class FastEngine:
         self._state = state
         self._moves = legal(self.tables, state)
 
+    def commands(self) -> tuple[str, ...]:
+        """What is admissible now, in the stock engine's order."""
+        return tuple(sorted(self._moves))
+
     def _observe(self, text: str) -> Observation:
         won = self.tables.won(self._state)
-        return Observation(text=text, commands=tuple(sorted(self._moves)), won=won, done=won)
+        return Observation(text=text, commands=self.commands(), won=won, done=won)

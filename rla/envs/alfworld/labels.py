@@ -8,11 +8,13 @@ not admissible, a return to a known place, a step away from the goal. The short 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rla.envs.alfworld.engine import FastEngine, FastGame
 from rla.envs.alfworld.problem import Goal, TaskKind
 from rla.envs.alfworld.solver import remaining
+from rla.envs.alfworld.state import State
+from rla.envs.setting import Labelled
 
 PROGRESS = {
     "go": "it goes where the task needs it",
@@ -42,31 +44,49 @@ class Sight:
         self._seen.update(self._objects.findall(text.lower()))
 
     def explores(self, action: str) -> bool:
-        """True the first time a place is visited or opened while an object that is needed is still unseen."""
-        verb, _, rest = action.partition(" ")
-        if verb not in ("go", "open"):
-            return False
-        new = action not in self._places
+        """True where `action` would visit or open a place for the first time while a needed object is unseen."""
+        return (
+            action.partition(" ")[0] in ("go", "open") and action not in self._places and len(self._seen) < self._needed
+        )
+
+    def did(self, action: str) -> None:
         self._places.add(action)
-        return new and len(self._seen) < self._needed and bool(rest)
 
 
-def label_steps(tables: FastGame, goal: Goal, actions: Sequence[str]) -> list[tuple[int, str]]:
-    """(+1 or -1, reason) for each action of an episode, replayed from the start."""
+def nothing_else(offered: Sequence[str], taken: str) -> Sequence[str]:
+    return ()
+
+
+def label_steps(
+    tables: FastGame,
+    goal: Goal,
+    actions: Sequence[str],
+    others: Callable[[Sequence[str], str], Sequence[str]] = nothing_else,
+) -> list[list[Labelled]]:
+    """Labels of each action of an episode, replayed from the start; after it those of `others(offered, action)`."""
     engine = FastEngine(tables)
-    observation = engine.reset()
+    offered = engine.reset().commands
     sight = Sight(goal)
     distance = remaining(tables, engine.snapshot())
-    labels = []
-    for action in actions:
-        admissible = action in observation.commands
-        visited = sight.explores(action)
+
+    def attempt(state: State, action: str) -> Labelled:
+        engine.restore(state)
         observation = engine.step(action)
         after = remaining(tables, engine.snapshot())
-        sight.read(observation.text)
         closer = after is not None and (distance is None or after < distance)
-        labels.append(judge(action, admissible=admissible, closer=closer, explored=visited))
-        distance = after
+        score, reason = judge(action, admissible=action in offered, closer=closer, explored=sight.explores(action))
+        return Labelled(action=action, next_observation=observation.text, score=score, reason=reason)
+
+    labels = []
+    for action in actions:
+        state = engine.snapshot()
+        alternatives = [attempt(state, other) for other in others(offered, action)]
+        taken = attempt(state, action)
+        labels.append([taken, *alternatives])
+        sight.did(action)
+        sight.read(taken.next_observation)
+        offered = engine.commands()
+        distance = remaining(tables, engine.snapshot())
     return labels
 
 

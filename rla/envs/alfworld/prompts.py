@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 from rla.envs.alfworld.labels import REASONS
 from rla.envs.setting import JudgeView, Message
@@ -27,22 +29,40 @@ def boxed(reply: str) -> str | None:
     return found[-1].strip() if found else None
 
 
+def with_task(text: str, instruction: str) -> str:
+    """`text`, and what is to be done: near the end it is easier to heed than at the top of a long episode."""
+    return f"{text.strip()} Your task is to: {instruction}"
+
+
 def numbered(commands: Sequence[str]) -> str:
     return "\n".join(f"{index}: {command}" for index, command in enumerate(commands))
 
 
+def offering(observation: str, commands: Sequence[str]) -> str:
+    return f"{observation.strip()}\n\nCommands:\n{numbered(commands)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TextPolicyPrompt:
-    """`reply: text`: the user turn is the observation, the reply is the command itself."""
+    """`reply: text`: the user turn is the observation, the reply is the command itself.
+
+    `repeat_task`: every observation but the first, which states it, ends with the task.
+    """
+
+    repeat_task: bool = False
 
     def opening(self, observation: str, commands: Sequence[str]) -> list[Message]:
         return [user(observation.replace(WELCOME, "").strip())]
 
-    def turn(self, observation: str, commands: Sequence[str]) -> str:
-        return observation
+    def turn(self, observation: str, commands: Sequence[str], instruction: str) -> str:
+        return with_task(observation, instruction) if self.repeat_task else observation
 
-    def window(self, history: Sequence[tuple[str, str]], observation: str, commands: Sequence[str]) -> list[Message]:
+    def window(
+        self, history: Sequence[tuple[str, str]], observation: str, commands: Sequence[str], instruction: str
+    ) -> list[Message]:
         lines = [line for text, action in history for line in (text, f"> {action}")]
-        return [user("\n".join([*lines, observation]).replace(WELCOME, "").strip())]
+        now = self.turn(observation, commands, instruction) if history else observation
+        return [user("\n".join([*lines, now]).replace(WELCOME, "").strip())]
 
     def parse(self, reply: str, commands: Sequence[str]) -> str | None:
         """The admissible command that the reply is, up to case and white space."""
@@ -53,26 +73,34 @@ class TextPolicyPrompt:
         return action
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IndexPolicyPrompt:
-    """`reply: index`: commands are numbered from 0, the reply reasons and ends with a boxed number."""
+    """`reply: index`: commands are numbered from 0, the reply reasons and ends with a boxed number.
 
-    instruction = (
+    `repeat_task` as in `TextPolicyPrompt`.
+    """
+
+    repeat_task: bool = False
+    preamble: ClassVar[str] = (
         "You are playing a text game in a household. Finish the task in as few steps as you can. "
         "Think step by step about what to do next, then give the number of the command that you choose "
         "as \\boxed{number}."
     )
 
     def opening(self, observation: str, commands: Sequence[str]) -> list[Message]:
-        return [user(f"{self.instruction}\n\n{self.turn(observation, commands)}")]
+        return [user(f"{self.preamble}\n\n{offering(observation, commands)}")]
 
-    def turn(self, observation: str, commands: Sequence[str]) -> str:
-        return f"{observation.strip()}\n\nCommands:\n{numbered(commands)}"
+    def turn(self, observation: str, commands: Sequence[str], instruction: str) -> str:
+        return offering(with_task(observation, instruction) if self.repeat_task else observation, commands)
 
-    def window(self, history: Sequence[tuple[str, str]], observation: str, commands: Sequence[str]) -> list[Message]:
+    def window(
+        self, history: Sequence[tuple[str, str]], observation: str, commands: Sequence[str], instruction: str
+    ) -> list[Message]:
         lines = [f"Observation {n}: {text.strip()}\nAction {n}: {action}" for n, (text, action) in enumerate(history)]
         past = "\n".join(lines)
-        now = f"Observation {len(history)}: {self.turn(observation, commands)}"
-        return [user("\n\n".join(part for part in (self.instruction, past, now) if part))]
+        shown = self.turn(observation, commands, instruction) if history else offering(observation, commands)
+        now = f"Observation {len(history)}: {shown}"
+        return [user("\n\n".join(part for part in (self.preamble, past, now) if part))]
 
     def parse(self, reply: str, commands: Sequence[str]) -> str | None:
         """The command with the boxed number; a missing, unreadable or out-of-range number is no command."""
@@ -85,14 +113,22 @@ class IndexPolicyPrompt:
         return f"\\boxed{{{list(commands).index(action)}}}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlainJudgePrompt:
     """For small models: the episode as the dialogue that the policy had, the last answer marked `judge:`.
 
     The prompts of an episode's steps are prefixes of each other but for the mark, so a prefix cache serves them all.
+    `repeat_task` as the policy that played had it.
     """
+
+    repeat_task: bool = False
 
     def messages(self, view: JudgeView) -> list[Message]:
         texts = [observation for observation, _ in view.history] + [view.observation]
+        following = view.next_observation
+        if self.repeat_task:
+            texts[1:] = [with_task(text, view.instruction) for text in texts[1:]]
+            following = with_task(following, view.instruction)
         texts[0] = texts[0].replace(WELCOME, "").strip()
         actions = [action for _, action in view.history] + [view.action]
         turns = [
@@ -100,7 +136,7 @@ class PlainJudgePrompt:
             for text, action in zip(texts, actions, strict=True)
             for message in (user(text), {"role": "assistant", "content": action})
         ]
-        return [*turns, user(f"{view.next_observation} judge:")]
+        return [*turns, user(f"{following} judge:")]
 
     def parse(self, reply: str) -> int | None:
         found = SCORE.search(reply)

@@ -22,7 +22,7 @@ from rla.envs.alfworld.prompts import (
 )
 from rla.envs.alfworld.tasks import builtin_tasks, game_of, import_tasks, task_from_game
 from rla.envs.base import Environment
-from rla.envs.setting import Demonstration, JudgePrompt, PolicyPrompt, RejectedEdit
+from rla.envs.setting import Demonstration, JudgePrompt, Labelled, PolicyPrompt, RejectedEdit
 from rla.records import Status, Task
 
 PHRASES = (
@@ -66,6 +66,11 @@ def game_of_payload(payload: str, packaged: bool = False) -> Game:
     return game_of(payload, force_packaged=packaged)
 
 
+def offered_of(commands: Sequence[str], config: EnvConfig) -> tuple[str, ...]:
+    """The admissible commands without those that the configuration leaves out."""
+    return tuple(c for c in commands if c.split(" ", 1)[0] not in config.omit_commands)
+
+
 def random_action(rng: random.Random, offered: Sequence[str]) -> str:
     """A command of a verb drawn first: uniform over commands, most would be `go to`."""
     verb = rng.choice(sorted({command.split(" ", 1)[0] for command in offered}))
@@ -106,10 +111,13 @@ class AlfworldSetting:
         return export_games(tasks, folder)
 
     def policy_prompt(self, config: Config) -> PolicyPrompt:
-        return IndexPolicyPrompt() if config.policy.reply == "index" else TextPolicyPrompt()
+        made = IndexPolicyPrompt if config.policy.reply == "index" else TextPolicyPrompt
+        return made(repeat_task=config.policy.repeat_task)
 
     def judge_prompt(self, config: Config) -> JudgePrompt:
-        return PublishedJudgePrompt() if config.judge.prompt == "published" else PlainJudgePrompt()
+        if config.judge.prompt == "published":
+            return PublishedJudgePrompt()
+        return PlainJudgePrompt(repeat_task=config.policy.repeat_task)
 
     def demonstrate(self, task: Task, config: EnvConfig, *, seed: int, random_share: float) -> Demonstration:
         """An expert's episode in which a share of the actions is drawn at random."""
@@ -123,7 +131,7 @@ class AlfworldSetting:
         commands: list[tuple[str, ...]] = []
         actions: list[str] = []
         for _ in range(config.max_steps):
-            offered = tuple(c for c in observation.commands if c.split(" ", 1)[0] not in config.omit_commands)
+            offered = offered_of(observation.commands, config)
             action = expert.act(observation.text, observation.commands)
             follow = rng.random() >= random_share and action in offered
             if not follow:
@@ -143,9 +151,17 @@ class AlfworldSetting:
             won=observation.won,
         )
 
-    def label(self, task: Task, config: EnvConfig, actions: Sequence[str]) -> list[tuple[int, str]]:
+    def label(
+        self, task: Task, config: EnvConfig, actions: Sequence[str], *, others: int = 0, seed: int = 0
+    ) -> list[list[Labelled]]:
         tables = tables_of(task.payload, config.grammar == "packaged")
-        return label_steps(tables, game_of_payload(task.payload).problem.goal, actions)
+        rng = random.Random(seed)
+
+        def drawn(commands: Sequence[str], taken: str) -> list[str]:
+            left = [c for c in offered_of(commands, config) if c != taken]
+            return sorted({random_action(rng, left) for _ in range(others)}) if left else []
+
+        return label_steps(tables, game_of_payload(task.payload).problem.goal, actions, drawn)
 
     def tokenizer_texts(self, tasks: Iterable[Task], config: Config) -> Iterator[str]:
         """Every word that a policy or judge of this environment may meet: catalogue, replies, and played episodes."""

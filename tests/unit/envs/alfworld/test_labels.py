@@ -1,0 +1,53 @@
+"""What helped and what did not, in the kitchen of `scenes`: the task is to put a mug in the sidetable."""
+
+from rla.envs.alfworld.engine import FastGame
+from rla.envs.alfworld.labels import AGAIN, LOOKS, PROGRESS, REFUSED, USELESS, label_steps
+from rla.envs.setting import Labelled
+
+from . import scenes
+
+GAME = scenes.game()
+TABLES, GOAL = FastGame(GAME), GAME.problem.goal
+
+
+def marks(*actions: str) -> list[tuple[int, str]]:
+    return [(steps[0].score, steps[0].reason) for steps in label_steps(TABLES, GOAL, actions)]
+
+
+def test_the_way_to_the_goal_helps_step_by_step() -> None:
+    assert marks(
+        "go to countertop 1", "take mug 2 from countertop 1", "go to sidetable 1", "put mug 2 in/on sidetable 1"
+    ) == [(1, PROGRESS["go"]), (1, PROGRESS["take"]), (1, PROGRESS["go"]), (1, PROGRESS["put"])]
+
+
+def test_the_wrong_thing_does_not_help_nor_does_a_command_that_does_not_exist() -> None:
+    assert marks("go to countertop 1", "take knife 1 from countertop 1", "fly") == [
+        (1, PROGRESS["go"]),
+        (-1, USELESS),
+        (-1, REFUSED),
+    ]
+
+
+def test_a_look_into_a_new_place_helps_once_and_only_while_the_object_is_unseen() -> None:
+    assert marks("go to fridge 1", "go to microwave 1", "go to fridge 1") == [(1, LOOKS), (1, LOOKS), (-1, AGAIN)]
+    assert marks("go to countertop 1", "go to fridge 1")[1] == (-1, AGAIN)
+
+
+def test_other_actions_are_judged_in_the_same_state_and_leave_no_trace() -> None:
+    actions = ["go to countertop 1", "take mug 2 from countertop 1"]
+    asked: list[tuple[bool, str]] = []
+
+    def others(offered: object, taken: str) -> list[str]:
+        asked.append(("take knife 1 from countertop 1" in offered, taken))  # type: ignore[operator]
+        return ["go to sidetable 1", "take knife 1 from countertop 1"]
+
+    steps = label_steps(TABLES, GOAL, actions, others)
+    assert asked == [(False, actions[0]), (True, actions[1])]
+    assert [steps[0][0], steps[1][0]] == [step[0] for step in label_steps(TABLES, GOAL, actions)]
+    assert [one.score for one in steps[0]] == [1, 1, -1]
+    assert steps[1][2] == Labelled(
+        action="take knife 1 from countertop 1",
+        next_observation="You pick up the knife 1 from the countertop 1.",
+        score=-1,
+        reason=USELESS,
+    )
