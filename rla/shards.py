@@ -190,6 +190,13 @@ def read_footer(path: Path) -> None:
         raise UserError(f"{path}: not a readable Parquet file ({error}); rerun its stage with --overwrite") from None
 
 
+def read_part(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
+    """One Parquet file; columns in the order asked for. `pq.read_table` would import pandas for it, a second."""
+    with pq.ParquetFile(path) as file:
+        table = file.read(columns=list(columns) if columns else None)
+    return table.select(list(columns)) if columns else table
+
+
 def read_table(folder: Path, kind: str, columns: Sequence[str] | None = None) -> pa.Table:
     """All rows of a complete shard, parts in order."""
     manifest = read_manifest(folder, kind)
@@ -198,7 +205,7 @@ def read_table(folder: Path, kind: str, columns: Sequence[str] | None = None) ->
     for part in manifest["parts"]:
         path = folder / part["name"]
         try:
-            tables.append(pq.read_table(path, columns=list(columns) if columns else None, partitioning=None))
+            tables.append(read_part(path, columns))
         except (pa.ArrowInvalid, OSError) as error:
             raise UserError(
                 f"{path}: not a readable Parquet file ({error}); rerun its stage with --overwrite"

@@ -133,6 +133,7 @@ STAGES = (
             ("verdicts", "verdicts"),
             ("trajectories", "trajectories"),
             ("scores", "scores"),
+            ("roots", "train_tasks"),
         ),
         writes=(("out", "candidates"),),
         sections=("env", "adaptation"),

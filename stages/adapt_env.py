@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from rla.adaptation.accept import TaskVerdict
@@ -23,7 +24,7 @@ PROPOSERS = {"rules": RulesProposer}
 
 def run(ctx: StageContext) -> dict[str, Any]:
     """Writes all candidates with the reason of those that are not valid; one valid candidate per slot at the most."""
-    inputs = [ctx.path(name) for name in ("pool", "verdicts", "trajectories", "scores")]
+    inputs = [ctx.path(name) for name, _ in ctx.spec.reads] + earlier_verdicts(ctx)
     choices, candidates = propose(ctx) if ctx.config.adaptation.enabled else ([], [])
     counts = {
         "chosen": len(choices),
@@ -55,7 +56,7 @@ def propose(ctx: StageContext) -> tuple[list[Choice], list[Candidate]]:
     texts = rejections(read_rows(ctx.path("scores"), "scores"), failed) if failed else {}
     editor = setting(ctx.config.env.name)
     proposer = PROPOSERS[config.proposer](editor)
-    roots = {task.task_id: task for task in read_tasks(artifact(ctx.run, "train_tasks", 0))}
+    roots = {task.task_id: task for task in read_tasks(ctx.path("roots"))}
     taken = {task.task_id for task in pool} | set(roots)
     candidates: list[Candidate] = []
     for choice in choices:
@@ -76,8 +77,13 @@ def propose(ctx: StageContext) -> tuple[list[Choice], list[Candidate]]:
     return choices, candidates
 
 
-def recent_verdicts(ctx: StageContext) -> list[TaskVerdict]:
-    """The verdicts of the iterations that the cool-down looks back on, this one included."""
+def earlier_verdicts(ctx: StageContext) -> list[Path]:
+    """The verdicts of the iterations before this one that the cool-down looks back on."""
     first = max(1, ctx.iteration - ctx.config.adaptation.cooldown + 1)
-    folders = [artifact(ctx.run, "verdicts", number) for number in range(first, ctx.iteration + 1)]
-    return [TaskVerdict(**row) for folder in folders if folder.exists() for row in read_rows(folder, "verdicts")]
+    folders = [artifact(ctx.run, "verdicts", number) for number in range(first, ctx.iteration)]
+    return [folder for folder in folders if folder.exists()]
+
+
+def recent_verdicts(ctx: StageContext) -> list[TaskVerdict]:
+    folders = [*earlier_verdicts(ctx), ctx.path("verdicts")]
+    return [TaskVerdict(**row) for folder in folders for row in read_rows(folder, "verdicts")]

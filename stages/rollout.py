@@ -10,7 +10,7 @@ from rla.envs.registry import setting
 from rla.records import StopReason, Task, Trajectory
 from rla.rollout import Episode, Rollouts, episodes_of, play_groups
 from rla.seeds import derive
-from rla.shards import ShardWriter, digest, read_manifest
+from rla.shards import ShardWriter, digest, read_manifest, read_part
 from stages.common import check_failures, model_folder, origin, read_candidates, read_tasks, run_async
 from stages.context import StageContext
 from stages.fallback import policy_of, pool_of
@@ -87,12 +87,10 @@ def play(ctx: StageContext, writer: ShardWriter, groups: list[list[Episode]], po
 
 def tally(folder: Path) -> dict[str, int]:
     """Counts over all parts of a trajectory folder, those of an interrupted call included."""
-    import pyarrow.parquet as pq
-
     names = ("episodes", "won", "steps", "invalid_actions", "truncated", "context_stops", "env_errors")
     counts = dict.fromkeys(names, 0)
     for part in sorted(folder.glob("part-*.parquet")):
-        for row in pq.read_table(part, columns=["stop_reason", "steps"], partitioning=None).to_pylist():
+        for row in read_part(part, ["stop_reason", "steps"]).to_pylist():
             counts["episodes"] += 1
             counts["won"] += row["stop_reason"] == StopReason.WON
             counts["context_stops"] += row["stop_reason"] == StopReason.CONTEXT
@@ -105,9 +103,7 @@ def tally(folder: Path) -> dict[str, int]:
 
 def forget_failed(folder: Path) -> None:
     """Remove the parts that hold failed episodes, so that the next call plays those groups again."""
-    import pyarrow.parquet as pq
-
     for part in sorted(folder.glob("part-*.parquet")):
-        reasons = pq.read_table(part, columns=["stop_reason"], partitioning=None)["stop_reason"].to_pylist()
+        reasons = read_part(part, ["stop_reason"])["stop_reason"].to_pylist()
         if StopReason.ENV_ERROR in reasons:
             part.unlink()

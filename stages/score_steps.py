@@ -8,7 +8,7 @@ from typing import Any
 from rla.config import Config
 from rla.envs.registry import setting
 from rla.records import StepScore
-from rla.shards import ShardWriter, read_manifest, read_rows
+from rla.shards import ShardWriter, read_manifest, read_part, read_rows
 from stages.common import check_failures, model_folder, origin, run_async
 from stages.context import StageContext
 from stages.fallback import policy_of
@@ -87,11 +87,9 @@ def trajectories_at_once(config: Config) -> int:
 
 def tally(folder: Path) -> dict[str, int]:
     """Steps, judgements, those whose prompt did not fit, judgements, unparsable and truncated ones."""
-    import pyarrow.parquet as pq
-
     counts = dict.fromkeys(("steps", "skipped", "judgements", "unparsable", "truncated"), 0)
     for part in sorted(folder.glob("part-*.parquet")):
-        for row in pq.read_table(part, columns=["judgements"], partitioning=None).to_pylist():
+        for row in read_part(part, ["judgements"]).to_pylist():
             counts["steps"] += 1
             counts["skipped"] += not row["judgements"]
             counts["judgements"] += len(row["judgements"])

@@ -87,9 +87,11 @@ def _ranges(counts: Ints) -> Ints:
 def _buckets(starts: Ints, counts: Ints) -> list[Ints]:
     """Rows by size class of their new tokens (1, 4, 16, ...), split where one call would grow too large."""
     size = np.ceil(np.log2(counts) / 2).astype(np.int64)
+    length = np.maximum(np.ceil(np.log2(starts + counts)).astype(np.int64), 8)
+    classes = np.where(counts > 4, size * 64 + length, size * 64)
     found = []
-    for value in np.unique(size):
-        rows = np.flatnonzero(size == value)
+    for value in np.unique(classes):
+        rows = np.flatnonzero(classes == value)
         scores = int(counts[rows].max()) * int((starts[rows] + counts[rows]).max())
         at_once = max(1, MAX_SCORES // scores)
         found += [rows[index : index + at_once] for index in range(0, len(rows), at_once)]
