@@ -8,11 +8,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 from rla.atomic import write_text
 from rla.calls import default_run
+from rla.config import load_config
 from rla.errors import UserError
 from rla.lockfile import mend
 
@@ -76,12 +78,39 @@ def document(plan: Plan, found: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def followed(pipeline: dict[str, Any]) -> set[str]:
+    """The params, as dotted keys, that the stages of a dvc.yaml depend on."""
+    bodies = (stage.get("do", stage) for stage in pipeline["stages"].values())
+    entries = (entry for body in bodies for entry in body.get("params", []))
+    return {key for entry in entries for keys in entry.values() for key in keys}
+
+
+def refuse_unnamed(params: Path, pipeline: Path) -> None:
+    """UserError where `params` leaves out a key that the pipeline follows: DVC looks at the file, not at defaults."""
+    import yaml
+
+    if not pipeline.is_file():
+        return
+    config = load_config(params)
+    written = yaml.safe_load(params.read_text()) or {}
+    lines = []
+    for key in sorted(followed(yaml.safe_load(pipeline.read_text()))):
+        *parents, name = key.split(".")
+        inside = reduce(lambda node, parent: node.get(parent) or {}, parents, written)
+        if name not in inside:
+            value = reduce(getattr, key.split("."), config)
+            lines.append(f"{key} (default: {value})" if isinstance(value, str | int | float) else key)
+    if lines:
+        raise UserError(f"{params}: {pipeline.name} follows keys that are not in it; add {', '.join(lines)}")
+
+
 def write_plan(plan: Plan, out: Path) -> str:
-    """Write the file where it differs; returns a line about it. UserError where the params do not exist."""
+    """Write the file where it differs; returns a line about it. UserError where params do not exist or fall short."""
     import yaml
 
     if not plan.params.is_file():
         raise UserError(f"{plan.params}: no such file; give --params a file such as params.yaml")
+    refuse_unnamed(plan.params, out.with_name("dvc.yaml"))
     mend(out.parent)
     found = yaml.safe_load(out.read_text()) if out.exists() else None
     data = document(plan, found if isinstance(found, dict) else {})

@@ -79,10 +79,13 @@ def judge(ctx: StageContext, writer: ShardWriter, trajectories: Path, rm: Path) 
 
 
 def trajectories_at_once(config: Config) -> int:
-    """With an engine of fixed slots: as many as have a slot for each judgement of a step."""
+    """With an engine of fixed slots: half of them hold prompts, the others are for judgements that part from the first.
+
+    Without that room a prompt's slot would be taken from it before its next step.
+    """
     if config.generator.backend != "transformers":
         return config.rollout.concurrency
-    return max(1, min(config.rollout.concurrency, config.generator.max_sequences // config.judge.votes))
+    return max(1, min(config.rollout.concurrency, config.generator.max_sequences // min(config.judge.votes, 2)))
 
 
 def tally(folder: Path) -> dict[str, int]:

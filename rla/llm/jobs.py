@@ -1,4 +1,4 @@
-"""A request on its way through an engine: one row for each of its samples."""
+"""A request on its way through an engine: its samples go as one row for as long as they say the same."""
 
 from __future__ import annotations
 
@@ -13,16 +13,30 @@ from rla.llm.slots import Ints
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Row:
-    """One completion being sampled."""
+    """A completion being sampled, for all samples (one seed each) that have drawn the same tokens so far."""
 
     job: Job
-    seed: int
+    seeds: list[int]
     session: str | None
     node: dict[int, Any] | None
     slot: int = -1
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     offered: list[list[int]] = field(default_factory=list)
+    forced: int = 0  # how many of the tokens were the only one offered
+
+    def part(self, seeds: list[int]) -> Row:
+        """The row of samples that are about to draw another token. It has no slot, and the session stays behind."""
+        return Row(
+            job=self.job,
+            seeds=seeds,
+            session=None,
+            node=self.node,
+            tokens=self.tokens[:],
+            logprobs=self.logprobs[:],
+            offered=self.offered[:],
+            forced=self.forced,
+        )
 
     def choices(self) -> list[int]:
         """Ids that the trie offers next; empty where unrestricted."""
@@ -41,6 +55,7 @@ class Row:
         while self.node is not None and len(self.node) == 1 and len(self.tokens) < self.job.request.max_tokens:
             (token,) = self.node
             self.accept(token, 0.0, [token])
+            self.forced += 1
 
     def finish_reason(self, stop_ids: Collection[int]) -> FinishReason | None:
         """Why there is nothing more to sample, or None while there is."""
@@ -60,8 +75,9 @@ class Job:
 
     def finish(self, row: Row, reason: FinishReason) -> None:
         """Note a finished row; the last one answers the request, samples in their order."""
-        self.done[row.seed - self.request.seed] = Completion(
-            token_ids=row.tokens, logprobs=row.logprobs, allowed=row.offered, finish_reason=reason
-        )
+        for seed in row.seeds:
+            self.done[seed - self.request.seed] = Completion(
+                token_ids=row.tokens, logprobs=row.logprobs, allowed=row.offered, finish_reason=reason
+            )
         if len(self.done) == self.request.samples and not self.future.done():
             self.future.set_result([self.done[index] for index in range(self.request.samples)])

@@ -2,7 +2,8 @@
 
 One forward pass takes the next tokens of every live sequence, whatever their number: one for a sequence that
 decodes, many for a prompt. A sequence that ends makes room at once. Tokens that the trie forces are appended
-without a pass. The pass runs on the event loop's own thread: callers make progress between passes.
+without a pass, and samples of one request are one sequence until they draw different tokens. The pass runs on
+the event loop's own thread: callers make progress between passes.
 """
 
 from __future__ import annotations
@@ -86,9 +87,8 @@ class TransformersGenerator:
             future=asyncio.get_running_loop().create_future(),
         )
         node = None if request.allowed is None else request.allowed.root
-        for index in range(request.samples):
-            session = request.session if index == 0 else None
-            self._enqueue(Row(job=job, seed=request.seed + index, node=node, session=session))
+        seeds = [request.seed + index for index in range(request.samples)]
+        self._enqueue(Row(job=job, seeds=seeds, node=node, session=request.session))
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(self._run())
             self._pump.add_done_callback(self._fail_all)
@@ -174,15 +174,20 @@ class TransformersGenerator:
     def _advance(self, row: Row) -> None:
         """After a start or a sampled token: take what is forced, note the ids, finish what is done."""
         known = int(self._table.length[row.slot]) - len(row.job.prompt)
-        sampled = len(row.tokens)
         row.force()
         self._table.append(row.slot, row.tokens[known:])
-        self._stats["generated_tokens"] += len(row.tokens) - known
-        self._stats["forced_tokens"] += len(row.tokens) - sampled
-        reason = row.finish_reason(self._stop_ids)
-        if reason is not None:
+        if self._finish(row):
             self._retire(row)
-            row.job.finish(row, reason)
+
+    def _finish(self, row: Row) -> bool:
+        """Hand over a row that is done; False where there is more to sample."""
+        reason = row.finish_reason(self._stop_ids)
+        if reason is None:
+            return False
+        self._stats["generated_tokens"] += len(row.tokens) * len(row.seeds)
+        self._stats["forced_tokens"] += row.forced * len(row.seeds)
+        row.job.finish(row, reason)
+        return True
 
     def _retire(self, row: Row) -> None:
         self._live.remove(row)
@@ -238,14 +243,29 @@ class TransformersGenerator:
         return logits
 
     def _sample(self, rows: list[Row], logits: torch.Tensor) -> None:
+        """Draw for every sample of every row; those that draw another token than their row's first part from it."""
+        drawing = [(index, row, seed) for index, row in enumerate(rows) for seed in row.seeds]
         offered = [row.choices() for row in rows]
-        positions = [len(row.job.prompt) + len(row.tokens) for row in rows]
+        if len(drawing) > len(rows):
+            logits = logits[torch.tensor([index for index, _, _ in drawing], device=logits.device)]
         tokens, logprobs = sample(
             logits,
-            offered=offered,
-            temperatures=[row.job.request.temperature for row in rows],
-            uniform=uniforms([row.seed for row in rows], positions),
+            offered=[offered[index] for index, _, _ in drawing],
+            temperatures=[row.job.request.temperature for _, row, _ in drawing],
+            uniform=uniforms(
+                [seed for _, _, seed in drawing], [len(row.job.prompt) + len(row.tokens) for _, row, _ in drawing]
+            ),
         )
-        for row, token, logprob, ids in zip(rows, tokens, logprobs, offered, strict=True):
-            row.accept(token, logprob, ids)
+        drawn: list[dict[int, tuple[float, list[int]]]] = [{} for _ in rows]
+        for (index, _, seed), token, logprob in zip(drawing, tokens, logprobs, strict=True):
+            drawn[index].setdefault(token, (logprob, []))[1].append(seed)
+        for row, ids, choices in zip(rows, offered, drawn, strict=True):
+            (first, (logprob, row.seeds)), *others = choices.items()
+            for token, (other, seeds) in others:
+                parted = row.part(seeds)
+                parted.accept(token, other, ids)
+                parted.force()
+                if not self._finish(parted):
+                    self._waiting.append(parted)
+            row.accept(first, logprob, ids)
             self._advance(row)

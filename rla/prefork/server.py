@@ -89,13 +89,16 @@ def preload() -> None:
 
 
 def warm_up() -> None:
-    """A dry run: what the command line imports and builds late is then there, too."""
+    """A dry run and a first array: what the command line and pyarrow (pandas) import late is then there, too."""
+    import pyarrow as pa
+
     from rla.cli import run
     from rla.resources import resource
 
     small = str(resource("pipelines/alfworld-tiny.yaml"))
     with contextlib.redirect_stdout(io.StringIO()):
         run(["rollout", "--dry-run", "--params", small])
+    pa.array([0])
 
 
 def serve(server: Server) -> Call | None:

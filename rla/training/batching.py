@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from rla.training.branches import Forks
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """One forward pass over B rows of length L with N loss tokens.
 
-    `rows`, `columns` (N) say where the hidden state lies that predicts a token. With branches, `place` (B, L)
-    numbers the tokens along each branch and `visible` (B, 1, L, L) says which tokens a token attends to.
+    `rows`, `columns` (N) say where the hidden state lies that predicts a token. `forks` is for rows with branches.
     `allowed` (N, A) is filled up with ids of the same row; rows of unrestricted tokens (`restricted` false)
     are unused.
     """
 
     indices: list[int]
     input_ids: Tensor
-    place: Tensor | None
-    visible: Tensor | None
+    forks: Forks | None
     rows: Tensor
     columns: Tensor
     targets: Tensor
@@ -71,6 +71,8 @@ def collate(sequences: Sequence[TrainingSequence], indices: Sequence[int], *, de
     """Tensors of the chosen sequences; a row's last token is predicted only, so it is no input."""
     import torch
 
+    from rla.training.branches import forks
+
     chosen = [sequences[index] for index in indices]
     input_ids = torch.zeros(len(chosen), max(len(one.token_ids) for one in chosen) - 1, dtype=torch.long)
     for row, one in enumerate(chosen):
@@ -79,12 +81,11 @@ def collate(sequences: Sequence[TrainingSequence], indices: Sequence[int], *, de
     rows = [row for row, one in enumerate(chosen) for _ in one.positions]
     columns = [column for one in chosen for column in one.predictors()]
     targets = [one.token_ids[position] for one in chosen for position in one.positions]
-    place, visible = _branches(chosen, input_ids.shape[1], device=device)
+    marks = [[(start, end, one.prefix) for start, end in one.branches] for one in chosen]
     return Batch(
         indices=list(indices),
         input_ids=input_ids.to(device),
-        place=place,
-        visible=visible,
+        forks=forks(marks, input_ids.shape[1], device=device),
         rows=torch.tensor(rows, device=device),
         columns=torch.tensor(columns, device=device),
         targets=torch.tensor(targets, device=device),
@@ -93,25 +94,6 @@ def collate(sequences: Sequence[TrainingSequence], indices: Sequence[int], *, de
         logp_old=torch.tensor([x for one in chosen for x in one.logp], dtype=torch.float32, device=device),
         advantages=torch.tensor([x for one in chosen for x in one.advantages], dtype=torch.float32, device=device),
     )
-
-
-def _branches(
-    sequences: Sequence[TrainingSequence], length: int, *, device: torch.device
-) -> tuple[Tensor | None, Tensor | None]:
-    """Places (B, L) and visibility (B, 1, L, L), or nothing where every sequence is plain text."""
-    import torch
-
-    if not any(one.branches for one in sequences):
-        return None, None
-    place = torch.arange(length).repeat(len(sequences), 1)
-    branch = torch.zeros(len(sequences), length, dtype=torch.long)
-    for row, one in enumerate(sequences):
-        for number, (start, end) in enumerate(one.branches, start=1):
-            branch[row, start:end] = number
-            place[row, start:end] -= start - one.prefix
-    branch, place = branch.to(device), place.to(device)
-    same = (branch[:, :, None] == branch[:, None, :]) | (branch[:, None, :] == 0)
-    return place, (same & torch.ones(length, length, dtype=torch.bool, device=device).tril())[:, None]
 
 
 def _pad_allowed(allowed: list[list[int]], *, device: torch.device) -> tuple[Tensor | None, Tensor | None]:

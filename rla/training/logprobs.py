@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from rla.errors import UserError
 from rla.training.batching import Batch
+from rla.training.branches import prefer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -42,15 +43,17 @@ class TokenScorer(nn.Module):
         scaled = [name for name in SCALED_LOGITS if getattr(text, name, None) not in (None, 1.0)]
         if scaled:
             raise UserError(f"models of type {text.model_type} rescale their logits ({scaled[0]}): not supported")
+        prefer(model)
         self.model = model
         self.temperature = temperature
         self.chunk_logits = chunk_logits
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        forks = batch.forks
         hidden = self.model.base_model(
             input_ids=batch.input_ids,
-            position_ids=batch.place,
-            attention_mask=batch.visible,
+            position_ids=None if forks is None else forks.place,
+            attention_mask=None if forks is None else forks.mask(self.model),
             use_cache=False,
         ).last_hidden_state
         chosen = hidden[batch.rows, batch.columns]

@@ -13,11 +13,13 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
+from transformers import PreTrainedModel
 from transformers.trainer_callback import PrinterCallback
 from trl import SFTConfig as TrlConfig
 from trl import SFTTrainer
 
 from rla.config.sections import SftConfig
+from rla.training.branches import forks, prefer
 
 IGNORED = -100
 WARMUP_SHARE = 0.05
@@ -28,6 +30,8 @@ class WeightedTrainer(SFTTrainer):
 
     def __init__(self, *, on_step: Callable[[dict[str, Any]], None] | None, **arguments: Any) -> None:
         super().__init__(**arguments)
+        self.forking: PreTrainedModel = arguments["model"]
+        prefer(self.forking)
         self.remove_callback(PrinterCallback)
         self.on_step = on_step
         self.steps: list[dict[str, Any]] = []
@@ -35,14 +39,15 @@ class WeightedTrainer(SFTTrainer):
     def compute_loss(
         self,
         model: nn.Module,
-        inputs: dict[str, Tensor],
+        inputs: dict[str, Any],
         return_outputs: bool = False,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Tensor:
         ids, weights = inputs["input_ids"], inputs["loss_weights"]
         labels = ids.masked_fill(weights == 0, IGNORED)
+        found = forks(inputs["branches"], ids.shape[1], device=ids.device)
         # Rows are padded on the right, where causal attention does not look: without a mask it runs faster.
-        masked = {key: inputs[key] for key in ("attention_mask", "position_ids") if key in inputs}
+        masked = {} if found is None else {"attention_mask": found.mask(self.forking), "position_ids": found.place}
         outputs = model(input_ids=ids, labels=labels, use_cache=False, fused_lm_head=True, **masked)
         weights = weights[:, 1:]
         loss = -(outputs.log_probs * weights).sum() / weights.sum()
@@ -62,37 +67,15 @@ class WeightedTrainer(SFTTrainer):
             self.on_step(step)
 
 
-def collate(examples: Sequence[dict[str, Any]]) -> dict[str, Tensor]:
-    """(B, L) ids and weights, padded on the right with weight 0; with branches also who sees whom, and from where."""
+def collate(examples: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """(B, L) ids and weights, padded on the right with weight 0, and `branches` of the rows."""
     ids = [torch.tensor(example["input_ids"]) for example in examples]
     weights = [torch.tensor(example["loss_weights"], dtype=torch.float32) for example in examples]
-    batch = {
+    return {
         "input_ids": pad_sequence(ids, batch_first=True),
         "loss_weights": pad_sequence(weights, batch_first=True),
+        "branches": [example["branches"] for example in examples],
     }
-    if any(example["branches"] for example in examples):
-        batch |= branch_inputs([example["branches"] for example in examples], batch["input_ids"].shape[1])
-    return batch
-
-
-def branch_inputs(branches: Sequence[Sequence[Sequence[int]]], length: int) -> dict[str, Tensor]:
-    """`attention_mask` (B, 1, L, L), true where a token is seen, and `position_ids` (B, L).
-
-    A token of the trunk sees the trunk before it; a token of a branch sees the first `anchor` tokens of the trunk
-    and its own branch before it, and stands where it would stand right behind them.
-    """
-    places = torch.arange(length).repeat(len(branches), 1)
-    number = torch.zeros(len(branches), length, dtype=torch.long)
-    reach = torch.full((len(branches), length), length)
-    for row, marks in enumerate(branches):
-        for index, (start, end, anchor) in enumerate(marks, start=1):
-            number[row, start:end] = index
-            reach[row, start:end] = anchor
-            places[row, start:end] += anchor - start
-    columns = torch.arange(length)
-    trunk = (number[:, None, :] == 0) & (columns[None, None, :] < reach[:, :, None])
-    visible = (trunk | (number[:, :, None] == number[:, None, :])) & torch.ones(length, length).tril().bool()
-    return {"attention_mask": visible[:, None], "position_ids": places}
 
 
 def arguments(folder: str, *, config: SftConfig, seed: int, mixed: bool) -> TrlConfig:

@@ -2,19 +2,21 @@
 
 from pathlib import Path
 
+import pytest
 import torch
 
 from rla.config.sections import ModelConfig
 from rla.llm.chat import ChatFormat
 from rla.models.init import init_model
 from rla.models.load import load_model, load_tokenizer
-from rla.training.sft_trainer import branch_inputs, collate
+from rla.training.branches import IMPLEMENTATION, forks, prefer
 from stages.warm_start import branching
 
 TEXTS = ["you see a mug 1 . take go desk judge: it helps does not score +1 -1"]
 
 
-def test_a_branch_is_scored_as_if_it_stood_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ours", [True, False])
+def test_a_branch_is_scored_as_if_it_stood_alone(tmp_path: Path, ours: bool) -> None:
     config = ModelConfig(hidden_size=32, layers=2, heads=2, kv_heads=1, intermediate_size=32, context=128)
     init_model(tmp_path / "m", texts=TEXTS, config=config, seed=0)
     chat, model = ChatFormat(load_tokenizer(tmp_path / "m")), load_model(tmp_path / "m")
@@ -26,35 +28,15 @@ def test_a_branch_is_scored_as_if_it_stood_alone(tmp_path: Path) -> None:
 
     example = branching([first, second], replies)
     assert sum(w == 1.0 for w in example.weights) == sum(map(len, replies))
-    batch = collate(
-        [
-            {
-                "input_ids": example.token_ids,
-                "loss_weights": example.weights,
-                "branches": [list(branch) for branch in example.branches],
-            }
-        ]
-    )
+    ids = torch.tensor([example.token_ids])
+    found = forks([example.branches], ids.shape[1])
+    assert found is not None
+    if ours:
+        prefer(model)
+    assert (model.config._attn_implementation == IMPLEMENTATION) is ours
     with torch.no_grad():
-        logits = model(
-            input_ids=batch["input_ids"],
-            attention_mask=batch["attention_mask"],
-            position_ids=batch["position_ids"],
-        ).logits[0]
+        logits = model(input_ids=ids, attention_mask=found.mask(model), position_ids=found.place).logits[0]
         for prompt, reply, (_, end, _) in zip([first, second], replies, example.branches, strict=True):
             alone = model(input_ids=torch.tensor([prompt + reply])).logits[0]
             inside = logits[end - len(reply) - 1 : end - 1]
             torch.testing.assert_close(inside, alone[len(prompt) - 1 : -1], atol=1e-5, rtol=1e-5)
-
-
-def test_visibility_and_places_of_a_worked_example() -> None:
-    """Trunk of 3 tokens, one branch of 2 behind the first 2 of them: it stands at places 2 and 3."""
-    inputs = branch_inputs([[(3, 5, 2)]], 5)
-    assert inputs["position_ids"].tolist() == [[0, 1, 2, 2, 3]]
-    assert inputs["attention_mask"][0, 0].int().tolist() == [
-        [1, 0, 0, 0, 0],
-        [1, 1, 0, 0, 0],
-        [1, 1, 1, 0, 0],
-        [1, 1, 0, 1, 0],
-        [1, 1, 0, 1, 1],
-    ]

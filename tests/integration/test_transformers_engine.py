@@ -196,6 +196,20 @@ def test_samples_share_the_prompt(folder: Path, chat: ChatFormat) -> None:
     assert [reply.token_ids for reply in replies] == [reply.token_ids for reply in single]
 
 
+def test_samples_that_say_the_same_are_computed_once(folder: Path, chat: ChatFormat) -> None:
+    prompt = chat.encode("you see a desk 1 , a mug 1 . ")
+    passes = []
+    for samples in (1, 5):
+        generator = engine(folder, slots=2)
+        replies = asyncio.run(generator.generate(request(prompt, samples=samples, temperature=0.0, max_tokens=6)))
+        assert len({tuple(reply.token_ids) for reply in replies}) == 1
+        stats = generator.stats()
+        assert stats["prefilled_tokens"] == len(prompt)
+        assert stats["generated_tokens"] == samples * len(replies[0].token_ids)
+        passes.append(stats["passes"])
+    assert passes[0] == passes[1]
+
+
 def test_lengths_are_bounded(folder: Path, chat: ChatFormat) -> None:
     generator = engine(folder)
     (reply,) = asyncio.run(generator.generate(request([5] * 508, max_tokens=4, temperature=1.0)))

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from rla.config import load_config
 from rla.errors import UserError
 from rla.layout import artifact
-from rla.plan import Plan, document, write_plan
+from rla.plan import Plan, document, followed, write_plan
 from rla.resources import resource
 from stages import STAGES, StageSpec
 
@@ -54,7 +54,7 @@ def outputs(stage: Stage) -> list[str]:
 
 
 def sections(stage: Stage) -> set[str]:
-    return {name for entry in stage.get("params", []) for names in entry.values() for name in names}
+    return followed({"stages": {"": stage}})
 
 
 def upstream(stages: dict[str, Stage], name: str) -> set[str]:
@@ -112,14 +112,20 @@ def test_dvc_knows_every_folder_that_a_stage_writes(spec: StageSpec) -> None:
 
 
 @pytest.mark.parametrize("path", [resource("params.yaml"), *sorted(resource("pipelines").glob("alfworld-*.yaml"))])
-def test_every_setting_names_all_sections_that_dvc_looks_at(path: Path) -> None:
-    load_config(path)
-    written = yaml.safe_load(path.read_text())
-    for name in set().union(*(sections(stage) for stage in expanded().values())):
-        node = written
-        for key in name.split("."):
-            assert key in node, name
-            node = node[key]
+def test_every_setting_names_all_keys_that_dvc_looks_at(path: Path, tmp_path: Path) -> None:
+    shutil.copy(resource("dvc.yaml"), tmp_path)
+    write_plan(Plan(iterations=1, params=path), tmp_path / "iterations.yaml")
+
+
+def test_a_setting_that_leaves_out_a_key_that_dvc_looks_at_is_refused(tmp_path: Path) -> None:
+    shutil.copy(resource("dvc.yaml"), tmp_path)
+    params = tmp_path / "params.yaml"
+    written = yaml.safe_load(resource("params.yaml").read_text())
+    del written["judge"]["prompt"], written["evaluation"]
+    params.write_text(yaml.safe_dump(written))
+    with pytest.raises(UserError, match=r"params\.yaml: .*; add evaluation, judge\.prompt \(default: \w+\)$"):
+        write_plan(Plan(iterations=1, params=params), tmp_path / "iterations.yaml")
+    assert not (tmp_path / "iterations.yaml").exists()
 
 
 def test_the_packaged_small_setting_is_the_one_at_the_top() -> None:

@@ -50,11 +50,11 @@ def test_a_branch_sees_the_prefix_and_itself() -> None:
     )
     plain = TrainingSequence(token_ids=[5, 6, 7, 8, 9], positions=[4], logp=[-0.1], allowed=[[]], advantages=[1.0])
     batch = collate([tree, plain], [0, 1], device=torch.device("cpu"))
-    assert batch.place is not None
-    assert batch.visible is not None
-    assert batch.place.tolist() == [[0, 1, 2, 1], [0, 1, 2, 3]]
-    assert batch.visible[0, 0].int().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 0, 0, 1]]
-    assert torch.equal(batch.visible[1, 0], torch.ones(4, 4, dtype=torch.bool).tril())
+    assert batch.forks is not None
+    assert batch.forks.trunk == 1
+    assert batch.forks.place.tolist() == [[0, 1, 2, 1], [0, 1, 2, 3]]
+    assert batch.forks.visible[0, 0].int().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 0, 0, 1]]
+    assert torch.equal(batch.forks.visible[1, 0], torch.ones(4, 4, dtype=torch.bool).tril())
     assert (batch.rows.tolist(), batch.columns.tolist()) == ([0, 0, 1], [1, 0, 3])
 
 

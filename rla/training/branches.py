@@ -1,0 +1,90 @@
+"""Rows that fork: branches that each continue a text and do not see each other.
+
+A token of the trunk sees the trunk before it; a token of a branch sees the first `anchor` tokens of the trunk and
+its own branch before it, and stands where it would stand right behind them.
+
+SDPA with a mask computes every pair of tokens, and turns a mask of booleans into numbers again in every layer.
+`branch_attention` spares both: the tokens before the first branch of any row attend causally without a mask, the
+others with their rows of an additive mask that is made once. Half of the time of a judge's training step went there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AttentionInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+IMPLEMENTATION = "rla_branches"
+
+Branch = tuple[int, int, int]  # start, end (exclusive), anchor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forks:
+    """`place` (B, L) of the tokens in their texts, `visible` (B, 1, L, L), true where a token is seen.
+
+    No row has a branch among its first `trunk` tokens.
+    """
+
+    place: Tensor
+    visible: Tensor
+    trunk: int
+
+    def mask(self, model: PreTrainedModel) -> Tensor:
+        """The attention mask that the model's implementation takes."""
+        if model.config._attn_implementation != IMPLEMENTATION:
+            return self.visible
+        seen = self.visible[:, :, self.trunk :]
+        return torch.zeros(seen.shape, device=seen.device).masked_fill_(~seen, float("-inf"))
+
+
+def forks(branches: Sequence[Sequence[Branch]], length: int, *, device: torch.device | str = "cpu") -> Forks | None:
+    """Places and visibility of rows of `length` tokens; None where no row has a branch."""
+    starts = [start for marks in branches for start, _, _ in marks]
+    if not starts:
+        return None
+    place = torch.arange(length).repeat(len(branches), 1)
+    number = torch.zeros(len(branches), length, dtype=torch.long)
+    reach = torch.full((len(branches), length), length)
+    for row, marks in enumerate(branches):
+        for index, (start, end, anchor) in enumerate(marks, start=1):
+            number[row, start:end] = index
+            reach[row, start:end] = anchor
+            place[row, start:end] += anchor - start
+    place, number, reach = place.to(device), number.to(device), reach.to(device)
+    columns = torch.arange(length, device=device)
+    trunk = (number[:, None, :] == 0) & (columns < reach[:, :, None])
+    causal = torch.ones(length, length, dtype=torch.bool, device=device).tril()
+    visible = (trunk | (number[:, :, None] == number[:, None, :])) & causal
+    return Forks(place=place, visible=visible[:, None], trunk=min(starts))
+
+
+def prefer(model: PreTrainedModel) -> None:
+    """Switch a model with plain SDPA in every layer to `branch_attention`; any other keeps what it has."""
+    text = model.config.get_text_config()
+    kinds = set(getattr(text, "layer_types", None) or ["full_attention"])
+    windowed = getattr(text, "sliding_window", None) is not None
+    if model.config._attn_implementation == "sdpa" and kinds == {"full_attention"} and not windowed:
+        AttentionInterface.register(IMPLEMENTATION, branch_attention)
+        model.set_attn_implementation(IMPLEMENTATION)
+
+
+def branch_attention(
+    module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
+) -> tuple[Tensor, None]:
+    """query, key, value [B, heads, L, D]; an additive mask [B, 1, Q, L] is for the last Q queries. [B, L, heads, D]."""
+    if attention_mask is None:
+        whole: Tensor = sdpa_attention_forward(module, query, key, value, None, **options)[0]
+        return whole, None
+    trunk = query.shape[2] - attention_mask.shape[2]
+    head, _ = sdpa_attention_forward(
+        module, query[:, :, :trunk], key[:, :, :trunk], value[:, :, :trunk], None, **options
+    )
+    mask = attention_mask.to(query.dtype)
+    tail, _ = sdpa_attention_forward(module, query[:, :, trunk:], key, value, mask, **options)
+    return torch.cat([head, tail], dim=1), None

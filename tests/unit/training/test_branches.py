@@ -1,0 +1,62 @@
+"""Who sees whom in a row with branches, and that our attention gives what a full mask gives."""
+
+import pytest
+import torch
+from transformers import MistralConfig, Qwen3Config
+from transformers.models.mistral.modeling_mistral import MistralForCausalLM
+from transformers.models.qwen3.modeling_qwen3 import Qwen3ForCausalLM
+
+from rla.training.branches import IMPLEMENTATION, forks, prefer
+
+SIZE = {"vocab_size": 32, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "head_dim": 8}
+HEADS = {"num_attention_heads": 2, "num_key_value_heads": 1}
+
+
+def test_visibility_and_places_of_a_worked_example() -> None:
+    """Trunk of 3 tokens, one branch of 2 behind the first 2 of them: it stands at places 2 and 3."""
+    found = forks([[(3, 5, 2)]], 5)
+    assert found is not None
+    assert found.trunk == 3
+    assert found.place.tolist() == [[0, 1, 2, 2, 3]]
+    assert found.visible[0, 0].int().tolist() == [
+        [1, 0, 0, 0, 0],
+        [1, 1, 0, 0, 0],
+        [1, 1, 1, 0, 0],
+        [1, 1, 0, 1, 0],
+        [1, 1, 0, 1, 1],
+    ]
+
+
+def test_without_branches_there_is_nothing() -> None:
+    assert forks([[], []], 4) is None
+
+
+def test_our_attention_gives_the_values_and_gradients_of_a_full_mask() -> None:
+    torch.manual_seed(0)
+    model = Qwen3ForCausalLM(Qwen3Config(**SIZE, **HEADS))
+    ids = torch.randint(32, (3, 12))
+    found = forks([[(5, 8, 3), (8, 12, 4)], [(7, 9, 6)], []], 12)
+    assert found is not None
+    results = []
+    for implementation in ("sdpa", IMPLEMENTATION):
+        if implementation == IMPLEMENTATION:
+            prefer(model)
+        assert model.config._attn_implementation == implementation
+        mask = found.mask(model)
+        assert mask.shape == (3, 1, 12 if implementation == "sdpa" else 7, 12)
+        logits = model(input_ids=ids, attention_mask=mask, position_ids=found.place).logits
+        model.zero_grad()
+        logits.logsumexp(-1).sum().backward()
+        gradients = [weight.grad.clone() for weight in model.parameters() if weight.grad is not None]
+        results.append([logits.detach(), *gradients])
+    for left, right in zip(*results, strict=True):
+        torch.testing.assert_close(left, right, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+def test_other_attention_is_left_as_it_is(implementation: str) -> None:
+    window = {"sliding_window": 4} if implementation == "sdpa" else {}
+    config = MistralConfig(**SIZE, **HEADS, **window, attn_implementation=implementation)
+    model = MistralForCausalLM(config)
+    prefer(model)
+    assert model.config._attn_implementation == implementation
