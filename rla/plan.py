@@ -14,7 +14,7 @@ from typing import Any
 
 from rla.atomic import write_text
 from rla.calls import default_run
-from rla.config import load_config
+from rla.config import Config, load_config
 from rla.errors import UserError
 from rla.lockfile import mend
 
@@ -85,13 +85,12 @@ def followed(pipeline: dict[str, Any]) -> set[str]:
     return {key for entry in entries for keys in entry.values() for key in keys}
 
 
-def refuse_unnamed(params: Path, pipeline: Path) -> None:
+def refuse_unnamed(params: Path, config: Config, pipeline: Path) -> None:
     """UserError where `params` leaves out a key that the pipeline follows: DVC looks at the file, not at defaults."""
     import yaml
 
     if not pipeline.is_file():
         return
-    config = load_config(params)
     written = yaml.safe_load(params.read_text()) or {}
     lines = []
     for key in sorted(followed(yaml.safe_load(pipeline.read_text()))):
@@ -110,7 +109,8 @@ def write_plan(plan: Plan, out: Path) -> str:
 
     if not plan.params.is_file():
         raise UserError(f"{plan.params}: no such file; give --params a file such as params.yaml")
-    refuse_unnamed(plan.params, out.with_name("dvc.yaml"))
+    config = load_config(plan.params, plan.overrides)
+    refuse_unnamed(plan.params, config, out.with_name("dvc.yaml"))
     mend(out.parent)
     found = yaml.safe_load(out.read_text()) if out.exists() else None
     data = document(plan, found if isinstance(found, dict) else {})

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from rla.agents.policy import CommandTries, PolicyAgent
 from rla.config.sections import PolicyConfig
-from rla.envs.base import Environment, EnvironmentFailure, Observation
+from rla.envs.base import Environment, EnvironmentFailure, offered
 from rla.envs.setting import PolicyPrompt
 from rla.llm.base import Generator, Request
 from rla.llm.chat import ChatFormat
@@ -42,10 +42,6 @@ class Rollouts:
     omit: frozenset[str]
     iteration: int
     policy: str  # digest of the checkpoint
-
-    def offered(self, observation: Observation) -> tuple[str, ...]:
-        """The admissible commands without those that the configuration leaves out."""
-        return tuple(c for c in observation.commands if c.split(" ", 1)[0] not in self.omit)
 
 
 def episodes_of(task: Task, *, count: int, seed: int, iteration: int) -> list[Episode]:
@@ -99,7 +95,7 @@ async def play(episode: Episode, shared: Rollouts, tries: CommandTries) -> Traje
         last = observation.text
         stop = StopReason.MAX_STEPS
         for index in range(shared.max_steps):
-            commands = shared.offered(observation)
+            commands = offered(observation.commands, shared.omit)
             prompt_ids, trie = agent.prompt(observation.text, commands)
             budget = shared.generator.context - len(prompt_ids)
             if budget < shared.config.max_tokens:

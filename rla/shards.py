@@ -191,7 +191,9 @@ def read_footer(path: Path) -> None:
 
 
 def read_part(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
-    """One Parquet file; columns in the order asked for. `pq.read_table` would import pandas for it, a second."""
+    """One Parquet file; columns in the order asked for. `pq.read_table` would import pandas for it, a second, as the
+    first array that is made of Python values does.
+    """
     with pq.ParquetFile(path) as file:
         table = file.read(columns=list(columns) if columns else None)
     return table.select(list(columns)) if columns else table

@@ -50,7 +50,7 @@ STAGES = (
         example="rla warm-start --set warm_start.policy.steps=100",
         reads=(("tasks", "train_tasks"), ("init-policy", "init_policy"), ("init-rm", "init_rm")),
         writes=(("policy", "first_policy"), ("rm", "first_rm")),
-        sections=("env", "model", "policy.reply", "policy.repeat_task", "judge.prompt", "warm_start"),
+        sections=("env", "tasks", "model", "policy.reply", "policy.repeat_task", "judge.prompt", "warm_start"),
         heavy=True,
     ),
     StageSpec(
@@ -145,7 +145,12 @@ STAGES = (
         example="rla evaluate --iteration 10",
         reads=(("tasks", "test_tasks"), ("policy", "policy")),
         writes=(("out", "eval_trajectories"), ("metrics", "eval_metrics")),
-        sections=("env", "generator", "policy", "evaluation"),
+        sections=(
+            "env",
+            "generator",
+            *(f"policy.{key}" for key in ("reply", "repeat_task", "history", "decoding", "max_tokens")),
+            "evaluation",
+        ),
         heavy=True,
     ),
     StageSpec(

@@ -20,7 +20,7 @@ HISTORY: tuple[str, ...] = (
     "rejected",
     "reward_mean",
 )
-HISTORY += ("policy_kl", "policy_entropy", "rm_kl", "rm_entropy")
+HISTORY += ("policy_kl", "policy_approx_kl", "policy_entropy", "rm_kl", "rm_approx_kl", "rm_entropy")
 
 
 def run(ctx: StageContext) -> dict[str, Any]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # What each of the two depends on: a change of the judge's part leaves the policy as it is.
 SHARED = (
-    *("env", "model", "policy.reply", "policy.repeat_task"),
+    *("env", "tasks", "model", "policy.reply", "policy.repeat_task"),
     *(f"warm_start.{key}" for key in ("enabled", "scenes", "threads")),
 )
 SECTIONS = {

@@ -1,5 +1,6 @@
 """The contract between the scheduler and an environment: text in, text out, no knowledge of language models."""
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,6 +23,11 @@ class Environment(Protocol):
     def step(self, action: str) -> Observation: ...
 
     def close(self) -> None: ...
+
+
+def offered(commands: Iterable[str], omit: Collection[str]) -> tuple[str, ...]:
+    """The admissible commands without those whose first word the configuration leaves out."""
+    return tuple(command for command in commands if command.split(" ", 1)[0] not in omit)
 
 
 class EnvironmentFailure(Exception):

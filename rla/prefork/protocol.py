@@ -22,6 +22,7 @@ RUN, PING, STOP = "run", "ping", "stop"
 # Read by libraries when they are imported: a client whose values differ from the server's runs by itself.
 IMPORT_TIME = (
     "OMP_",
+    "GOMP_",
     "MKL_",
     "KMP_",
     "OPENBLAS_",

@@ -63,12 +63,15 @@ def training(summary: RunSummary) -> Table:
             number(row.get("tasks_valid"), 0),
             number(row.get("accepted"), 0),
             number(row.get("rejected"), 0),
-            number(row.get("policy_kl"), 4),
+            number(row.get("policy_approx_kl"), 4),
             number(row.get("policy_entropy"), 3),
         )
         for row in summary.iterations
     )
-    note = "success on sampled training tasks; the reward model is useful where mu > 1"
+    note = (
+        "success on sampled training tasks; the reward model is useful where mu > 1; KL of the trained policy from the "
+        "one that played"
+    )
     return Table(title="Training", columns=columns, rows=rows, note=note)
 
 

@@ -19,6 +19,8 @@ from torch import Tensor
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
+from rla.errors import UserError
+
 IMPLEMENTATION = "rla_branches"
 
 Branch = tuple[int, int, int]  # start, end (exclusive), anchor
@@ -36,11 +38,19 @@ class Forks:
     trunk: int
 
     def mask(self, model: PreTrainedModel) -> Tensor:
-        """The attention mask that the model's implementation takes."""
-        if model.config._attn_implementation != IMPLEMENTATION:
-            return self.visible
-        seen = self.visible[:, :, self.trunk :]
-        return torch.zeros(seen.shape, device=seen.device).masked_fill_(~seen, float("-inf"))
+        """The additive attention mask that the model's implementation takes.
+
+        Raises UserError for rows that are longer than a window of the model's: a mask of who sees whom knows none.
+        """
+        ours = model.config._attn_implementation == IMPLEMENTATION
+        window, length = _window(model), self.visible.shape[-1]
+        if window is not None and length > window:
+            raise UserError(
+                f"a row of {length} tokens with branches, but {model.config.model_type} has layers that see {window}; "
+                "take a reward model with full attention, or shorter prompts"
+            )
+        seen = self.visible[:, :, self.trunk :] if ours else self.visible
+        return torch.zeros(seen.shape, device=seen.device).masked_fill_(~seen, float("-inf")).to(model.dtype)
 
 
 def forks(branches: Sequence[Sequence[Branch]], length: int, *, device: torch.device | str = "cpu") -> Forks | None:
@@ -66,12 +76,17 @@ def forks(branches: Sequence[Sequence[Branch]], length: int, *, device: torch.de
 
 def prefer(model: PreTrainedModel) -> None:
     """Switch a model with plain SDPA in every layer to `branch_attention`; any other keeps what it has."""
-    text = model.config.get_text_config()
-    kinds = set(getattr(text, "layer_types", None) or ["full_attention"])
-    windowed = getattr(text, "sliding_window", None) is not None
-    if model.config._attn_implementation == "sdpa" and kinds == {"full_attention"} and not windowed:
+    if model.config._attn_implementation == "sdpa" and _window(model) is None:
         AttentionInterface.register(IMPLEMENTATION, branch_attention)
         model.set_attn_implementation(IMPLEMENTATION)
+
+
+def _window(model: PreTrainedModel) -> int | None:
+    """The number of tokens that the model's windowed layers see; None where there are none."""
+    text = model.config.get_text_config()
+    window: int | None = getattr(text, "sliding_window", None)
+    kinds = set(getattr(text, "layer_types", None) or [])
+    return None if kinds == {"full_attention"} else window
 
 
 def branch_attention(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -17,7 +18,7 @@ env: {max_steps: 6, omit_commands: [look, inventory, help, examine]}
 tasks: {size: tiny, train_scenes: 3, test_scenes: 2, tasks_per_scene: 2}
 model: {hidden_size: 32, layers: 1, heads: 2, kv_heads: 1, intermediate_size: 32, context: 512}
 generator: {backend: scripted, context: 512, threads: 1}
-policy: {reply: text, repeat_task: false, decoding: admissible, max_tokens: 16, temperature: 1.0}
+policy: {reply: text, repeat_task: false, history: full, decoding: admissible, max_tokens: 16, temperature: 1.0}
 judge: {prompt: plain, decoding: admissible, max_tokens: 16, temperature: 1.0}
 rollout: {tasks_per_iteration: 4, rollouts_per_task: 4}
 credit: {reward_model_low: 0.0, reward_model_high: 1.0}
@@ -28,6 +29,7 @@ warm_start: {enabled: false}
 evaluation: {rollouts_per_task: 1, max_steps: 6}
 """
 VOLATILE = ("timings", "report")  # wall-clock times, and what shows them
+MEASURED = {"seconds", "tokens_per_second"}
 
 
 def environment(socket: Path | None = None) -> dict[str, str]:
@@ -67,6 +69,9 @@ def contents(folder: Path) -> dict[str, str]:
     found = {}
     for path in sorted(folder.rglob("*")):
         inside = path.relative_to(folder)
-        if path.is_file() and inside.parts[0] not in VOLATILE and path.name != "metrics.json":
-            found[str(inside)] = hashlib.sha256(path.read_bytes()).hexdigest()
+        if path.is_file() and inside.parts[0] not in VOLATILE:
+            content = path.read_bytes()
+            if path.name == "metrics.json":
+                content = repr({k: v for k, v in json.loads(content).items() if k not in MEASURED}).encode()
+            found[str(inside)] = hashlib.sha256(content).hexdigest()
     return found

@@ -15,8 +15,8 @@ from stages.warm_start import branching
 TEXTS = ["you see a mug 1 . take go desk judge: it helps does not score +1 -1"]
 
 
-@pytest.mark.parametrize("ours", [True, False])
-def test_a_branch_is_scored_as_if_it_stood_alone(tmp_path: Path, ours: bool) -> None:
+@pytest.mark.parametrize("implementation", [IMPLEMENTATION, "sdpa", "eager"])
+def test_a_branch_is_scored_as_if_it_stood_alone(tmp_path: Path, implementation: str) -> None:
     config = ModelConfig(hidden_size=32, layers=2, heads=2, kv_heads=1, intermediate_size=32, context=128)
     init_model(tmp_path / "m", texts=TEXTS, config=config, seed=0)
     chat, model = ChatFormat(load_tokenizer(tmp_path / "m")), load_model(tmp_path / "m")
@@ -31,9 +31,11 @@ def test_a_branch_is_scored_as_if_it_stood_alone(tmp_path: Path, ours: bool) -> 
     ids = torch.tensor([example.token_ids])
     found = forks([example.branches], ids.shape[1])
     assert found is not None
-    if ours:
+    if implementation == IMPLEMENTATION:
         prefer(model)
-    assert (model.config._attn_implementation == IMPLEMENTATION) is ours
+    else:
+        model.set_attn_implementation(implementation)
+    assert model.config._attn_implementation == implementation
     with torch.no_grad():
         logits = model(input_ids=ids, attention_mask=found.mask(model), position_ids=found.place).logits[0]
         for prompt, reply, (_, end, _) in zip([first, second], replies, example.branches, strict=True):

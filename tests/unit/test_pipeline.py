@@ -15,6 +15,8 @@ from rla.layout import artifact
 from rla.plan import Plan, document, followed, write_plan
 from rla.resources import resource
 from stages import STAGES, StageSpec
+from stages.report import HISTORY
+from stages.warm_start import SECTIONS
 
 ITERATION = 2
 SPECS = {spec.name: spec for spec in STAGES if spec.name != "report"}
@@ -126,6 +128,33 @@ def test_a_setting_that_leaves_out_a_key_that_dvc_looks_at_is_refused(tmp_path: 
     with pytest.raises(UserError, match=r"params\.yaml: .*; add evaluation, judge\.prompt \(default: \w+\)$"):
         write_plan(Plan(iterations=1, params=params), tmp_path / "iterations.yaml")
     assert not (tmp_path / "iterations.yaml").exists()
+
+
+def test_the_two_warm_starts_together_read_what_their_stage_says() -> None:
+    said = set(SPECS["warm-start"].sections)
+    assert {key for keys in SECTIONS.values() for key in keys if not key.startswith("warm_start.")} | {
+        "warm_start"
+    } == said
+
+
+def test_every_plotted_series_is_one_that_the_report_writes() -> None:
+    plotted = [
+        field
+        for entry in yaml.safe_load(resource("dvc.yaml").read_text())["plots"]
+        for plot in entry.values()
+        for field in plot["y"].values()
+    ]
+    assert set(plotted) <= set(HISTORY)
+
+
+def test_an_override_counts_when_the_plan_reads_the_params(tmp_path: Path) -> None:
+    params = tmp_path / "params.yaml"
+    params.write_text("tasks: {source: alfworld}\n")
+    with pytest.raises(UserError, match=r"set tasks\.path"):
+        write_plan(Plan(iterations=1, params=params), tmp_path / "iterations.yaml")
+    write_plan(Plan(iterations=1, params=params, overrides=["tasks.path=games"]), tmp_path / "iterations.yaml")
+    with pytest.raises(UserError, match="foo"):
+        write_plan(Plan(iterations=1, params=params, overrides=["rollout.foo=3"]), tmp_path / "iterations.yaml")
 
 
 def test_the_packaged_small_setting_is_the_one_at_the_top() -> None:

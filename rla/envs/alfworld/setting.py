@@ -21,7 +21,7 @@ from rla.envs.alfworld.prompts import (
     TextPolicyPrompt,
 )
 from rla.envs.alfworld.tasks import builtin_tasks, game_of, import_tasks, task_from_game
-from rla.envs.base import Environment
+from rla.envs.base import Environment, offered
 from rla.envs.setting import Demonstration, JudgePrompt, Labelled, PolicyPrompt, RejectedEdit
 from rla.records import Status, Task
 
@@ -66,15 +66,10 @@ def game_of_payload(payload: str, packaged: bool = False) -> Game:
     return game_of(payload, force_packaged=packaged)
 
 
-def offered_of(commands: Sequence[str], config: EnvConfig) -> tuple[str, ...]:
-    """The admissible commands without those that the configuration leaves out."""
-    return tuple(c for c in commands if c.split(" ", 1)[0] not in config.omit_commands)
-
-
-def random_action(rng: random.Random, offered: Sequence[str]) -> str:
+def random_action(rng: random.Random, among: Sequence[str]) -> str:
     """A command of a verb drawn first: uniform over commands, most would be `go to`."""
-    verb = rng.choice(sorted({command.split(" ", 1)[0] for command in offered}))
-    return rng.choice([command for command in offered if command.split(" ", 1)[0] == verb])
+    verb = rng.choice(sorted({command.split(" ", 1)[0] for command in among}))
+    return rng.choice([command for command in among if command.split(" ", 1)[0] == verb])
 
 
 class AlfworldSetting:
@@ -131,14 +126,14 @@ class AlfworldSetting:
         commands: list[tuple[str, ...]] = []
         actions: list[str] = []
         for _ in range(config.max_steps):
-            offered = offered_of(observation.commands, config)
+            shown = offered(observation.commands, config.omit_commands)
             action = expert.act(observation.text, observation.commands)
-            follow = rng.random() >= random_share and action in offered
+            follow = rng.random() >= random_share and action in shown
             if not follow:
-                action = random_action(rng, offered)
+                action = random_action(rng, shown)
                 expert.notice(action)
             observations.append(observation.text)
-            commands.append(offered)
+            commands.append(shown)
             actions.append(action)
             observation = engine.step(action)
             if observation.won:
@@ -158,7 +153,7 @@ class AlfworldSetting:
         rng = random.Random(seed)
 
         def drawn(commands: Sequence[str], taken: str) -> list[str]:
-            left = [c for c in offered_of(commands, config) if c != taken]
+            left = [c for c in offered(commands, config.omit_commands) if c != taken]
             return sorted({random_action(rng, left) for _ in range(others)}) if left else []
 
         return label_steps(tables, game_of_payload(task.payload).problem.goal, actions, drawn)
@@ -173,7 +168,7 @@ class AlfworldSetting:
             played = self.demonstrate(task, config.env, seed=number, random_share=0.5)
             yield task.instruction
             yield from played.observations
-            yield from (command for offered in played.commands for command in offered)
+            yield from (command for commands in played.commands for command in commands)
             yield played.final_observation
 
     def tokenizer_phrases(self, config: Config) -> Sequence[str]:

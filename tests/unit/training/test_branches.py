@@ -6,6 +6,7 @@ from transformers import MistralConfig, Qwen3Config
 from transformers.models.mistral.modeling_mistral import MistralForCausalLM
 from transformers.models.qwen3.modeling_qwen3 import Qwen3ForCausalLM
 
+from rla.errors import UserError
 from rla.training.branches import IMPLEMENTATION, forks, prefer
 
 SIZE = {"vocab_size": 32, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "head_dim": 8}
@@ -53,10 +54,13 @@ def test_our_attention_gives_the_values_and_gradients_of_a_full_mask() -> None:
         torch.testing.assert_close(left, right, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
-def test_other_attention_is_left_as_it_is(implementation: str) -> None:
-    window = {"sliding_window": 4} if implementation == "sdpa" else {}
-    config = MistralConfig(**SIZE, **HEADS, **window, attn_implementation=implementation)
-    model = MistralForCausalLM(config)
+def test_a_window_is_left_as_it_is_and_must_hold_the_row() -> None:
+    model = MistralForCausalLM(MistralConfig(**SIZE, **HEADS, sliding_window=4, attn_implementation="sdpa"))
     prefer(model)
-    assert model.config._attn_implementation == implementation
+    assert model.config._attn_implementation == "sdpa"
+    short, long = forks([[(2, 4, 1)]], 4), forks([[(3, 5, 2)]], 5)
+    assert short is not None
+    assert long is not None
+    assert short.mask(model).shape == (1, 1, 4, 4)
+    with pytest.raises(UserError, match="5 tokens with branches, but mistral has layers that see 4"):
+        long.mask(model)
