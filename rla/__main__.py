@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import sys
 
+# Threads that wait for each other spin. Beside another busy process that can cost ten times the work itself; a short
+# spin loses little on a quiet machine. OpenMP reads this when torch is imported.
+SPIN = ("GOMP_SPINCOUNT", "5000")
+
 
 def main() -> None:
     """Exit with the status of the command; nothing heavy is imported before a server has been asked."""
-    # Threads that wait for each other spin. Beside another busy process that can cost ten times the work itself; a
-    # short spin loses little on a quiet machine. OpenMP reads this when torch is imported.
-    os.environ.setdefault("GOMP_SPINCOUNT", "5000")
+    os.environ.setdefault(*SPIN)
     arguments = sys.argv[1:]
     server = os.environ.get("RLA_PREFORK")
     if server and arguments[:1] != ["prefork"]:

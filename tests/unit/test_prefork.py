@@ -14,12 +14,19 @@ from pathlib import Path
 import pytest
 
 from rla import __version__
+from rla.__main__ import SPIN
 from rla.errors import UserError
 from rla.prefork import control
 from rla.prefork.protocol import fingerprint
 
 SERVER = Path(__file__).with_name("prefork_server.py")
 DEADLINE = 20.0
+
+
+@pytest.fixture(autouse=True)
+def environment_of_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `rla` sets before it asks a server, which compares it."""
+    monkeypatch.setenv(*SPIN)
 
 
 def eventually(condition: Callable[[], bool]) -> None:

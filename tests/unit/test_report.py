@@ -27,7 +27,7 @@ def played(tmp_path: Path) -> Path:
     folder = tmp_path / "run"
     measured = {"success": 0.5, "success_low": 0.412, "success_high": 0.588, "mean_steps": 12.34, "mu": 1.257}
     write(folder / "1/metrics.json", measured | {"rm_outcome_accuracy": 0.75, "accepted": 2, "rejected": 1})
-    write(folder / "1/policy/metrics.json", {"kl": 0.01234, "entropy": 0.5})
+    write(folder / "1/policy/metrics.json", {"approx_kl": 0.01234, "entropy": 0.5})
     write(folder / "1/candidates/metrics.json", {"proposed": 4, "valid": 3})
     write(folder / "2/metrics.json", {"success": 0.625, "mu": None})
     write(folder / "timings/1-rollout.json", timing(1, "rollout", 3.0, 1.25))
