@@ -1,0 +1,87 @@
+"""The warm start of both models: a kill between them, and a change of one of them, leave the other as it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rla.training.sft
+from rla.cli import run
+from rla.shards import digest, read_json
+from tests.integration.pipelines import PARAMS, contents
+
+SMALL = PARAMS.replace(
+    "warm_start: {enabled: false}",
+    """warm_start:
+  scenes: 2
+  reward_from_policy: true
+  policy: {examples: 4, steps: 2, batch_size: 2, lr: 1.0e-3, noise: 0.1}
+  reward: {examples: 4, steps: 2, batch_size: 2, lr: 1.0e-3, noise: 0.0}""",
+)
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing of the stage runs after it."""
+
+
+def stage(folder: Path, name: str, *options: str) -> int:
+    return run([name, "--run", str(folder / "run"), "--params", str(folder / "params.yaml"), *options])
+
+
+def started(folder: Path) -> Path:
+    """A folder with tasks and models that have not learnt anything."""
+    folder.mkdir()
+    (folder / "params.yaml").write_text(SMALL)
+    assert stage(folder, "make-tasks") == stage(folder, "init-model") == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = started(tmp_path_factory.mktemp("warm") / "calm")
+    assert stage(folder, "warm-start") == 0
+    return folder
+
+
+def test_both_models_learn_from_demonstrations(calm: Path) -> None:
+    for name in ("policy", "rm"):
+        metrics = read_json(calm / "run/0" / name / "metrics.json")
+        assert metrics["steps"] == 2
+        assert metrics["tokens"] > 100
+    # The judge starts from the clone, not from a new model.
+    inputs = read_json(calm / "run/0/rm/checkpoint.json")["origin"]["input_digests"]
+    assert digest(calm / "run/0/policy") in inputs.values()
+
+
+def test_a_kill_while_the_judge_trains_costs_the_judge_alone(
+    calm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = started(tmp_path / "stormy")
+    trained: list[Any] = []
+    real = rla.training.sft.sft
+
+    def sft(**arguments: Any) -> dict[str, Any]:
+        trained.append(arguments["out"].name)
+        if trained == ["policy", "rm"]:
+            raise Killed
+        return real(**arguments)
+
+    monkeypatch.setattr(rla.training.sft, "sft", sft)
+    with pytest.raises(Killed):
+        stage(folder, "warm-start")
+    assert not (folder / "run/0/rm").exists()
+    assert stage(folder, "warm-start") == 0
+    assert trained == ["policy", "rm", "rm"]
+    assert contents(folder / "run/0") == contents(calm / "run/0")
+
+
+def test_a_change_of_the_judges_part_leaves_the_policy(calm: Path) -> None:
+    before = contents(calm / "run/0/policy")
+    written = (calm / "run/0/policy/checkpoint.json").stat().st_mtime_ns
+    assert stage(calm, "warm-start", "--set", "warm_start.reward.steps=3") == 2
+    assert stage(calm, "warm-start", "--set", "warm_start.reward.steps=3", "--overwrite") == 0
+    assert read_json(calm / "run/0/rm/metrics.json")["steps"] == 3
+    assert contents(calm / "run/0/policy") == before
+    assert (calm / "run/0/policy/checkpoint.json").stat().st_mtime_ns == written
