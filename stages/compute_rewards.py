@@ -10,6 +10,7 @@ from rla.atomic import write_json
 from rla.credit import integrated, outcome
 from rla.credit.consistency import rewards as consistency_rewards
 from rla.credit.diagnostics import diagnostics, reward_statistics
+from rla.credit.policy import advantages as policy_advantages
 from rla.records import Status, StopReason
 from rla.shards import read_manifest, read_table, write_shard
 from stages.common import origin
@@ -26,10 +27,10 @@ def run(ctx: StageContext) -> dict[str, Any]:
     integrated_rows = integrated.advantages(
         training, chosen, step_weight=config.step_weight, normalise=config.normalise
     )
-    by_outcome = config.estimator == "outcome"
-    policy = outcome.advantages(training, chosen) if by_outcome else integrated_rows
+    policy = policy_advantages(training, chosen, config)
     accuracy = outcome.accuracies(training)
-    policy = only_mixed(policy, accuracy, low=config.policy_low, high=config.policy_high)
+    if config.estimator != "step":  # that one asks nobody who won
+        policy = only_mixed(policy, accuracy, low=config.policy_low, high=config.policy_high)
     rm = consistency_rewards(
         judgements,
         integrated_rows,
@@ -63,8 +64,13 @@ def frames(ctx: StageContext) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]
     keys = ("trajectory_id", "task_id", "step")
     played = (
         raw.filter(pl.col("steps").list.len() > 0)
-        .select("trajectory_id", "task_id", step=pl.int_ranges(pl.col("steps").list.len(), dtype=pl.Int32))
-        .explode("step")
+        .select(
+            "trajectory_id",
+            "task_id",
+            step=pl.int_ranges(pl.col("steps").list.len(), dtype=pl.Int32),
+            observation=pl.col("steps").list.eval(pl.element().struct.field("observation")),
+        )
+        .explode("step", "observation")
     )
     steps = played.join(scores.select(*keys, "mean_score"), on=keys, how="left", maintain_order="left")
     votes = scores.filter(pl.col("judgements").list.len() > 0).select(*keys, "judgements")

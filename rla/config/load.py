@@ -109,6 +109,9 @@ def check(config: Config, where: str) -> None:
         )
     if config.judge.decoding == "admissible" and config.judge.prompt != "plain":
         raise UserError(f"{where}: judge.decoding: admissible needs judge.prompt: plain")
+    for key in ("discount", "outcome_discount"):
+        if not 0 <= (value := getattr(config.credit, key)) <= 1:
+            raise UserError(f"{where}: credit.{key} is {value}; it must lie in [0, 1]")
     for key, value in positive_values(config).items():
         if value <= 0:
             raise UserError(f"{where}: {key} is {value}; it must be above 0")

@@ -102,9 +102,12 @@ class RolloutConfig:
 class CreditConfig:
     """From outcomes and judgements to advantages. `step_weight` is the paper's lambda."""
 
-    estimator: Literal["integrated", "outcome"] = "integrated"
+    estimator: Literal["integrated", "outcome", "step", "return", "anchor"] = "integrated"
     step_weight: float = 1.0
-    normalise: Literal["step", "task"] = "step"  # what the integrated reward is standardised over
+    normalise: Literal["step", "task"] = "step"  # what a step's reward is standardised over
+    discount: float = 0.0  # `return`: of later judgements, per step; 0: the step's own alone
+    outcome_discount: float = 1.0  # `return`, `anchor`: of the outcome, per step that was still to go; GiGPO has 0.95
+    anchor_weight: float = 1.0  # `anchor`: of the comparison in the same place, beside the episode's
     policy_low: float = 0.0  # tasks train the policy only where low < accuracy < high: outcomes must differ
     policy_high: float = 1.0
     reward_model_normalise: Literal["step", "task", "none"] = "step"
