@@ -109,6 +109,13 @@ def check(config: Config, where: str) -> None:
         )
     if config.judge.decoding == "admissible" and config.judge.prompt != "plain":
         raise UserError(f"{where}: judge.decoding: admissible needs judge.prompt: plain")
+    for name, train in (("train_policy", config.train_policy), ("train_rm", config.train_rm)):
+        if train.correction != "none" and train.old != "trainer":
+            raise UserError(f"{where}: {name}.correction compares sampler and trainer; set {name}.old: trainer")
+        if train.aggregation == "fixed" and train.fixed_length <= 0:
+            raise UserError(f"{where}: {name}.aggregation: fixed divides by {name}.fixed_length; set it above 0")
+        if train.dual_clip and train.dual_clip <= 1 + train.clip_high:
+            raise UserError(f"{where}: {name}.dual_clip is {train.dual_clip}; it must be 0 or above 1 + clip_high")
     for key in ("discount", "outcome_discount"):
         if not 0 <= (value := getattr(config.credit, key)) <= 1:
             raise UserError(f"{where}: credit.{key} is {value}; it must lie in [0, 1]")

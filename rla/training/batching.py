@@ -28,8 +28,8 @@ class Batch:
     """One forward pass over B rows of length L with N loss tokens.
 
     `rows`, `columns` (N) say where the hidden state lies that predicts a token. `forks` is for rows with branches.
-    `allowed` (N, A) is filled up with ids of the same row; rows of unrestricted tokens (`restricted` false)
-    are unused.
+    `replies` (N) numbers the replies that the loss tokens belong to. `allowed` (N, A) is filled up with ids of the
+    same row; rows of unrestricted tokens (`restricted` false) are unused.
     """
 
     indices: list[int]
@@ -40,8 +40,9 @@ class Batch:
     targets: Tensor
     allowed: Tensor | None
     restricted: Tensor | None
-    logp_old: Tensor
+    logp_sampled: Tensor
     advantages: Tensor
+    replies: Tensor
 
 
 def plan_updates(count: int, *, updates: int, epochs: int, seed: int) -> list[list[int]]:
@@ -91,9 +92,18 @@ def collate(sequences: Sequence[TrainingSequence], indices: Sequence[int], *, de
         targets=torch.tensor(targets, device=device),
         allowed=allowed,
         restricted=restricted,
-        logp_old=torch.tensor([x for one in chosen for x in one.logp], dtype=torch.float32, device=device),
+        logp_sampled=torch.tensor([x for one in chosen for x in one.logp], dtype=torch.float32, device=device),
         advantages=torch.tensor([x for one in chosen for x in one.advantages], dtype=torch.float32, device=device),
+        replies=_number([(row, reply) for row, one in enumerate(chosen) for reply in one.reply_numbers()]).to(device),
     )
+
+
+def _number(units: Sequence[tuple[int, int]]) -> Tensor:
+    """Equal units get equal numbers, from 0 on."""
+    import torch
+
+    numbers: dict[tuple[int, int], int] = {}
+    return torch.tensor([numbers.setdefault(unit, len(numbers)) for unit in units], dtype=torch.long)
 
 
 def _pad_allowed(allowed: list[list[int]], *, device: torch.device) -> tuple[Tensor | None, Tensor | None]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rla.errors import UserError
@@ -29,7 +29,8 @@ class TrainingSequence:
     """Token ids and, per loss token: position, sampling log-probability, allowed ids (empty: all), advantage.
 
     `token_ids` ends with the last loss token: what follows it cannot change any gradient. `branches` are
-    spans (start, end) that each continue the tokens before the first of them; none: plain text.
+    spans (start, end) that each continue the tokens before the first of them; none: plain text. `replies` says which
+    reply each loss token belongs to (a step of the policy, a judgement), `owner` which trajectory.
     """
 
     token_ids: list[int]
@@ -38,6 +39,12 @@ class TrainingSequence:
     allowed: list[list[int]]
     advantages: list[float]
     branches: tuple[tuple[int, int], ...] = ()
+    replies: list[int] = field(default_factory=list)  # empty: one reply
+    owner: str = ""
+
+    def reply_numbers(self) -> list[int]:
+        """Per loss token the number of its reply."""
+        return self.replies or [0] * len(self.positions)
 
     @property
     def prefix(self) -> int:
@@ -77,17 +84,17 @@ def policy_sequences(
     sequences: list[TrainingSequence] = []
     for trajectory in trajectories:
         name = str(trajectory["trajectory_id"])
-        by_segment: dict[int, dict[int, float]] = {}
+        by_segment: dict[int, dict[int, tuple[float, int]]] = {}
         for index, step in enumerate(trajectory["steps"]):
             key = (name, index)
             advantage = advantages.pop(key, None)
             if advantage is not None and key in chosen:
                 span = range(int(step["start"]), int(step["end"]))
-                by_segment.setdefault(int(step["segment"]), {}).update(dict.fromkeys(span, advantage))
+                by_segment.setdefault(int(step["segment"]), {}).update(dict.fromkeys(span, (advantage, index)))
         for number, by_position in sorted(by_segment.items()):
             segment = trajectory["segments"][number]
             sampled = _sampled_tokens(segment, owner=f"trajectory {name}")
-            sequences += _sequence(segment["token_ids"], sampled, by_position)
+            sequences += _sequence(segment["token_ids"], sampled, by_position, owner=name)
     _refuse_unmatched(advantages, what="steps", rows="trajectories")
     return sequences
 
@@ -122,7 +129,8 @@ def reward_model_sequences(
                     zip(tokens, judgement["logprobs"], judgement["allowed"], strict=True)
                 )
             ]
-            judgements += _sequence([*prompt, *tokens], sampled, {token.position: advantage for token in sampled})
+            by_position = {token.position: (advantage, index) for token in sampled}
+            judgements += _sequence([*prompt, *tokens], sampled, by_position, owner=key[0])
         if share_prompts and len(judgements) > 1:
             judgements = [_merge(judgements, prefix=len(prompt))]
         sequences += judgements
@@ -147,6 +155,8 @@ def _merge(judgements: Sequence[TrainingSequence], *, prefix: int) -> TrainingSe
         allowed=[ids for one in judgements for ids in one.allowed],
         advantages=[value for one in judgements for value in one.advantages],
         branches=tuple(branches),
+        replies=[number for one in judgements for number in one.replies],
+        owner=judgements[0].owner,
     )
 
 
@@ -195,10 +205,10 @@ def _sampled_tokens(segment: Row, *, owner: str) -> list[_Sampled]:
 
 
 def _sequence(
-    token_ids: Sequence[int], sampled: Iterable[_Sampled], advantages: Mapping[int, float]
+    token_ids: Sequence[int], sampled: Iterable[_Sampled], given: Mapping[int, tuple[float, int]], *, owner: str
 ) -> list[TrainingSequence]:
-    """The sequence of one segment, or nothing where none of its tokens can train."""
-    loss_tokens = [token for token in sampled if token.position in advantages and len(token.allowed) != 1]
+    """The sequence of one segment, or nothing where none of its tokens can train. `given`: (advantage, reply)."""
+    loss_tokens = [token for token in sampled if token.position in given and len(token.allowed) != 1]
     if not loss_tokens:
         return []
     for token in loss_tokens:
@@ -214,6 +224,8 @@ def _sequence(
             positions=[token.position for token in loss_tokens],
             logp=[token.logp for token in loss_tokens],
             allowed=[list(token.allowed) for token in loss_tokens],
-            advantages=[advantages[token.position] for token in loss_tokens],
+            advantages=[given[token.position][0] for token in loss_tokens],
+            replies=[given[token.position][1] for token in loss_tokens],
+            owner=owner,
         )
     ]

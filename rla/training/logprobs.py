@@ -34,10 +34,18 @@ SCALED_LOGITS = (
 class TokenScorer(nn.Module):
     """The model and its output layer as one module from a batch to (logp (N), entropy (N)), both fp32.
 
-    The entropy carries no gradient. Raises UserError for a model that rescales its logits afterwards.
+    The entropy carries a gradient with `train_entropy` only. Raises UserError for a model that rescales its logits
+    afterwards.
     """
 
-    def __init__(self, model: PreTrainedModel, *, temperature: float, chunk_logits: int = CHUNK_LOGITS) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        *,
+        temperature: float,
+        chunk_logits: int = CHUNK_LOGITS,
+        train_entropy: bool = False,
+    ) -> None:
         super().__init__()
         text = model.config.get_text_config()
         scaled = [name for name in SCALED_LOGITS if getattr(text, name, None) not in (None, 1.0)]
@@ -47,6 +55,7 @@ class TokenScorer(nn.Module):
         self.model = model
         self.temperature = temperature
         self.chunk_logits = chunk_logits
+        self.train_entropy = train_entropy
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         forks = batch.forks
@@ -71,6 +80,7 @@ class TokenScorer(nn.Module):
                 None if batch.allowed is None else batch.allowed[part],
                 None if batch.restricted is None else batch.restricted[part],
                 self.temperature,
+                self.train_entropy,
             )
             recompute = count > size and torch.is_grad_enabled()
             parts.append(checkpoint(_score, *arguments, use_reentrant=False) if recompute else _score(*arguments))
@@ -86,12 +96,13 @@ def _score(
     allowed: Tensor | None,
     restricted: Tensor | None,
     temperature: float,
+    train_entropy: bool,
 ) -> tuple[Tensor, Tensor]:
     logits = F.linear(hidden, weight, bias).float() / temperature
     if allowed is not None and restricted is not None:
         offered = torch.zeros_like(logits, dtype=torch.bool).scatter_(1, allowed, True)
         logits = logits.masked_fill(~(offered | ~restricted[:, None]), -torch.inf)
     logp = logits.log_softmax(-1)
-    with torch.no_grad():
+    with torch.set_grad_enabled(train_entropy and torch.is_grad_enabled()):
         entropy = -(logp.exp() * logp.clamp(min=torch.finfo(logp.dtype).min)).sum(-1)
     return logp.gather(1, targets[:, None]).squeeze(1), entropy

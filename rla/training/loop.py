@@ -1,7 +1,8 @@
 """The training stage: a checkpoint, sequences with advantages -> the next checkpoint.
 
-    loss = (1 / N) sum over the N loss tokens of an optimizer step of  ppo_clip + kl_coef * k3
-`logp_old` is the sampler's own log-probability, so on data of the current policy it starts at ratio 1.
+    loss = sum over the loss tokens of an optimizer step of  w (f * surrogate + kl_coef * k3) - entropy_coef * H / N
+surrogate: `losses`; k3 and f, the sampler's correction: `terms`; w: `aggregation`. The ratio is taken against the
+sampler's own log-probabilities (`old: sampler`), or against those of the model as the stage found it (`trainer`).
 A killed stage starts again at the last saved update: `<out>.partial/` holds it, and n updates in one go
 equal k updates, a kill, and n - k. Accelerators enter in `Compute` and nowhere else.
 """
@@ -21,13 +22,15 @@ from torch import Tensor
 from rla.config.sections import TrainConfig
 from rla.errors import UserError
 from rla.models.load import load_model
+from rla.training.aggregation import token_weights
 from rla.training.batching import collate, micro_batches, plan_updates
 from rla.training.checkpoint import Checkpoint, carry_over, open_checkpoint, refuse_existing, write_checkpoint
 from rla.training.data import TrainingSequence
 from rla.training.logprobs import TokenScorer
-from rla.training.losses import k3, ppo_clip, token_mean
+from rla.training.losses import LossInputs, policy_loss
 from rla.training.progress import Progress, stage_digest
 from rla.training.state import TrainState, learning_rate, load_weights, make_optimizer
+from rla.training.terms import correction, k3
 
 Metrics = dict[str, Any]
 CPU_TOKENS = 2048  # a larger forward pass leaves the caches: a third slower for a tiny model
@@ -58,7 +61,9 @@ class Compute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """What the updates of a stage share. `reference`: log-probabilities by sequence, None without KL."""
+    """What the updates of a stage share, log-probabilities by sequence: `reference`, None without KL, and `old`, None
+    where they are the sampler's.
+    """
 
     config: TrainConfig
     compute: Compute
@@ -66,6 +71,7 @@ class Stage:
     state: TrainState
     sequences: Sequence[TrainingSequence]
     reference: list[Tensor] | None
+    old: list[Tensor] | None
 
 
 def train(
@@ -123,7 +129,7 @@ def prepare(
     if config.gradient_checkpointing:
         model.train()
         model.gradient_checkpointing_enable()
-    scorer = TokenScorer(model, temperature=temperature)
+    scorer = TokenScorer(model, temperature=temperature, train_entropy=config.entropy_coef != 0)
     state = TrainState(model=model, optimizer=make_optimizer(model, config))
     reference = None
     # The reference borrows the model before the state's own weights arrive: two copies never exist.
@@ -134,9 +140,17 @@ def prepare(
         reference = score(scorer, sequences, compute=compute)
     if previous.state is not None:
         state.load(previous.state)
-    if config.kl_coef != 0 and not from_initial:
-        reference = score(scorer, sequences, compute=compute)
-    return Stage(config=config, compute=compute, scorer=scorer, state=state, sequences=sequences, reference=reference)
+    from_previous = config.kl_coef != 0 and not from_initial
+    current = score(scorer, sequences, compute=compute) if from_previous or config.old == "trainer" else None
+    return Stage(
+        config=config,
+        compute=compute,
+        scorer=scorer,
+        state=state,
+        sequences=sequences,
+        reference=current if from_previous else reference,
+        old=current if config.old == "trainer" else None,
+    )
 
 
 @torch.no_grad()
@@ -171,13 +185,20 @@ def run_updates(stage: Stage, *, progress: Progress, seed: int, log: Callable[[M
 def update(stage: Stage, indices: Sequence[int]) -> Metrics:
     """One optimizer step on the sequences `indices`."""
     config, state = stage.config, stage.state
-    tokens = sum(len(stage.sequences[index].positions) for index in indices)
+    chosen = [stage.sequences[index] for index in indices]
+    tokens = sum(len(one.positions) for one in chosen)
+    shares = token_weights(chosen, config.aggregation, fixed_length=config.fixed_length)
+    weights = dict(zip(indices, shares, strict=True))
     lengths = [len(sequence.token_ids) for sequence in stage.sequences]
     totals: dict[str, Tensor] = {}
     for part in micro_batches(lengths, indices, tokens_per_batch=stage.compute.tokens_per_batch):
-        per_token, marks = forward(stage, part)
-        token_mean(per_token, tokens=tokens).backward()
-        accumulate(totals, marks)
+        per_token, entropy, marks = forward(stage, part)
+        weight = per_token.new_tensor([value for index in part for value in weights[index]])
+        loss = (weight * per_token).sum()
+        if config.entropy_coef:
+            loss = loss - config.entropy_coef * entropy.sum() / tokens
+        loss.backward()
+        accumulate(totals, {**marks, "loss": tokens * weight * per_token.detach()})
     parameters = [parameter for group in state.optimizer.param_groups for parameter in group["params"]]
     norm = float(torch.nn.utils.clip_grad_norm_(parameters, config.max_grad_norm))
     if not norm < float("inf"):
@@ -194,21 +215,45 @@ def update(stage: Stage, indices: Sequence[int]) -> Metrics:
 
 
 EXTREMES = ("ratio_max", "sampler_gap_max")
+AVERAGED = (
+    "loss",
+    "kl",
+    "clip_low_share",
+    "clip_high_share",
+    "dual_clip_share",
+    "correction",
+    "approx_kl",
+    "entropy",
+    "grad_norm",
+)
 
 
-def forward(stage: Stage, indices: Sequence[int]) -> tuple[Tensor, dict[str, Tensor]]:
-    """Loss per token of one micro-batch, and per token what the metrics are made of."""
+def forward(stage: Stage, indices: Sequence[int]) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    """Loss and entropy per token of one micro-batch, and per token what the metrics are made of."""
     config = stage.config
     batch = collate(stage.sequences, indices, device=stage.compute.device)
     with stage.compute.autocast():
         logp, entropy = stage.scorer(batch)
-    loss, marks = ppo_clip(logp, batch.logp_old, batch.advantages, clip_low=config.clip_low, clip_high=config.clip_high)
-    if stage.reference is not None:
-        kl = k3(logp, torch.cat([stage.reference[index] for index in indices]))
+    inputs = LossInputs(
+        logp=logp,
+        logp_old=batch.logp_sampled if stage.old is None else torch.cat([stage.old[index] for index in indices]),
+        logp_sampled=batch.logp_sampled,
+        logp_ref=None if stage.reference is None else torch.cat([stage.reference[index] for index in indices]),
+        advantage=batch.advantages,
+        mask=torch.ones_like(batch.replies, dtype=torch.bool),
+        reply=batch.replies,
+    )
+    loss, marks = policy_loss(inputs, config)
+    if config.correction != "none":
+        factor = correction(inputs, level=config.correction, cap=config.correction_cap)
+        loss = loss * factor
+        marks["correction"] = factor
+    if inputs.logp_ref is not None:
+        kl = k3(logp, inputs.logp_ref)
         loss = loss + config.kl_coef * kl
         marks["kl"] = kl.detach()
-    gap = (logp.detach() - batch.logp_old).abs()
-    return loss, {**marks, "loss": loss.detach(), "entropy": entropy, "sampler_gap": gap}
+    gap = (logp.detach() - batch.logp_sampled).abs()
+    return loss, entropy, {**marks, "entropy": entropy.detach(), "sampler_gap": gap}
 
 
 def accumulate(totals: dict[str, Tensor], marks: dict[str, Tensor]) -> None:
@@ -222,10 +267,7 @@ def accumulate(totals: dict[str, Tensor], marks: dict[str, Tensor]) -> None:
 
 def summary(history: Sequence[Metrics]) -> Metrics:
     """Means over the updates, the largest ratio, and the gap of sampler and trainer in the first update."""
-    averaged = ("loss", "kl", "clip_low_share", "clip_high_share", "approx_kl", "entropy", "grad_norm")
-    means = {
-        key: sum(one[key] for one in history) / len(history) for key in averaged if all(key in one for one in history)
-    }
+    means = {key: sum(one[key] for one in history) / len(history) for key in AVERAGED if key in history[0]}
     return {
         "updates": len(history),
         **means,

@@ -1,49 +1,108 @@
 """Losses on the sampled tokens: pure functions from 1-D tensors (one entry per token) to a loss per token.
 
-Clipped policy gradient (Schulman et al. 2017, with a bound of its own on each side):
-    r = exp(logp - logp_old);  loss = -min(r A, clip(r, 1 - clip_low, 1 + clip_high) A)
-KL to a reference (k3, Schulman 2020: unbiased, never negative):
-    k3 = exp(logp_ref - logp) - (logp_ref - logp) - 1
-Aggregation: the sum over the loss tokens of a whole optimizer step, divided by their exact number.
+    r = exp(logp - logp_old) per token, or exp(mean over the reply's tokens of logp - logp_old) per reply
+    ppo_clip   -min(r A, clip(r, 1 - low, 1 + high) A); with `dual_clip` c, never above c |A| where A < 0
+    gspo       the same with the reply's r (Zheng et al. 2025)
+    cispo      -min(r, high) A logp, the factor without gradient: no token loses its gradient (MiniMax 2025)
+
+A reply is what one request was answered with: the tokens of one step, or of one judgement. The loss of a token is
+multiplied with the weight that `rla.training.aggregation` gives it; further terms are in `rla.training.terms`.
+Sources: Schulman et al. 2017; Ye et al. 2020 (dual clip); names and conventions as in TRL.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from rla.config.sections import TrainConfig
+
+Marks = dict[str, "Tensor"]
+Level = Literal["token", "reply"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossInputs:
+    """All [N], one entry per token of a forward pass.
+
+    `logp` has the gradient. `logp_old`: of the policy that the ratio is taken against; `logp_sampled`: as the engine
+    drew the token; `logp_ref`: of the KL reference. `mask` is false on tokens that do not train. `reply` numbers the
+    replies from 0; all tokens of a reply are in the same pass.
+    """
+
+    logp: Tensor
+    logp_old: Tensor
+    logp_sampled: Tensor
+    advantage: Tensor
+    mask: Tensor
+    reply: Tensor
+    logp_ref: Tensor | None = None
+
+
+def reply_sum(values: Tensor, inputs: LossInputs) -> Tensor:
+    """The sum over the masked tokens of a token's reply, at each of its tokens."""
+    count = int(inputs.reply.max()) + 1 if len(inputs.reply) else 0
+    return values.new_zeros(count).index_add(0, inputs.reply, values * inputs.mask)[inputs.reply]
+
+
+def reply_mean(values: Tensor, inputs: LossInputs) -> Tensor:
+    """The mean over the masked tokens of a token's reply, at each of its tokens."""
+    ones = values.new_ones(values.shape)
+    return reply_sum(values, inputs) / reply_sum(ones, inputs).clamp(min=1)
+
+
+def importance(inputs: LossInputs, level: Level) -> Tensor:
+    """log r of every token."""
+    log_ratio = inputs.logp - inputs.logp_old
+    return log_ratio if level == "token" else reply_mean(log_ratio, inputs)
+
 
 def ppo_clip(
-    logp: Tensor, logp_old: Tensor, advantage: Tensor, *, clip_low: float, clip_high: float
-) -> tuple[Tensor, dict[str, Tensor]]:
+    inputs: LossInputs, *, clip_low: float, clip_high: float, dual_clip: float = 0.0, level: Level = "token"
+) -> tuple[Tensor, Marks]:
     """Loss per token and, per token and without gradient, what the metrics are made of.
 
-    `clip_low` and `clip_high` mark tokens whose gradient the clip removed, `approx_kl` estimates KL(old, new)
-    by k3, `ratio` is the importance ratio.
+    `clip_low_share` and `clip_high_share` mark tokens whose gradient the clip removed, `dual_clip_share` those that the
+    second bound removed (0: no such bound), `approx_kl` estimates KL(old, new) by k3, `ratio` is r.
     """
-    log_ratio = logp - logp_old
-    ratio = log_ratio.exp()
-    clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
-    loss = -(ratio * advantage).minimum(clipped * advantage)
+    log_ratio = importance(inputs, level)
+    ratio, advantage = log_ratio.exp(), inputs.advantage
+    bounded = ratio.clamp(max=dual_clip) if dual_clip else ratio
+    loss = -(bounded * advantage).minimum(ratio.clamp(1 - clip_low, 1 + clip_high) * advantage)
     ratio = ratio.detach()
-    return loss, {
+    marks = {
         "clip_low_share": ((ratio < 1 - clip_low) & (advantage < 0)).to(loss.dtype),
         "clip_high_share": ((ratio > 1 + clip_high) & (advantage > 0)).to(loss.dtype),
-        "approx_kl": ratio - 1 - log_ratio.detach(),
-        "ratio": ratio,
+        **_kl_and_ratio(log_ratio),
     }
+    if dual_clip:
+        marks["dual_clip_share"] = ((ratio > dual_clip) & (advantage < 0)).to(loss.dtype)
+    return loss, marks
 
 
-def k3(logp: Tensor, logp_ref: Tensor) -> Tensor:
-    """An estimate, per token, of KL(policy, reference) from tokens that the policy sampled."""
-    difference = logp_ref - logp
-    return difference.exp() - difference - 1
+def cispo(inputs: LossInputs, *, clip_high: float, level: Level = "token") -> tuple[Tensor, Marks]:
+    """Loss per token and marks. `clip_high` bounds r itself (5 means r <= 5), as TRL has it."""
+    log_ratio = importance(inputs, level).detach()
+    ratio = log_ratio.exp()
+    loss = -ratio.clamp(max=clip_high) * inputs.advantage * inputs.logp
+    above = (ratio > clip_high) & (inputs.advantage > 0)
+    return loss, {"clip_high_share": above.to(loss.dtype), **_kl_and_ratio(log_ratio)}
 
 
-def token_mean(per_token: Tensor, *, tokens: int) -> Tensor:
-    """This part's share of the mean over `tokens` loss tokens: the parts of an optimizer step add up to the
-    mean.
-    """
-    return per_token.sum() / tokens
+def policy_loss(inputs: LossInputs, config: TrainConfig) -> tuple[Tensor, Marks]:
+    """The loss that the config names."""
+    if config.loss == "cispo":
+        return cispo(inputs, clip_high=config.clip_high, level=config.ratio)
+    level: Level = "reply" if config.loss == "gspo" else config.ratio
+    return ppo_clip(
+        inputs, clip_low=config.clip_low, clip_high=config.clip_high, dual_clip=config.dual_clip, level=level
+    )
+
+
+def _kl_and_ratio(log_ratio: Tensor) -> Marks:
+    log_ratio = log_ratio.detach()
+    ratio = log_ratio.exp()
+    return {"approx_kl": ratio - 1 - log_ratio, "ratio": ratio}

@@ -10,11 +10,14 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl", reason="the oracle, TRL, is not installed")
 
+from rla.config.sections import TrainConfig  # noqa: E402
 from rla.models.load import load_model  # noqa: E402
+from rla.training.aggregation import token_weights  # noqa: E402
 from rla.training.batching import collate  # noqa: E402
 from rla.training.data import TrainingSequence  # noqa: E402
 from rla.training.logprobs import TokenScorer  # noqa: E402
-from rla.training.losses import k3, ppo_clip, token_mean  # noqa: E402
+from rla.training.losses import LossInputs, policy_loss  # noqa: E402
+from rla.training.terms import k3  # noqa: E402
 from tests.parity.trl_adapter import GivenLogps, GrpoLoss, with_fused_head  # noqa: E402
 from tests.unit.training.builders import tiny_model  # noqa: E402
 
@@ -50,31 +53,70 @@ def trl_inputs(given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+# Our names, and TRL's for the same: (config, TRL's loss type, its level, its delta)
+CASES: dict[str, tuple[dict[str, Any], str, str, float | None]] = {
+    "dapo": ({"aggregation": "token"}, "dapo", "token", None),
+    "grpo": ({"aggregation": "sequence"}, "grpo", "token", None),
+    "dr_grpo": ({"aggregation": "fixed", "fixed_length": 7}, "dr_grpo", "token", None),
+    "dual clip": ({"aggregation": "token", "dual_clip": 1.6}, "dapo", "token", 1.6),
+    "cispo": ({"loss": "cispo", "aggregation": "token"}, "cispo", "token", None),
+    "cispo by sequence": ({"loss": "cispo", "ratio": "reply", "aggregation": "token"}, "cispo", "sequence", None),
+    "gspo": ({"loss": "gspo", "aggregation": "sequence"}, "grpo", "sequence", None),
+    "gspo, token mean": ({"loss": "gspo", "aggregation": "token"}, "dapo", "sequence", None),
+}
+
+
 @pytest.mark.parametrize("beta", [0.0, 0.04])
 @pytest.mark.parametrize(("low", "high"), [(0.2, 0.2), (0.2, 0.28)])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("case", CASES)
 def test_loss_gradient_and_metrics_on_identical_log_probabilities(
-    seed: int, low: float, high: float, beta: float
+    case: str, seed: int, low: float, high: float, beta: float
 ) -> None:
+    settings, loss_type, level, delta = CASES[case]
     given = tensors(seed)
+    if level == "sequence":  # TRL's sequences have one advantage, and their ratios lie closer to 1
+        given["advantages"] = given["advantages"][:, :1].expand(ROWS, TOKENS)
+        given["logps"] = given["old"] + 3 * (given["logps"] - given["old"]).mean(1, keepdim=True).expand(ROWS, TOKENS)
     theirs = given["logps"].clone().requires_grad_()
-    oracle = GivenLogps(logps=theirs, clip_low=low, clip_high=high, beta=beta)
-    expected, metrics = oracle(oracle.model, trl_inputs(given))
+    oracle = GivenLogps(
+        logps=theirs, clip_low=low, clip_high=high, beta=beta, loss_type=loss_type, level=level, delta=delta, length=7
+    )
+    asked = trl_inputs(given)
+    if level == "sequence":
+        asked["advantages"] = given["advantages"][:, 0]
+    expected, metrics = oracle(oracle.model, asked)
     expected.backward()
 
     ours = given["logps"].clone().requires_grad_()
     chosen = given["mask"].bool()
+    config = TrainConfig(**settings, clip_low=low, clip_high=high)
     old, reference, advantages = (given[name][chosen] for name in ("old", "reference", "advantages"))
-    per_token, marks = ppo_clip(ours[chosen], old, advantages, clip_low=low, clip_high=high)
-    kl = k3(ours[chosen], reference)
-    loss = token_mean(per_token + beta * kl, tokens=int(chosen.sum()))
+    inputs = LossInputs(
+        logp=ours[chosen],
+        logp_old=old,
+        logp_sampled=old,
+        logp_ref=reference,
+        advantage=advantages,
+        mask=torch.ones(len(old), dtype=torch.bool),
+        reply=torch.arange(ROWS)[:, None].expand(ROWS, TOKENS)[chosen],
+    )
+    per_token, marks = policy_loss(inputs, config)
+    kl = k3(inputs.logp, reference)
+    weights = token_weights(sequences_of(given), config.aggregation, fixed_length=config.fixed_length)
+    loss = (torch.tensor([weight for row in weights for weight in row]) * (per_token + beta * kl)).sum()
     loss.backward()
 
     torch.testing.assert_close(loss, expected, **CLOSE)
     torch.testing.assert_close(ours.grad, theirs.grad, **CLOSE)
-    assert marks["clip_low_share"].mean().item() == pytest.approx(metrics["clip_ratio/low_mean"], abs=1e-6)
-    assert marks["clip_high_share"].mean().item() == pytest.approx(metrics["clip_ratio/high_mean"], abs=1e-6)
-    assert min(metrics["clip_ratio/low_mean"], metrics["clip_ratio/high_mean"]) > 0
+    if "clip_ratio/low_mean" in metrics:
+        by_token = (
+            torch.ones(len(old)) if level == "token" else 1 / (chosen.sum(1, keepdim=True).expand_as(chosen)[chosen])
+        )
+        share = lambda name: float((marks[name] * by_token).sum() / by_token.sum())  # noqa: E731
+        assert share("clip_low_share") == pytest.approx(metrics["clip_ratio/low_mean"], abs=1e-6)
+        assert share("clip_high_share") == pytest.approx(metrics["clip_ratio/high_mean"], abs=1e-6)
+        assert max(metrics["clip_ratio/low_mean"], metrics["clip_ratio/high_mean"]) > 0
     if beta:
         assert kl.mean().item() == pytest.approx(metrics["kl"], abs=1e-5)
 
@@ -117,9 +159,17 @@ def test_the_gradient_of_a_model_equals_trls_from_token_ids_on(tmp_path: Path) -
     ours = load_model(folder)
     batch = collate(sequences_of(given), range(ROWS), device=torch.device("cpu"))
     logp, entropy = TokenScorer(ours, temperature=TEMPERATURE)(batch)
-    per_token, _ = ppo_clip(logp, batch.logp_old, batch.advantages, clip_low=0.2, clip_high=0.2)
+    inputs = LossInputs(
+        logp=logp,
+        logp_old=batch.logp_sampled,
+        logp_sampled=batch.logp_sampled,
+        advantage=batch.advantages,
+        mask=torch.ones(len(logp), dtype=torch.bool),
+        reply=batch.replies,
+    )
+    per_token, _ = policy_loss(inputs, TrainConfig())
     kl = k3(logp, given["reference"][given["mask"].bool()])
-    loss = token_mean(per_token + 0.04 * kl, tokens=len(batch.targets))
+    loss = (per_token + 0.04 * kl).mean()
     loss.backward()
 
     torch.testing.assert_close(loss, expected, **CLOSE)

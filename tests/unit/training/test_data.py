@@ -26,6 +26,8 @@ def test_a_step_spreads_its_advantage_on_its_own_choices() -> None:
         logp=[-0.5, -0.7, -1.5],
         allowed=[[12, 20], [15, 16], []],
         advantages=[1.0, -2.0, -2.0],
+        replies=[0, 1, 1],
+        owner="t",
     )
 
 
@@ -71,6 +73,8 @@ def test_a_judgement_follows_its_prompt() -> None:
         logp=[-0.1, -0.2],
         allowed=[[], []],
         advantages=[0.5, 0.5],
+        replies=[0, 0],
+        owner="t",
     )
     assert (second.token_ids, second.allowed, second.advantages) == ([1, 2, 3, 6], [[6, 7]], [-0.5])
 
@@ -85,6 +89,8 @@ def test_judgements_of_a_step_are_branches_of_one_prompt() -> None:
         allowed=[[], [], [6, 7]],
         advantages=[0.5, 0.5, -0.5],
         branches=((3, 5), (5, 6)),
+        replies=[0, 0, 1],
+        owner="t",
     )
     assert shared.predictors() == [2, 3, 2]
     assert shared.longest == 5

@@ -6,42 +6,83 @@ import math
 
 import pytest
 import torch
+from torch import Tensor
 
-from rla.training.losses import k3, ppo_clip, token_mean
+from rla.training.losses import LossInputs, cispo, ppo_clip
 
 
-def ratios(*values: float) -> torch.Tensor:
+def ratios(*values: float) -> Tensor:
     return torch.tensor([math.log(value) for value in values], dtype=torch.float64)
+
+
+def inputs(
+    logp: Tensor, *advantages: float, reply: list[int] | None = None, mask: list[bool] | None = None
+) -> LossInputs:
+    """Old log-probabilities 0, so that `logp` is log r."""
+    zeros = torch.zeros(len(logp), dtype=torch.float64)
+    return LossInputs(
+        logp=logp,
+        logp_old=zeros,
+        logp_sampled=zeros,
+        advantage=torch.tensor(advantages, dtype=torch.float64),
+        mask=torch.tensor(mask or [True] * len(logp), dtype=torch.bool),
+        reply=torch.tensor(reply or [0] * len(logp), dtype=torch.long),
+    )
 
 
 def test_clip_bounds_what_an_update_can_gain() -> None:
     """Ratios 1.5 and 0.5 with both signs of the advantage, bounds 0.8 and 1.3."""
-    advantage = torch.tensor([2.0, -2.0, 2.0, -2.0], dtype=torch.float64)
-    loss, marks = ppo_clip(ratios(1.5, 1.5, 0.5, 0.5), torch.zeros(4).double(), advantage, clip_low=0.2, clip_high=0.3)
+    given = inputs(ratios(1.5, 1.5, 0.5, 0.5), 2.0, -2.0, 2.0, -2.0)
+    loss, marks = ppo_clip(given, clip_low=0.2, clip_high=0.3)
     # min(3.0, 2.6), min(-3.0, -2.6), min(1.0, 1.6), min(-1.0, -1.6), negated
     assert loss.tolist() == pytest.approx([-2.6, 3.0, -1.0, 1.6])
     assert marks["clip_high_share"].tolist() == [1, 0, 0, 0]
     assert marks["clip_low_share"].tolist() == [0, 0, 0, 1]
     assert marks["ratio"].tolist() == pytest.approx([1.5, 1.5, 0.5, 0.5])
     assert marks["approx_kl"][0].item() == pytest.approx(0.5 - math.log(1.5))
+    assert "dual_clip_share" not in marks
 
 
 def test_a_clipped_token_has_no_gradient_and_an_unclipped_one_ratio_times_advantage() -> None:
     logp = ratios(1.5, 1.1).requires_grad_()
-    loss, _ = ppo_clip(logp, torch.zeros(2).double(), torch.ones(2).double(), clip_low=0.2, clip_high=0.2)
+    loss, _ = ppo_clip(inputs(logp, 1.0, 1.0), clip_low=0.2, clip_high=0.2)
     loss.sum().backward()
     assert logp.grad is not None
     assert logp.grad.tolist() == pytest.approx([0.0, -1.1])
 
 
-def test_k3_is_zero_at_the_reference_and_positive_elsewhere() -> None:
-    logp = torch.tensor([0.0, math.log(2.0), -math.log(2.0)], dtype=torch.float64)
-    # r = ref / policy = 1, 1/2, 2: r - 1 - log r
-    expected = [0.0, -0.5 + math.log(2.0), 1.0 - math.log(2.0)]
-    assert k3(logp, torch.zeros(3).double()).tolist() == pytest.approx(expected)
+def test_the_dual_clip_bounds_what_a_bad_token_can_cost() -> None:
+    """Ratios 2 and 5 at A = -1 and c = 3: losses 2 and 3 instead of 5, and no gradient beyond; A = 1 is not touched."""
+    logp = ratios(2.0, 5.0, 5.0).requires_grad_()
+    loss, marks = ppo_clip(inputs(logp, -1.0, -1.0, 1.0), clip_low=0.2, clip_high=0.28, dual_clip=3.0)
+    assert loss.tolist() == pytest.approx([2.0, 3.0, -1.28])
+    assert marks["dual_clip_share"].tolist() == [0, 1, 0]
+    loss.sum().backward()
+    assert logp.grad is not None
+    assert logp.grad.tolist() == pytest.approx([2.0, 0.0, 0.0])
 
 
-def test_micro_batches_of_any_size_add_up_to_the_mean_over_all_tokens() -> None:
-    losses = torch.tensor([1.0, 2.0, 6.0])
-    parts = token_mean(losses[:1], tokens=3) + token_mean(losses[1:], tokens=3)
-    assert parts.item() == pytest.approx(3.0)
+def test_a_ratio_per_reply_is_the_geometric_mean_over_its_masked_tokens() -> None:
+    """Reply 0: ratios 4 and 1, so 2; reply 1: 9, and 7 that the mask hides, so 9. A token has half of the gradient."""
+    logp = ratios(4.0, 1.0, 9.0, 7.0).requires_grad_()
+    given = inputs(logp, -1.0, -1.0, -1.0, -1.0, reply=[0, 0, 1, 1], mask=[True, True, True, False])
+    loss, marks = ppo_clip(given, clip_low=0.2, clip_high=0.2, level="reply")
+    assert marks["ratio"].tolist() == pytest.approx([2.0, 2.0, 9.0, 9.0])
+    loss[:2].sum().backward()
+    assert logp.grad is not None
+    assert logp.grad.tolist() == pytest.approx([2.0, 2.0, 0.0, 0.0])
+
+
+def test_cispo_weighs_the_gradient_and_never_removes_it() -> None:
+    logp = ratios(0.5, 3.0).requires_grad_()
+    loss, marks = cispo(inputs(logp, 2.0, 2.0), clip_high=1.5)
+    assert loss.tolist() == pytest.approx([-0.5 * 2 * math.log(0.5), -1.5 * 2 * math.log(3.0)])
+    assert marks["clip_high_share"].tolist() == [0, 1]
+    loss.sum().backward()
+    assert logp.grad is not None
+    assert logp.grad.tolist() == pytest.approx([-1.0, -3.0])
+
+
+def test_no_tokens_give_no_loss() -> None:
+    loss, _ = ppo_clip(inputs(ratios()), clip_low=0.2, clip_high=0.2, level="reply")
+    assert loss.tolist() == []

@@ -1,0 +1,35 @@
+"""What is added to a loss or multiplied with it: KL to a reference, correction of the sampler, entropy.
+
+    k3          exp(logp_ref - logp) - (logp_ref - logp) - 1            (Schulman 2020: unbiased, never negative)
+    correction  min(exp(logp_old - logp_sampled), cap)                  per token (Yao et al. 2025, truncated importance
+                min(exp(sum over the reply of logp_old - logp_sampled), cap)   per reply        sampling), no gradient
+
+The correction makes up for an engine whose log-probabilities are not the trainer's: other kernels, another precision.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from rla.training.losses import LossInputs
+
+Correction = Literal["none", "token", "reply"]
+
+
+def k3(logp: Tensor, logp_ref: Tensor) -> Tensor:
+    """An estimate, per token, of KL(policy, reference) from tokens that the policy sampled."""
+    difference = logp_ref - logp
+    return difference.exp() - difference - 1
+
+
+def correction(inputs: LossInputs, *, level: Correction, cap: float) -> Tensor:
+    """The factor of every token's loss, at most `cap`."""
+    from rla.training.losses import reply_sum
+
+    gap = (inputs.logp_old - inputs.logp_sampled).detach()
+    if level == "reply":
+        gap = reply_sum(gap, inputs)
+    return gap.exp().clamp(max=cap) if level != "none" else gap.new_ones(gap.shape)

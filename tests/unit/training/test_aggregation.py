@@ -1,0 +1,51 @@
+"""Weights worked out by hand for two trajectories of three replies."""
+
+from __future__ import annotations
+
+import pytest
+
+from rla.training.aggregation import Aggregation, token_weights
+from rla.training.data import TrainingSequence
+
+
+def sequence(owner: str, replies: list[int]) -> TrainingSequence:
+    count = len(replies)
+    return TrainingSequence(
+        token_ids=[5] * (count + 1),
+        positions=list(range(1, count + 1)),
+        logp=[-0.1] * count,
+        allowed=[[]] * count,
+        advantages=[1.0] * count,
+        replies=replies,
+        owner=owner,
+    )
+
+
+# a: a reply of 2 tokens and one of 1 in one segment, one of 1 in another; b: one reply of 4.
+STEP = [sequence("a", [0, 0, 1]), sequence("a", [2]), sequence("b", [0, 0, 0, 0])]
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "expected"),
+    [
+        ("token", [[1 / 8] * 3, [1 / 8], [1 / 8] * 4]),
+        ("sequence", [[1 / 8, 1 / 8, 1 / 4], [1 / 4], [1 / 16] * 4]),
+        ("trajectory", [[1 / 8] * 3, [1 / 8], [1 / 8] * 4]),
+        ("fixed", [[1 / 40] * 3, [1 / 40], [1 / 40] * 4]),
+    ],
+)
+def test_weights_of_a_worked_example(aggregation: Aggregation, expected: list[list[float]]) -> None:
+    found = token_weights(STEP, aggregation, fixed_length=10)
+    assert [pytest.approx(row) for row in expected] == found
+    if aggregation != "fixed":
+        assert sum(map(sum, found)) == pytest.approx(1.0)
+
+
+def test_trajectories_count_alike_whatever_their_length() -> None:
+    found = token_weights([sequence("a", [0]), sequence("b", [0, 0, 1])], "trajectory")
+    assert found == [[1 / 2], [pytest.approx(1 / 6)] * 3]
+
+
+def test_a_sequence_without_numbers_is_one_reply() -> None:
+    found = token_weights([sequence("a", []), sequence("b", [0, 1])], "sequence")
+    assert found == [[], [1 / 2, 1 / 2]]
