@@ -3,6 +3,7 @@
     model/             an ordinary Hugging Face folder with the tokenizer, weights as the configured dtype
     state/             the train state (`rla.training.state`) and `reference.safetensors`: the first weights
     metrics.json       what the stage that made it reported
+    metrics.jsonl      the same for each of its updates, a line each
     checkpoint.json    counts and digest; a folder without it is not a checkpoint
 
 A checkpoint is written beside its place and renamed, so it is there whole or not at all. A plain Hugging Face
@@ -16,7 +17,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 
     from rla.training.state import TrainState
 
-MANIFEST, METRICS, REFERENCE = "checkpoint.json", "metrics.json", "reference.safetensors"
+MANIFEST, METRICS, HISTORY = "checkpoint.json", "metrics.json", "metrics.jsonl"
+REFERENCE = "reference.safetensors"
 FORMAT = 1
 WEIGHT_SUFFIXES = (".safetensors", ".bin", ".safetensors.index.json", ".bin.index.json")
 
@@ -76,6 +78,7 @@ def write_checkpoint(
     dtype: str,
     state: TrainState | None,
     metrics: Mapping[str, Any],
+    history: Sequence[Mapping[str, Any]] = (),
     record: Mapping[str, Any] | None = None,
 ) -> None:
     """Write `out` atomically. Without `state` (a warm start) the model becomes the reference of the run.
@@ -96,6 +99,7 @@ def write_checkpoint(
         _keep_reference(previous, partial / "state" / REFERENCE, dtype=dtype)
     _export_companions(previous.model, partial / "model")
     model.to(kind).save_pretrained(partial / "model")
+    (partial / HISTORY).write_text("".join(json.dumps(one, allow_nan=False) + "\n" for one in history))
     _finish(partial, out, updates=0 if state is None else state.updates, metrics=metrics, record=record)
 
 
@@ -117,6 +121,7 @@ def carry_over(
         shutil.copytree(previous.model, partial / "model", copy_function=_link_or_copy)
     if previous.state is not None:
         shutil.copytree(previous.state, partial / "state", copy_function=_link_or_copy)
+    (partial / HISTORY).touch()
     _finish(partial, out, updates=previous.updates, metrics=metrics or {}, record=record)
 
 

@@ -4,12 +4,11 @@
 surrogate: `losses`; k3 and f, the sampler's correction: `terms`; w: `aggregation`. The ratio is taken against the
 sampler's own log-probabilities (`old: sampler`), or against those of the model as the stage found it (`trainer`).
 A killed stage starts again at the last saved update: `<out>.partial/` holds it, and n updates in one go
-equal k updates, a kill, and n - k. Accelerators enter in `Compute` and nowhere else.
+equal k updates, a kill, and n - k.
 """
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,38 +24,17 @@ from rla.models.load import load_model
 from rla.training.aggregation import token_weights
 from rla.training.batching import collate, micro_batches, plan_updates
 from rla.training.checkpoint import Checkpoint, carry_over, open_checkpoint, refuse_existing, write_checkpoint
+from rla.training.compute import Compute
 from rla.training.data import TrainingSequence
 from rla.training.logprobs import TokenScorer
 from rla.training.losses import LossInputs, policy_loss
+from rla.training.metrics import Metrics, accumulate, counts, means, speed, statistics, summary, whole_speed
 from rla.training.progress import Progress, stage_digest
+from rla.training.speed import Work
 from rla.training.state import TrainState, learning_rate, load_weights, make_optimizer
 from rla.training.terms import correction, k3
 
-Metrics = dict[str, Any]
-CPU_TOKENS = 2048  # a larger forward pass leaves the caches: a third slower for a tiny model
 NO_SIGNAL = "no sample has an advantage: the checkpoint is carried over unchanged"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compute:
-    """Where tensors live and in which precision the forward pass runs."""
-
-    device: torch.device
-    mixed: bool
-    tokens_per_batch: int
-
-    @classmethod
-    def choose(cls, config: TrainConfig) -> Compute:
-        """CUDA where there is one; bf16 autocast there only: on a CPU it saves nothing."""
-        if config.threads:
-            torch.set_num_threads(config.threads)
-        cuda = torch.cuda.is_available()
-        tokens = config.tokens_per_batch if cuda else min(config.tokens_per_batch, CPU_TOKENS)
-        device = torch.device("cuda" if cuda else "cpu")
-        return cls(device=device, mixed=cuda and config.dtype == "bfloat16", tokens_per_batch=tokens)
-
-    def autocast(self) -> contextlib.AbstractContextManager[Any]:
-        return torch.autocast("cuda", dtype=torch.bfloat16) if self.mixed else contextlib.nullcontext()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +50,7 @@ class Stage:
     sequences: Sequence[TrainingSequence]
     reference: list[Tensor] | None
     old: list[Tensor] | None
+    work: Work
 
 
 def train(
@@ -96,17 +75,17 @@ def train(
     refuse_existing(out)
     previous = open_checkpoint(model_folder)
     kept = [sequence for sequence in sequences if sequence.longest <= config.max_tokens]
-    counts = _counts(kept, too_long=len(sequences) - len(kept))
+    found = counts(kept, too_long=len(sequences) - len(kept))
     if not any(any(sequence.advantages) for sequence in kept):
-        metrics = {"updates": 0, "total_updates": previous.updates, **counts, "note": NO_SIGNAL}
+        metrics = {"updates": 0, "total_updates": previous.updates, **found, "note": NO_SIGNAL}
         carry_over(previous, out, metrics=metrics, record=record)
         return metrics
     digest = stage_digest(previous, kept, config=config, temperature=temperature, seed=seed)
     progress = Progress(out=out, digest=digest, interval_s=save_interval_s)
     stage = prepare(previous, kept, config=config, temperature=temperature, seed=seed)
     history = run_updates(stage, progress=progress, seed=seed, log=log)
-    metrics = {**summary(history), "total_updates": stage.state.updates, **counts, **_speed(counts, started)}
-    finish(stage, out, previous=previous, metrics=metrics, record=record)
+    metrics = {**summary(history), "total_updates": stage.state.updates, **found, **whole_speed(found, started)}
+    finish(stage, out, previous=previous, metrics=metrics, history=history, record=record)
     progress.clear()
     return metrics
 
@@ -150,6 +129,7 @@ def prepare(
         sequences=sequences,
         reference=current if from_previous else reference,
         old=current if config.old == "trainer" else None,
+        work=Work.of(model),
     )
 
 
@@ -184,7 +164,7 @@ def run_updates(stage: Stage, *, progress: Progress, seed: int, log: Callable[[M
 
 def update(stage: Stage, indices: Sequence[int]) -> Metrics:
     """One optimizer step on the sequences `indices`."""
-    config, state = stage.config, stage.state
+    config, state, started = stage.config, stage.state, time.perf_counter()
     chosen = [stage.sequences[index] for index in indices]
     tokens = sum(len(one.positions) for one in chosen)
     shares = token_weights(chosen, config.aggregation, fixed_length=config.fixed_length)
@@ -209,23 +189,14 @@ def update(stage: Stage, indices: Sequence[int]) -> Metrics:
     state.optimizer.step()
     state.optimizer.zero_grad(set_to_none=True)
     state.updates += 1
-    means = {key: float(value) / tokens for key, value in totals.items() if key not in EXTREMES}
-    extremes = {key: float(totals[key]) for key in EXTREMES}
-    return {"update": state.updates, **means, **extremes, "grad_norm": norm, "lr": lr, "loss_tokens": tokens}
-
-
-EXTREMES = ("ratio_max", "sampler_gap_max")
-AVERAGED = (
-    "loss",
-    "kl",
-    "clip_low_share",
-    "clip_high_share",
-    "dual_clip_share",
-    "correction",
-    "approx_kl",
-    "entropy",
-    "grad_norm",
-)
+    return {
+        "update": state.updates,
+        **means(totals, tokens=tokens),
+        "grad_norm": norm,
+        "lr": lr,
+        **statistics(chosen),
+        **speed(stage.work, stage.compute, chosen, time.perf_counter() - started),
+    }
 
 
 def forward(stage: Stage, indices: Sequence[int]) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
@@ -256,30 +227,14 @@ def forward(stage: Stage, indices: Sequence[int]) -> tuple[Tensor, Tensor, dict[
     return loss, entropy, {**marks, "entropy": entropy.detach(), "sampler_gap": gap}
 
 
-def accumulate(totals: dict[str, Tensor], marks: dict[str, Tensor]) -> None:
-    """Add up sums and keep extremes on the device, so that nothing waits for it within a step."""
-    for key, value in marks.items():
-        if key != "ratio":
-            totals[key] = totals.get(key, torch.zeros((), device=value.device)) + value.sum()
-    for key, value in (("ratio_max", marks["ratio"]), ("sampler_gap_max", marks["sampler_gap"])):
-        totals[key] = torch.maximum(totals[key], value.max()) if key in totals else value.max()
-
-
-def summary(history: Sequence[Metrics]) -> Metrics:
-    """Means over the updates, the largest ratio, and the gap of sampler and trainer in the first update."""
-    means = {key: sum(one[key] for one in history) / len(history) for key in AVERAGED if key in history[0]}
-    return {
-        "updates": len(history),
-        **means,
-        "ratio_max": max(one["ratio_max"] for one in history),
-        "sampler_gap_mean": history[0]["sampler_gap"],
-        "sampler_gap_max": history[0]["sampler_gap_max"],
-        "lr": history[-1]["lr"],
-    }
-
-
 def finish(
-    stage: Stage, out: Path, *, previous: Checkpoint, metrics: Metrics, record: Mapping[str, Any] | None
+    stage: Stage,
+    out: Path,
+    *,
+    previous: Checkpoint,
+    metrics: Metrics,
+    history: Sequence[Metrics],
+    record: Mapping[str, Any] | None,
 ) -> None:
     """Write the checkpoint: the stage is over, its model is converted for export."""
     write_checkpoint(
@@ -289,19 +244,6 @@ def finish(
         dtype=stage.config.dtype,
         state=stage.state,
         metrics=metrics,
+        history=history,
         record=record,
     )
-
-
-def _counts(sequences: Sequence[TrainingSequence], *, too_long: int) -> Metrics:
-    return {
-        "sequences": len(sequences),
-        "too_long": too_long,
-        "tokens": sum(len(sequence.token_ids) for sequence in sequences),
-        "loss_tokens": sum(len(sequence.positions) for sequence in sequences),
-    }
-
-
-def _speed(counts: Metrics, started: float) -> Metrics:
-    seconds = time.perf_counter() - started
-    return {"seconds": round(seconds, 3), "tokens_per_second": round(counts["tokens"] / seconds, 1)}

@@ -29,7 +29,7 @@ warm_start: {enabled: false}
 evaluation: {rollouts_per_task: 1, max_steps: 6}
 """
 VOLATILE = ("timings", "report")  # wall-clock times, and what shows them
-MEASURED = {"seconds", "tokens_per_second"}
+MEASURED = {"seconds", "tokens_per_second", "flop_utilisation"}
 
 
 def environment(socket: Path | None = None) -> dict[str, str]:
@@ -71,7 +71,8 @@ def contents(folder: Path) -> dict[str, str]:
         inside = path.relative_to(folder)
         if path.is_file() and inside.parts[0] not in VOLATILE:
             content = path.read_bytes()
-            if path.name == "metrics.json":
-                content = repr({k: v for k, v in json.loads(content).items() if k not in MEASURED}).encode()
+            if path.name in ("metrics.json", "metrics.jsonl"):
+                rows = [json.loads(content)] if path.suffix == ".json" else map(json.loads, content.splitlines())
+                content = repr([{k: v for k, v in row.items() if k not in MEASURED} for row in rows]).encode()
             found[str(inside)] = hashlib.sha256(content).hexdigest()
     return found

@@ -1,0 +1,75 @@
+"""How fast an update was: tokens a second, and the share of the device's matrix rate that the model's own work used.
+
+    model FLOPs = 6 * (weights of the layers) * tokens             forward 2, backward 4, per weight and token
+                + 6 * hidden * vocabulary * loss tokens            the output layer runs on loss tokens alone
+                + 12 * layers * heads * width * sum of L^2 / 2     causal attention, L: tokens of a sequence
+    utilisation = model FLOPs / seconds / measured matrix rate
+
+Recomputation (gradient checkpointing) is not the model's work. The rate is that of square products in the precision of
+the forward pass, measured once: peak figures of data sheets are not reached by any product. (PaLM, appendix B.)
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from transformers import PreTrainedModel
+
+    from rla.training.data import TrainingSequence
+
+SIZES = {"cpu": 768, "cuda": 8192}
+REPEATS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What one token, one loss token and one pair of tokens cost, in FLOPs of a forward and a backward pass."""
+
+    token: float
+    loss_token: float
+    pair: float
+
+    @classmethod
+    def of(cls, model: PreTrainedModel) -> Work:
+        text = model.config.get_text_config()
+        inputs, outputs = model.get_input_embeddings(), model.get_output_embeddings()
+        aside = {id(inputs.weight), id(outputs.weight)}
+        layers = sum(weight.numel() for weight in model.parameters() if id(weight) not in aside)
+        width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+        attention = 12.0 * text.num_hidden_layers * text.num_attention_heads * width / 2
+        return cls(token=6.0 * layers, loss_token=6.0 * outputs.weight.numel(), pair=attention)
+
+    def flops(self, sequences: Sequence[TrainingSequence]) -> float:
+        """Of one update on the sequences."""
+        tokens = sum(len(one.token_ids) for one in sequences)
+        losses = sum(len(one.positions) for one in sequences)
+        pairs = sum(len(one.token_ids) ** 2 for one in sequences)
+        return self.token * tokens + self.loss_token * losses + self.pair * pairs
+
+
+@cache
+def matrix_rate(device: str, dtype: torch.dtype) -> float:
+    """FLOPs a second of a square matrix product, the best of a few."""
+    size = SIZES.get(device, SIZES["cpu"])
+    left, right = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
+    best = float("inf")
+    for _ in range(REPEATS + 1):
+        _wait(device)
+        started = time.perf_counter()
+        left @ right
+        _wait(device)
+        best = min(best, time.perf_counter() - started)
+    return 2.0 * size**3 / best
+
+
+def _wait(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
