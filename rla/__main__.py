@@ -15,7 +15,7 @@ def main() -> None:
     os.environ.setdefault(*SPIN)
     arguments = sys.argv[1:]
     server = os.environ.get("RLA_PREFORK")
-    if server and arguments[:1] != ["prefork"]:
+    if server and arguments[:1] != ["prefork"] and "WORLD_SIZE" not in os.environ:
         from rla.prefork.client import forward
 
         status = forward(server, arguments)

@@ -16,6 +16,7 @@ from typing import Any
 
 from rla.atomic import write_json
 from rla.config import Config, load_config, resolved
+from rla.processes import rank
 from rla.resources import resource
 from stages import StageSpec
 from stages.context import Progress, StageContext
@@ -37,7 +38,8 @@ def call_stage(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> Non
         with make_progress() as progress:
             ctx = context(spec, values, config=config, run=run, progress=progress)
             summary = timed(ctx)
-        echo("\n".join(line(key, value) for key, value in summary.items()))
+        if rank() == 0:
+            echo("\n".join(line(key, value) for key, value in summary.items()))
         return
     ctx = context(spec, values, config=config, run=run, progress=make_progress())
     echo(describe(ctx, params))
@@ -93,7 +95,8 @@ def timed(ctx: StageContext) -> dict[str, Any]:
     summary: dict[str, Any] = import_module(ctx.spec.module).run(ctx)
     seconds = round(time.perf_counter() - clock, 3)
     calls.append({"started": started.isoformat(timespec="seconds"), "seconds": seconds})
-    write_json(record, {"stage": ctx.spec.name, "iteration": ctx.iteration, "calls": calls})
+    if rank() == 0:
+        write_json(record, {"stage": ctx.spec.name, "iteration": ctx.iteration, "calls": calls})
     return summary
 
 

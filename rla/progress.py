@@ -6,10 +6,13 @@ holds hundreds of short stages stays readable.
 
 from __future__ import annotations
 
+import io
 import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TextIO
+
+from rla.processes import rank
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -105,7 +108,9 @@ class BarProgress:
 
 
 def make_progress(stream: TextIO | None = None) -> LineProgress | BarProgress:
-    """The bar where stderr is a terminal, lines elsewhere."""
+    """The bar where stderr is a terminal, lines elsewhere; of several processes only the first one speaks."""
+    if rank() > 0:
+        return LineProgress(io.StringIO())
     stream = stream or sys.stderr
     return BarProgress(stream) if stream.isatty() else LineProgress(stream)
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from rla.config.sections import TrainConfig
+from rla.training.ranks import Ranks
 
 CPU_TOKENS = 2048  # a larger forward pass leaves the caches: a third slower for a tiny model
 
@@ -20,6 +21,7 @@ class Compute:
     device: torch.device
     mixed: bool
     tokens_per_batch: int
+    ranks: Ranks
 
     @classmethod
     def choose(cls, config: TrainConfig) -> Compute:
@@ -28,8 +30,9 @@ class Compute:
             torch.set_num_threads(config.threads)
         cuda = torch.cuda.is_available()
         tokens = config.tokens_per_batch if cuda else min(config.tokens_per_batch, CPU_TOKENS)
-        device = torch.device("cuda" if cuda else "cpu")
-        return cls(device=device, mixed=cuda and config.dtype == "bfloat16", tokens_per_batch=tokens)
+        ranks = Ranks.join()
+        device = ranks.device or torch.device("cuda" if cuda else "cpu")
+        return cls(device=device, mixed=cuda and config.dtype == "bfloat16", tokens_per_batch=tokens, ranks=ranks)
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         return torch.autocast("cuda", dtype=torch.bfloat16) if self.mixed else contextlib.nullcontext()

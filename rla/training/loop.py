@@ -21,6 +21,7 @@ from torch import Tensor
 from rla.config.sections import TrainConfig
 from rla.errors import UserError
 from rla.models.load import load_model
+from rla.processes import rank
 from rla.training.aggregation import token_weights
 from rla.training.batching import collate, micro_batches, plan_updates
 from rla.training.checkpoint import Checkpoint, carry_over, open_checkpoint, refuse_existing, write_checkpoint
@@ -28,8 +29,9 @@ from rla.training.compute import Compute
 from rla.training.data import TrainingSequence
 from rla.training.logprobs import TokenScorer
 from rla.training.losses import LossInputs, policy_loss
-from rla.training.metrics import Metrics, accumulate, counts, means, speed, statistics, summary, whole_speed
+from rla.training.metrics import EXTREMES, Metrics, accumulate, counts, means, speed, statistics, summary, whole_speed
 from rla.training.progress import Progress, stage_digest
+from rla.training.ranks import combined
 from rla.training.speed import Work
 from rla.training.state import TrainState, learning_rate, load_weights, make_optimizer
 from rla.training.terms import correction, k3
@@ -78,15 +80,18 @@ def train(
     found = counts(kept, too_long=len(sequences) - len(kept))
     if not any(any(sequence.advantages) for sequence in kept):
         metrics = {"updates": 0, "total_updates": previous.updates, **found, "note": NO_SIGNAL}
-        carry_over(previous, out, metrics=metrics, record=record)
+        if rank() == 0:
+            carry_over(previous, out, metrics=metrics, record=record)
         return metrics
     digest = stage_digest(previous, kept, config=config, temperature=temperature, seed=seed)
     progress = Progress(out=out, digest=digest, interval_s=save_interval_s)
     stage = prepare(previous, kept, config=config, temperature=temperature, seed=seed)
     history = run_updates(stage, progress=progress, seed=seed, log=log)
     metrics = {**summary(history), "total_updates": stage.state.updates, **found, **whole_speed(found, started)}
-    finish(stage, out, previous=previous, metrics=metrics, history=history, record=record)
-    progress.clear()
+    if stage.compute.ranks.first:
+        finish(stage, out, previous=previous, metrics=metrics, history=history, record=record)
+        progress.clear()
+    stage.compute.ranks.wait()
     return metrics
 
 
@@ -136,28 +141,34 @@ def prepare(
 @torch.no_grad()
 def score(scorer: TokenScorer, sequences: Sequence[TrainingSequence], *, compute: Compute) -> list[Tensor]:
     """The log-probabilities of every sequence's loss tokens, in order."""
-    scores: list[Tensor] = [torch.empty(0)] * len(sequences)
+    scores: dict[int, Tensor] = {}
     lengths = [len(sequence.token_ids) for sequence in sequences]
-    for indices in micro_batches(lengths, range(len(sequences)), tokens_per_batch=compute.tokens_per_batch):
+    parts = micro_batches(lengths, range(len(sequences)), tokens_per_batch=compute.tokens_per_batch)
+    for indices in compute.ranks.share(parts):
         with compute.autocast():
             logp, _ = scorer(collate(sequences, indices, device=compute.device))
-        parts = logp.split([len(sequences[index].positions) for index in indices])
-        for index, part in zip(indices, parts, strict=True):
-            scores[index] = part
-    return scores
+        scores.update(zip(indices, logp.split([len(sequences[index].positions) for index in indices]), strict=True))
+    if compute.ranks.world > 1:
+        found = compute.ranks.gather({index: part.cpu() for index, part in scores.items()})
+        scores = {index: part.to(compute.device) for one in found for index, part in one.items()}
+    return [scores[index] for index in range(len(sequences))]
 
 
 def run_updates(stage: Stage, *, progress: Progress, seed: int, log: Callable[[Metrics], None] | None) -> list[Metrics]:
     """All updates of the stage that the saved progress does not hold yet; the metrics of every update."""
     config = stage.config
     plan = plan_updates(len(stage.sequences), updates=config.updates, epochs=config.epochs, seed=seed)
+    ranks = stage.compute.ranks
     history = progress.restore(stage.state)
+    ranks.wait()
+    if ranks.first and not history:
+        progress.clear()
     for indices in plan[len(history) :]:
         metrics = update(stage, indices)
         history.append(metrics)
         if log is not None:
             log(metrics)
-        if len(history) < len(plan):
+        if ranks.first and len(history) < len(plan):
             progress.save(stage.state, history)
     return history
 
@@ -171,7 +182,8 @@ def update(stage: Stage, indices: Sequence[int]) -> Metrics:
     weights = dict(zip(indices, shares, strict=True))
     lengths = [len(sequence.token_ids) for sequence in stage.sequences]
     totals: dict[str, Tensor] = {}
-    for part in micro_batches(lengths, indices, tokens_per_batch=stage.compute.tokens_per_batch):
+    ranks = stage.compute.ranks
+    for part in ranks.share(micro_batches(lengths, indices, tokens_per_batch=stage.compute.tokens_per_batch)):
         per_token, entropy, marks = forward(stage, part)
         weight = per_token.new_tensor([value for index in part for value in weights[index]])
         loss = (weight * per_token).sum()
@@ -180,6 +192,10 @@ def update(stage: Stage, indices: Sequence[int]) -> Metrics:
         loss.backward()
         accumulate(totals, {**marks, "loss": tokens * weight * per_token.detach()})
     parameters = [parameter for group in state.optimizer.param_groups for parameter in group["params"]]
+    ranks.add_gradients(parameters)
+    if ranks.world > 1:
+        every = ranks.gather({key: value.cpu() for key, value in totals.items()})
+        totals = combined(every, EXTREMES)
     norm = float(torch.nn.utils.clip_grad_norm_(parameters, config.max_grad_norm))
     if not norm < float("inf"):
         raise UserError(f"update {state.updates + 1}: the gradient is not finite; lower lr or look at the advantages")

@@ -66,7 +66,7 @@ def speed(work: Work, compute: Compute, sequences: Sequence[TrainingSequence], s
     return {
         "seconds": round(seconds, 3),
         "tokens_per_second": round(tokens / seconds, 1),
-        "flop_utilisation": round(work.flops(sequences) / seconds / rate, 4),
+        "flop_utilisation": round(work.flops(sequences) / seconds / (rate * compute.ranks.world), 4),
     }
 
 

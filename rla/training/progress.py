@@ -61,7 +61,6 @@ class Progress:
             if content["digest"] == self.digest:
                 state.load(place)
                 return list(content["history"])
-        self.clear()
         return []
 
     def clear(self) -> None:
