@@ -87,7 +87,8 @@ def per_step(sequences: Sequence[TrainingSequence]) -> list[TrainingSequence]:
 
 def played(folder: Path) -> tuple[Path, list[TrainingSequence]]:
     """A model that has learnt nothing and the episodes that it plays, each step with an advantage."""
-    options = ["--run", str(folder / "run"), "--set", "tasks.train_scenes=4", "--set", "warm_start.enabled=false"]
+    sets = ("tasks.train_scenes=4", "warm_start.enabled=false", "rollout.tasks_per_iteration=2")
+    options = ["--run", str(folder / "run"), *(word for text in sets for word in ("--set", text))]
     if run(["rollout", *options]):
         raise SystemExit("the rollout failed")
     rows = list(read_rows(folder / "run/1/trajectories", "trajectories"))
