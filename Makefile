@@ -1,5 +1,5 @@
 # `make run` turns the whole loop and prints a table; `make test` passes the tests. Both set everything up first.
-ITERATIONS ?= 20
+ITERATIONS ?= 16
 EVALUATE_EVERY ?= 0
 PARAMS ?= params.yaml
 SEED ?=
