@@ -1,5 +1,5 @@
 # `make run` turns the whole loop and prints a table; `make test` passes the tests. Both set everything up first.
-ITERATIONS ?= 16
+ITERATIONS ?= 12
 EVALUATE_EVERY ?= 0
 PARAMS ?= params.yaml
 SEED ?=
@@ -25,7 +25,7 @@ PLAN = --iterations $(ITERATIONS) --evaluate-every $(EVALUATE_EVERY) --params $(
   $(if $(RUN),--run $(RUN)) $(if $(SEED),--seed $(SEED)) $(foreach item,$(SET),--set $(item))
 
 help:
-	@echo 'make run [ITERATIONS=16] [SEED=0] [PARAMS=params.yaml] [EVALUATE_EVERY=0] [RUN=runs/name] [EXTRAS=vllm] [SET="key=value ..."]'
+	@echo 'make run [ITERATIONS=12] [SEED=0] [PARAMS=params.yaml] [EVALUATE_EVERY=0] [RUN=runs/name] [EXTRAS=vllm] [SET="key=value ..."]'
 	@echo 'make test | lint | types | unit | parity [GAMES=60] | bench-env | bench-train | solve-all | test-vllm | venv | clean'
 
 .venv/.uv:

@@ -154,7 +154,7 @@ def top(
 
 @app.command("plan")
 def plan_command(
-    iterations: Annotated[int, typer.Option(min=1, help="Iterations of the run in all.")] = 16,
+    iterations: Annotated[int, typer.Option(min=1, help="Iterations of the run in all.")] = 12,
     evaluate_every: Annotated[int, typer.Option(min=0, help="Also evaluate every K iterations; 0: only the ends.")] = 0,
     params: Annotated[Path, typer.Option(help="Parameters that the stages are called with.")] = Path("params.yaml"),
     run: Annotated[Path | None, typer.Option(help="Run folder; runs/<name of the params file>[-seed<N>].")] = None,

@@ -14,6 +14,7 @@ import pytest
 
 from rla.plan import Plan, write_plan
 from rla.resources import resource
+from stages.report import HISTORY
 
 # Outputs depend on stage and iteration, those of compute-rewards also on its parameter.
 PROGRAM = """#!/usr/bin/env bash
@@ -44,7 +45,7 @@ case $stage in
   evaluate) make "eval/$iteration/trajectories"; echo '{}' > "$run/eval/$iteration/metrics.json";;
   report)
     mkdir -p "$run/report/metrics"
-    echo '[{"iteration": 1, "success": 0.5}]' > "$run/report/history.json"
+    cp history.json "$run/report/history.json"
     cp "$run/report/history.json" "$run/report/evaluations.json"
     echo '{"iteration": 1, "success": 0.5}' > "$run/report/metrics/001.json";;
 esac
@@ -62,6 +63,8 @@ class Pipeline:
         program.parent.mkdir()
         program.write_text(PROGRAM)
         program.chmod(0o755)
+        row = {"iteration": 1, **dict.fromkeys(HISTORY, 0.5)}
+        (folder / "history.json").write_text(json.dumps([row]))
         self.dvc("init", "--no-scm", "--quiet")
         self.plan(2)
 
@@ -80,6 +83,7 @@ class Pipeline:
             timeout=180,
         )
         assert done.returncode == 0, done.stdout + done.stderr
+        assert "could not find" not in done.stderr, done.stderr  # a series that is plotted and not written
         return done.stdout
 
     def repro(self, *arguments: str) -> list[str]:
