@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from rla.atomic import write_json
-from rla.credit import integrated, outcome
+from rla.credit import outcome
 from rla.credit.consistency import rewards as consistency_rewards
 from rla.credit.diagnostics import diagnostics, reward_statistics
 from rla.credit.policy import advantages as policy_advantages
@@ -24,16 +24,13 @@ def run(ctx: StageContext) -> dict[str, Any]:
     training = training_episodes(ctx, episodes)
     config = ctx.config.credit
     chosen = steps.join(training.select("trajectory_id"), on="trajectory_id", how="semi")
-    integrated_rows = integrated.advantages(
-        training, chosen, step_weight=config.step_weight, normalise=config.normalise
-    )
     policy = policy_advantages(training, chosen, config)
     accuracy = outcome.accuracies(training)
     if config.estimator != "step":  # that one asks nobody who won
         policy = only_mixed(policy, accuracy, low=config.policy_low, high=config.policy_high)
     rm = consistency_rewards(
         judgements,
-        integrated_rows,
+        policy,
         accuracy,
         step_weight=config.step_weight,
         normalise=config.reward_model_normalise,

@@ -16,7 +16,7 @@ from typing import Literal
 
 import polars as pl
 
-from rla.credit.normalise import POLICY_REWARDS, shaped, standardised
+from rla.credit.normalise import POLICY_REWARDS, judged_steps, shaped, standardised
 
 Normalise = Literal["step", "task"]
 GROUPS = {"step": ["task_id", "step"], "task": ["task_id"]}
@@ -37,9 +37,7 @@ def advantages(
     integrated feedback; the published code takes the raw reward for a group of one, this does not.
     """
     scored = (
-        steps.select("trajectory_id", "step", "mean_score")
-        .join(episodes.select("trajectory_id", "task_id", "outcome"), on="trajectory_id")
-        .sort("trajectory_id", "step")
+        judged_steps(episodes, steps)
         .with_columns(reward(step_weight).alias("reward"))
         .with_columns(standardised("reward", GROUPS[normalise]).alias("advantage"))
     )

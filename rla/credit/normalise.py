@@ -48,6 +48,15 @@ def standardised(column: str, group: Sequence[str]) -> pl.Expr:
     return pl.when(spread > TOLERANCE).then(centred / spread).otherwise(0.0)
 
 
+def judged_steps(episodes: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """The steps of the episodes given, each with its mean score and its episode's task and outcome, in key order."""
+    return (
+        steps.select("trajectory_id", "step", "mean_score")
+        .join(episodes.select("trajectory_id", "task_id", "outcome"), on="trajectory_id")
+        .sort("trajectory_id", "step")
+    )
+
+
 def shaped(frame: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
     """The schema's columns, in its order and types, rows in key order: same input, same bytes."""
     keys = [name for name in ("trajectory_id", "step", "judgement") if name in schema]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import polars as pl
 
 from rla.credit.integrated import GROUPS, Normalise
-from rla.credit.normalise import POLICY_REWARDS, shaped, standardised
+from rla.credit.normalise import POLICY_REWARDS, judged_steps, shaped, standardised
 
 
 def to_go(gamma: float) -> pl.Expr:
@@ -34,12 +34,7 @@ def advantages(
 
     `discount` is gamma, `outcome_discount` gamma_O, both in [0, 1]. `steps` holds every step that was played.
     """
-    scored = (
-        steps.select("trajectory_id", "step", "mean_score")
-        .join(episodes.select("trajectory_id", "task_id", "outcome"), on="trajectory_id")
-        .sort("trajectory_id", "step")
-        .with_columns(pl.col("mean_score").fill_null(0.0).alias("score"))
-    )
+    scored = judged_steps(episodes, steps).with_columns(pl.col("mean_score").fill_null(0.0).alias("score"))
     later = scored.select("trajectory_id", pl.col("step").alias("later"), pl.col("score").alias("later_score"))
     weight = pl.lit(discount).pow(pl.col("later") - pl.col("step"))
     following = (

@@ -14,7 +14,7 @@ from __future__ import annotations
 import polars as pl
 
 from rla.credit.integrated import GROUPS, Normalise
-from rla.credit.normalise import POLICY_REWARDS, shaped, standardised
+from rla.credit.normalise import POLICY_REWARDS, judged_steps, shaped, standardised
 
 
 def advantages(episodes: pl.DataFrame, steps: pl.DataFrame, *, normalise: Normalise = "step") -> pl.DataFrame:
@@ -24,9 +24,7 @@ def advantages(episodes: pl.DataFrame, steps: pl.DataFrame, *, normalise: Normal
     nullable. Source: RLAnything, ablation of the outcome reward.
     """
     scored = (
-        steps.select("trajectory_id", "step", "mean_score")
-        .join(episodes.select("trajectory_id", "task_id", "outcome"), on="trajectory_id")
-        .sort("trajectory_id", "step")
+        judged_steps(episodes, steps)
         .with_columns(standardised("mean_score", GROUPS[normalise]).alias("advantage"))
         .with_columns(pl.col("mean_score").fill_null(0.0).alias("reward"), pl.col("advantage").fill_null(0.0))
     )

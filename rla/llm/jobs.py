@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rla.llm.base import Completion, FinishReason, Request
@@ -27,15 +27,14 @@ class Row:
 
     def part(self, seeds: list[int]) -> Row:
         """The row of samples that are about to draw another token. It has no slot, and the session stays behind."""
-        return Row(
-            job=self.job,
+        return replace(
+            self,
             seeds=seeds,
             session=None,
-            node=self.node,
+            slot=-1,
             tokens=self.tokens[:],
             logprobs=self.logprobs[:],
             offered=self.offered[:],
-            forced=self.forced,
         )
 
     def choices(self) -> list[int]:

@@ -29,7 +29,7 @@ from rla.training.compute import Compute
 from rla.training.data import TrainingSequence
 from rla.training.logprobs import TokenScorer
 from rla.training.losses import LossInputs, policy_loss
-from rla.training.metrics import EXTREMES, Metrics, accumulate, counts, means, speed, statistics, summary, whole_speed
+from rla.training.metrics import EXTREMES, Metrics, accumulate, counts, means, pace, speed, statistics, summary
 from rla.training.progress import Progress, stage_digest
 from rla.training.ranks import combined
 from rla.training.speed import Work
@@ -87,7 +87,8 @@ def train(
     progress = Progress(out=out, digest=digest, interval_s=save_interval_s)
     stage = prepare(previous, kept, config=config, temperature=temperature, seed=seed)
     history = run_updates(stage, progress=progress, seed=seed, log=log)
-    metrics = {**summary(history), "total_updates": stage.state.updates, **found, **whole_speed(found, started)}
+    took = pace(found["tokens"], time.perf_counter() - started)
+    metrics = {**summary(history), "total_updates": stage.state.updates, **found, **took}
     if stage.compute.ranks.first:
         finish(stage, out, previous=previous, metrics=metrics, history=history, record=record)
         progress.clear()

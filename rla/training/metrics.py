@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -62,20 +61,17 @@ def statistics(sequences: Sequence[TrainingSequence]) -> Metrics:
 def speed(work: Work, compute: Compute, sequences: Sequence[TrainingSequence], seconds: float) -> Metrics:
     """Seconds of an update, tokens a second, and the share of the device's matrix rate."""
     rate = matrix_rate(compute.device.type, torch.bfloat16 if compute.mixed else torch.float32)
-    tokens = sum(len(one.token_ids) for one in sequences)
     return {
-        "seconds": round(seconds, 3),
-        "tokens_per_second": round(tokens / seconds, 1),
+        **pace(sum(len(one.token_ids) for one in sequences), seconds),
         "flop_utilisation": round(work.flops(sequences) / seconds / (rate * compute.ranks.world), 4),
     }
 
 
 def summary(history: Sequence[Metrics]) -> Metrics:
     """Means over the updates, the largest ratio, and the gap of sampler and trainer in the first update."""
-    means = {key: sum(one[key] for one in history) / len(history) for key in AVERAGED if key in history[0]}
     return {
         "updates": len(history),
-        **means,
+        **{key: sum(one[key] for one in history) / len(history) for key in AVERAGED if key in history[0]},
         "ratio_max": max(one["ratio_max"] for one in history),
         "sampler_gap_mean": history[0]["sampler_gap"],
         "sampler_gap_max": history[0]["sampler_gap_max"],
@@ -92,6 +88,5 @@ def counts(sequences: Sequence[TrainingSequence], *, too_long: int) -> Metrics:
     }
 
 
-def whole_speed(counts: Metrics, started: float) -> Metrics:
-    seconds = time.perf_counter() - started
-    return {"seconds": round(seconds, 3), "tokens_per_second": round(counts["tokens"] / seconds, 1)}
+def pace(tokens: int, seconds: float) -> Metrics:
+    return {"seconds": round(seconds, 3), "tokens_per_second": round(tokens / seconds, 1)}

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from rla.training.losses import LossInputs, reply_sum
+
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from rla.training.losses import LossInputs
 
 Correction = Literal["none", "token", "reply"]
 
@@ -27,8 +27,6 @@ def k3(logp: Tensor, logp_ref: Tensor) -> Tensor:
 
 def correction(inputs: LossInputs, *, level: Correction, cap: float) -> Tensor:
     """The factor of every token's loss, at most `cap`."""
-    from rla.training.losses import reply_sum
-
     gap = (inputs.logp_old - inputs.logp_sampled).detach()
     if level == "reply":
         gap = reply_sum(gap, inputs)

@@ -13,10 +13,10 @@ import torch
 from safetensors.torch import load_file
 
 from tests.integration import train_in_ranks
+from tests.integration.pipelines import MEASURED
 from tests.unit.training.builders import tiny_model
 
 ROOT = Path(__file__).parents[2]
-TIMED = {"seconds", "tokens_per_second", "flop_utilisation"}
 
 
 def launched(*arguments: str, processes: int) -> str:
@@ -53,6 +53,6 @@ def test_two_processes_give_the_weights_and_metrics_of_one(tmp_path: Path) -> No
     for line_one, line_two in zip(
         *((tmp_path / run / "metrics.jsonl").read_text().splitlines() for run in ("one", "two")), strict=True
     ):
-        one, two = ({k: v for k, v in json.loads(line).items() if k not in TIMED} for line in (line_one, line_two))
+        one, two = ({k: v for k, v in json.loads(line).items() if k not in MEASURED} for line in (line_one, line_two))
         assert two == pytest.approx(one, rel=1e-3, abs=1e-6)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "start", "two"]
