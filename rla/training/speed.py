@@ -59,7 +59,8 @@ class Work:
 def matrix_rate(device: str, dtype: torch.dtype) -> float:
     """FLOPs a second of a square matrix product, the best of a few."""
     size = SIZES.get(device, SIZES["cpu"])
-    left, right = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
+    # Not random ones: drawing them would move the training's random state, once a process.
+    left, right = (torch.ones(size, size, device=device, dtype=dtype) for _ in range(2))
     best = float("inf")
     for _ in range(REPEATS + 1):
         _wait(device)

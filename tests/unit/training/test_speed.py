@@ -32,6 +32,13 @@ def test_flops_of_a_worked_example() -> None:
     assert work.flops([one, one]) == pytest.approx(2 * (5 * 3648 + 2 * 480 + 25 * 48))
 
 
+def test_measuring_leaves_the_random_state_alone() -> None:
+    matrix_rate.cache_clear()
+    before = torch.get_rng_state()
+    matrix_rate("cpu", torch.float32)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_the_matrix_rate_is_measured_once() -> None:
     rate = matrix_rate("cpu", torch.float32)
     assert 1e8 < rate < 1e15
