@@ -13,3 +13,8 @@ def rank() -> int:
 def world() -> int:
     """The number of processes; 1 without a launcher."""
     return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def flag(name: str) -> bool:
+    """Whether the launcher has switched `name` on."""
+    return os.environ.get(name, "").lower() in ("true", "1")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from rla.schema import arrow_schema, load_schema, to_table
 
 MANIFEST = "manifest.json"
 STARTED = "started.json"
+STREAMED = 32  # rows that a stream decodes at a time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,6 +223,26 @@ def read_rows(folder: Path, kind: str, columns: Sequence[str] | None = None) -> 
     """`read_table` as plain dictionaries."""
     rows: list[dict[str, Any]] = read_table(folder, kind, columns).to_pylist()
     return rows
+
+
+def stream_rows(
+    folder: Path, kind: str, columns: Sequence[str], *, keys: Collection[Any] | None = None
+) -> Iterator[dict[str, Any]]:
+    """The rows of a complete shard as plain dictionaries, one after the other: a few of a part are in memory at a time.
+
+    With `keys` only rows whose first column is among them. Damage is found before the first row.
+    """
+    manifest = read_manifest(folder, kind)
+    verify_parts(folder, manifest)
+    for part in manifest["parts"]:
+        read_footer(folder / part["name"])
+    for part in manifest["parts"]:
+        with pq.ParquetFile(folder / part["name"]) as file:
+            for batch in file.iter_batches(batch_size=STREAMED, columns=list(columns)):
+                found = batch.column(columns[0]).to_pylist()
+                for index, key in enumerate(found):
+                    if keys is None or key in keys:
+                        yield batch.slice(index, 1).to_pylist()[0]
 
 
 def digest(path: Path) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from rla.shards import read_rows
+from rla.shards import stream_rows
 from stages.context import StageContext
 from stages.training import rewarded, train_stage
 
@@ -16,16 +17,14 @@ def run(ctx: StageContext) -> dict[str, Any]:
     """Writes the next policy checkpoint; no sample that trains gives an unchanged one and says so."""
     trajectories, rewards = ctx.path("trajectories"), ctx.path("rewards")
 
-    def sequences() -> list[TrainingSequence]:
+    def sequences() -> Iterator[TrainingSequence]:
         from rla.training.data import policy_sequences
 
-        rows = rewarded(rewards, "policy_rewards")
-        wanted = {row["trajectory_id"] for row in rows}
-        columns = ["trajectory_id", "steps", "segments"]
-        played = read_rows(trajectories, "trajectories", columns)
+        keys = ("trajectory_id", "step")
+        wanted = {row["trajectory_id"] for row in rewarded(rewards, "policy_rewards", keys)}
         return policy_sequences(
-            [row for row in played if row["trajectory_id"] in wanted],
-            rows,
+            stream_rows(trajectories, "trajectories", ["trajectory_id", "steps", "segments"], keys=wanted),
+            rewarded(rewards, "policy_rewards", keys),
             max_samples=ctx.config.train_policy.max_samples,
             seed=ctx.config.seed,
         )

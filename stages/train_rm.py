@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from rla.shards import read_rows
+from rla.shards import stream_rows
 from stages.context import StageContext
 from stages.training import rewarded, train_stage
 
@@ -16,15 +17,15 @@ def run(ctx: StageContext) -> dict[str, Any]:
     """Writes the next reward model checkpoint; no sample that trains gives an unchanged one and says so."""
     scores, rewards = ctx.path("scores"), ctx.path("rewards")
 
-    def sequences() -> list[TrainingSequence]:
+    def sequences() -> Iterator[TrainingSequence]:
         from rla.training.data import reward_model_sequences
 
-        rows = rewarded(rewards, "rm_rewards")
-        wanted = {(row["trajectory_id"], row["step"]) for row in rows}
-        judged = read_rows(scores, "scores", ["trajectory_id", "step", "prompt_ids", "judgements"])
+        keys = ("trajectory_id", "step", "judgement")
+        wanted = {row["trajectory_id"] for row in rewarded(rewards, "rm_rewards", keys)}
+        columns = ["trajectory_id", "step", "prompt_ids", "judgements"]
         return reward_model_sequences(
-            [row for row in judged if (row["trajectory_id"], row["step"]) in wanted],
-            rows,
+            stream_rows(scores, "scores", columns, keys=wanted),
+            rewarded(rewards, "rm_rewards", keys),
             max_samples=ctx.config.train_rm.max_samples,
             seed=ctx.config.seed,
         )

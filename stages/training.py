@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla.config.sections import TrainConfig
 from rla.errors import UserError
 from rla.seeds import derive
-from rla.shards import read_json, read_rows
+from rla.shards import read_json, stream_rows
 from stages.common import origin
 from stages.context import StageContext
 from stages.fallback import policy_of
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from rla.training.data import TrainingSequence
 
 
-def rewarded(folder: Path, kind: str) -> list[dict[str, Any]]:
+def rewarded(folder: Path, kind: str, keys: tuple[str, ...]) -> Iterator[dict[str, Any]]:
     """Reward rows that carry a gradient: an advantage of zero trains nothing."""
-    return [row for row in read_rows(folder, kind) if row["advantage"]]
+    return (row for row in stream_rows(folder, kind, [*keys, "advantage"]) if row["advantage"])
 
 
 def train_stage(
@@ -31,7 +31,7 @@ def train_stage(
     config: TrainConfig,
     temperature: float,
     data: tuple[Path, ...],
-    sequences: Callable[[], list[TrainingSequence]],
+    sequences: Callable[[], Iterator[TrainingSequence]],
 ) -> dict[str, Any]:
     """Train `checkpoint` (an option's name) on `sequences`. A finished checkpoint of the same origin is kept."""
     source = policy_of(ctx, checkpoint, checkpoint)
@@ -47,7 +47,7 @@ def train_stage(
     metrics = train(
         model_folder=source,
         out=out,
-        sequences=sequences() if config.enabled else [],
+        sequences=sequences() if config.enabled else (),
         config=config,
         temperature=temperature,
         seed=derive(ctx.config.seed, ctx.spec.name, ctx.iteration),

@@ -116,6 +116,12 @@ def check(config: Config, where: str) -> None:
             raise UserError(f"{where}: {name}.aggregation: fixed divides by {name}.fixed_length; set it above 0")
         if train.dual_clip and train.dual_clip <= 1 + train.clip_high:
             raise UserError(f"{where}: {name}.dual_clip is {train.dual_clip}; it must be 0 or above 1 + clip_high")
+        if train.lr_schedule != "constant" and train.lr_steps <= train.warmup_steps:
+            raise UserError(
+                f"{where}: {name}.lr_schedule: {train.lr_schedule} ends at lr_steps; set it above warmup_steps"
+            )
+        if train.lora.rank < 0 or not 0 <= train.lr_min <= 1:
+            raise UserError(f"{where}: {name}.lora.rank must be 0 or more, {name}.lr_min lie in [0, 1]")
     for key in ("discount", "outcome_discount"):
         if not 0 <= (value := getattr(config.credit, key)) <= 1:
             raise UserError(f"{where}: credit.{key} is {value}; it must lie in [0, 1]")

@@ -116,6 +116,15 @@ class CreditConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LoraConfig:
+    """A low-rank adapter in place of full training; `rank: 0`: none."""
+
+    rank: int = 0
+    alpha: float = 32.0  # the adapter counts alpha / rank
+    targets: tuple[str, ...] = ()  # names of linear layers; empty: all but the output layer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig:
     """One optimisation stage: policy or reward model."""
 
@@ -125,6 +134,9 @@ class TrainConfig:
     beta2: float = 0.99
     weight_decay: float = 0.0
     warmup_steps: int = 0
+    lr_schedule: Literal["constant", "linear", "cosine"] = "constant"
+    lr_steps: int = 0  # `linear`, `cosine`: the update of the run at which the rate is least
+    lr_min: float = 0.0  # the least rate, as a share of lr
     epochs: int = 1
     updates: int = 4  # optimizer steps per epoch
     tokens_per_batch: int = 8192  # tokens of one forward pass
@@ -146,6 +158,7 @@ class TrainConfig:
     max_samples: int = 0  # steps of an iteration that may train, drawn by seed; 0: all
     dtype: Literal["float32", "bfloat16"] = "float32"
     gradient_checkpointing: bool = False
+    lora: LoraConfig = field(default_factory=LoraConfig)
     threads: int = 0
 
 

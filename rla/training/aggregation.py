@@ -12,7 +12,7 @@ exact whatever the cut.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -22,17 +22,34 @@ Aggregation = Literal["token", "sequence", "trajectory", "fixed"]
 
 
 def token_weights(
-    sequences: Sequence[TrainingSequence], aggregation: Aggregation, *, fixed_length: int = 0
-) -> list[list[float]]:
-    """Per sequence of one optimizer step, the weight of each of its loss tokens; they add up to 1, but for `fixed`."""
-    if aggregation == "token":
-        total = sum(len(one.positions) for one in sequences)
-        return [[1 / total] * len(one.positions) for one in sequences]
-    units = [
-        [(one.owner, 0) if aggregation == "trajectory" else (number, reply) for reply in one.reply_numbers()]
-        for number, one in enumerate(sequences)
-    ]
-    sizes = Counter(unit for of_sequence in units for unit in of_sequence)
-    if aggregation == "fixed":
-        return [[1 / (len(sizes) * fixed_length)] * len(of_sequence) for of_sequence in units]
-    return [[1 / (len(sizes) * sizes[unit]) for unit in of_sequence] for of_sequence in units]
+    sequences: Iterable[TrainingSequence], aggregation: Aggregation, *, fixed_length: int = 0
+) -> Callable[[TrainingSequence], list[float]]:
+    """Of an optimizer step's sequences, which are counted one by one: the weights of the loss tokens of one of them.
+
+    All weights of the step add up to 1, but for `fixed`.
+    """
+    sizes: Counter[tuple[str, int]] = Counter()
+    replies = 0
+    for one in sequences:
+        own = Counter(_units(one, aggregation))
+        replies += len(own)
+        sizes.update(own)
+    total = sum(sizes.values())
+
+    def weights(one: TrainingSequence) -> list[float]:
+        units = _units(one, aggregation)
+        if aggregation == "token":
+            return [1 / total] * len(units)
+        if aggregation == "trajectory":
+            return [1 / (len(sizes) * sizes[unit]) for unit in units]
+        if aggregation == "fixed":
+            return [1 / (replies * fixed_length)] * len(units)
+        own = Counter(units)
+        return [1 / (replies * own[unit]) for unit in units]
+
+    return weights
+
+
+def _units(one: TrainingSequence, aggregation: Aggregation) -> list[tuple[str, int]]:
+    """What each loss token belongs to: its trajectory, or its reply, which lies in one sequence."""
+    return [(one.owner, 0 if aggregation == "trajectory" else reply) for reply in one.reply_numbers()]

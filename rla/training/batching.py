@@ -1,9 +1,10 @@
 """Optimizer steps and forward passes: which sequences go together.
 
-An epoch is shuffled by seed and cut into `updates` parts whose sizes differ by one at most (fewer parts where
-there are fewer sequences), so every sequence trains. A part is sorted by length and cut into micro-batches of
-at most `tokens_per_batch` padded tokens; a sequence that alone is longer is a micro-batch of its own. Padding
-is on the right: causal attention never looks there, so only branches need a mask.
+An epoch is shuffled by seed and cut into `updates` parts whose sizes differ by one at most (fewer parts where there
+are fewer sequences), so every sequence trains. A part is sorted by length and cut into micro-batches of at most
+`tokens_per_batch` tokens; a sequence that alone is longer is a micro-batch of its own. A micro-batch is one row of
+sequences behind each other (`rla.training.packing`), or, for models that cannot take that, a row for each, padded on
+the right: causal attention never looks there, so only branches need a mask.
 """
 
 from __future__ import annotations
@@ -21,19 +22,21 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from rla.training.branches import Forks
+    from rla.training.packing import Packing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """One forward pass over B rows of length L with N loss tokens.
 
-    `rows`, `columns` (N) say where the hidden state lies that predicts a token. `forks` is for rows with branches.
+    `rows`, `columns` (N) say where the hidden state lies that predicts a token. `packing` is for a single row of many
+    sequences, `forks` for padded rows with branches.
     `replies` (N) numbers the replies that the loss tokens belong to. `allowed` (N, A) is filled up with ids of the
     same row; rows of unrestricted tokens (`restricted` false) are unused.
     """
 
-    indices: list[int]
     input_ids: Tensor
+    packing: Packing | None
     forks: Forks | None
     rows: Tensor
     columns: Tensor
@@ -57,37 +60,45 @@ def plan_updates(count: int, *, updates: int, epochs: int, seed: int) -> list[li
     return plan
 
 
-def micro_batches(lengths: Sequence[int], indices: Sequence[int], *, tokens_per_batch: int) -> list[list[int]]:
-    """`indices`, longest first, cut so that rows times the longest row stays within the budget."""
+def micro_batches(
+    lengths: Sequence[int], indices: Sequence[int], *, tokens_per_batch: int, packed: bool
+) -> list[list[int]]:
+    """`indices`, longest first, cut so that their tokens stay within the budget; padded ones count as the longest."""
     batches: list[list[int]] = []
+    used = 0
     for index in sorted(indices, key=lambda index: (-lengths[index], index)):
-        if batches and lengths[batches[-1][0]] * (len(batches[-1]) + 1) <= tokens_per_batch:
+        cost = lengths[index] if packed or not batches else lengths[batches[-1][0]]
+        if batches and used + cost <= tokens_per_batch:
             batches[-1].append(index)
+            used += cost
         else:
             batches.append([index])
+            used = lengths[index]
     return batches
 
 
-def collate(sequences: Sequence[TrainingSequence], indices: Sequence[int], *, device: torch.device) -> Batch:
-    """Tensors of the chosen sequences; a row's last token is predicted only, so it is no input."""
+def collate(chosen: Sequence[TrainingSequence], *, device: torch.device, packed: bool) -> Batch:
+    """Tensors of the sequences; a row's last token is predicted only, so it is no input."""
     import torch
 
     from rla.training.branches import forks
+    from rla.training.packing import pack
 
-    chosen = [sequences[index] for index in indices]
-    input_ids = torch.zeros(len(chosen), max(len(one.token_ids) for one in chosen) - 1, dtype=torch.long)
-    for row, one in enumerate(chosen):
-        input_ids[row, : len(one.token_ids) - 1] = torch.tensor(one.token_ids[:-1])
+    lengths = [len(one.token_ids) - 1 for one in chosen]
+    starts = [0, *itertools.accumulate(lengths)] if packed else [0] * len(chosen)
+    input_ids = torch.zeros(*((1, sum(lengths)) if packed else (len(chosen), max(lengths))), dtype=torch.long)
+    for row, (one, start, length) in enumerate(zip(chosen, starts, lengths, strict=False)):
+        input_ids[0 if packed else row, start : start + length] = torch.tensor(one.token_ids[:-1])
     allowed, restricted = _pad_allowed([ids for one in chosen for ids in one.allowed], device=device)
-    rows = [row for row, one in enumerate(chosen) for _ in one.positions]
-    columns = [column for one in chosen for column in one.predictors()]
+    number = [row for row, one in enumerate(chosen) for _ in one.positions]
+    columns = [starts[row] + column for row, one in enumerate(chosen) for column in one.predictors()]
     targets = [one.token_ids[position] for one in chosen for position in one.positions]
     marks = [[(start, end, one.prefix) for start, end in one.branches] for one in chosen]
     return Batch(
-        indices=list(indices),
         input_ids=input_ids.to(device),
-        forks=forks(marks, input_ids.shape[1], device=device),
-        rows=torch.tensor(rows, device=device),
+        packing=pack(lengths, marks, device=device) if packed else None,
+        forks=None if packed else forks(marks, input_ids.shape[1], device=device),
+        rows=torch.tensor([0] * len(number) if packed else number, device=device),
         columns=torch.tensor(columns, device=device),
         targets=torch.tensor(targets, device=device),
         allowed=allowed,

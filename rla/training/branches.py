@@ -97,9 +97,11 @@ def branch_attention(
         whole: Tensor = sdpa_attention_forward(module, query, key, value, None, **options)[0]
         return whole, None
     trunk = query.shape[2] - attention_mask.shape[2]
+    mask = attention_mask.to(query.dtype)
+    tail, _ = sdpa_attention_forward(module, query[:, :, trunk:], key, value, mask, **options)
+    if not trunk:
+        return tail, None
     head, _ = sdpa_attention_forward(
         module, query[:, :, :trunk], key[:, :, :trunk], value[:, :, :trunk], None, **options
     )
-    mask = attention_mask.to(query.dtype)
-    tail, _ = sdpa_attention_forward(module, query[:, :, trunk:], key, value, mask, **options)
     return torch.cat([head, tail], dim=1), None

@@ -2,6 +2,7 @@
 
     model/             an ordinary Hugging Face folder with the tokenizer, weights as the configured dtype
     state/             the train state (`rla.training.state`) and `reference.safetensors`: the first weights
+    adapter/           with LoRA: the adapter as `peft` writes it; `model/` has it merged
     metrics.json       what the stage that made it reported
     metrics.jsonl      the same for each of its updates, a line each
     checkpoint.json    counts and digest; a folder without it is not a checkpoint
@@ -28,21 +29,20 @@ from rla.errors import UserError
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from rla.training.state import TrainState
-
 MANIFEST, METRICS, HISTORY = "checkpoint.json", "metrics.json", "metrics.jsonl"
-REFERENCE = "reference.safetensors"
+REFERENCE, ADAPTER = "reference", "adapter"
 FORMAT = 1
 WEIGHT_SUFFIXES = (".safetensors", ".bin", ".safetensors.index.json", ".bin.index.json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """Where the parts lie, None where there is no such part. `updates` are those of the run."""
+    """Where the parts lie, None where there is no such part. `reference`: its folder; `updates`: those of the run."""
 
     model: Path | str
     state: Path | None = None
     reference: Path | None = None
+    adapter: Path | None = None
     updates: int = 0
     digest: str | None = None
 
@@ -60,11 +60,12 @@ def open_checkpoint(source: Path | str) -> Checkpoint:
         raise UserError(f"{manifest}: not a checkpoint manifest; run the stage that wrote it again") from error
     if version != FORMAT:
         raise UserError(f"{manifest}: format {version}, but this version reads {FORMAT}; train again")
-    state, reference = folder / "state", folder / "state" / REFERENCE
+    state, adapter = folder / "state", folder / ADAPTER
     return Checkpoint(
         model=folder / "model",
-        state=state if (state / "weights.safetensors").is_file() else None,
-        reference=reference if reference.is_file() else None,
+        state=state if any(state.glob("weights*.safetensors")) else None,
+        reference=state if any(state.glob(f"{REFERENCE}*.safetensors")) else None,
+        adapter=adapter if adapter.is_dir() else None,
         updates=updates,
         digest=digest,
     )
@@ -76,14 +77,17 @@ def write_checkpoint(
     previous: Checkpoint,
     model: PreTrainedModel,
     dtype: str,
-    state: TrainState | None,
     metrics: Mapping[str, Any],
+    state: Path | None = None,
+    updates: int = 0,
+    adapter: Path | None = None,
     history: Sequence[Mapping[str, Any]] = (),
     record: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write `out` atomically. Without `state` (a warm start) the model becomes the reference of the run.
+    """Write `out` atomically from a model and folders with state and adapter, which move into it.
 
-    Converts `model` to `dtype`, so it cannot train further. Tokenizer files come from `previous`.
+    Without `state` (a warm start) the model becomes the reference of the run. Converts `model` to `dtype`, so it cannot
+    train further. Tokenizer files come from `previous`.
     """
     import torch
 
@@ -92,15 +96,17 @@ def write_checkpoint(
     partial = _fresh(out)
     kind = getattr(torch, dtype)
     if state is None:
-        save_weights(model, partial / "state" / WEIGHTS)
-        save_weights(model, partial / "state" / REFERENCE, dtype=kind)
+        save_weights(model, partial / "state", WEIGHTS)
+        save_weights(model, partial / "state", REFERENCE, dtype=kind)
     else:
-        state.save(partial / "state")
-        _keep_reference(previous, partial / "state" / REFERENCE, dtype=dtype)
+        state.rename(partial / "state")
+        _keep_reference(previous, partial / "state", dtype=dtype)
+    if adapter is not None:
+        adapter.rename(partial / ADAPTER)
     _export_companions(previous.model, partial / "model")
     model.to(kind).save_pretrained(partial / "model")
     (partial / HISTORY).write_text("".join(json.dumps(one, allow_nan=False) + "\n" for one in history))
-    _finish(partial, out, updates=0 if state is None else state.updates, metrics=metrics, record=record)
+    _finish(partial, out, updates=updates, metrics=metrics, record=record)
 
 
 def carry_over(
@@ -121,6 +127,8 @@ def carry_over(
         shutil.copytree(previous.model, partial / "model", copy_function=_link_or_copy)
     if previous.state is not None:
         shutil.copytree(previous.state, partial / "state", copy_function=_link_or_copy)
+    if previous.adapter is not None:
+        shutil.copytree(previous.adapter, partial / ADAPTER, copy_function=_link_or_copy)
     (partial / HISTORY).touch()
     _finish(partial, out, updates=previous.updates, metrics=metrics or {}, record=record)
 
@@ -173,16 +181,17 @@ def _finish(
     publish(partial, out)
 
 
-def _keep_reference(previous: Checkpoint, file: Path, *, dtype: str) -> None:
+def _keep_reference(previous: Checkpoint, folder: Path, *, dtype: str) -> None:
     if previous.reference is not None:
-        _link_or_copy(str(previous.reference), str(file))
+        for file in previous.reference.glob(f"{REFERENCE}*.safetensors"):
+            _link_or_copy(str(file), str(folder / file.name))
         return
     import torch
 
     from rla.models.load import load_model
     from rla.training.state import save_weights
 
-    save_weights(load_model(previous.model), file, dtype=getattr(torch, dtype))
+    save_weights(load_model(previous.model), folder, REFERENCE, dtype=getattr(torch, dtype))
 
 
 def _export_companions(source: Path | str, folder: Path) -> None:

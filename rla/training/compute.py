@@ -24,13 +24,12 @@ class Compute:
     ranks: Ranks
 
     @classmethod
-    def choose(cls, config: TrainConfig) -> Compute:
+    def choose(cls, config: TrainConfig, ranks: Ranks) -> Compute:
         """CUDA where there is one; bf16 autocast there only: on a CPU it saves nothing."""
         if config.threads:
             torch.set_num_threads(config.threads)
         cuda = torch.cuda.is_available()
         tokens = config.tokens_per_batch if cuda else min(config.tokens_per_batch, CPU_TOKENS)
-        ranks = Ranks.join()
         device = ranks.device or torch.device("cuda" if cuda else "cpu")
         return cls(device=device, mixed=cuda and config.dtype == "bfloat16", tokens_per_batch=tokens, ranks=ranks)
 

@@ -8,14 +8,15 @@ A token whose only allowed id is itself was not a choice: its log-probability is
 gradient is exactly zero. Such tokens are left out of the loss and of every token count.
 
 Rows are plain dictionaries with the columns of `rla/records.py`; reward rows carry `trajectory_id`, `step`,
-`advantage`, and `judgement` (the index of the judgement) for the reward model.
+`advantage`, and `judgement` (the index of the judgement) for the reward model. Trajectories and scores are read as they
+come and not kept; of the rewards, a number for each key is. What does not match is found when the stream ends.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,7 +74,7 @@ class _Sampled:
 
 def policy_sequences(
     trajectories: Iterable[Row], rewards: Iterable[Row], *, max_samples: int = 0, seed: int = 0
-) -> list[TrainingSequence]:
+) -> Iterator[TrainingSequence]:
     """One sequence per segment that has a rewarded step, in the order of `trajectories`.
 
     `max_samples` > 0 keeps that many steps, drawn by `seed`. Raises UserError for a reward that is not a
@@ -81,7 +82,6 @@ def policy_sequences(
     """
     advantages = _advantages(rewards, columns=("trajectory_id", "step"))
     chosen = _draw(advantages, units=advantages, count=max_samples, seed=seed)
-    sequences: list[TrainingSequence] = []
     for trajectory in trajectories:
         name = str(trajectory["trajectory_id"])
         by_segment: dict[int, dict[int, tuple[float, int]]] = {}
@@ -94,9 +94,8 @@ def policy_sequences(
         for number, by_position in sorted(by_segment.items()):
             segment = trajectory["segments"][number]
             sampled = _sampled_tokens(segment, owner=f"trajectory {name}")
-            sequences += _sequence(segment["token_ids"], sampled, by_position, owner=name)
+            yield from _sequence(segment["token_ids"], sampled, by_position, owner=name)
     _refuse_unmatched(advantages, what="steps", rows="trajectories")
-    return sequences
 
 
 def reward_model_sequences(
@@ -106,14 +105,13 @@ def reward_model_sequences(
     max_samples: int = 0,
     seed: int = 0,
     share_prompts: bool = True,
-) -> list[TrainingSequence]:
+) -> Iterator[TrainingSequence]:
     """One sequence per step with rewarded judgements, or per judgement without `share_prompts`.
 
     `max_samples` > 0 keeps the judgements of that many steps. Raises UserError as `policy_sequences` does.
     """
     advantages = _advantages(rewards, columns=("trajectory_id", "step", "judgement"))
     chosen = _draw(advantages, units={key[:2] for key in advantages}, count=max_samples, seed=seed)
-    sequences: list[TrainingSequence] = []
     for score in scores:
         prompt = score["prompt_ids"]
         judgements: list[TrainingSequence] = []
@@ -133,9 +131,8 @@ def reward_model_sequences(
             judgements += _sequence([*prompt, *tokens], sampled, by_position, owner=key[0])
         if share_prompts and len(judgements) > 1:
             judgements = [_merge(judgements, prefix=len(prompt))]
-        sequences += judgements
+        yield from judgements
     _refuse_unmatched(advantages, what="judgements", rows="scores")
-    return sequences
 
 
 def _merge(judgements: Sequence[TrainingSequence], *, prefix: int) -> TrainingSequence:

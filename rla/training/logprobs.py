@@ -7,7 +7,7 @@ no tensor of batch x tokens x vocabulary ever exists.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from rla.errors import UserError
 from rla.training.batching import Batch
-from rla.training.branches import prefer
+from rla.training.packing import prefer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -34,8 +34,8 @@ SCALED_LOGITS = (
 class TokenScorer(nn.Module):
     """The model and its output layer as one module from a batch to (logp (N), entropy (N)), both fp32.
 
-    The entropy carries a gradient with `train_entropy` only. Raises UserError for a model that rescales its logits
-    afterwards.
+    The entropy carries a gradient with `train_entropy` only. `packs`: whether the model takes packed batches. Raises
+    UserError for a model that rescales its logits afterwards.
     """
 
     def __init__(
@@ -51,20 +51,19 @@ class TokenScorer(nn.Module):
         scaled = [name for name in SCALED_LOGITS if getattr(text, name, None) not in (None, 1.0)]
         if scaled:
             raise UserError(f"models of type {text.model_type} rescale their logits ({scaled[0]}): not supported")
-        prefer(model)
+        self.packs = prefer(model)
         self.model = model
         self.temperature = temperature
         self.chunk_logits = chunk_logits
         self.train_entropy = train_entropy
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        forks = batch.forks
-        hidden = self.model.base_model(
-            input_ids=batch.input_ids,
-            position_ids=None if forks is None else forks.place,
-            attention_mask=None if forks is None else forks.mask(self.model),
-            use_cache=False,
-        ).last_hidden_state
+        options: dict[str, Any] = {}
+        if batch.packing is not None:
+            options = {"packing": batch.packing, "position_ids": batch.packing.places}
+        elif batch.forks is not None:
+            options = {"attention_mask": batch.forks.mask(self.model), "position_ids": batch.forks.place}
+        hidden = self.model.base_model(input_ids=batch.input_ids, use_cache=False, **options).last_hidden_state
         chosen = hidden[batch.rows, batch.columns]
         head = self.model.get_output_embeddings()
         size = max(1, self.chunk_logits // head.weight.shape[0])

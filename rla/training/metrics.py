@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,6 +13,7 @@ from rla.training.speed import Work, matrix_rate
 if TYPE_CHECKING:
     from rla.training.compute import Compute
     from rla.training.data import TrainingSequence
+    from rla.training.store import Facts
 
 Metrics = dict[str, Any]
 EXTREMES = ("ratio_max", "sampler_gap_max")
@@ -43,27 +44,35 @@ def means(totals: dict[str, Tensor], *, tokens: int) -> Metrics:
     return {key: float(value) if key in EXTREMES else float(value) / tokens for key, value in totals.items()}
 
 
-def statistics(sequences: Sequence[TrainingSequence]) -> Metrics:
+def statistics(sequences: Iterable[TrainingSequence]) -> Metrics:
     """Counts, lengths, and advantages over the loss tokens."""
-    advantages = torch.tensor([value for one in sequences for value in one.advantages])
-    lengths = [len(one.token_ids) for one in sequences]
+    lengths: list[int] = []
+    count, total, squares = 0, 0.0, 0.0
+    for one in sequences:
+        lengths.append(len(one.token_ids))
+        count += len(one.advantages)
+        total += sum(one.advantages)
+        squares += sum(value * value for value in one.advantages)
+    mean = total / count
     return {
-        "sequences": len(sequences),
+        "sequences": len(lengths),
         "tokens": sum(lengths),
-        "loss_tokens": len(advantages),
+        "loss_tokens": count,
         "length_mean": sum(lengths) / len(lengths),
         "length_max": max(lengths),
-        "advantage_mean": float(advantages.mean()),
-        "advantage_std": float(advantages.std(correction=0)),
+        "advantage_mean": mean,
+        "advantage_std": max(0.0, squares / count - mean * mean) ** 0.5,
     }
 
 
-def speed(work: Work, compute: Compute, sequences: Sequence[TrainingSequence], seconds: float) -> Metrics:
+def speed(work: Work, compute: Compute, facts: Facts, indices: Sequence[int], seconds: float) -> Metrics:
     """Seconds of an update, tokens a second, and the share of the device's matrix rate."""
     rate = matrix_rate(compute.device.type, torch.bfloat16 if compute.mixed else torch.float32)
+    lengths = [facts.lengths[index] for index in indices]
+    losses = sum(facts.loss_tokens[index] for index in indices)
     return {
-        **pace(sum(len(one.token_ids) for one in sequences), seconds),
-        "flop_utilisation": round(work.flops(sequences) / seconds / (rate * compute.ranks.world), 4),
+        **pace(sum(lengths), seconds),
+        "flop_utilisation": round(work.flops(lengths, losses) / seconds / (rate * compute.ranks.world), 4),
     }
 
 
@@ -79,12 +88,12 @@ def summary(history: Sequence[Metrics]) -> Metrics:
     }
 
 
-def counts(sequences: Sequence[TrainingSequence], *, too_long: int) -> Metrics:
+def counts(facts: Facts) -> Metrics:
     return {
-        "sequences": len(sequences),
-        "too_long": too_long,
-        "tokens": sum(len(sequence.token_ids) for sequence in sequences),
-        "loss_tokens": sum(len(sequence.positions) for sequence in sequences),
+        "sequences": len(facts.lengths),
+        "too_long": facts.too_long,
+        "tokens": sum(facts.lengths),
+        "loss_tokens": sum(facts.loss_tokens),
     }
 
 

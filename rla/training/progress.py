@@ -11,7 +11,7 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,6 @@ from rla.training.checkpoint import Checkpoint, model_digest, publish
 
 if TYPE_CHECKING:
     from rla.config.sections import TrainConfig
-    from rla.training.data import TrainingSequence
     from rla.training.state import TrainState
 
 STAGE = "stage.json"
@@ -40,17 +39,23 @@ class Progress:
         return self.out.with_name(f"{self.out.name}.partial")
 
     def save(self, state: TrainState, history: Sequence[dict[str, Any]]) -> None:
-        if time.monotonic() - self.last < self.interval_s:
+        """A common call of all ranks: the first one's clock decides."""
+        if not state.ranks.tell(time.monotonic() - self.last >= self.interval_s):
             return
         place = self.folder / f"update-{len(history):06}"
         partial = place.with_suffix(".tmp")
-        shutil.rmtree(partial, ignore_errors=True)
+        if state.ranks.first:
+            shutil.rmtree(partial, ignore_errors=True)
         state.save(partial)
+        if state.ranks.first:
+            self._publish(partial, place, history)
+        self.last = time.monotonic()
+
+    def _publish(self, partial: Path, place: Path, history: Sequence[dict[str, Any]]) -> None:
         (partial / STAGE).write_text(json.dumps({"digest": self.digest, "history": list(history)}))
         publish(partial, place)
         for older in self._saved()[:-1]:
             shutil.rmtree(older)
-        self.last = time.monotonic()
 
     def restore(self, state: TrainState) -> list[dict[str, Any]]:
         """The metrics of the updates that `state` has been brought to: none where nothing fitting was
@@ -70,15 +75,8 @@ class Progress:
         return sorted(path for path in self.folder.glob("update-*") if not path.suffix)
 
 
-def stage_digest(
-    previous: Checkpoint,
-    sequences: Iterable[TrainingSequence],
-    *,
-    config: TrainConfig,
-    temperature: float,
-    seed: int,
-) -> str:
-    """SHA-256 of everything that the stage's result depends on."""
+def stage_digest(previous: Checkpoint, sequences: str, *, config: TrainConfig, temperature: float, seed: int) -> str:
+    """SHA-256 of everything that the stage's result depends on; `sequences`: their own digest."""
     model = Path(previous.model)
     weights = previous.digest or (model_digest(model) if model.is_dir() else str(model))
     settings = {
@@ -87,7 +85,4 @@ def stage_digest(
         "seed": seed,
         "updates": previous.updates,
     }
-    digest = hashlib.sha256(json.dumps([weights, settings], sort_keys=True).encode())
-    for sequence in sequences:
-        digest.update(repr(sequence).encode())
-    return digest.hexdigest()
+    return hashlib.sha256(json.dumps([weights, sequences, settings], sort_keys=True).encode()).hexdigest()

@@ -1,25 +1,39 @@
-"""Several processes that train one model, each with the whole of it: who computes what, what they tell each other.
+"""Several processes that train one model: how they share it, who computes what, what they tell each other.
 
-`accelerate launch --num_processes n -m rla train-policy ...` (or torchrun) starts them. Every rank reads the same rows
-and makes the same plan; the forward passes of an optimizer step are dealt out, gradients and sums are added up, and all
-ranks take the same step. The first rank alone writes. A single process meets none of this.
+`accelerate launch --config_file pipelines/accelerate/<kind>.yaml -m rla train-policy ...` (or torchrun) starts them.
+Every rank reads the same rows and makes the same plan; the forward passes of an optimizer step are dealt out,
+gradients are added up, and all ranks take the same step. The first rank alone writes. A single process meets none of
+this.
 
-The weights of the loss are those of the whole step (`aggregation`), so the sum over ranks is exact: no mean of means.
+The weights of the loss are those of the whole step (`aggregation`), so the sum over ranks is exact: no mean of
+means. Where weights are spread over the ranks (`sharded`), a forward pass is a common one: a rank that has none of
+its own left repeats one, and its result does not count.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TypeVar
 
 import torch
 from torch import Tensor, distributed
 
 from rla.errors import UserError
-from rla.processes import rank, world
+from rla.processes import flag, rank, world
 
 T = TypeVar("T")
+BUCKET = 1 << 26  # elements of one addition over ranks: 256 MiB in fp32
+
+
+class Sharing(StrEnum):
+    """How the ranks hold the model."""
+
+    WHOLE = "whole"  # each all of it
+    FSDP = "fsdp"  # FSDP2: weights, gradients and moments are spread
+    DEEPSPEED = "deepspeed"  # ZeRO, at the stage that its configuration names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,40 +43,52 @@ class Ranks:
     rank: int = 0
     world: int = 1
     device: torch.device | None = None  # the one that the launcher gave this process
+    sharing: Sharing = Sharing.WHOLE
 
     @classmethod
     def join(cls) -> Ranks:
         """Meet the other processes that the launcher started: NCCL on GPUs, Gloo on CPUs."""
-        if world() == 1:
+        fsdp, deepspeed = flag("ACCELERATE_USE_FSDP"), flag("ACCELERATE_USE_DEEPSPEED")
+        if world() == 1 and not fsdp and not deepspeed:
             return cls()
         from accelerate import PartialState
 
+        # Where it is on, transformers leaves the weights of all but the first process empty.
+        os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
         state = PartialState(cpu=not torch.cuda.is_available())
         if state.num_processes != world():
             raise UserError(f"{world()} processes were started, but {state.num_processes} met; look at their logs")
-        return cls(rank=rank(), world=world(), device=state.device)
+        sharing = Sharing.FSDP if fsdp else Sharing.DEEPSPEED if deepspeed else Sharing.WHOLE
+        return cls(rank=rank(), world=world(), device=state.device, sharing=sharing)
 
     @property
     def first(self) -> bool:
         return self.rank == 0
 
-    def share(self, parts: Sequence[list[int]]) -> list[list[int]]:
-        """Every world-th part: parts come by falling size, so that shares are alike."""
-        return list(parts[self.rank :: self.world])
+    @property
+    def sharded(self) -> bool:
+        return self.sharing is not Sharing.WHOLE
+
+    def share(self, parts: Sequence[list[int]]) -> list[tuple[list[int], bool]]:
+        """Every world-th part: parts come by falling size, so that shares are alike. False: it does not count."""
+        own = [(part, True) for part in parts[self.rank :: self.world]]
+        if self.sharded and len(own) < -(-len(parts) // self.world):
+            own.append((parts[-1], False))
+        return own
 
     def add_gradients(self, parameters: Sequence[torch.nn.Parameter]) -> None:
         """Every parameter's gradient becomes the sum over ranks; one that had no part in this rank counts as 0."""
         if self.world == 1:
             return
-        gradients = []
+        bucket: list[Tensor] = []
         for parameter in parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-            gradients.append(parameter.grad)
-        flat = torch.cat([gradient.flatten() for gradient in gradients])
-        distributed.all_reduce(flat)
-        for gradient, total in zip(gradients, flat.split([one.numel() for one in gradients]), strict=True):
-            gradient.copy_(total.view_as(gradient))
+            bucket.append(parameter.grad)
+            if sum(one.numel() for one in bucket) >= BUCKET:
+                _add(bucket)
+                bucket = []
+        _add(bucket)
 
     def gather(self, found: T) -> list[T]:
         """What every rank found, in their order."""
@@ -72,10 +98,29 @@ class Ranks:
         distributed.all_gather_object(everybody, found)
         return [one for one in everybody if one is not None]
 
+    def tell(self, found: T | None) -> T:
+        """What the first rank found, at every rank."""
+        told = [found]
+        if self.world > 1:
+            distributed.broadcast_object_list(told, src=0)
+        [one] = told
+        assert one is not None
+        return one
+
     def wait(self) -> None:
         """Until all ranks are here."""
         if self.world > 1:
             distributed.barrier()
+
+
+def _add(gradients: Sequence[Tensor]) -> None:
+    """Over ranks, in place, as one flat tensor."""
+    if not gradients:
+        return
+    flat = torch.cat([gradient.flatten() for gradient in gradients])
+    distributed.all_reduce(flat)
+    for gradient, total in zip(gradients, flat.split([one.numel() for one in gradients]), strict=True):
+        gradient.copy_(total.view_as(gradient))
 
 
 def combined(totals: Iterable[dict[str, Tensor]], extremes: Sequence[str]) -> dict[str, Tensor]:

@@ -71,7 +71,7 @@ def sft(
     steps = _fit(model, tokenizer, useful, config=config, seed=seed, mixed=mixed, log=log)
     seconds = round(time.perf_counter() - started, 3)
     metrics = {**_summary(steps), "examples": len(useful), "seconds": seconds}
-    write_checkpoint(out, previous=previous, model=model, dtype=dtype, state=None, metrics=metrics, record=record)
+    write_checkpoint(out, previous=previous, model=model, dtype=dtype, metrics=metrics, record=record)
     return metrics
 
 

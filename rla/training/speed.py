@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from transformers import PreTrainedModel
 
-    from rla.training.data import TrainingSequence
-
 SIZES = {"cpu": 768, "cuda": 8192}
 REPEATS = 3
 
@@ -47,12 +45,9 @@ class Work:
         attention = 12.0 * text.num_hidden_layers * text.num_attention_heads * width / 2
         return cls(token=6.0 * layers, loss_token=6.0 * outputs.weight.numel(), pair=attention)
 
-    def flops(self, sequences: Sequence[TrainingSequence]) -> float:
-        """Of one update on the sequences."""
-        tokens = sum(len(one.token_ids) for one in sequences)
-        losses = sum(len(one.positions) for one in sequences)
-        pairs = sum(len(one.token_ids) ** 2 for one in sequences)
-        return self.token * tokens + self.loss_token * losses + self.pair * pairs
+    def flops(self, lengths: Sequence[int], loss_tokens: int) -> float:
+        """Of one update on sequences of these lengths."""
+        return self.token * sum(lengths) + self.loss_token * loss_tokens + self.pair * sum(one**2 for one in lengths)
 
 
 @cache

@@ -1,110 +1,131 @@
 """Train state: fp32 master weights, Adam moments, random state and the count of updates of the whole run.
 
-A state folder holds `weights.safetensors`, `moments.safetensors`, `rng.safetensors` and `state.json`: named
-tensors and numbers, no pickles and no paths, so a folder can be moved and read by anything. At a learning
-rate of 1e-6 a bf16 hand-off between iterations would lose most of each update; these files lose nothing.
+A state folder holds `weights`, `moments` (`.safetensors`; large ones in numbered files), `rng.safetensors` and
+`state.json`: named tensors and numbers, no pickles and no paths, so a folder can be moved and read by anything, and
+by another number of processes than wrote it. At a learning rate of 1e-6 a bf16 hand-off between iterations would
+lose most of each update; these files lose nothing. Of a model with frozen weights (LoRA) they hold what trains.
 """
 
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from rla.errors import UserError
+from rla.training.optimizing import ADAM_KEYS, Optimizing
+from rla.training.ranks import Ranks
+from rla.training.tensors import TensorFiles, save_tensors
 
 if TYPE_CHECKING:
     from rla.config.sections import TrainConfig
 
-WEIGHTS, MOMENTS, RNG, COUNTS = "weights.safetensors", "moments.safetensors", "rng.safetensors", "state.json"
-ADAM_KEYS = ("step", "exp_avg", "exp_avg_sq")
+WEIGHTS, MOMENTS, RNG, COUNTS = "weights", "moments", "rng", "state.json"
 
 
 @dataclass(slots=True, kw_only=True)
 class TrainState:
-    """What an update changes. `updates` counts optimizer steps over all iterations, for the learning-rate
-    warm-up.
+    """What an update changes. `updates` counts optimizer steps over all iterations, for the learning-rate schedule.
+
+    `save` and `load` are common calls of all ranks; the first one writes.
     """
 
     model: nn.Module
-    optimizer: torch.optim.Optimizer
+    optimizing: Optimizing
+    ranks: Ranks
     updates: int = 0
 
     def save(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        save_weights(self.model, folder / WEIGHTS)
-        moments = {
-            f"{key}.{name}": value.detach().cpu().contiguous()
-            for name, parameter in self.model.named_parameters()
-            for key, value in self.optimizer.state.get(parameter, {}).items()
-        }
-        save_file(moments, folder / MOMENTS)
-        save_file(_random_state(), folder / RNG)
-        (folder / COUNTS).write_text(json.dumps({"updates": self.updates}) + "\n")
+        self.optimizing.settle()
+        named = trainable(self.model)
+        weights = ((name, self.optimizing.weight(parameter)) for name, parameter in named.items())
+        moments = (
+            (f"{key}.{name}", value)
+            for name, parameter in named.items()
+            for key, value in self.optimizing.moments(parameter).items()
+        )
+        save_tensors(weights, folder, WEIGHTS, write=self.ranks.first)
+        save_tensors(moments, folder, MOMENTS, write=self.ranks.first)
+        save_tensors(_random_state().items(), folder, RNG, write=self.ranks.first)
+        if self.ranks.first:
+            (folder / COUNTS).write_text(json.dumps({"updates": self.updates}) + "\n")
 
     def load(self, folder: Path) -> None:
         """Everything that `save` wrote; a folder with weights alone (a warm start) leaves the optimizer new.
 
         Raises UserError for a file that cannot be read or belongs to another model.
         """
-        load_weights(self.model, folder / WEIGHTS)
-        if not (folder / MOMENTS).is_file():
+        self.load_weights(folder, WEIGHTS)
+        moments = TensorFiles(folder, MOMENTS)
+        if not moments.files:
             return
-        moments = _read(folder / MOMENTS)
-        for name, parameter in self.model.named_parameters():
-            kept = {key: moments[f"{key}.{name}"] for key in ADAM_KEYS if f"{key}.{name}" in moments}
+        for name, parameter in trainable(self.model).items():
+            kept = {key: moments.read(f"{key}.{name}") for key in ADAM_KEYS if f"{key}.{name}" in moments}
             if kept:
-                self.optimizer.state[parameter] = {
-                    key: value if key == "step" else value.to(parameter.device) for key, value in kept.items()
-                }
-        _set_random_state(_read(folder / RNG))
+                self.optimizing.set_moments(parameter, kept)
+        random = TensorFiles(folder, RNG, required=True)
+        _set_random_state({name: random.read(name) for name in random})
         self.updates = int(json.loads((folder / COUNTS).read_text())["updates"])
 
+    def load_weights(self, folder: Path, stem: str) -> None:
+        """Into the parameters that train. Raises UserError where names or shapes differ."""
+        self.optimizing.settle()
+        for parameter, value in matching(trainable(self.model), TensorFiles(folder, stem, required=True)):
+            self.optimizing.set_weight(parameter, value)
 
-def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    return torch.optim.AdamW(
-        parameters, lr=config.lr, betas=(config.beta1, config.beta2), weight_decay=config.weight_decay
+
+def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
+    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+def matching(named: Mapping[str, nn.Parameter], files: TensorFiles) -> Iterator[tuple[nn.Parameter, Tensor]]:
+    """Each parameter and what is stored for it. Raises UserError where names or shapes differ."""
+    if files.shapes() != {name: full_shape(parameter) for name, parameter in named.items()}:
+        raise UserError(
+            f"{files.folder / files.stem}.safetensors: weights of another model; "
+            "give the checkpoint folder that this state belongs to"
+        )
+    for name, parameter in named.items():
+        yield parameter, files.read(name)
+
+
+def full_shape(parameter: nn.Parameter) -> tuple[int, ...]:
+    """Of a parameter that ZeRO 3 may have emptied."""
+    return tuple(getattr(parameter, "ds_shape", parameter.shape))
+
+
+def load_weights(model: nn.Module, folder: Path, stem: str) -> None:
+    """Copy all named parameters into a model that this process has whole. Raises UserError as `matching` does."""
+    with torch.no_grad():
+        for parameter, value in matching(dict(model.named_parameters()), TensorFiles(folder, stem, required=True)):
+            parameter.copy_(value)
+
+
+def save_weights(model: nn.Module, folder: Path, stem: str, *, dtype: torch.dtype | None = None) -> None:
+    """All parameters by name (tied ones once), as they are or as `dtype`."""
+    named: Iterable[tuple[str, Tensor]] = (
+        (name, value.detach().to(dtype or value.dtype)) for name, value in model.named_parameters()
     )
+    save_tensors(named, folder, stem)
 
 
 def learning_rate(updates: int, config: TrainConfig) -> float:
-    """Of the update after `updates` of the run: linear warm-up, then constant."""
-    return config.lr * min(1.0, (updates + 1) / max(1, config.warmup_steps))
+    """Of the update after `updates` of the run: linear warm-up, then as `lr_schedule` says down to `lr_min` of `lr`.
 
-
-def save_weights(model: nn.Module, file: Path, *, dtype: torch.dtype | None = None) -> None:
-    """The parameters by name (tied ones once), as they are or as `dtype`."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    named = {name: value.detach().to(dtype or value.dtype) for name, value in model.named_parameters()}
-    save_file({name: value.cpu().contiguous() for name, value in named.items()}, file)
-
-
-def load_weights(model: nn.Module, file: Path) -> None:
-    """Copy the named parameters into the model. Raises UserError where names or shapes differ."""
-    stored = _read(file)
-    named = dict(model.named_parameters())
-    shapes = {name: tuple(value.shape) for name, value in stored.items()}
-    if shapes != {name: tuple(value.shape) for name, value in named.items()}:
-        raise UserError(f"{file}: weights of another model; give the checkpoint folder that this state belongs to")
-    with torch.no_grad():
-        for name, parameter in named.items():
-            parameter.copy_(stored[name])
-
-
-def _read(file: Path) -> dict[str, Tensor]:
-    if not file.is_file():
-        raise UserError(f"{file}: missing; the train state is incomplete, take an earlier checkpoint")
-    try:
-        return load_file(file)
-    except SafetensorError as error:
-        raise UserError(f"{file}: cannot be read ({error}); take an earlier checkpoint") from error
+    `linear` and `cosine` end at update `lr_steps` of the run; later updates have the least rate.
+    """
+    warm = config.lr * min(1.0, (updates + 1) / max(1, config.warmup_steps))
+    if config.lr_schedule == "constant" or updates < config.warmup_steps:
+        return warm
+    done = min(1.0, (updates - config.warmup_steps) / max(1, config.lr_steps - config.warmup_steps))
+    left = 1 - done if config.lr_schedule == "linear" else (1 + math.cos(math.pi * done)) / 2
+    return config.lr * (config.lr_min + (1 - config.lr_min) * left)
 
 
 def _random_state() -> dict[str, Tensor]:

@@ -1,18 +1,29 @@
-"""What each rank of the test runs: `train_in_ranks.py START OUT UPDATES`."""
+"""What each rank of the test runs: `train_in_ranks.py START OUT KIND`. Two stages, one from the state of the other."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from rla.config.sections import TrainConfig
+from rla.config.sections import LoraConfig, TrainConfig
 from rla.training.loop import train
 from tests.unit.training.builders import random_sequences
 
 CONFIG = TrainConfig(lr=1e-3, updates=3, kl_coef=0.1, entropy_coef=0.01, tokens_per_batch=64, threads=1, old="trainer")
+CONFIGS = {
+    "full": CONFIG,
+    "lora": replace(CONFIG, lora=LoraConfig(rank=2)),
+    "checkpointing": replace(CONFIG, gradient_checkpointing=True),
+}
 
 
-def run(start: Path, out: Path) -> None:
-    train(model_folder=start, out=out, sequences=random_sequences(13), config=CONFIG, temperature=0.9, seed=5)
+def run(start: Path, out: Path, *, kind: str = "full", stages: int = 2, **changes: Any) -> None:
+    """`out`/1 and, from it, `out`/2. Thirteen sequences: two ranks do not have the same number of passes."""
+    for stage in range(1, stages + 1):
+        settings: dict[str, Any] = {"config": CONFIGS[kind], "temperature": 0.9, "seed": 5, **changes}
+        train(model_folder=start, out=out / str(stage), sequences=random_sequences(13, seed=stage), **settings)
+        start = out / str(stage)
 
 
 if __name__ == "__main__":
-    run(Path(sys.argv[1]), Path(sys.argv[2]))
+    run(Path(sys.argv[1]), Path(sys.argv[2]), kind=sys.argv[3])

@@ -103,8 +103,9 @@ def test_loss_gradient_and_metrics_on_identical_log_probabilities(
     )
     per_token, marks = policy_loss(inputs, config)
     kl = k3(inputs.logp, reference)
-    weights = token_weights(sequences_of(given), config.aggregation, fixed_length=config.fixed_length)
-    loss = (torch.tensor([weight for row in weights for weight in row]) * (per_token + beta * kl)).sum()
+    step = sequences_of(given)
+    weights = token_weights(step, config.aggregation, fixed_length=config.fixed_length)
+    loss = (torch.tensor([weight for one in step for weight in weights(one)]) * (per_token + beta * kl)).sum()
     loss.backward()
 
     torch.testing.assert_close(loss, expected, **CLOSE)
@@ -157,7 +158,7 @@ def test_the_gradient_of_a_model_equals_trls_from_token_ids_on(tmp_path: Path) -
     expected.backward()
 
     ours = load_model(folder)
-    batch = collate(sequences_of(given), range(ROWS), device=torch.device("cpu"))
+    batch = collate(sequences_of(given), device=torch.device("cpu"), packed=True)
     logp, entropy = TokenScorer(ours, temperature=TEMPERATURE)(batch)
     inputs = LossInputs(
         logp=logp,

@@ -35,17 +35,18 @@ STEP = [sequence("a", [0, 0, 1]), sequence("a", [2]), sequence("b", [0, 0, 0, 0]
     ],
 )
 def test_weights_of_a_worked_example(aggregation: Aggregation, expected: list[list[float]]) -> None:
-    found = token_weights(STEP, aggregation, fixed_length=10)
+    weights = token_weights(iter(STEP), aggregation, fixed_length=10)
+    found = [weights(one) for one in STEP]
     assert [pytest.approx(row) for row in expected] == found
     if aggregation != "fixed":
         assert sum(map(sum, found)) == pytest.approx(1.0)
 
 
 def test_trajectories_count_alike_whatever_their_length() -> None:
-    found = token_weights([sequence("a", [0]), sequence("b", [0, 0, 1])], "trajectory")
-    assert found == [[1 / 2], [pytest.approx(1 / 6)] * 3]
+    step = [sequence("a", [0]), sequence("b", [0, 0, 1])]
+    assert [token_weights(step, "trajectory")(one) for one in step] == [[1 / 2], [pytest.approx(1 / 6)] * 3]
 
 
 def test_a_sequence_without_numbers_is_one_reply() -> None:
-    found = token_weights([sequence("a", []), sequence("b", [0, 1])], "sequence")
-    assert found == [[], [1 / 2, 1 / 2]]
+    step = [sequence("a", []), sequence("b", [0, 1])]
+    assert [token_weights(step, "sequence")(one) for one in step] == [[], [1 / 2, 1 / 2]]

@@ -28,15 +28,19 @@ def test_order_depends_on_the_seed_and_on_the_epoch() -> None:
 
 def test_micro_batches_are_sorted_by_length_and_a_long_one_stands_alone() -> None:
     lengths = [10, 4, 100, 10, 5]
-    assert micro_batches(lengths, range(5), tokens_per_batch=20) == [[2], [0, 3], [4, 1]]
+    assert micro_batches(lengths, range(5), tokens_per_batch=24, packed=True) == [[2], [0, 3], [4, 1]]
+    assert micro_batches(lengths, range(5), tokens_per_batch=24, packed=False) == [[2], [0, 3], [4, 1]]
+    assert micro_batches(lengths, range(5), tokens_per_batch=29, packed=True) == [[2], [0, 3, 4, 1]]
+    assert micro_batches(lengths, range(5), tokens_per_batch=29, packed=False) == [[2], [0, 3], [4, 1]]
 
 
-@given(lengths=st.lists(st.integers(1, 60), max_size=30), budget=st.integers(1, 200))
-def test_micro_batches_keep_the_budget(lengths: list[int], budget: int) -> None:
-    batches = micro_batches(lengths, range(len(lengths)), tokens_per_batch=budget)
+@given(lengths=st.lists(st.integers(1, 60), max_size=30), budget=st.integers(1, 200), packed=st.booleans())
+def test_micro_batches_keep_the_budget(lengths: list[int], budget: int, packed: bool) -> None:
+    batches = micro_batches(lengths, range(len(lengths)), tokens_per_batch=budget, packed=packed)
     assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
     for batch in batches:
-        assert len(batch) == 1 or len(batch) * max(lengths[index] for index in batch) <= budget
+        sizes = [lengths[index] for index in batch]
+        assert len(batch) == 1 or (sum(sizes) if packed else len(batch) * max(sizes)) <= budget
 
 
 def test_a_branch_sees_the_prefix_and_itself() -> None:
@@ -49,7 +53,7 @@ def test_a_branch_sees_the_prefix_and_itself() -> None:
         branches=((1, 3), (3, 4)),
     )
     plain = TrainingSequence(token_ids=[5, 6, 7, 8, 9], positions=[4], logp=[-0.1], allowed=[[]], advantages=[1.0])
-    batch = collate([tree, plain], [0, 1], device=torch.device("cpu"))
+    batch = collate([tree, plain], device=torch.device("cpu"), packed=False)
     assert batch.forks is not None
     assert batch.forks.trunk == 1
     assert batch.forks.place.tolist() == [[0, 1, 2, 1], [0, 1, 2, 3]]
@@ -69,10 +73,11 @@ def test_a_batch_points_one_before_each_predicted_token() -> None:
         ),
         TrainingSequence(token_ids=[8, 9], positions=[1], logp=[-0.3], allowed=[[9, 3, 4]], advantages=[3.0]),
     ]
-    batch = collate(sequences, [0, 1], device=torch.device("cpu"))
-    assert batch.input_ids.tolist() == [[5, 6], [8, 0]]
-    assert batch.rows.tolist() == [0, 0, 1]
-    assert batch.columns.tolist() == [0, 1, 0]
+    for packed in (True, False):
+        batch = collate(sequences, device=torch.device("cpu"), packed=packed)
+        assert batch.input_ids.tolist() == ([[5, 6, 8]] if packed else [[5, 6], [8, 0]])
+        assert batch.rows.tolist() == ([0, 0, 0] if packed else [0, 0, 1])
+        assert batch.columns.tolist() == ([0, 1, 2] if packed else [0, 1, 0])
     assert batch.targets.tolist() == [6, 7, 9]
     assert batch.allowed is not None
     assert batch.restricted is not None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -40,7 +42,7 @@ def test_a_step_without_reward_is_context_and_what_follows_the_last_choice_is_cu
 
 def test_forced_tokens_alone_make_no_sequence() -> None:
     forced = trajectory("t", steps=[step(start=1, end=3)], segments=[segment(1, (2, 0.0, [2]), (3, 0.0, [3]))])
-    assert policy_sequences([forced], [reward("t", 0, 1.0)]) == []
+    assert list(policy_sequences([forced], [reward("t", 0, 1.0)])) == []
 
 
 def test_with_a_window_every_step_is_a_sequence_of_its_own() -> None:
@@ -101,10 +103,10 @@ def test_max_samples_draws_steps_by_seed_and_whatever_the_order_of_the_rewards()
         trajectory(str(n), steps=[step(start=1, end=2)], segments=[segment(1, (2, -0.1, []))]) for n in range(20)
     ]
     rewards = [reward(str(n), 0, float(n)) for n in range(20)]
-    drawn = policy_sequences(episodes, rewards, max_samples=5, seed=1)
+    drawn = list(policy_sequences(episodes, rewards, max_samples=5, seed=1))
     assert len(drawn) == 5
-    assert policy_sequences(episodes, rewards[::-1], max_samples=5, seed=1) == drawn
-    assert policy_sequences(episodes, rewards, max_samples=5, seed=2) != drawn
+    assert list(policy_sequences(episodes, rewards[::-1], max_samples=5, seed=1)) == drawn
+    assert list(policy_sequences(episodes, rewards, max_samples=5, seed=2)) != drawn
 
 
 def test_max_samples_keeps_the_judgements_of_a_step_together() -> None:
@@ -124,10 +126,25 @@ def test_max_samples_keeps_the_judgements_of_a_step_together() -> None:
 )
 def test_rewards_that_cannot_be_right_are_refused(rewards: list[dict[str, object]], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        policy_sequences([EPISODE], rewards)
+        list(policy_sequences([EPISODE], rewards))
 
 
 def test_a_token_outside_its_allowed_ids_is_refused() -> None:
     wrong = trajectory("t", steps=[step(start=1, end=2)], segments=[segment(1, (2, -0.1, [3, 4]))])
     with pytest.raises(UserError, match="could not have been sampled"):
-        policy_sequences([wrong], [reward("t", 0, 1.0)])
+        list(policy_sequences([wrong], [reward("t", 0, 1.0)]))
+
+
+def test_trajectories_are_read_as_they_come() -> None:
+    """The first sequence is there before the second trajectory has been asked for."""
+    read: list[int] = []
+
+    def episodes() -> Iterator[dict[str, Any]]:
+        for number in range(3):
+            read.append(number)
+            yield trajectory(str(number), steps=[step(start=1, end=2)], segments=[segment(1, (2, -0.1, []))])
+
+    stream = policy_sequences(episodes(), [reward(str(number), 0, 1.0) for number in range(3)])
+    assert next(stream).owner == "0"
+    assert read == [0]
+    assert [one.owner for one in stream] == ["1", "2"]

@@ -38,9 +38,11 @@ def by_definition(model: Any, sequence: TrainingSequence) -> tuple[list[float], 
     return logp, entropy
 
 
-def test_a_padded_batch_without_mask_scores_as_each_sequence_alone(model: Any) -> None:
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_batch_without_mask_scores_as_each_sequence_alone(packed: bool, model: Any) -> None:
     sequences = random_sequences(6)
-    logp, entropy = TokenScorer(model, temperature=TEMPERATURE)(collate(sequences, range(6), device=CPU))
+    batch = collate(sequences, device=CPU, packed=packed)
+    logp, entropy = TokenScorer(model, temperature=TEMPERATURE)(batch)
     expected = [by_definition(model, sequence) for sequence in sequences]
     assert logp.tolist() == pytest.approx([x for one, _ in expected for x in one], abs=1e-5)
     assert entropy.tolist() == pytest.approx([x for _, one in expected for x in one], abs=1e-5)
@@ -61,14 +63,14 @@ def test_branches_of_a_prompt_score_as_each_judgement_alone(model: Any) -> None:
     [shared] = reward_model_sequences([score], rewards)
     alone = reward_model_sequences([score], rewards, share_prompts=False)
     sequences = [shared, *random_sequences(3), *alone]
-    logp, _ = TokenScorer(model, temperature=TEMPERATURE)(collate(sequences, range(7), device=CPU))
+    logp, _ = TokenScorer(model, temperature=TEMPERATURE)(collate(sequences, device=CPU, packed=True))
     expected = [value for one in alone for value in by_definition(model, one)[0]]
     assert logp[: len(expected)].tolist() == pytest.approx(expected, abs=1e-5)
     assert logp[-len(expected) :].tolist() == pytest.approx(expected, abs=1e-5)
 
 
 def test_chunks_change_neither_values_nor_gradients(model: Any) -> None:
-    batch = collate(random_sequences(5, seed=1), range(5), device=CPU)
+    batch = collate(random_sequences(5, seed=1), device=CPU, packed=True)
     results = []
     for chunk_logits in (2**25, 3 * model.config.vocab_size):
         model.zero_grad()

@@ -7,7 +7,6 @@ import torch
 from transformers import Qwen3Config
 from transformers.models.qwen3.modeling_qwen3 import Qwen3ForCausalLM
 
-from rla.training.data import TrainingSequence
 from rla.training.speed import Work, matrix_rate
 
 
@@ -28,8 +27,7 @@ def test_flops_of_a_worked_example() -> None:
     )
     work = Work.of(Qwen3ForCausalLM(config))
     assert (work.token, work.loss_token, work.pair) == (6 * 608, 6 * 80, 12 * 2 * 4 / 2)
-    one = TrainingSequence(token_ids=[1] * 5, positions=[3, 4], logp=[0, 0], allowed=[[], []], advantages=[1, 1])
-    assert work.flops([one, one]) == pytest.approx(2 * (5 * 3648 + 2 * 480 + 25 * 48))
+    assert work.flops([5, 5], 4) == pytest.approx(2 * (5 * 3648 + 2 * 480 + 25 * 48))
 
 
 def test_measuring_leaves_the_random_state_alone() -> None:

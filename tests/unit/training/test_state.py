@@ -10,7 +10,10 @@ from torch import nn
 
 from rla.config.sections import TrainConfig
 from rla.errors import UserError
-from rla.training.state import TrainState, learning_rate, load_weights, make_optimizer, save_weights
+from rla.training.optimizing import Plain, make_optimizer
+from rla.training.ranks import Ranks
+from rla.training.state import TrainState, learning_rate, load_weights, save_weights
+from rla.training.tensors import TensorFiles, save_tensors
 
 CONFIG = TrainConfig(lr=0.01, warmup_steps=4)
 
@@ -18,15 +21,15 @@ CONFIG = TrainConfig(lr=0.01, warmup_steps=4)
 def fresh(*, width: int = 3) -> TrainState:
     torch.manual_seed(0)
     model = nn.Linear(width, 2)
-    return TrainState(model=model, optimizer=make_optimizer(model, CONFIG))
+    plain = Plain(model, make_optimizer(model, CONFIG), ranks=Ranks())
+    return TrainState(model=model, optimizing=plain, ranks=Ranks())
 
 
 def advance(state: TrainState, *, steps: int) -> None:
     """Updates on inputs from the global random state, which therefore has to be carried too."""
     for _ in range(steps):
         state.model(torch.randn(4, 3)).square().mean().backward()
-        state.optimizer.step()
-        state.optimizer.zero_grad()
+        state.optimizing.step(lr=CONFIG.lr, max_norm=1.0)
         state.updates += 1
 
 
@@ -47,25 +50,45 @@ def test_going_on_from_a_saved_state_equals_never_having_stopped(tmp_path: Path)
 def test_weights_alone_leave_the_optimizer_new(tmp_path: Path) -> None:
     trained = fresh()
     advance(trained, steps=1)
-    save_weights(trained.model, tmp_path / "state" / "weights.safetensors")
+    save_weights(trained.model, tmp_path / "state", "weights")
     started = fresh()
     started.load(tmp_path / "state")
     assert torch.equal(next(started.model.parameters()), next(trained.model.parameters()))
-    assert (started.updates, len(started.optimizer.state)) == (0, 0)
+    assert started.updates == 0
+    assert [started.optimizing.moments(parameter) for parameter in started.model.parameters()] == [{}, {}]
 
 
 def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
-    save_weights(fresh(width=5).model, tmp_path / "weights.safetensors")
+    save_weights(fresh(width=5).model, tmp_path, "weights")
     with pytest.raises(UserError, match=r"weights\.safetensors: weights of another model"):
-        load_weights(fresh().model, tmp_path / "weights.safetensors")
+        load_weights(fresh().model, tmp_path, "weights")
 
 
 def test_a_cut_file_is_named(tmp_path: Path) -> None:
     file = tmp_path / "weights.safetensors"
-    save_weights(fresh().model, file)
+    save_weights(fresh().model, tmp_path, "weights")
     file.write_bytes(file.read_bytes()[:-8])
     with pytest.raises(UserError, match=r"weights\.safetensors: cannot be read"):
-        load_weights(fresh().model, file)
+        load_weights(fresh().model, tmp_path, "weights")
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    state = fresh()
+    advance(state, steps=1)
+    for name in ("weights", "rng"):
+        state.save(tmp_path / name)
+        (tmp_path / name / f"{name}.safetensors").unlink()
+        with pytest.raises(UserError, match=rf"{name}\.safetensors: missing; the train state is incomplete"):
+            fresh().load(tmp_path / name)
+
+
+def test_large_tensors_go_to_numbered_files(tmp_path: Path) -> None:
+    named = {f"t{number}": torch.full((4,), float(number)) for number in range(5)}
+    save_tensors(named.items(), tmp_path, "weights", file_bytes=32)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"weights-{n:05d}.safetensors" for n in range(3)]
+    files = TensorFiles(tmp_path, "weights")
+    assert {name: files.read(name).tolist() for name in files} == {name: one.tolist() for name, one in named.items()}
+    assert files.shapes() == dict.fromkeys(named, (4,))
 
 
 def test_warm_up_is_counted_over_the_run() -> None:
@@ -73,3 +96,13 @@ def test_warm_up_is_counted_over_the_run() -> None:
         [0.0025, 0.005, 0.01, 0.01, 0.01]
     )
     assert learning_rate(0, TrainConfig(lr=0.5)) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [("linear", [0.5, 1.0, 1.0, 0.775, 0.55, 0.1, 0.1]), ("cosine", [0.5, 1.0, 1.0, 0.8682, 0.55, 0.1, 0.1])],
+)
+def test_the_rate_falls_to_its_least_at_the_named_update(schedule: str, expected: list[float]) -> None:
+    """Two updates of warm-up, least rate a tenth at update 10: a quarter of the way is update 4, half is 6."""
+    config = TrainConfig(lr=1.0, warmup_steps=2, lr_schedule=schedule, lr_steps=10, lr_min=0.1)  # type: ignore[arg-type]
+    assert [learning_rate(n, config) for n in (0, 1, 2, 4, 6, 10, 99)] == pytest.approx(expected, abs=1e-4)

@@ -1,0 +1,61 @@
+"""Low-rank adapters through `peft`: the base is frozen, what trains and is carried on is the adapter (Hu et al. 2021).
+
+The base is the run's first weights in the precision of the export, in every iteration the same; a new adapter changes
+nothing. The checkpoint holds the adapter as `peft` writes it (`adapter/`) and the merged model (`model/`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rla.errors import UserError
+from rla.models.load import load_model
+from rla.training.checkpoint import ADAPTER, REFERENCE, Checkpoint
+from rla.training.state import WEIGHTS, load_weights, matching, trainable
+from rla.training.tensors import TensorFiles
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from rla.config.sections import LoraConfig, TrainConfig
+
+
+def frozen_base(previous: Checkpoint, *, config: TrainConfig, mixed: bool) -> PreTrainedModel:
+    """The run's first weights, rounded to `config.dtype`; in fp32 where the forward pass is not mixed."""
+    model = load_model(previous.model, dtype=config.dtype)
+    if previous.reference is not None:
+        load_weights(model, previous.reference, REFERENCE)
+    return model if mixed else model.float()
+
+
+def adapted(model: PreTrainedModel, config: LoraConfig) -> Any:
+    """`model` with a new adapter on the linear layers of its blocks, as a peft model. Raises UserError."""
+    try:
+        import peft
+    except ImportError as error:
+        raise UserError("lora.rank is set, but peft is not installed: pip install 'rla[lora]'") from error
+    settings = peft.LoraConfig(
+        r=config.rank,
+        lora_alpha=config.alpha,
+        target_modules="all-linear" if not config.targets else list(config.targets),
+        task_type="CAUSAL_LM",
+    )
+    try:
+        return peft.get_peft_model(model, settings)
+    except ValueError as error:
+        raise UserError(f"lora.targets: {error}") from error
+
+
+def merged(previous: Checkpoint, state: Path, *, config: TrainConfig, mixed: bool) -> tuple[PreTrainedModel, Path]:
+    """The base with the adapter of a train state added in, and the folder (beside the state) of that adapter."""
+    import torch
+
+    whole = adapted(frozen_base(previous, config=config, mixed=mixed).float(), config.lora)
+    model = whole.get_base_model()
+    with torch.no_grad():
+        for parameter, value in matching(trainable(model), TensorFiles(state, WEIGHTS, required=True)):
+            parameter.copy_(value)
+    folder = state.with_name(ADAPTER)
+    whole.save_pretrained(folder)
+    return whole.merge_and_unload(), folder

@@ -1,0 +1,168 @@
+"""What a training stage starts from: model, optimizer, train state and the log-probabilities that do not change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from rla.config.sections import TrainConfig
+from rla.errors import UserError
+from rla.models.load import load_model
+from rla.training.batching import collate, micro_batches
+from rla.training.checkpoint import REFERENCE, Checkpoint
+from rla.training.compute import Compute
+from rla.training.logprobs import TokenScorer
+from rla.training.optimizing import make_optimizing
+from rla.training.ranks import Ranks
+from rla.training.speed import Work
+from rla.training.state import WEIGHTS, TrainState, load_weights
+from rla.training.store import StoredSequences
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """What the updates of a stage share, log-probabilities by sequence: `reference`, None without KL, and `old`, None
+    where they are the sampler's.
+    """
+
+    config: TrainConfig
+    compute: Compute
+    scorer: TokenScorer
+    state: TrainState
+    sequences: StoredSequences
+    reference: list[Tensor] | None
+    old: list[Tensor] | None
+    work: Work
+
+    def passes(self, indices: Sequence[int]) -> list[list[int]]:
+        """The forward passes for these sequences."""
+        return _passes(self.sequences, indices, self.compute, self.scorer)
+
+
+def prepare(
+    previous: Checkpoint,
+    sequences: StoredSequences,
+    *,
+    config: TrainConfig,
+    temperature: float,
+    seed: int,
+    ranks: Ranks,
+) -> Stage:
+    """Model, optimizer and reference log-probabilities at the start of the stage."""
+    compute = Compute.choose(config, ranks)
+    torch.manual_seed(seed)
+    model = _model(previous, config=config, compute=compute)
+    if sequences.facts.highest >= model.config.get_text_config().vocab_size:
+        raise UserError(
+            f"{previous.model}: knows no token {sequences.facts.highest}; train the model that made the trajectories"
+        )
+    if config.gradient_checkpointing:
+        checkpoint_gradients(model)
+    scorer = TokenScorer(model, temperature=temperature, train_entropy=config.entropy_coef != 0)
+    work = Work.of(model)
+    state = TrainState(model=model, optimizing=make_optimizing(scorer, config, compute), ranks=ranks)
+    reference = None
+    # The reference borrows the model before the state's own weights arrive: two copies never exist. A new adapter
+    # changes nothing, so that with LoRA the model is its own reference here.
+    from_initial = config.kl_coef != 0 and config.kl_reference == "initial"
+    if from_initial:
+        if previous.reference is not None and not config.lora.rank:
+            state.load_weights(previous.reference, REFERENCE)
+        reference = score(state, scorer, sequences, compute=compute)
+    if previous.state is not None and (previous.adapter is not None or not config.lora.rank):
+        state.load(previous.state)
+    from_previous = config.kl_coef != 0 and not from_initial
+    wanted = from_previous or config.old == "trainer"
+    current = score(state, scorer, sequences, compute=compute) if wanted else None
+    return Stage(
+        config=config,
+        compute=compute,
+        scorer=scorer,
+        state=state,
+        sequences=sequences,
+        reference=current if from_previous else reference,
+        old=current if config.old == "trainer" else None,
+        work=work,
+    )
+
+
+def _model(previous: Checkpoint, *, config: TrainConfig, compute: Compute) -> PreTrainedModel:
+    """With fp32 weights, or with frozen ones and an adapter that trains; on the CPU where the ranks will spread it."""
+    if (previous.adapter is None and config.lora.rank and previous.updates) or (
+        previous.adapter is not None and not config.lora.rank
+    ):
+        kind = "an adapter" if previous.adapter is not None else "all weights"
+        raise UserError(
+            f"{Path(previous.model).parent}: the run has trained {kind}; set lora.rank as before, "
+            "or start a run of its own from its model/ folder"
+        )
+    device = "cpu" if compute.ranks.sharded else str(compute.device)
+    if not config.lora.rank:
+        return load_model(previous.model, dtype="float32", device=device)
+    from rla.training.lora import adapted, frozen_base
+
+    return adapted(frozen_base(previous, config=config, mixed=compute.mixed), config.lora).get_base_model().to(device)
+
+
+def checkpoint_gradients(model: PreTrainedModel) -> None:
+    """Recompute activations in the backward pass. That needs training mode, which must bring no dropout: the ratio is
+    that of the model that sampled.
+    """
+    model.train()
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        for name in ("attention_dropout", "attn_dropout"):
+            if isinstance(getattr(module, name, None), float):
+                setattr(module, name, 0.0)
+    model.gradient_checkpointing_enable()
+
+
+@torch.no_grad()
+def score(state: TrainState, scorer: TokenScorer, sequences: StoredSequences, *, compute: Compute) -> list[Tensor]:
+    """The log-probabilities of every sequence's loss tokens, in order."""
+    scores: dict[int, Tensor] = {}
+    parts = _passes(sequences, range(len(sequences)), compute, scorer)
+    for indices, counted in compute.ranks.share(parts):
+        batch = collate([sequences[index] for index in indices], device=compute.device, packed=scorer.packs)
+        with compute.autocast():
+            logp, _ = state.optimizing.module(batch)
+        if counted:
+            found = logp.split([sequences.facts.loss_tokens[index] for index in indices])
+            scores.update(zip(indices, found, strict=True))
+    if compute.ranks.world > 1:
+        every = compute.ranks.gather({index: part.cpu() for index, part in scores.items()})
+        scores = {index: part.to(compute.device) for one in every for index, part in one.items()}
+    return [scores[index] for index in range(len(sequences))]
+
+
+def _passes(
+    sequences: StoredSequences, indices: Sequence[int], compute: Compute, scorer: TokenScorer
+) -> list[list[int]]:
+    return micro_batches(
+        sequences.facts.lengths, indices, tokens_per_batch=compute.tokens_per_batch, packed=scorer.packs
+    )
+
+
+def exported(stage: Stage, previous: Checkpoint, state: Path) -> tuple[PreTrainedModel, Path | None]:
+    """The model to export, whole and merged, and the folder of its adapter where there is one.
+
+    Made from the files of the train state where this process has no whole model.
+    """
+    if stage.config.lora.rank:
+        from rla.training.lora import merged
+
+        return merged(previous, state, config=stage.config, mixed=stage.compute.mixed)
+    if not stage.compute.ranks.sharded:
+        return stage.scorer.model, None
+    model = load_model(previous.model, dtype=stage.config.dtype)
+    load_weights(model, state, WEIGHTS)
+    return model, None

@@ -1,0 +1,102 @@
+"""The sequences of a stage, on disk: written once from a stream, then read one by one in any order.
+
+An Arrow IPC file, a row for each sequence, mapped into memory: what a stage holds at any time is one forward pass,
+not its trajectories. Only numbers per sequence are kept (`lengths`, counts). The file belongs to one run of the
+stage: it is written anew when the stage starts and removed when it ends.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from rla.training.data import TrainingSequence
+
+ROWS = 64  # sequences of one record batch
+TYPES: dict[str, Any] = {
+    "token_ids": pa.list_(pa.int32()),
+    "positions": pa.list_(pa.int32()),
+    "logp": pa.list_(pa.float64()),
+    "allowed": pa.list_(pa.list_(pa.int32())),
+    "advantages": pa.list_(pa.float64()),
+    "branches": pa.list_(pa.list_(pa.int32(), 2)),
+    "replies": pa.list_(pa.int32()),
+    "owner": pa.string(),
+}
+SCHEMA = pa.schema([(entry.name, TYPES[entry.name]) for entry in fields(TrainingSequence)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """Of a stored file: `digest` (SHA-256 of the sequences), how many were longer than the limit and are not in it."""
+
+    digest: str
+    too_long: int
+    lengths: list[int]
+    loss_tokens: list[int]
+    highest: int  # token id
+    signal: bool  # whether any advantage is not zero
+
+
+def write_sequences(file: Path, sequences: Iterable[TrainingSequence], *, max_tokens: int) -> Facts:
+    """Store all that fit, in their order. Errors of the stream (unmatched rewards and the like) pass through."""
+    digest, too_long, highest, signal = hashlib.sha256(), 0, -1, False
+    lengths: list[int] = []
+    loss_tokens: list[int] = []
+
+    def fitting() -> Iterator[TrainingSequence]:
+        nonlocal too_long, highest, signal
+        for one in sequences:
+            if one.longest > max_tokens:
+                too_long += 1
+                continue
+            lengths.append(len(one.token_ids))
+            loss_tokens.append(len(one.positions))
+            highest = max(highest, *one.token_ids)
+            signal = signal or any(one.advantages)
+            digest.update(repr(one).encode())
+            yield one
+
+    file.parent.mkdir(parents=True, exist_ok=True)
+    stream = fitting()
+    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, SCHEMA) as writer:
+        while part := list(itertools.islice(stream, ROWS)):
+            writer.write_batch(pa.RecordBatch.from_pylist([asdict(one) for one in part], schema=SCHEMA))
+    return Facts(
+        digest=digest.hexdigest(),
+        too_long=too_long,
+        lengths=lengths,
+        loss_tokens=loss_tokens,
+        highest=highest,
+        signal=signal,
+    )
+
+
+class StoredSequences(Sequence[TrainingSequence]):
+    """What `write_sequences` wrote, by index."""
+
+    def __init__(self, file: Path, facts: Facts) -> None:
+        self.facts = facts
+        self._map = pa.memory_map(str(file))
+        self._reader = pa.ipc.open_file(self._map)
+
+    def __len__(self) -> int:
+        return len(self.facts.lengths)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[one] for one in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        number, row = divmod(index % len(self), ROWS)
+        [values] = self._reader.get_batch(number).slice(row, 1).to_pylist()
+        return TrainingSequence(**{**values, "branches": tuple((low, high) for low, high in values["branches"])})
+
+    def close(self) -> None:
+        self._map.close()
