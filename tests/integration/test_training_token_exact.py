@@ -4,66 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from rla.config.sections import GeneratorConfig, TrainConfig  # noqa: E402
-from rla.llm.base import Completion, Generator, Request  # noqa: E402
+from rla.llm.base import Completion, Request  # noqa: E402
 from rla.llm.factory import make_generator  # noqa: E402
-from rla.llm.trie import TokenTrie  # noqa: E402
 from rla.training.data import policy_sequences, reward_model_sequences  # noqa: E402
 from rla.training.loop import train  # noqa: E402
+from tests.integration.episodes import TEMPERATURE, play  # noqa: E402
 from tests.unit.training.builders import reward, tiny_model  # noqa: E402
 
-TEMPERATURE = 0.8
-END = 3
-COMMANDS = TokenTrie([[20, 21, 30, END], [20, 21, 31, END], [20, 22, END], [40, 41, 42, END]])
 CONTEXT = GeneratorConfig(max_sequences=4, context=128, threads=1)
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_model(tmp_path_factory.mktemp("model") / "tiny", seed=5)
-
-
-async def episode(engine: Generator, number: int) -> dict[str, Any]:
-    """Three turns of one growing segment: restricted, free, restricted."""
-    columns: dict[str, list[Any]] = {"token_ids": [], "sampled": [], "logprobs": [], "allowed": []}
-    steps = []
-    for turn, trie in enumerate((COMMANDS, None, COMMANDS)):
-        asked = [50 + number, *range(60, 65 + turn)]
-        columns["token_ids"] += asked
-        columns["sampled"] += [False] * len(asked)
-        columns["logprobs"] += [0.0] * len(asked)
-        [said] = await engine.generate(
-            Request(
-                prompt_ids=list(columns["token_ids"]),
-                max_tokens=6,
-                temperature=TEMPERATURE,
-                seed=100 * number + turn,
-                session=str(number),
-                allowed=trie,
-            )
-        )
-        start = len(columns["token_ids"])
-        columns["token_ids"] += said.token_ids
-        columns["sampled"] += [True] * len(said.token_ids)
-        columns["logprobs"] += said.logprobs
-        columns["allowed"] += said.allowed
-        steps.append({"segment": 0, "start": start, "end": len(columns["token_ids"])})
-    return {"trajectory_id": str(number), "steps": steps, "segments": [columns]}
-
-
-def play(model: Path, *, episodes: int) -> list[dict[str, Any]]:
-    engine, _ = make_generator(CONTEXT, model=model, seed=0)
-
-    async def all_of_them() -> list[dict[str, Any]]:
-        return list(await asyncio.gather(*(episode(engine, number) for number in range(episodes))))
-
-    return asyncio.run(all_of_them())
 
 
 def judge(model: Path) -> list[Completion]:
@@ -73,7 +32,7 @@ def judge(model: Path) -> list[Completion]:
 
 
 def test_episodes(model: Path, tmp_path: Path) -> None:
-    trajectories = play(model, episodes=8)
+    trajectories = play(model, config=CONTEXT, episodes=8)
     rewards = [reward(str(number), step, (-1.0) ** number) for number in range(8) for step in range(3)]
     sequences = policy_sequences(trajectories, rewards)
     forced = sum(len(ids) == 1 for row in trajectories for ids in row["segments"][0]["allowed"])

