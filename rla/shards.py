@@ -92,8 +92,10 @@ class ShardWriter:
         write_atomic(path, lambda temporary: pq.write_table(table, temporary, compression="zstd"))
         self.done.add(index)
 
-    def finish(self, counts: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Write the manifest; from here on the shard is complete."""
+    def finish(self, counts: Mapping[str, Any] | None = None, *, tokenizer: str | None = None) -> dict[str, Any]:
+        """Write the manifest; from here on the shard is complete. `tokenizer`: the fingerprint of the one that made
+        the shard's token ids.
+        """
         parts = []
         for path in sorted(self.folder.glob("part-*.parquet")):
             parts.append({"name": path.name, "rows": pq.read_metadata(path).num_rows, "bytes": path.stat().st_size})
@@ -103,6 +105,7 @@ class ShardWriter:
             **self.origin.as_json(),
             "rows": sum(part["rows"] for part in parts),
             "counts": dict(counts or {}),
+            **({} if tokenizer is None else {"tokenizer": tokenizer}),
             "parts": parts,
             "versions": {"rla": __version__, "pyarrow": pa.__version__},
         }

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rla.envs.registry import setting
+from rla.models.fingerprint import tokenizer_fingerprint
 from rla.records import StopReason, Task, Trajectory
 from rla.rollout import Episode, Rollouts, episodes_of, play_groups
 from rla.seeds import derive
@@ -82,7 +83,7 @@ def play(ctx: StageContext, writer: ShardWriter, groups: list[list[Episode]], po
     if counts["env_errors"] > ctx.config.rollout.max_failed_share * counts["episodes"]:
         forget_failed(writer.folder)
     check_failures(writer.folder, counts["env_errors"], counts["episodes"], ctx.config.rollout.max_failed_share)
-    writer.finish(counts)
+    writer.finish(counts, tokenizer=tokenizer_fingerprint(model_folder(policy)))
 
 
 def tally(folder: Path) -> dict[str, int]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from rla.config import Config
 from rla.envs.registry import setting
+from rla.models.fingerprint import tokenizer_fingerprint
 from rla.records import StepScore
 from rla.shards import ShardWriter, read_manifest, read_part, read_rows
 from stages.common import check_failures, model_folder, origin, run_async
@@ -33,7 +34,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
         counts = tally(folder)
         limit = ctx.config.rollout.max_failed_share
         check_failures(folder, counts["skipped"], counts["steps"], limit, what="steps, whose prompt did not fit,")
-        writer.finish(counts)
+        writer.finish(counts, tokenizer=tokenizer_fingerprint(model_folder(rm)) if judged else None)
     return {"scores": str(folder), **read_manifest(folder, "scores")["counts"]}
 
 

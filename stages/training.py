@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from rla.config.sections import TrainConfig
 from rla.errors import UserError
+from rla.models.fingerprint import refuse_other_tokenizer
 from rla.seeds import derive
-from rla.shards import read_json, stream_rows
-from stages.common import origin
+from rla.shards import read_json, read_manifest, stream_rows
+from stages.common import model_folder, origin
 from stages.context import StageContext
 from stages.fallback import policy_of
 
@@ -33,13 +34,19 @@ def train_stage(
     data: tuple[Path, ...],
     sequences: Callable[[], Iterator[TrainingSequence]],
 ) -> dict[str, Any]:
-    """Train `checkpoint` (an option's name) on `sequences`. A finished checkpoint of the same origin is kept."""
+    """Train `checkpoint` (an option's name) on `sequences`. A finished checkpoint of the same origin is kept.
+
+    The first folder of `data` is the shard that holds the token ids: it must have the checkpoint's tokenizer.
+    """
     source = policy_of(ctx, checkpoint, checkpoint)
     out = ctx.path("out")
     made_from = origin(ctx, [source, *data])
     marker = {"origin": made_from.as_json()}
     if finished(out, marker, overwrite=ctx.overwrite):
         return {checkpoint: str(out), **read_json(out / "metrics.json")}
+    if config.enabled:
+        recorded = read_manifest(data[0]).get("tokenizer")
+        refuse_other_tokenizer(model_folder(source), recorded=recorded, shard=data[0])
 
     from rla.training.loop import train
 

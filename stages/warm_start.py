@@ -69,7 +69,8 @@ def train(
     marker: dict[str, Any],
 ) -> None:
     from rla.models.load import load_tokenizer
-    from rla.training.checkpoint import carry_over, open_checkpoint
+    from rla.training.checkpoint import carry_over
+    from rla.training.complete import open_to_train
     from rla.training.sft import sft
 
     examples: list[Example] = []
@@ -80,7 +81,7 @@ def train(
     if ctx.config.warm_start.enabled and not examples:
         raise UserError(f"{out}: no demonstration fits model.context = {ctx.config.model.context}; raise it")
     if not examples:
-        carry_over(open_checkpoint(model), out, metrics={"examples": 0}, record=marker)
+        carry_over(open_to_train(model), out, metrics={"examples": 0}, record=marker)
         return
     ctx.progress.start(f"warm-start {option}", total=config.steps)
     sft(

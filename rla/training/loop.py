@@ -22,7 +22,8 @@ from rla.config.sections import TrainConfig
 from rla.errors import UserError
 from rla.training.aggregation import token_weights
 from rla.training.batching import collate, plan_updates
-from rla.training.checkpoint import Checkpoint, carry_over, open_checkpoint, refuse_existing, write_checkpoint
+from rla.training.checkpoint import Checkpoint, carry_over, refuse_existing, write_checkpoint
+from rla.training.complete import open_to_train
 from rla.training.data import TrainingSequence
 from rla.training.losses import LossInputs, policy_loss
 from rla.training.metrics import EXTREMES, Metrics, accumulate, counts, means, pace, speed, statistics, summary
@@ -56,7 +57,7 @@ def train(
     """
     started = time.perf_counter()
     refuse_existing(out)
-    previous = open_checkpoint(model_folder)
+    previous = open_to_train(model_folder)
     ranks = Ranks.join()
     with stored(out, sequences, config=config, ranks=ranks) as kept:
         found = counts(kept.facts)

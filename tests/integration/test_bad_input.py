@@ -108,3 +108,55 @@ def test_a_rerun_with_other_settings(rla: RunRla, played: Path) -> None:
 
 def test_a_folder_that_is_not_there(rla: RunRla, played: Path) -> None:
     refused(rla("score-steps", "--run", "r", "--trajectories", "nowhere"), "nowhere", "does not exist")
+
+
+@pytest.fixture
+def trained(rla: RunRla, played: Path) -> Path:
+    """The run after its first iteration, which nobody won: the judgements alone train."""
+    for stage in ("score-steps", "validate-tasks", "compute-rewards", "train-policy", "train-rm"):
+        code, error = rla(stage, "--run", "r", "--set", "credit.estimator=step")
+        assert code == 0, error
+    assert all(json.loads((played / f"1/{name}/checkpoint.json").read_text())["updates"] for name in ("policy", "rm"))
+    return played
+
+
+# What `train-policy` is called with to go on from the first iteration's checkpoint on the first iteration's shards.
+ON = ("--iteration", "2", "--run", "r", "--trajectories", "r/1/trajectories", "--rewards", "r/1/rewards/policy")
+
+
+def test_a_checkpoint_with_another_tokenizer(rla: RunRla, trained: Path) -> None:
+    other = ("--run", "other", "--set", "tasks.train_scenes=1", "--set", "tasks.kinds=[pick_and_place_simple]")
+    assert rla("init-model", *other)[0] == 0
+    for model in ("policy", "rm"):
+        (trained.parent / f"other/init/{model}/model.safetensors").unlink()  # nothing comes to loading it
+    message = ("made with another tokenizer", "train the checkpoint that made the shard")
+    refused(rla("train-policy", *ON, "--policy", "other/init/policy"), "r/1/trajectories/manifest.json", *message)
+    scores = ("--scores", "r/1/scores", "--rewards", "r/1/rewards/rm")
+    refused(
+        rla("train-rm", "--iteration", "2", "--run", "r", *scores, "--rm", "other/init/rm"),
+        "r/1/scores/manifest.json",
+        *message,
+    )
+    assert not (trained / "2/policy").exists() and not (trained / "2/rm").exists()
+
+
+def test_a_checkpoint_trained_from_another_has_its_tokenizer(rla: RunRla, trained: Path) -> None:
+    assert rla("train-policy", *ON)[0] == 0  # the checkpoint of iteration 1
+
+
+def test_a_shard_that_records_no_tokenizer_trains(rla: RunRla, trained: Path) -> None:
+    place = trained / "1/trajectories/manifest.json"
+    manifest = json.loads(place.read_text())
+    assert len(manifest.pop("tokenizer")) == 16
+    place.write_text(json.dumps(manifest))
+    assert rla("train-policy", *ON)[0] == 0
+
+
+def test_a_trained_checkpoint_without_its_state(rla: RunRla, trained: Path) -> None:
+    weights = Path("r/1/policy/state/weights.safetensors")
+    (trained.parent / weights).unlink()
+    (trained / "1/policy/model/model.safetensors").rename(trained / "weights")  # nothing comes to loading it
+    refused(rla("train-policy", *ON), str(weights), "missing", "restore the file")
+    (trained / "weights").rename(trained / "1/policy/model/model.safetensors")
+    assert rla("train-policy", *ON, "--policy", "r/1/policy/model")[0] == 0  # one remedy that the message names
+    assert rla("evaluate", "--run", "r")[0] == 0  # inference needs no state

@@ -1,0 +1,41 @@
+"""Opening a checkpoint to train on: a file that its train state lacks is an error, before any model is loaded.
+
+    trained            weights, moments, rng, reference and state.json
+    a warm start       weights and reference
+    carried over       no state: the start of a run, as a plain model folder is one
+
+Without this, training would quietly begin anew from the exported weights, or measure KL to them. Whoever reads
+`model/` alone opens it with `open_checkpoint`, which asks for nothing else.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rla.errors import UserError
+from rla.training.checkpoint import Checkpoint, open_checkpoint
+
+WARM = ("weights", "reference")  # `<name>.safetensors`, or `<name>-00000.safetensors` and on
+TRAINED = ("moments", "rng")
+COUNTS = "state.json"
+
+
+def open_to_train(source: Path | str) -> Checkpoint:
+    """Raises UserError as `open_checkpoint` does, and for a missing file of the train state."""
+    checkpoint = open_checkpoint(source)
+    state = Path(checkpoint.model).parent / "state"
+    if checkpoint.digest is None or not (checkpoint.updates or state.is_dir()):
+        return checkpoint
+    for name in WARM + (TRAINED if checkpoint.updates else ()):
+        if not any((state / f"{name}{number}.safetensors").is_file() for number in ("", "-00000")):
+            raise UserError(_missing(state / f"{name}.safetensors"))
+    if checkpoint.updates and not (state / COUNTS).is_file():
+        raise UserError(_missing(state / COUNTS))
+    return checkpoint
+
+
+def _missing(file: Path) -> str:
+    return (
+        f"{file}: missing, so training cannot go on from this checkpoint; restore the file or take another "
+        f"checkpoint (to begin anew from the weights alone, name {file.parent.with_name('model')})"
+    )
