@@ -6,6 +6,7 @@
 <run>/<i>/rewards/{policy,rm}, <run>/<i>/{policy,rm}, <run>/<i>/metrics.json
 <run>/eval/<i>/{trajectories,metrics.json}
 <run>/report
+<run>/tensorboard/<stage>, <run>/tracking/<stage>  curves of training over all iterations; no stage reads them
 """
 
 from __future__ import annotations

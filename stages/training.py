@@ -48,19 +48,26 @@ def train_stage(
         recorded = read_manifest(data[0]).get("tokenizer")
         refuse_other_tokenizer(model_folder(source), recorded=recorded, shard=data[0])
 
-    from rla.training.loop import train
+    from rla.training.trackers import Trackers
 
-    ctx.progress.start(ctx.spec.name, total=config.updates * config.epochs)
-    metrics = train(
-        model_folder=source,
-        out=out,
-        sequences=sequences() if config.enabled else (),
-        config=config,
-        temperature=temperature,
-        seed=derive(ctx.config.seed, ctx.spec.name, ctx.iteration),
-        record=marker,
-        log=lambda update: ctx.progress.advance(loss=update["loss"]),
-    )
+    with Trackers(config=ctx.config.tracking, run=ctx.run, stage=ctx.spec.name) as trackers:
+        from rla.training.loop import train
+
+        def log(update: dict[str, Any]) -> None:
+            ctx.progress.advance(loss=update["loss"])
+            trackers.log(update)
+
+        ctx.progress.start(ctx.spec.name, total=config.updates * config.epochs)
+        metrics = train(
+            model_folder=source,
+            out=out,
+            sequences=sequences() if config.enabled else (),
+            config=config,
+            temperature=temperature,
+            seed=derive(ctx.config.seed, ctx.spec.name, ctx.iteration),
+            record=marker,
+            log=log,
+        )
     return {checkpoint: str(out), **metrics}
 
 

@@ -210,6 +210,14 @@ class EvaluationConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrackingConfig:
+    """Where `train-policy` and `train-rm` log their updates. No output depends on it: it may change within a run."""
+
+    trackers: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ("tensorboard",)
+    project: str = "rla"  # of W&B and trackio
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """All sections. Stages depend on the sections that they read and on nothing else."""
 
@@ -227,3 +235,4 @@ class Config:
     adaptation: AdaptationConfig = field(default_factory=AdaptationConfig)
     warm_start: WarmStartConfig = field(default_factory=WarmStartConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    tracking: TrackingConfig = field(default_factory=TrackingConfig)

@@ -28,7 +28,7 @@ adaptation: {max_tasks: 2}
 warm_start: {enabled: false}
 evaluation: {rollouts_per_task: 1, max_steps: 6}
 """
-VOLATILE = ("timings", "report")  # wall-clock times, and what shows them
+VOLATILE = ("timings", "report", "tensorboard")  # wall-clock times, and what shows them
 MEASURED = {"seconds", "tokens_per_second", "flop_utilisation"}
 
 

@@ -124,6 +124,15 @@ def test_nothing_changed_nothing_runs(pipeline: Pipeline) -> None:
     assert pipeline.repro() == []
 
 
+def test_trackers_and_what_they_write_make_nothing_run(pipeline: Pipeline) -> None:
+    curves = pipeline.folder / "runs/t/tensorboard/train-policy"
+    curves.mkdir(parents=True)
+    (curves / "events.out.tfevents.1").write_text("")
+    with (pipeline.folder / "params.yaml").open("a") as params:
+        params.write("\ntracking: {trackers: [wandb]}\n")
+    assert pipeline.repro() == []
+
+
 def test_one_stage_alone(pipeline: Pipeline) -> None:
     assert pipeline.repro("--force", "--single-item", "score-steps@2") == ["score-steps@2"]
 

@@ -1,0 +1,212 @@
+"""Trackers: what each update logs, where it lies, and that iterations continue each other's curves."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from rla.config import config_digest, load_config
+from rla.config.sections import Config, TrackingConfig, TrainConfig
+from rla.errors import UserError
+from rla.progress import LineProgress
+from rla.training.trackers import Trackers, identity, settings
+from stages import STAGES
+from stages.context import StageContext
+from stages.training import train_stage
+from tests.unit.training.builders import random_sequences, tiny_model
+
+SPECS = {spec.name: spec for spec in STAGES}
+NONE = TrackingConfig(trackers=())
+
+
+def track(run: Path, updates: Sequence[dict[str, Any]], *, config: TrackingConfig | None = None) -> None:
+    """One call of train-policy that makes `updates`."""
+    with Trackers(config=config or TrackingConfig(), run=run, stage="train-policy") as trackers:
+        for metrics in updates:
+            trackers.log(metrics)
+
+
+def curves(run: Path, stage: str = "train-policy") -> dict[str, list[tuple[int, float]]]:
+    """(step, value) of every tag, as TensorBoard reads them."""
+    found = EventAccumulator(str(run / "tensorboard" / stage), size_guidance={"scalars": 0})
+    found.Reload()
+    return {tag: [(one.step, one.value) for one in found.Scalars(tag)] for tag in found.Tags()["scalars"]}
+
+
+def grow_old(run: Path) -> None:
+    """Event files are read by the second in their names: what was written so far comes from an earlier one."""
+    for file in run.glob("tensorboard/*/events.*"):
+        *name, second, rest = file.name.split(".", 4)
+        file.rename(file.with_name(".".join([*name, f"{int(second) - 60:010}", rest])))
+
+
+def missing(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`package` is not installed, the others are."""
+
+    def distribution(name: str) -> None:
+        if name == package:
+            raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "distribution", distribution)
+
+
+def call_stage(
+    run: Path,
+    *,
+    iteration: int = 1,
+    tracking: TrackingConfig | None = None,
+    sequences: Any = lambda: random_sequences(5),
+) -> dict[str, Any]:
+    """`train-policy` on sequences that are given, two updates an iteration."""
+    data = run / "data"
+    data.parent.mkdir(parents=True, exist_ok=True)
+    data.write_text("rows")
+    if not (run / "init").exists():
+        tiny_model(run / "init/policy")
+    ctx = StageContext(
+        spec=SPECS["train-policy"],
+        config=Config(tracking=tracking or TrackingConfig()),
+        run=run,
+        iteration=iteration,
+        progress=LineProgress(io.StringIO()),
+    )
+    config = TrainConfig(updates=2, lr=1e-3)
+    return train_stage(ctx, checkpoint="policy", config=config, temperature=1.0, data=(data,), sequences=sequences)
+
+
+def test_every_number_of_an_update_is_a_point_at_its_step(tmp_path: Path) -> None:
+    track(tmp_path, [{"update": 1, "loss": 0.5, "tokens": 7, "note": "none"}, {"update": 2, "loss": 0.25, "tokens": 9}])
+    assert curves(tmp_path) == {
+        "train-policy/loss": [(1, 0.5), (2, 0.25)],
+        "train-policy/tokens": [(1, 7.0), (2, 9.0)],
+    }
+
+
+def test_the_stage_logs_what_the_checkpoints_metrics_hold_and_iterations_go_on(tmp_path: Path) -> None:
+    for iteration in (1, 2):
+        call_stage(tmp_path, iteration=iteration)
+        grow_old(tmp_path)
+    lines = [tmp_path / str(iteration) / "policy/metrics.jsonl" for iteration in (1, 2)]
+    stored = [json.loads(line) for file in lines for line in file.read_text().splitlines()]
+    assert [one["update"] for one in stored] == [1, 2, 3, 4]
+    shown = curves(tmp_path)
+    assert shown.keys() == {f"train-policy/{key}" for key in stored[0] if key != "update"}
+    for key in ("loss", "grad_norm", "tokens"):
+        expected = [(one["update"], pytest.approx(one[key], rel=1e-6)) for one in stored]
+        assert shown[f"train-policy/{key}"] == expected
+
+
+def test_each_update_can_be_seen_before_the_stage_ends(tmp_path: Path) -> None:
+    with Trackers(config=TrackingConfig(), run=tmp_path, stage="train-rm") as trackers:
+        trackers.log({"update": 8, "loss": 1.0})
+        assert curves(tmp_path, "train-rm") == {"train-rm/loss": [(8, 1.0)]}
+
+
+def test_repeated_updates_replace_those_of_the_call_before(tmp_path: Path) -> None:
+    track(tmp_path, [{"update": step, "loss": 1.0} for step in (1, 2, 3)])
+    grow_old(tmp_path)
+    track(tmp_path, [{"update": step, "loss": 2.0} for step in (3, 4)])
+    assert curves(tmp_path)["train-policy/loss"] == [(1, 1.0), (2, 1.0), (3, 2.0), (4, 2.0)]
+
+
+def test_an_error_in_the_stage_closes_the_trackers(tmp_path: Path) -> None:
+    trackers = Trackers(config=TrackingConfig(), run=tmp_path, stage="train-policy")
+    with pytest.raises(RuntimeError, match="a defect"), trackers:
+        trackers.log({"update": 1, "loss": 1.0})
+        raise RuntimeError("a defect")
+    assert trackers.running[0].tracker.all_writers is None  # torch's sign of a closed writer
+
+
+def test_without_a_tracker_nothing_is_written(tmp_path: Path) -> None:
+    call_stage(tmp_path / "none", tracking=NONE)
+    call_stage(tmp_path / "default")
+    assert {path.name for path in (tmp_path / "default").iterdir()} == {"init", "data", "1", "tensorboard"}
+    assert {path.name for path in (tmp_path / "none").iterdir()} == {"init", "data", "1"}
+
+
+def test_a_stage_without_updates_writes_nothing(tmp_path: Path) -> None:
+    track(tmp_path, [])
+    assert not any(tmp_path.iterdir())
+
+
+def test_only_the_first_process_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    track(tmp_path, [{"update": 1, "loss": 0.5}])
+    assert not any(tmp_path.iterdir())
+    monkeypatch.setenv("RANK", "0")
+    track(tmp_path, [{"update": 1, "loss": 0.5}])
+    assert curves(tmp_path) == {"train-policy/loss": [(1, 0.5)]}
+
+
+@pytest.mark.parametrize(("name", "remedy"), [("wandb", r"rla\[wandb\]"), ("tensorboard", "pip install tensorboard")])
+def test_a_missing_package_is_said_before_anything_is_read_or_trained(
+    name: Any, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing(name, monkeypatch)
+    with pytest.raises(UserError, match=rf"tracking\.trackers: {name} needs the package {name}.*{remedy}"):
+        call_stage(tmp_path, tracking=TrackingConfig(trackers=(name,)), sequences=lambda: pytest.fail("data was read"))
+    assert not (tmp_path / "1").exists()
+
+
+def test_a_package_that_no_tracker_needs_may_be_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    missing("wandb", monkeypatch)
+    track(tmp_path, [{"update": 1, "loss": 0.5}])
+    assert curves(tmp_path)
+
+
+def test_a_folder_named_like_a_package_is_not_that_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """W&B makes a folder of its own name in the working directory, which Python would import."""
+    (tmp_path / "no_such_tracker").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    __import__("no_such_tracker")
+    config = TrackingConfig(trackers=("no_such_tracker",))  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="which is not installed"):
+        track(tmp_path, [], config=config)
+
+
+def test_an_unknown_tracker_is_refused() -> None:
+    with pytest.raises(UserError, match=r"tracking\.trackers is 'mlflow'; choose one of tensorboard, wandb, trackio"):
+        load_config(None, ["tracking.trackers=[tensorboard, mlflow]"])
+    assert load_config(None, ["tracking.trackers=[]"]).tracking == NONE
+    assert load_config(None).tracking.trackers == ("tensorboard",)
+
+
+@pytest.mark.parametrize("spec", STAGES, ids=SPECS)
+def test_no_output_grows_stale_by_another_tracker(spec: Any) -> None:
+    base, other = load_config(None), load_config(None, ["tracking.trackers=[wandb]", "tracking.project=mine"])
+    assert base != other
+    assert not any(path.startswith("tracking") for path in spec.sections)
+    if spec.sections:
+        assert config_digest(base, spec.sections) == config_digest(other, spec.sections)
+
+
+def test_wandb_and_trackio_resume_the_run_of_the_folder_and_of_no_other(tmp_path: Path) -> None:
+    first, again = (
+        [settings(name, project="p", run=tmp_path / "a", stage="train-rm", step=step) for name in ("wandb", "trackio")]
+        for step in (1, 5)
+    )
+    assert first == again
+    (project,), options = first[0]
+    assert (project, options["resume"], options["group"], options["dir"]) == ("p", "allow", "a", str(tmp_path / "a"))
+    assert options["id"] == identity(tmp_path / "a", "train-rm")
+    assert first[1] == (("p",), {"group": "a", "resume": "allow", "name": f"a-{options['id']}"})
+    others = {identity(tmp_path / "a", "train-policy"), identity(tmp_path / "b", "train-rm")}
+    assert len({options["id"], *others}) == 3
+
+
+def test_trackers_are_imported_by_training_alone() -> None:
+    code = "import sys, rla.training.trackers, stages.training; "
+    code += "sys.exit(any(name in sys.modules for name in ('torch', 'accelerate', 'tensorboard')))"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
