@@ -12,7 +12,7 @@ tokens of the pass, R rows of L cells in a block, S cells of all blocks, H heads
 
 from __future__ import annotations
 
-import inspect
+import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.attention import varlen
 from transformers import AttentionInterface, PreTrainedModel
 
 from rla.training.branches import Branch, Forks, branch_attention, forks
@@ -28,7 +27,6 @@ from rla.training.branches import Branch, Forks, branch_attention, forks
 IMPLEMENTATION = "rla_packed"
 ALIKE = 0.75  # rows of a block are at least this share of its longest
 LAYERS = {"full_attention", "sliding_attention"}
-VARLEN = "window_size" in inspect.signature(varlen.varlen_attn).parameters
 VARLEN_WIDTH = 256  # the widest head of FlashAttention
 
 
@@ -211,7 +209,7 @@ def packed_attention(
 
 def _half(value: Tensor) -> torch.dtype | None:
     """The precision in which FlashAttention would run, or None where it does not."""
-    if not VARLEN or value.device.type != "cuda":
+    if value.device.type != "cuda" or importlib.util.find_spec("torch.nn.attention.varlen") is None:
         return None
     dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else value.dtype
     return dtype if dtype in (torch.bfloat16, torch.float16) else None
@@ -227,8 +225,10 @@ def _flash(
     scaling: float | None,
     dtype: torch.dtype,
 ) -> Tensor:
+    from torch.nn.attention.varlen import varlen_attn  # imports the compiler: more than a second
+
     q, k, v = (one[0].transpose(0, 1).to(dtype) for one in (query, key, value))
-    attended = varlen.varlen_attn(
+    attended = varlen_attn(
         q,
         k,
         v,

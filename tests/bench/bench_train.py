@@ -38,8 +38,8 @@ def gradient(scorer: TokenScorer, sequences: Sequence[TrainingSequence]) -> floa
     """Leave the gradient of the token-mean loss in the model; the padded tokens that went through it."""
     total, padded = sum(len(one.positions) for one in sequences), 0
     lengths = [len(one.token_ids) for one in sequences]
-    for part in micro_batches(lengths, range(len(sequences)), tokens_per_batch=TOKENS):
-        batch = collate(sequences, part, device=CPU)
+    for part in micro_batches(lengths, range(len(sequences)), tokens_per_batch=TOKENS, packed=scorer.packs):
+        batch = collate([sequences[index] for index in part], device=CPU, packed=scorer.packs)
         logp, _ = scorer(batch)
         inputs = LossInputs(
             logp=logp,
@@ -97,7 +97,7 @@ def played(folder: Path) -> tuple[Path, list[TrainingSequence]]:
         for number, row in enumerate(rows)
         for step in range(len(row["steps"]))
     ]
-    return next((folder / "run").rglob("model.safetensors")).parent, policy_sequences(rows, advantages)
+    return next((folder / "run").rglob("model.safetensors")).parent, list(policy_sequences(rows, advantages))
 
 
 def episodes() -> None:

@@ -1,0 +1,134 @@
+"""Training an adapter: what is frozen, what is stored, what the export is, and what cannot follow what."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+peft = pytest.importorskip("peft")
+
+from safetensors.torch import load_file  # noqa: E402
+
+from rla.config.sections import LoraConfig, SftConfig, TrainConfig  # noqa: E402
+from rla.errors import UserError  # noqa: E402
+from rla.models.load import load_model  # noqa: E402
+from rla.training.loop import train  # noqa: E402
+from tests.unit.training.builders import random_sequences, tiny_model  # noqa: E402
+
+FULL = TrainConfig(lr=1e-2, updates=3, kl_coef=0.1, tokens_per_batch=64)
+LORA = replace(FULL, lora=LoraConfig(rank=2, alpha=4.0))
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_model(tmp_path_factory.mktemp("start") / "tiny")
+
+
+def run(model: Path, out: Path, *, config: TrainConfig = LORA, **options: Any) -> dict[str, Any]:
+    sequences = random_sequences(9)
+    return train(model_folder=model, out=out, sequences=sequences, config=config, temperature=0.8, seed=7, **options)
+
+
+def logits(model: Any) -> Any:
+    with torch.no_grad():
+        return model(torch.arange(20)[None]).logits
+
+
+def test_the_export_is_the_base_with_the_stored_adapter(start: Path, tmp_path: Path) -> None:
+    history: list[dict[str, Any]] = []
+    run(start, tmp_path / "1", log=history.append)
+    second = run(tmp_path / "1", tmp_path / "2", log=history.append)
+    assert second["total_updates"] == 6
+    assert history[0]["kl"] == pytest.approx(0.0, abs=1e-6)
+    assert history[3]["kl"] > 1e-5  # still measured to the run's first weights
+
+    merged = load_model(tmp_path / "2" / "model")
+    loaded = peft.PeftModel.from_pretrained(load_model(start), tmp_path / "2" / "adapter").eval()
+    torch.testing.assert_close(logits(merged), logits(loaded), atol=1e-5, rtol=1e-5)
+    assert (logits(merged) - logits(load_model(start))).abs().max() > 1e-3
+
+    weights = load_file(tmp_path / "2" / "state" / "weights.safetensors")
+    assert len(weights) == 2 * 7 * 2  # A and B of seven linear layers in two blocks
+    assert all("lora_" in name for name in weights)
+    before, first = (
+        load_file(start / "model.safetensors"),
+        load_file(tmp_path / "2" / "state" / "reference.safetensors"),
+    )
+    assert all(torch.equal(first[name], before[name]) for name in first)
+
+
+def test_a_killed_stage_goes_on_to_the_same_bits(start: Path, tmp_path: Path) -> None:
+    class Killed(BaseException):
+        pass
+
+    def kill(metrics: dict[str, Any]) -> None:
+        if metrics["update"] == 3:
+            raise Killed
+
+    run(start, tmp_path / "straight")
+    with pytest.raises(Killed):
+        run(start, tmp_path / "killed", log=kill, save_interval_s=0.0)
+    seen: list[int] = []
+    run(start, tmp_path / "killed", log=lambda metrics: seen.append(metrics["update"]))
+    assert seen == [3]
+    for file in sorted(path.relative_to(tmp_path / "straight") for path in (tmp_path / "straight").rglob("*.safe*")):
+        one, two = load_file(tmp_path / "straight" / file), load_file(tmp_path / "killed" / file)
+        assert [name for name in one if not torch.equal(one[name], two[name])] == []
+
+
+def test_only_the_named_layers_have_an_adapter(start: Path, tmp_path: Path) -> None:
+    run(start, tmp_path / "out", config=replace(LORA, lora=LoraConfig(rank=2, targets=("q_proj", "v_proj"))))
+    names = load_file(tmp_path / "out" / "state" / "weights.safetensors")
+    assert {name.split(".")[-4] for name in names} == {"q_proj", "v_proj"}
+    with pytest.raises(UserError, match=r"lora\.targets: .*no_such"):
+        run(start, tmp_path / "other", config=replace(LORA, lora=LoraConfig(rank=2, targets=("no_such",))))
+
+
+@pytest.mark.parametrize(("first", "then", "kind"), [(FULL, LORA, "all weights"), (LORA, FULL, "an adapter")])
+def test_a_run_does_not_change_from_one_kind_to_the_other(
+    first: TrainConfig, then: TrainConfig, kind: str, start: Path, tmp_path: Path
+) -> None:
+    run(start, tmp_path / "1", config=first)
+    with pytest.raises(UserError, match=rf"1: the run has trained {kind}; set lora\.rank as before"):
+        run(tmp_path / "1", tmp_path / "2", config=then)
+    run(tmp_path / "1" / "model", tmp_path / "2", config=then)
+
+
+def test_another_rank_is_refused(start: Path, tmp_path: Path) -> None:
+    run(start, tmp_path / "1")
+    with pytest.raises(UserError, match=r"weights\.safetensors: weights of another model"):
+        run(tmp_path / "1", tmp_path / "2", config=replace(LORA, lora=LoraConfig(rank=4)))
+
+
+def test_without_signal_the_adapter_is_carried_over(start: Path, tmp_path: Path) -> None:
+    run(start, tmp_path / "1")
+    train(model_folder=tmp_path / "1", out=tmp_path / "2", sequences=[], config=LORA, temperature=0.8, seed=7)
+    run(tmp_path / "2", tmp_path / "3")
+    run(tmp_path / "1", tmp_path / "4")
+    one, two = (load_file(tmp_path / name / "state" / "weights.safetensors") for name in ("3", "4"))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_a_warm_start_is_the_base(start: Path, tmp_path: Path) -> None:
+    pytest.importorskip("trl", reason="the warm start needs TRL")
+    from rla.training.sft import Example, sft
+
+    examples = [Example(token_ids=list(range(n, n + 12)), weights=[1.0] * 12) for n in range(10, 60)]
+    sft(model_folder=start, out=tmp_path / "0", examples=examples, config=SftConfig(steps=20, lr=1e-2), seed=0)
+    run(tmp_path / "0", tmp_path / "1", config=replace(LORA, lr=0.0))
+    one, two = (load_model(tmp_path / name / "model") for name in "01")
+    torch.testing.assert_close(logits(two), logits(one), atol=1e-6, rtol=0)
+    assert (logits(one) - logits(load_model(start))).abs().max() > 0.1
+
+
+def test_bfloat16_keeps_one_base_in_every_iteration(start: Path, tmp_path: Path) -> None:
+    """The base is rounded to the precision of the export at once, so a later iteration starts from the same one."""
+    config = replace(LORA, dtype="bfloat16", updates=1, lr=0.0)
+    history: list[dict[str, Any]] = []
+    for number, source in enumerate([start, tmp_path / "1"], start=1):
+        run(source, tmp_path / str(number), config=config, log=history.append)
+    assert history[0]["sampler_gap"] == history[1]["sampler_gap"]
