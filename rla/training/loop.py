@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -59,15 +59,15 @@ def train(
     refuse_existing(out)
     previous = open_to_train(model_folder)
     ranks = Ranks.join()
-    with stored(out, sequences, config=config, ranks=ranks) as kept:
+    progress = Progress(out=out, interval_s=save_interval_s)
+    with stored(progress.folder / "sequences.arrow", sequences, config=config, ranks=ranks) as kept:
         found = counts(kept.facts)
         if not kept.facts.signal:
             metrics = {"updates": 0, "total_updates": previous.updates, **found, "note": NO_SIGNAL}
             if ranks.first:
                 carry_over(previous, out, metrics=metrics, record=record)
             return metrics
-        digest = stage_digest(previous, kept.facts.digest, config=config, temperature=temperature, seed=seed)
-        progress = Progress(out=out, digest=digest, interval_s=save_interval_s)
+        progress.digest = stage_digest(previous, kept.facts.digest, config=config, temperature=temperature, seed=seed)
         stage = prepare(previous, kept, config=config, temperature=temperature, seed=seed, ranks=ranks)
         history = run_updates(stage, progress=progress, seed=seed, log=log)
         took = pace(found["tokens"], time.perf_counter() - started)
@@ -78,10 +78,9 @@ def train(
 
 @contextmanager
 def stored(
-    out: Path, sequences: Iterable[TrainingSequence], *, config: TrainConfig, ranks: Ranks
+    file: Path, sequences: Iterable[TrainingSequence], *, config: TrainConfig, ranks: Ranks
 ) -> Iterator[StoredSequences]:
-    """The stage's sequences in a file beside `out`: the first rank writes it, all read it."""
-    file = out.with_name(f"{out.name}.sequences")
+    """The stage's sequences in a file: the first rank writes it, all read it."""
     own = write_sequences(file, sequences, max_tokens=config.max_tokens) if ranks.first else None
     kept = StoredSequences(file, ranks.tell(own))
     try:
@@ -89,7 +88,9 @@ def stored(
     finally:
         kept.close()
         if ranks.first:
-            file.unlink()
+            file.unlink(missing_ok=True)
+            with suppress(OSError):  # saved updates may lie beside it
+                file.parent.rmdir()
 
 
 def run_updates(stage: Stage, *, progress: Progress, seed: int, log: Callable[[Metrics], None] | None) -> list[Metrics]:
@@ -99,7 +100,7 @@ def run_updates(stage: Stage, *, progress: Progress, seed: int, log: Callable[[M
     history = progress.restore(stage.state)
     stage.compute.ranks.wait()
     if stage.compute.ranks.first and not history:
-        progress.clear()
+        progress.forget()
     for indices in plan[len(history) :]:
         metrics = update(stage, indices)
         history.append(metrics)

@@ -89,15 +89,22 @@ class Plain:
         return {key: _whole(value.detach()) for key, value in self.optimizer.state.get(parameter, {}).items()}
 
     def set_moments(self, parameter: nn.Parameter, values: Mapping[str, Tensor]) -> None:
+        fused = self.optimizer.defaults["fused"]
         self.optimizer.state[parameter] = {
-            key: value if key == "step" else _placed(value, like=parameter) for key, value in values.items()
+            key: value.to(parameter.device if fused else "cpu") if key == "step" else _placed(value, like=parameter)
+            for key, value in values.items()
         }
 
 
 def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
+    """AdamW; on a GPU its fused form, which needs no memory of its own."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     return torch.optim.AdamW(
-        parameters, lr=config.lr, betas=(config.beta1, config.beta2), weight_decay=config.weight_decay
+        parameters,
+        lr=config.lr,
+        betas=(config.beta1, config.beta2),
+        weight_decay=config.weight_decay,
+        fused=parameters[0].device.type == "cuda",
     )
 
 

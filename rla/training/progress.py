@@ -30,8 +30,8 @@ class Progress:
     """Saves after an update when `interval_s` seconds have passed since the last save."""
 
     out: Path
-    digest: str
     interval_s: float
+    digest: str = ""  # of the input; known once it has been read
     last: float = field(default_factory=time.monotonic)
 
     @property
@@ -67,6 +67,11 @@ class Progress:
                 state.load(place)
                 return list(content["history"])
         return []
+
+    def forget(self) -> None:
+        """What was saved belongs to another input."""
+        for place in self.folder.glob("update-*"):
+            shutil.rmtree(place)
 
     def clear(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)

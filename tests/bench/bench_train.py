@@ -2,6 +2,7 @@
 
 episodes   whole trajectories as one sequence against one sample per step, each with its whole history: tokens and
            seconds of one gradient, which is the same (built-in ALFWorld scenes, a model that has learnt nothing)
+packing    the same gradient with padded rows, and with sequences packed into one row
 trl        tokens a second of the loss step of TRL's GRPO trainer, and of ours, on the same completions
 memory     what one gradient adds to the resident set at 4,096 tokens and a vocabulary of 32,768, against a log-softmax
 """
@@ -34,9 +35,9 @@ TOKENS = 2048  # of one forward pass
 REPEATS = 3
 
 
-def gradient(scorer: TokenScorer, sequences: Sequence[TrainingSequence]) -> float:
-    """Leave the gradient of the token-mean loss in the model; the padded tokens that went through it."""
-    total, padded = sum(len(one.positions) for one in sequences), 0
+def gradient(scorer: TokenScorer, sequences: Sequence[TrainingSequence]) -> int:
+    """Leave the gradient of the token-mean loss in the model; the tokens that were computed, padding included."""
+    total, computed = sum(len(one.positions) for one in sequences), 0
     lengths = [len(one.token_ids) for one in sequences]
     for part in micro_batches(lengths, range(len(sequences)), tokens_per_batch=TOKENS, packed=scorer.packs):
         batch = collate([sequences[index] for index in part], device=CPU, packed=scorer.packs)
@@ -51,8 +52,8 @@ def gradient(scorer: TokenScorer, sequences: Sequence[TrainingSequence]) -> floa
         )
         loss, _ = policy_loss(inputs, TrainConfig())
         (loss.sum() / total).backward()
-        padded += batch.input_ids.numel()
-    return padded
+        computed += batch.input_ids.numel()
+    return computed
 
 
 def seconds_of(work: Callable[[], object]) -> float:
@@ -107,19 +108,19 @@ def episodes() -> None:
         results = []
         for sequences in (whole, steps):
             scorer = TokenScorer(load_model(model), temperature=1.0)
-            padded = gradient(scorer, sequences)
+            computed = gradient(scorer, sequences)
             found = [weight.grad.clone() for weight in scorer.parameters() if weight.grad is not None]
             tokens = sum(len(one.token_ids) for one in sequences)
-            results.append((tokens, padded, found, seconds_of(lambda s=scorer, q=sequences: gradient(s, q))))  # type: ignore[misc]
-    (tokens, padded, found, fast), (more, padded_more, same, slow) = results
+            results.append((tokens, computed, found, seconds_of(lambda s=scorer, q=sequences: gradient(s, q))))  # type: ignore[misc]
+    (tokens, few, found, fast), (more, many, same, slow) = results
     largest = max(float((left - right).abs().max()) for left, right in zip(found, same, strict=True))
     scale = max(float(one.abs().max()) for one in found)
     print(
         f"episodes: {len(whole)} of {len(steps) / len(whole):.1f} steps; the gradients differ by {largest / scale:.0e} "
         "of their largest entry"
     )
-    print(f"  whole     {tokens:>9,} tokens ({padded:,} padded)  {fast:6.2f} s")
-    print(f"  per step  {more:>9,} tokens ({padded_more:,} padded)  {slow:6.2f} s")
+    print(f"  whole     {tokens:>9,} tokens ({few:,} computed)  {fast:6.2f} s")
+    print(f"  per step  {more:>9,} tokens ({many:,} computed)  {slow:6.2f} s")
     print(f"  ratio     {more / tokens:.1f} x tokens, {slow / fast:.1f} x time")
 
 
@@ -170,6 +171,24 @@ def trl(batch_size: int = 8) -> None:
     print(
         f"  ours  {tokens / ours:>9,.0f} tokens/s\n  TRL   {tokens / other:>9,.0f} tokens/s\n  ratio {other / ours:.2f}"
     )
+
+
+def packing() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        source = small_model(Path(folder) / "m", words=500, hidden=128)
+        sequences = completions(96, vocabulary=500, seed=1)
+        results = []
+        for packed in (False, True):
+            scorer = TokenScorer(load_model(source), temperature=1.0)
+            if not packed:
+                scorer.packs = False
+                scorer.model.set_attn_implementation("sdpa")
+            computed = gradient(scorer, sequences)
+            results.append((computed, seconds_of(lambda s=scorer: gradient(s, sequences))))  # type: ignore[misc]
+    print(f"packing: {len(sequences)} sequences, at most {TOKENS} tokens a pass, padded ones sorted by length")
+    for name, (computed, seconds) in zip(("padded", "packed"), results, strict=True):
+        print(f"  {name}    {computed:>7,} tokens computed  {seconds:6.2f} s")
+    print(f"  ratio     {results[0][1] / results[1][1]:.2f}")
 
 
 def padded_inputs(sequences: Sequence[TrainingSequence]) -> dict[str, torch.Tensor]:
@@ -249,6 +268,7 @@ def main() -> None:
         peak(arguments.peak)
         return
     episodes()
+    packing()
     trl()
     memory()
 
