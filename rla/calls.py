@@ -16,6 +16,7 @@ from typing import Any
 
 from rla.atomic import write_json
 from rla.config import Config, load_config, resolved
+from rla.launch import arguments_of, launched, launcher
 from rla.processes import rank
 from rla.resources import resource
 from stages import StageSpec
@@ -34,6 +35,12 @@ def call_stage(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> Non
     params = params_file(values["params"])
     config = load_config(params, overrides_of(values))
     run = values["run"] or default_run(params)
+    config_file = launcher(spec, config)
+    if config_file is not None and not values["dry_run"]:
+        status = launched(config_file, arguments_of(spec, values))
+        if status:
+            raise SystemExit(status)
+        return
     if not values["dry_run"]:
         with make_progress() as progress:
             ctx = context(spec, values, config=config, run=run, progress=progress)

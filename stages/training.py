@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rla.config.sections import TrainConfig
 from rla.errors import UserError
 from rla.models.fingerprint import refuse_other_tokenizer
+from rla.processes import rank
 from rla.seeds import derive
 from rla.shards import read_json, read_manifest, stream_rows
 from stages.common import model_folder, origin
@@ -78,12 +79,13 @@ def finished(out: Path, marker: dict[str, Any], *, overwrite: bool) -> bool:
     """
     record = out / "checkpoint.json"
     if not record.exists():
-        if overwrite:
+        if overwrite and rank() == 0:
             shutil.rmtree(out, ignore_errors=True)
         return False
     if read_json(record).get("origin") != marker["origin"]:
         if overwrite:
-            shutil.rmtree(out)
+            if rank() == 0:
+                shutil.rmtree(out)
             return False
         raise UserError(
             f"{out}: a checkpoint made from other inputs or settings; rerun with --overwrite or choose another folder"

@@ -218,6 +218,13 @@ class TrackingConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchConfig:
+    """On which processes stages run. No output depends on it: it may change within a run."""
+
+    training: str | None = None  # a configuration of `accelerate launch`; none: this process
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """All sections. Stages depend on the sections that they read and on nothing else."""
 
@@ -236,3 +243,4 @@ class Config:
     warm_start: WarmStartConfig = field(default_factory=WarmStartConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
+    launch: LaunchConfig = field(default_factory=LaunchConfig)

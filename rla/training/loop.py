@@ -56,9 +56,10 @@ def train(
     where `out` exists, where token ids and model do not match, and when the gradient is not finite.
     """
     started = time.perf_counter()
+    ranks = Ranks.join()
+    ranks.wait()  # the first may be removing what is there
     refuse_existing(out)
     previous = open_to_train(model_folder)
-    ranks = Ranks.join()
     progress = Progress(out=out, interval_s=save_interval_s)
     with stored(progress.folder / "sequences.arrow", sequences, config=config, ranks=ranks) as kept:
         found = counts(kept.facts)
