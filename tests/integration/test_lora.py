@@ -98,6 +98,15 @@ def test_a_run_does_not_change_from_one_kind_to_the_other(
     run(tmp_path / "1" / "model", tmp_path / "2", config=then)
 
 
+def test_recomputing_activations_changes_nothing(start: Path, tmp_path: Path) -> None:
+    for name, checkpointing in (("plain", False), ("recomputed", True)):
+        run(start, tmp_path / name, config=replace(LORA, gradient_checkpointing=checkpointing))
+    one, two = (load_file(tmp_path / name / "state" / "weights.safetensors") for name in ("plain", "recomputed"))
+    for name, value in one.items():
+        torch.testing.assert_close(two[name], value, atol=1e-6, rtol=1e-5)
+        assert value.abs().sum() > 0  # B starts at zero: it got a gradient
+
+
 def test_another_rank_is_refused(start: Path, tmp_path: Path) -> None:
     run(start, tmp_path / "1")
     with pytest.raises(UserError, match=r"weights\.safetensors: weights of another model"):

@@ -78,6 +78,7 @@ def assert_same(one: Path, two: Path) -> None:
         ("full", "ddp"),
         ("full", "fsdp2"),
         ("lora", "fsdp2"),
+        ("checkpointing", "fsdp2"),
         pytest.param("full", "deepspeed_zero2", marks=needs_deepspeed),
         pytest.param("full", "deepspeed_zero3", marks=needs_deepspeed),
     ],
@@ -88,8 +89,9 @@ def test_two_processes_give_the_weights_and_metrics_of_one(
     """Three steps each in two stages, the second from the state that the first left."""
     launched(config, str(start), str(tmp_path), kind)
     before = load_file(start / "model.safetensors")
+    expected = single["full" if kind == "checkpointing" else kind]  # recomputing changes no number
     for stage in ("1", "2"):
-        assert_same(single[kind] / stage, tmp_path / stage)
+        assert_same(expected / stage, tmp_path / stage)
         after = load_file(tmp_path / stage / "model/model.safetensors")
         assert any(not torch.allclose(after[key], before[key], atol=1e-4) for key in before)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2"]

@@ -169,3 +169,51 @@ def test_a_window_counts_places_within_a_branch() -> None:
     assert whole is not None
     assert whole.shape == (1, 1, 4, 7)
     assert forks([[]], 4) is None
+
+
+@pytest.mark.parametrize("name", ["qwen3", "mistral"])
+def test_the_call_of_flash_attention(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its arguments, read as torch documents them: bounds of the sequences, tokens seen to the left, grouped heads.
+
+    The kernel itself runs on CUDA only; here each sequence is attended to by itself.
+    """
+    calls = []
+
+    def by_definition(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        bounds: Tensor,
+        bounds_k: Tensor,
+        longest: int,
+        longest_k: int,
+        **o: Any,
+    ) -> Tensor:
+        assert set(o) == {"scale", "window_size", "enable_gqa"}
+        assert (longest, bounds.tolist(), bounds.dtype) == (longest_k, bounds_k.tolist(), torch.int32)
+        left, right = o["window_size"]
+        assert right == 0
+        calls.append(left)
+        outputs = []
+        for low, high in itertools.pairwise(bounds.tolist()):
+            assert high - low <= longest
+            place = torch.arange(high - low)
+            distance = place[:, None] - place
+            seen = (distance >= 0) & ((distance <= left) if left >= 0 else True)
+            rows = [one[low:high].transpose(0, 1)[None] for one in (q, k, v)]
+            attended = torch.nn.functional.scaled_dot_product_attention(
+                *rows, attn_mask=seen, scale=o["scale"], enable_gqa=o["enable_gqa"]
+            )
+            outputs.append(attended[0].transpose(0, 1))
+        return torch.cat(outputs)
+
+    sequences = random_sequences(7)
+    scorer = TokenScorer(family(name).eval(), temperature=1.0)
+    expected, unpacked = gradients(scorer, sequences, packed=True)
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", by_definition)
+    monkeypatch.setattr("rla.training.packing._half", lambda value: value.dtype)
+    logp, packed = gradients(scorer, sequences, packed=True)
+    assert calls == [5 if name == "mistral" else -1] * 2  # a window of 6 sees itself and five to the left
+    torch.testing.assert_close(logp, expected, atol=1e-5, rtol=0)
+    for one, two in zip(packed, unpacked, strict=True):
+        torch.testing.assert_close(one, two, atol=1e-5, rtol=1e-5)
