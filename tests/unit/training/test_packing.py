@@ -200,7 +200,7 @@ def test_the_call_of_flash_attention(name: str, monkeypatch: pytest.MonkeyPatch)
             place = torch.arange(high - low)
             distance = place[:, None] - place
             seen = (distance >= 0) & ((distance <= left) if left >= 0 else True)
-            rows = [one[low:high].transpose(0, 1)[None] for one in (q, k, v)]
+            rows = [one[low:high].transpose(0, 1)[None] for one in (query, key, value)]
             attended = torch.nn.functional.scaled_dot_product_attention(
                 *rows, attn_mask=seen, scale=o["scale"], enable_gqa=o["enable_gqa"]
             )
