@@ -61,7 +61,7 @@ def test_branches_of_a_prompt_score_as_each_judgement_alone(model: Any) -> None:
     }
     rewards = [reward("t", 0, 1.0, judgement=index) for index in range(3)]
     [shared] = reward_model_sequences([score], rewards)
-    alone = reward_model_sequences([score], rewards, share_prompts=False)
+    alone = list(reward_model_sequences([score], rewards, share_prompts=False))
     sequences = [shared, *random_sequences(3), *alone]
     logp, _ = TokenScorer(model, temperature=TEMPERATURE)(collate(sequences, device=CPU, packed=True))
     expected = [value for one in alone for value in by_definition(model, one)[0]]

@@ -21,6 +21,7 @@ from rla.config import config_digest, load_config
 from rla.config.sections import Config, TrackingConfig, TrainConfig
 from rla.errors import UserError
 from rla.progress import LineProgress
+from rla.shards import Origin, ShardWriter
 from rla.training.trackers import Trackers, identity, settings
 from stages import STAGES
 from stages.context import StageContext
@@ -71,8 +72,8 @@ def call_stage(
 ) -> dict[str, Any]:
     """`train-policy` on sequences that are given, two updates an iteration."""
     data = run / "data"
-    data.parent.mkdir(parents=True, exist_ok=True)
-    data.write_text("rows")
+    if not data.exists():
+        ShardWriter(data, "trajectories", Origin(config="", inputs={}, seed=0)).finish()
     if not (run / "init").exists():
         tiny_model(run / "init/policy")
     ctx = StageContext(
