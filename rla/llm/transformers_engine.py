@@ -126,7 +126,13 @@ class TransformersGenerator:
                 await asyncio.sleep(self._idle_seconds / 10)
 
     def _fail_all(self, task: asyncio.Task[None]) -> None:
-        """Pass on what ended the pump to everybody who waits for it."""
+        """Pass on what ended the pump to everybody who waits for it.
+
+        This comes a turn of the loop after the end. By then a new request may have started the next pump, whose rows
+        these are.
+        """
+        if task is not self._pump:
+            return
         rows = [*self._live, *self._returning, *self._waiting]
         error = None if task.cancelled() else task.exception()
         for row in rows:

@@ -45,6 +45,7 @@ class VllmGenerator:
         self._final_only = RequestOutputKind.FINAL_ONLY
         self._params = SamplingParams
         self._names = count()
+        self._cached = self._prefilled = 0
         self._engine: Any = AsyncLLM.from_engine_args(
             AsyncEngineArgs(
                 model=str(model),
@@ -71,6 +72,10 @@ class VllmGenerator:
         seeds = range(request.seed, request.seed + request.samples)
         return list(await asyncio.gather(*(self._restricted(request, seed) for seed in seeds)))
 
+    def stats(self) -> dict[str, float]:
+        """Tokens of prompts since the start: from the prefix cache, and computed."""
+        return {"cached_tokens": self._cached, "prefilled_tokens": self._prefilled}
+
     def release(self, session: str) -> None:
         """Nothing is kept by session: the prefix cache evicts by itself."""
 
@@ -93,6 +98,9 @@ class VllmGenerator:
         name = f"rla-{next(self._names)}"
         async for output in self._engine.generate({"prompt_token_ids": prompt}, sampling, name):
             if output.finished:
+                cached = output.num_cached_tokens or 0
+                self._cached += cached
+                self._prefilled += len(prompt) - cached
                 return sorted(output.outputs, key=lambda completion: int(completion.index))
         raise RuntimeError(f"vLLM ended request {name} without a result")
 

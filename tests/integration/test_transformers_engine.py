@@ -231,6 +231,22 @@ def test_a_cancelled_caller_makes_room_for_the_next(folder: Path, chat: ChatForm
     assert asyncio.run(scenario()).token_ids
 
 
+def test_a_request_may_come_at_any_moment_after_the_last_reply(folder: Path) -> None:
+    """One that came between the end of the work and the notice of it was cancelled."""
+    generator = engine(folder)
+
+    async def ask() -> int:
+        tokens = 0
+        for turns in range(16):
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            (reply,) = await generator.generate(request([5, 6, 7], max_tokens=1, seed=turns))
+            tokens += len(reply.token_ids)
+        return tokens
+
+    assert asyncio.run(ask()) == 16
+
+
 def test_an_error_in_the_model_reaches_every_caller(folder: Path) -> None:
     generator = engine(folder)
 

@@ -1,0 +1,208 @@
+"""Episodes a second of the scheduler against stepping in lock-step, on one engine: `make bench-rollout`.
+
+Real vLLM where it is installed, ALFWorld games, a small model of random weights. Its replies are as long as their
+seed says: log-normal, as lengths of reasoning are, the same in both ways. What it says is no command, so the
+environment takes an admissible one that the seed picks. Printed: episodes a second, the share of time in which the
+engine had no request, a timeline of the requests in flight, and which share of the prompts' tokens came from the
+prefix cache.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import itertools
+import math
+import random
+import tempfile
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+from rla.config import load_config
+from rla.config.sections import GeneratorConfig, ModelConfig, PolicyConfig
+from rla.envs.base import Environment, Observation
+from rla.envs.registry import setting
+from rla.llm.base import Completion, Generator, Request
+from rla.llm.chat import ChatFormat
+from rla.llm.factory import make_generator
+from rla.models.init import init_model
+from rla.records import Task, Trajectory
+from rla.rollout import Rollouts, episodes_of, play_groups
+from tests.bench.lockstep import play_in_lockstep
+from tests.parity.alfworld_play import data_folder
+
+BARS = " ▁▂▃▄▅▆▇█"
+MEDIAN, SPREAD, SHORTEST, LONGEST = 40, 0.8, 8, 320  # tokens of a reply; spread: of its logarithm
+
+
+class Measured:
+    """A generator whose replies have drawn lengths, and that notes how many requests are in flight when."""
+
+    def __init__(self, inner: Generator) -> None:
+        self.inner, self.context = inner, inner.context
+        self.flying, self.tokens = 0, 0
+        self.events: list[tuple[float, int]] = []
+
+    async def generate(self, request: Request) -> list[Completion]:
+        drawn = MEDIAN * math.exp(random.Random(request.seed).gauss(0.0, SPREAD))
+        length = min(LONGEST, max(SHORTEST, round(drawn)))
+        self._note(+1)
+        try:
+            fields = {name: getattr(request, name) for name in Request.__dataclass_fields__}
+            completions = await self.inner.generate(Request(**{**fields, "max_tokens": length}))
+        finally:
+            self._note(-1)
+        self.tokens += sum(len(one.token_ids) for one in completions)
+        return completions
+
+    def release(self, session: str) -> None:
+        self.inner.release(session)
+
+    def close(self) -> None:
+        self.inner.close()
+
+    def _note(self, change: int) -> None:
+        self.flying += change
+        self.events.append((time.perf_counter(), self.flying))
+
+    def idle(self, start: float, end: float) -> float:
+        """The share of the time in which no request was in flight."""
+        return sum(high - low for low, high, flying in self._spans(start, end) if flying == 0) / (end - start)
+
+    def timeline(self, start: float, end: float, *, cells: int = 72) -> str:
+        """The mean number of requests in flight, a character for each part of the time."""
+        sums, width = [0.0] * cells, (end - start) / cells
+        for low, high, flying in self._spans(start, end):
+            for cell in range(int((low - start) / width), min(cells, int((high - start) / width) + 1)):
+                share = min(high, start + (cell + 1) * width) - max(low, start + cell * width)
+                sums[cell] += max(0.0, share) / width * flying
+        most = max(*sums, 1.0)
+        return "".join(BARS[math.ceil(value / most * (len(BARS) - 1))] for value in sums)
+
+    def _spans(self, start: float, end: float) -> list[tuple[float, float, int]]:
+        points = [(start, 0), *[event for event in self.events if start <= event[0] <= end], (end, 0)]
+        return [(low, high, flying) for (low, flying), (high, _) in itertools.pairwise(points)]
+
+
+class Decisive:
+    """An environment that takes an admissible command, picked by the actions so far, for one that is none."""
+
+    def __init__(self, inner: Environment, name: str) -> None:
+        self.inner, self.name, self.steps = inner, name, 0
+
+    def reset(self) -> Observation:
+        self.last = self.inner.reset()
+        return self.last
+
+    def step(self, action: str) -> Observation:
+        self.steps += 1
+        if action not in self.last.commands:
+            digest = hashlib.blake2b(f"{self.name}/{self.steps}".encode(), digest_size=8).digest()
+            action = self.last.commands[int.from_bytes(digest, "little") % len(self.last.commands)]
+        self.last = self.inner.step(action)
+        return self.last
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+def games(count: int) -> list[Task]:
+    """Real games where they are, built-in ones otherwise."""
+    environment = setting("alfworld")
+    if data_folder().exists():
+        return environment.import_tasks(data_folder().parent, split="valid_seen", limit=count)
+    config = load_config(None, [f"tasks.train_scenes={count}", "tasks.tasks_per_scene=1"])
+    return list(environment.make_tasks(config.tasks, split="train", seed=0))[:count]
+
+
+def shared_by(generator: Generator, chat: ChatFormat, *, steps: int) -> Rollouts:
+    config = load_config(None)
+    environment = setting("alfworld")
+    return Rollouts(
+        generator=generator,
+        chat=chat,
+        prompt=environment.policy_prompt(config),
+        config=PolicyConfig(reply="text", history="full", temperature=1.0, max_tokens=LONGEST),
+        make_env=lambda task: Decisive(environment.make(task, config.env), task.task_id),
+        max_steps=steps,
+        omit=frozenset(),
+        iteration=1,
+        policy="bench",
+    )
+
+
+async def both(
+    shared: Rollouts, tasks: list[Task], *, rollouts: int, concurrency: int, measured: Measured
+) -> dict[str, tuple[float, float, float]]:
+    """Of each way: name -> (start, end, episodes)."""
+    groups = [episodes_of(task, count=rollouts, seed=0, iteration=1) for task in tasks]
+    warm = [episodes_of(task, count=1, seed=9, iteration=9) for task in tasks[:2]]
+    done: list[Trajectory] = []
+    await play_groups(warm, shared, concurrency=concurrency, finished=lambda _, found: None)
+    spans: dict[str, tuple[float, float, float]] = {}
+    ways: dict[str, Coroutine[Any, Any, Any]] = {
+        "lock-step": play_in_lockstep([episode for group in groups for episode in group], shared),
+        "scheduler": play_groups(groups, shared, concurrency=concurrency, finished=lambda _, found: done.extend(found)),
+    }
+    for name, way in ways.items():
+        before, start = measured.tokens, time.perf_counter()
+        await way
+        end = time.perf_counter()
+        spans[name] = (start, end, measured.tokens - before)
+    return spans
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--backend", choices=("vllm", "transformers"), default="vllm")
+    parser.add_argument("--games", type=int, default=16)
+    parser.add_argument("--rollouts", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--sequences", type=int, default=64)
+    options = parser.parse_args()
+    tasks = games(options.games)
+    with tempfile.TemporaryDirectory() as folder:
+        model = Path(folder) / "model"
+        environment = setting("alfworld")
+        texts = [
+            text
+            for task in tasks
+            for seen in [environment.make(task, load_config(None).env).reset()]
+            for text in (task.instruction, seen.text, *seen.commands)
+        ]
+        sizes = ModelConfig(hidden_size=128, layers=3, heads=4, kv_heads=2, intermediate_size=256, context=8192)
+        init_model(model, texts=texts, config=sizes, seed=0)
+        settings = GeneratorConfig(
+            backend=options.backend, context=8192, max_sequences=options.sequences, enforce_eager=True, dtype="bfloat16"
+        )
+        generator, tokenizer = make_generator(settings, model=model, seed=0)
+        measured = Measured(generator)
+        shared = shared_by(measured, ChatFormat(tokenizer), steps=options.steps)
+        try:
+            spans = asyncio.run(
+                both(shared, tasks, rollouts=options.rollouts, concurrency=options.sequences, measured=measured)
+            )
+            cached = generator.stats() if hasattr(generator, "stats") else {}
+        finally:
+            generator.close()
+    episodes = len(tasks) * options.rollouts
+    print(f"{episodes} episodes of {options.steps} steps, {options.backend}, {options.sequences} sequences at a time")
+    for name, (start, end, tokens) in spans.items():
+        seconds = end - start
+        print(
+            f"  {name}  {seconds:6.1f} s  {episodes / seconds:5.2f} episodes/s  {tokens / seconds:6,.0f} tokens/s  "
+            f"engine idle {measured.idle(start, end):.1%}"
+        )
+        print(f"  {measured.timeline(start, end)}")
+    (low, high, _), (begin, finish, _) = spans["lock-step"], spans["scheduler"]
+    print(f"  ratio {(high - low) / (finish - begin):.2f}")
+    if cached:
+        share = cached["cached_tokens"] / (cached["cached_tokens"] + cached["prefilled_tokens"])
+        print(f"  prefix cache: {share:.1%} of the prompts' tokens")
+
+
+if __name__ == "__main__":
+    main()
