@@ -177,8 +177,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backend", choices=("vllm", "transformers"), default="vllm")
     parser.add_argument("--games", type=int, default=16)
-    parser.add_argument("--rollouts", type=int, default=8)
-    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--rollouts", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--sequences", type=int, default=64)
     options = parser.parse_args()
     tasks = games(options.games)
@@ -205,7 +205,7 @@ def main() -> None:
             generator.close()
     episodes = 2 * len(tasks) * options.rollouts
     print(
-        f"{episodes // 2} episodes of {options.steps} steps, each way twice, {options.backend}, {options.sequences} slots"
+        f"{episodes // 2} episodes of {options.steps} steps, each twice, {options.backend}, {options.sequences} slots"
     )
     seconds = {name: sum(one.end - one.start for one in found) for name, found in spans.items()}
     for name, found in spans.items():
