@@ -16,8 +16,7 @@ from typing import Any
 
 from rla.atomic import write_json
 from rla.config import Config, load_config, resolved
-from rla.launch import arguments_of, launched, launcher
-from rla.processes import rank
+from rla.processes import speaks
 from rla.resources import resource
 from stages import StageSpec
 from stages.context import Progress, StageContext
@@ -35,17 +34,11 @@ def call_stage(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> Non
     params = params_file(values["params"])
     config = load_config(params, overrides_of(values))
     run = values["run"] or default_run(params)
-    config_file = launcher(spec, config)
-    if config_file is not None and not values["dry_run"]:
-        status = launched(config_file, arguments_of(spec, values))
-        if status:
-            raise SystemExit(status)
-        return
     if not values["dry_run"]:
         with make_progress() as progress:
             ctx = context(spec, values, config=config, run=run, progress=progress)
             summary = timed(ctx)
-        if rank() == 0:
+        if speaks():
             echo("\n".join(line(key, value) for key, value in summary.items()))
         return
     ctx = context(spec, values, config=config, run=run, progress=make_progress())
@@ -102,7 +95,7 @@ def timed(ctx: StageContext) -> dict[str, Any]:
     summary: dict[str, Any] = import_module(ctx.spec.module).run(ctx)
     seconds = round(time.perf_counter() - clock, 3)
     calls.append({"started": started.isoformat(timespec="seconds"), "seconds": seconds})
-    if rank() == 0:
+    if speaks():
         write_json(record, {"stage": ctx.spec.name, "iteration": ctx.iteration, "calls": calls})
     return summary
 

@@ -15,6 +15,7 @@ import typer
 
 from rla import __version__
 from rla.errors import UserError
+from rla.processes import rank
 from stages import STAGES, StageSpec
 
 app = typer.Typer(
@@ -37,7 +38,8 @@ def guard(call: Callable[[], Any]) -> None:
     try:
         call()
     except UserError as error:
-        typer.echo(f"error: {error}", err=True)
+        if rank() == 0:  # of several processes all meet the same
+            typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None
     except KeyboardInterrupt:
         typer.echo("interrupted: the same command goes on where this one stopped", err=True)

@@ -1,7 +1,8 @@
 """Training on several processes from an ordinary call: the stage starts itself again under `accelerate launch`.
 
 `launch.training` names a configuration of accelerate (`pipelines/accelerate/`). So `dvc repro` on a node with GPUs
-needs no other command lines than on a laptop. A process that a launcher has started never launches again.
+needs no other command lines than on a laptop. What can be checked is checked before; the processes get the resolved
+parameters in a file and every folder by name. They end with the process that waits for them, and never launch again.
 """
 
 from __future__ import annotations
@@ -9,23 +10,22 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from rla.config import Config
+import yaml
+
+from rla.config import Config, resolved
 from rla.errors import UserError
+from rla.processes import LAUNCHED, end_with_parent
 from rla.resources import resource
-from stages import StageSpec
-
-TRAINING = ("train-policy", "train-rm")
-OPTIONS = {"params": "--params", "run": "--run", "iteration": "--iteration", "seed": "--seed", "env": "--env"}
 
 
-def launcher(spec: StageSpec, config: Config) -> Path | None:
-    """The configuration to launch `spec` with, or None where this process is to run it. Raises UserError."""
+def launcher(config: Config) -> Path | None:
+    """The configuration to launch training with, or None where this process is to do it. Raises UserError."""
     name = config.launch.training
-    if spec.name not in TRAINING or name is None or "WORLD_SIZE" in os.environ:
+    if name is None or LAUNCHED in os.environ or "WORLD_SIZE" in os.environ:
         return None
     path = Path(name)
     if path.is_file():
@@ -39,22 +39,16 @@ def launcher(spec: StageSpec, config: Config) -> Path | None:
         ) from None
 
 
-def arguments_of(spec: StageSpec, values: Mapping[str, Any]) -> list[str]:
-    """The command line that gave `values`."""
-    found = [spec.name]
-    for key, option in OPTIONS.items():
-        if values[key] is not None:
-            found += [option, str(values[key])]
-    for text in values["set_"] or ():
-        found += ["--set", text]
-    for name, _ in (*spec.reads, *spec.writes):
-        path = values[f"path_{name}".replace("-", "_")]
-        if path is not None:
-            found += [f"--{name}", str(path)]
-    return [*found, "--overwrite"] if values["overwrite"] else found
-
-
-def launched(config: Path, arguments: Sequence[str]) -> int:
-    """Run `rla <arguments>` as `config` says and wait for it; the exit status."""
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(config), "-m", "rla"]
-    return subprocess.run([*command, *arguments], check=False).returncode
+def launch(file: Path, stage: str, *, config: Config, run: Path, iteration: int, paths: Mapping[str, Path]) -> None:
+    """Run `stage` as the launcher's configuration `file` says and wait. Raises UserError where it fails."""
+    with tempfile.TemporaryDirectory() as folder:
+        params = Path(folder) / "params.yaml"
+        params.write_text(yaml.safe_dump(resolved(config), sort_keys=False))
+        command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(file), "-m", "rla", stage]
+        command += ["--params", str(params), "--run", str(run), "--iteration", str(iteration)]
+        for option, path in paths.items():
+            command += [f"--{option}", str(path)]
+        environment = os.environ | {LAUNCHED: "1"}
+        done = subprocess.run(command, env=environment, preexec_fn=end_with_parent, check=False)
+    if done.returncode:
+        raise UserError(f"{stage}: the processes of {file} ended with status {done.returncode}; they say why above")

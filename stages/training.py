@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from rla.config.sections import TrainConfig
 from rla.errors import UserError
+from rla.launch import launch, launcher
 from rla.models.fingerprint import refuse_other_tokenizer
-from rla.processes import rank
+from rla.processes import world
+from rla.requirements import need
 from rla.seeds import derive
 from rla.shards import read_json, read_manifest, stream_rows
+from rla.training.complete import open_to_train
 from stages.common import model_folder, origin
 from stages.context import StageContext
 from stages.fallback import policy_of
@@ -24,6 +27,14 @@ if TYPE_CHECKING:
 def rewarded(folder: Path, kind: str, keys: tuple[str, ...]) -> Iterator[dict[str, Any]]:
     """Reward rows that carry a gradient: an advantage of zero trains nothing."""
     return (row for row in stream_rows(folder, kind, [*keys, "advantage"]) if row["advantage"])
+
+
+def named(sequences: Iterator[TrainingSequence], *, data: tuple[Path, ...]) -> Iterator[TrainingSequence]:
+    """The same; an error in the rows names the folders that they come from."""
+    try:
+        yield from sequences
+    except UserError as error:
+        raise UserError(f"{' with '.join(map(str, data))}: {error}") from error
 
 
 def train_stage(
@@ -43,15 +54,19 @@ def train_stage(
     out = ctx.path("out")
     made_from = origin(ctx, [source, *data])
     marker = {"origin": made_from.as_json()}
-    if finished(out, marker, overwrite=ctx.overwrite):
+    if agreed(lambda: finished(out, marker, overwrite=ctx.overwrite)):
         return {checkpoint: str(out), **read_json(out / "metrics.json")}
-    if config.enabled:
-        recorded = read_manifest(data[0]).get("tokenizer")
-        refuse_other_tokenizer(model_folder(source), recorded=recorded, shard=data[0])
+    check_inputs(config, source, data[0])
+    file = launcher(ctx.config)
 
     from rla.training.trackers import Trackers
 
     with Trackers(config=ctx.config.tracking, run=ctx.run, stage=ctx.spec.name) as trackers:
+        if file is not None:
+            options = [option for option, _ in (*ctx.spec.reads, *ctx.spec.writes)]
+            paths = {option: ctx.path(option) for option in options} | {checkpoint: source}
+            launch(file, ctx.spec.name, config=ctx.config, run=ctx.run, iteration=ctx.iteration, paths=paths)
+            return {checkpoint: str(out), **read_json(out / "metrics.json")}
         from rla.training.loop import train
 
         def log(update: dict[str, Any]) -> None:
@@ -62,7 +77,7 @@ def train_stage(
         metrics = train(
             model_folder=source,
             out=out,
-            sequences=sequences() if config.enabled else (),
+            sequences=named(sequences(), data=data) if config.enabled else (),
             config=config,
             temperature=temperature,
             seed=derive(ctx.config.seed, ctx.spec.name, ctx.iteration),
@@ -72,6 +87,26 @@ def train_stage(
     return {checkpoint: str(out), **metrics}
 
 
+def check_inputs(config: TrainConfig, source: Path, shard: Path) -> None:
+    """What can be known before rows are read and a model is loaded. Raises UserError."""
+    if not config.enabled:
+        return
+    refuse_other_tokenizer(model_folder(source), recorded=read_manifest(shard).get("tokenizer"), shard=shard)
+    open_to_train(source)
+    if config.lora.rank:
+        need("peft", extra="lora", why="lora.rank is set")
+
+
+def agreed(question: Callable[[], bool]) -> bool:
+    """Of several processes the first one finds the answer."""
+    if world() == 1:
+        return question()
+    from rla.training.ranks import Ranks
+
+    ranks = Ranks.join()
+    return ranks.tell(question() if ranks.first else None)
+
+
 def finished(out: Path, marker: dict[str, Any], *, overwrite: bool) -> bool:
     """True where `out` is a complete checkpoint of this origin. One of another origin is refused, or removed.
 
@@ -79,15 +114,15 @@ def finished(out: Path, marker: dict[str, Any], *, overwrite: bool) -> bool:
     """
     record = out / "checkpoint.json"
     if not record.exists():
-        if overwrite and rank() == 0:
+        if overwrite:
             shutil.rmtree(out, ignore_errors=True)
         return False
     if read_json(record).get("origin") != marker["origin"]:
         if overwrite:
-            if rank() == 0:
-                shutil.rmtree(out)
+            shutil.rmtree(out)
             return False
         raise UserError(
             f"{out}: a checkpoint made from other inputs or settings; rerun with --overwrite or choose another folder"
         )
+    shutil.rmtree(out.with_name(f"{out.name}.partial"), ignore_errors=True)  # of a call that was killed at its very end
     return True

@@ -7,7 +7,6 @@ forking thread, and a GPU context does not survive. `preload` refuses to go on w
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import io
 import json
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rla.prefork.protocol import ACCEPTED, DONE, PING, REFUSED, RUN, STOP, receive_exactly
+from rla.processes import end_with_parent
 from stages import STAGES
 
 THREADED = ("compute-rewards",)  # polars starts threads when it is imported, so its stage imports it
@@ -45,7 +45,6 @@ PRELOADED = (
     "stages.training",
     *(spec.module for spec in STAGES if spec.name not in THREADED),
 )
-SET_PARENT_DEATH_SIGNAL = 1  # prctl(2)
 TICK = 1.0  # seconds between looks at the parent and the clock
 
 
@@ -223,13 +222,6 @@ def become(server: Server, client: socket.socket, message: dict[str, Any], strea
     os.chdir(message["cwd"])
     random.seed()
     return Call(arguments=message["arguments"])
-
-
-def end_with_parent() -> None:
-    """Where the system can: this process is killed when the server is, so that no command runs unwatched."""
-    control = getattr(ctypes.CDLL(None), "prctl", None)
-    if control is not None:
-        control(SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
 
 
 def hear(server: Server, child: Child) -> None:

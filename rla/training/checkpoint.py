@@ -145,12 +145,17 @@ def model_digest(folder: Path) -> str:
 def publish(partial: Path, place: Path) -> None:
     """Flush every file of `partial` to the disk, then rename it to `place`."""
     for path in [*partial.rglob("*"), partial]:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _flush(path)
     partial.rename(place)
+    _flush(place.parent)
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def refuse_existing(out: Path) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -32,6 +30,3 @@ class Compute:
         tokens = config.tokens_per_batch if cuda else min(config.tokens_per_batch, CPU_TOKENS)
         device = ranks.device or torch.device("cuda" if cuda else "cpu")
         return cls(device=device, mixed=cuda and config.dtype == "bfloat16", tokens_per_batch=tokens, ranks=ranks)
-
-    def autocast(self) -> contextlib.AbstractContextManager[Any]:
-        return torch.autocast("cuda", dtype=torch.bfloat16) if self.mixed else contextlib.nullcontext()

@@ -57,6 +57,12 @@ class TrainingSequence:
         """The length of the longest text that this stands for: what a limit on tokens applies to."""
         return self.prefix + max((end - start for start, end in self.branches), default=0)
 
+    @property
+    def pairs(self) -> float:
+        """The number of pairs of a token and one that it sees."""
+        branches = sum(self.prefix * (end - start) + (end - start) ** 2 / 2 for start, end in self.branches)
+        return self.prefix**2 / 2 + branches
+
     def predictors(self) -> list[int]:
         """Per loss token the index of the token whose hidden state predicts it."""
         starts = {start for start, _ in self.branches}

@@ -7,6 +7,7 @@ no tensor of batch x tokens x vocabulary ever exists.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,6 +29,8 @@ SCALED_LOGITS = (
     "logits_scaling",
     "lm_head_multiplier",
     "output_multiplier",
+    "logits_soft_cap",
+    "output_logit_soft_cap",
 )
 
 
@@ -45,6 +48,7 @@ class TokenScorer(nn.Module):
         temperature: float,
         chunk_logits: int = CHUNK_LOGITS,
         train_entropy: bool = False,
+        mixed: bool = False,
     ) -> None:
         super().__init__()
         text = model.config.get_text_config()
@@ -56,8 +60,14 @@ class TokenScorer(nn.Module):
         self.temperature = temperature
         self.chunk_logits = chunk_logits
         self.train_entropy = train_entropy
+        self.mixed = mixed
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        # Here and not around the call: DeepSpeed's engine switches off what it finds around itself.
+        with torch.autocast("cuda", dtype=torch.bfloat16) if self.mixed else contextlib.nullcontext():
+            return self._scores(batch)
+
+    def _scores(self, batch: Batch) -> tuple[Tensor, Tensor]:
         options: dict[str, Any] = {}
         if batch.packing is not None:
             options = {"packing": batch.packing, "position_ids": batch.packing.places}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,10 @@ def train(
     refuse_existing(out)
     previous = open_to_train(model_folder)
     progress = Progress(out=out, interval_s=save_interval_s)
-    with stored(progress.folder / "sequences.arrow", sequences, config=config, ranks=ranks) as kept:
+    with (
+        progress.alone(first=ranks.first),
+        stored(progress.folder / "sequences.arrow", sequences, config=config, ranks=ranks) as kept,
+    ):
         found = counts(kept.facts)
         if not kept.facts.signal:
             metrics = {"updates": 0, "total_updates": previous.updates, **found, "note": NO_SIGNAL}
@@ -82,16 +85,13 @@ def stored(
     file: Path, sequences: Iterable[TrainingSequence], *, config: TrainConfig, ranks: Ranks
 ) -> Iterator[StoredSequences]:
     """The stage's sequences in a file: the first rank writes it, all read it."""
-    own = write_sequences(file, sequences, max_tokens=config.max_tokens) if ranks.first else None
-    kept = StoredSequences(file, ranks.tell(own))
-    try:
-        yield kept
-    finally:
-        kept.close()
+    with ExitStack() as held:
         if ranks.first:
-            file.unlink(missing_ok=True)
-            with suppress(OSError):  # saved updates may lie beside it
-                file.parent.rmdir()
+            held.callback(file.unlink, missing_ok=True)
+        own = write_sequences(file, sequences, max_tokens=config.max_tokens) if ranks.first else None
+        kept = StoredSequences(file, ranks.tell(own))
+        held.callback(kept.close)
+        yield kept
 
 
 def run_updates(stage: Stage, *, progress: Progress, seed: int, log: Callable[[Metrics], None] | None) -> list[Metrics]:
@@ -156,8 +156,7 @@ def forward(
     """Loss and entropy per token of one micro-batch, and per token what the metrics are made of."""
     config = stage.config
     batch = collate(chosen, device=stage.compute.device, packed=stage.scorer.packs)
-    with stage.compute.autocast():
-        logp, entropy = stage.state.optimizing.module(batch)
+    logp, entropy = stage.state.optimizing.module(batch)
     inputs = LossInputs(
         logp=logp,
         logp_old=batch.logp_sampled if stage.old is None else torch.cat([stage.old[index] for index in indices]),
@@ -191,7 +190,8 @@ def finish(
     record: Mapping[str, Any] | None,
 ) -> None:
     """Write the checkpoint: the stage is over. A common call of all ranks."""
-    folder, ranks = progress.folder / "last", stage.compute.ranks
+    ranks = stage.compute.ranks
+    folder = progress.last_state(clean=ranks.first)
     stage.state.save(folder)
     if ranks.first:
         model, adapter = exported(stage, previous, folder)

@@ -31,10 +31,8 @@ def frozen_base(previous: Checkpoint, *, config: TrainConfig, mixed: bool) -> Pr
 
 def adapted(model: PreTrainedModel, config: LoraConfig) -> Any:
     """`model` with a new adapter on the linear layers of its blocks, as a peft model. Raises UserError."""
-    try:
-        import peft
-    except ImportError as error:
-        raise UserError("lora.rank is set, but peft is not installed: pip install 'rla[lora]'") from error
+    import peft
+
     settings = peft.LoraConfig(
         r=config.rank,
         lora_alpha=config.alpha,
@@ -42,9 +40,13 @@ def adapted(model: PreTrainedModel, config: LoraConfig) -> Any:
         task_type="CAUSAL_LM",
     )
     try:
-        return peft.get_peft_model(model, settings)
+        whole = peft.get_peft_model(model, settings)
     except ValueError as error:
         raise UserError(f"lora.targets: {error}") from error
+    # Log-probabilities come from its weight, in chunks: an adapter there would have no part in them.
+    if hasattr(whole.get_base_model().get_output_embeddings(), "base_layer"):
+        raise UserError("lora.targets: the output layer cannot have an adapter; leave it out")
+    return whole
 
 
 def merged(previous: Checkpoint, state: Path, *, config: TrainConfig, mixed: bool) -> tuple[PreTrainedModel, Path]:

@@ -70,9 +70,11 @@ def speed(work: Work, compute: Compute, facts: Facts, indices: Sequence[int], se
     rate = matrix_rate(compute.device.type, torch.bfloat16 if compute.mixed else torch.float32)
     lengths = [facts.lengths[index] for index in indices]
     losses = sum(facts.loss_tokens[index] for index in indices)
+    pairs = sum(facts.pairs[index] for index in indices)
+    flops = work.flops(tokens=sum(lengths), loss_tokens=losses, pairs=pairs)
     return {
         **pace(sum(lengths), seconds),
-        "flop_utilisation": round(work.flops(lengths, losses) / seconds / (rate * compute.ranks.world), 4),
+        "flop_utilisation": round(flops / seconds / (rate * compute.ranks.world), 4),
     }
 
 

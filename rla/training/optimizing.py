@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from rla.errors import UserError
 from rla.training.ranks import Ranks, Sharing
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class Plain:
 
 
 def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
-    """AdamW; on a GPU its fused form, which needs no memory of its own."""
+    """AdamW; of parameters on a GPU its fused form, which needs no memory of its own."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     return torch.optim.AdamW(
         parameters,
@@ -128,6 +129,8 @@ def _spread(scorer: TokenScorer, compute: Compute) -> None:
     from torch.distributed.device_mesh import init_device_mesh
 
     plugin = FullyShardedDataParallelPlugin()
+    if plugin.fsdp_version != 2:
+        raise UserError("fsdp_config: fsdp_version is not 2; take pipelines/accelerate/fsdp2.yaml as a model")
     settings: dict[str, Any] = {
         "mesh": init_device_mesh(compute.device.type, (compute.ranks.world,)),
         "reshard_after_forward": plugin.reshard_after_forward is not False,
@@ -157,4 +160,9 @@ def _placed(value: Tensor, *, like: Tensor) -> Tensor:
     value = value.to(like.device, like.dtype)
     if not isinstance(like, DTensor):
         return value
-    return distribute_tensor(value, like.device_mesh, like.placements, src_data_rank=None)
+    found = distribute_tensor(value, like.device_mesh, like.placements, src_data_rank=None)
+    if found.device == like.device:
+        return found
+    # Offloaded: a mesh of GPUs whose parts lie in the machine's memory.
+    local = found.to_local().to(like.device)
+    return DTensor.from_local(local, like.device_mesh, like.placements, shape=like.shape, stride=like.stride())

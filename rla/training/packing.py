@@ -22,12 +22,13 @@ import torch
 from torch import Tensor
 from transformers import AttentionInterface, PreTrainedModel
 
+from rla.errors import UserError
 from rla.training.branches import Branch, Forks, branch_attention, forks
 
 IMPLEMENTATION = "rla_packed"
 ALIKE = 0.75  # rows of a block are at least this share of its longest
 LAYERS = {"full_attention", "sliding_attention"}
-VARLEN_WIDTH = 256  # the widest head of FlashAttention
+VARLEN_WIDTHS = frozenset(range(8, 257, 8))  # of FlashAttention's heads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +138,8 @@ def prefer(model: PreTrainedModel) -> bool:
         model.config._attn_implementation == "sdpa"
         and getattr(model, "_supports_attention_backend", False)
         and kinds <= LAYERS
+        and not getattr(model, "_is_stateful", False)
+        and not hasattr(text, "layers_block_type")
         and not getattr(text, "attn_logit_softcapping", None)
     )
     if able:
@@ -190,8 +193,11 @@ def packed_attention(
     """query [1, H, T, D], key and value with their own number of heads. Output [1, T, H, D]."""
     if packing is None:
         return branch_attention(module, query, key, value, attention_mask, scaling=scaling, **options)
+    if attention_mask is not None:
+        raise UserError(f"{type(module).__name__} makes attention masks of its own, which a packed row cannot follow")
     half = _half(value)
-    if half is not None and not packing.forked and query.shape[-1] <= VARLEN_WIDTH:
+    widths = {query.shape[-1], key.shape[-1], value.shape[-1]}
+    if half is not None and not packing.forked and widths <= VARLEN_WIDTHS and len(widths) == 1:
         return _flash(query, key, value, packing, window=sliding_window, scaling=scaling, dtype=half), None
     laid_out = [_Spread.apply(one[0].transpose(0, 1), packing.cells, packing.order) for one in (query, key, value)]
     outputs, low = [], 0

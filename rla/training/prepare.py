@@ -66,7 +66,8 @@ def prepare(
         )
     if config.gradient_checkpointing:
         checkpoint_gradients(model)
-    scorer = TokenScorer(model, temperature=temperature, train_entropy=config.entropy_coef != 0)
+    train_entropy = config.entropy_coef != 0
+    scorer = TokenScorer(model, temperature=temperature, train_entropy=train_entropy, mixed=compute.mixed)
     work = Work.of(model)
     state = TrainState(model=model, optimizing=make_optimizing(scorer, config, compute), ranks=ranks)
     reference = None
@@ -134,8 +135,7 @@ def score(state: TrainState, scorer: TokenScorer, sequences: StoredSequences, *,
     parts = _passes(sequences, range(len(sequences)), compute, scorer)
     for indices, counted in compute.ranks.share(parts):
         batch = collate([sequences[index] for index in indices], device=compute.device, packed=scorer.packs)
-        with compute.autocast():
-            logp, _ = state.optimizing.module(batch)
+        logp, _ = state.optimizing.module(batch)
         if counted:
             found = logp.split([sequences.facts.loss_tokens[index] for index in indices])
             scores.update(zip(indices, found, strict=True))

@@ -7,32 +7,37 @@ exactly one input: another checkpoint, sequence, parameter or seed starts afresh
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla.training.checkpoint import Checkpoint, model_digest, publish
+from rla.errors import UserError
+from rla.training.checkpoint import ADAPTER, Checkpoint, model_digest, publish
 
 if TYPE_CHECKING:
     from rla.config.sections import TrainConfig
     from rla.training.state import TrainState
 
-STAGE = "stage.json"
+STAGE, LOCK = "stage.json", "lock"
+LEAST_SHARE = 10  # of a large model: a save may take minutes
 
 
 @dataclass(slots=True, kw_only=True)
 class Progress:
-    """Saves after an update when `interval_s` seconds have passed since the last save."""
+    """Saves after an update when `interval_s` seconds have passed since the last save, and ten times what it took."""
 
     out: Path
     interval_s: float
     digest: str = ""  # of the input; known once it has been read
     last: float = field(default_factory=time.monotonic)
+    took: float = 0.0  # seconds of the last save
 
     @property
     def folder(self) -> Path:
@@ -40,8 +45,10 @@ class Progress:
 
     def save(self, state: TrainState, history: Sequence[dict[str, Any]]) -> None:
         """A common call of all ranks: the first one's clock decides."""
-        if not state.ranks.tell(time.monotonic() - self.last >= self.interval_s):
+        interval = self.interval_s and max(self.interval_s, LEAST_SHARE * self.took)
+        if not state.ranks.tell(time.monotonic() - self.last >= interval):
             return
+        started = time.monotonic()
         place = self.folder / f"update-{len(history):06}"
         partial = place.with_suffix(".tmp")
         if state.ranks.first:
@@ -50,6 +57,7 @@ class Progress:
         if state.ranks.first:
             self._publish(partial, place, history)
         self.last = time.monotonic()
+        self.took = self.last - started
 
     def _publish(self, partial: Path, place: Path, history: Sequence[dict[str, Any]]) -> None:
         (partial / STAGE).write_text(json.dumps({"digest": self.digest, "history": list(history)}))
@@ -67,6 +75,31 @@ class Progress:
                 state.load(place)
                 return list(content["history"])
         return []
+
+    @contextmanager
+    def alone(self, *, first: bool) -> Iterator[None]:
+        """No other call works on this output meanwhile, such as one whose parent was killed. Raises UserError."""
+        if not first:
+            yield
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / LOCK).open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UserError(f"{self.out}: another process is training it; wait for it, or end it") from None
+            try:
+                yield
+            finally:
+                (self.folder / LOCK).unlink(missing_ok=True)
+                with suppress(OSError):  # saved updates may lie there
+                    self.folder.rmdir()
+
+    def last_state(self, *, clean: bool) -> Path:
+        """Where the state of the end is gathered; `clean`: without what an earlier attempt left."""
+        for name in ("last", ADAPTER) if clean else ():
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+        return self.folder / "last"
 
     def forget(self) -> None:
         """What was saved belongs to another input."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 from typing import TypeVar
 
@@ -23,8 +24,10 @@ from torch import Tensor, distributed
 
 from rla.errors import UserError
 from rla.processes import flag, rank, world
+from rla.requirements import need
 
 T = TypeVar("T")
+PATIENCE = timedelta(hours=12)  # the others wait while the first one reads shards and writes checkpoints
 BUCKET = 1 << 26  # elements of one addition over ranks: 256 MiB in fp32
 
 
@@ -51,11 +54,13 @@ class Ranks:
         fsdp, deepspeed = flag("ACCELERATE_USE_FSDP"), flag("ACCELERATE_USE_DEEPSPEED")
         if world() == 1 and not fsdp and not deepspeed:
             return cls()
+        if deepspeed:
+            need("deepspeed", extra="deepspeed", why="the launcher asks for DeepSpeed")
         from accelerate import PartialState
 
         # Where it is on, transformers leaves the weights of all but the first process empty.
         os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
-        state = PartialState(cpu=not torch.cuda.is_available())
+        state = PartialState(cpu=not torch.cuda.is_available(), timeout=PATIENCE)
         if state.num_processes != world():
             raise UserError(f"{world()} processes were started, but {state.num_processes} met; look at their logs")
         sharing = Sharing.FSDP if fsdp else Sharing.DEEPSPEED if deepspeed else Sharing.WHOLE

@@ -1,12 +1,14 @@
 """How fast an update was: tokens a second, and the share of the device's matrix rate that the model's own work used.
 
-    model FLOPs = 6 * (weights of the layers) * tokens             forward 2, backward 4, per weight and token
-                + 6 * hidden * vocabulary * loss tokens            the output layer runs on loss tokens alone
-                + 12 * layers * heads * width * sum of L^2 / 2     causal attention, L: tokens of a sequence
+    model FLOPs = 6 * (weights of the layers) * tokens      forward 2, backward 4 (frozen: 2), per weight and token
+                + 6 * hidden * vocabulary * loss tokens     the output layer runs on loss tokens alone
+                + 12 * layers * heads * width * pairs       causal attention: L^2 / 2 pairs in a sequence of L tokens;
+                                                            of branches each token sees the prompt and its own branch
     utilisation = model FLOPs / seconds / measured matrix rate
 
-Recomputation (gradient checkpointing) is not the model's work. The rate is that of square products in the precision of
-the forward pass, measured once: peak figures of data sheets are not reached by any product. (PaLM, appendix B.)
+Recomputation (gradient checkpointing) is not the model's work; a window is counted as full attention. The rate is that
+of square products in the precision of the forward pass, measured once: peak figures of data sheets are not reached by
+any product. (PaLM, appendix B.)
 """
 
 from __future__ import annotations
@@ -19,8 +21,6 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from transformers import PreTrainedModel
 
 SIZES = {"cpu": 768, "cuda": 8192}
@@ -40,22 +40,24 @@ class Work:
         text = model.config.get_text_config()
         inputs, outputs = model.get_input_embeddings(), model.get_output_embeddings()
         aside = {id(inputs.weight), id(outputs.weight)}
-        layers = sum(weight.numel() for weight in model.parameters() if id(weight) not in aside)
+        layers = [weight for weight in model.parameters() if id(weight) not in aside]
+        passes = sum((6 if weight.requires_grad else 4) * weight.numel() for weight in layers)
         width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-        attention = 12.0 * text.num_hidden_layers * text.num_attention_heads * width / 2
-        return cls(token=6.0 * layers, loss_token=6.0 * outputs.weight.numel(), pair=attention)
+        attention = 12.0 * text.num_hidden_layers * text.num_attention_heads * width
+        return cls(token=float(passes), loss_token=6.0 * outputs.weight.numel(), pair=attention)
 
-    def flops(self, lengths: Sequence[int], loss_tokens: int) -> float:
-        """Of one update on sequences of these lengths."""
-        return self.token * sum(lengths) + self.loss_token * loss_tokens + self.pair * sum(one**2 for one in lengths)
+    def flops(self, *, tokens: int, loss_tokens: int, pairs: float) -> float:
+        """Of one update."""
+        return self.token * tokens + self.loss_token * loss_tokens + self.pair * pairs
 
 
 @cache
 def matrix_rate(device: str, dtype: torch.dtype) -> float:
     """FLOPs a second of a square matrix product, the best of a few."""
     size = SIZES.get(device, SIZES["cpu"])
-    # Not random ones: drawing them would move the training's random state, once a process.
-    left, right = (torch.ones(size, size, device=device, dtype=dtype) for _ in range(2))
+    # A generator of their own: the training's random state must not move. Equal numbers would be easy for a GPU.
+    draw = torch.Generator(device).manual_seed(0)
+    left, right = (torch.randn(size, size, generator=draw, device=device).to(dtype) for _ in range(2))
     best = float("inf")
     for _ in range(REPEATS + 1):
         _wait(device)

@@ -40,6 +40,7 @@ class Facts:
     too_long: int
     lengths: list[int]
     loss_tokens: list[int]
+    pairs: list[float]
     highest: int  # token id
     signal: bool  # whether any advantage is not zero
 
@@ -49,6 +50,7 @@ def write_sequences(file: Path, sequences: Iterable[TrainingSequence], *, max_to
     digest, too_long, highest, signal = hashlib.sha256(), 0, -1, False
     lengths: list[int] = []
     loss_tokens: list[int] = []
+    pairs: list[float] = []
 
     def fitting() -> Iterator[TrainingSequence]:
         nonlocal too_long, highest, signal
@@ -58,6 +60,7 @@ def write_sequences(file: Path, sequences: Iterable[TrainingSequence], *, max_to
                 continue
             lengths.append(len(one.token_ids))
             loss_tokens.append(len(one.positions))
+            pairs.append(one.pairs)
             highest = max(highest, *one.token_ids)
             signal = signal or any(one.advantages)
             digest.update(repr(one).encode())
@@ -65,14 +68,17 @@ def write_sequences(file: Path, sequences: Iterable[TrainingSequence], *, max_to
 
     file.parent.mkdir(parents=True, exist_ok=True)
     stream = fitting()
-    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, SCHEMA) as writer:
+    aside = file.with_suffix(".tmp")  # who still reads an older one keeps it
+    with pa.OSFile(str(aside), "wb") as sink, pa.ipc.new_file(sink, SCHEMA) as writer:
         while part := list(itertools.islice(stream, ROWS)):
             writer.write_batch(pa.RecordBatch.from_pylist([_row(one) for one in part], schema=SCHEMA))
+    aside.rename(file)
     return Facts(
         digest=digest.hexdigest(),
         too_long=too_long,
         lengths=lengths,
         loss_tokens=loss_tokens,
+        pairs=pairs,
         highest=highest,
         signal=signal,
     )

@@ -27,10 +27,7 @@ class Zero:
     """One engine for the scorer; torch's AdamW is the optimizer that it spreads."""
 
     def __init__(self, scorer: TokenScorer, config: TrainConfig, *, compute: Compute) -> None:
-        try:
-            import deepspeed
-        except ImportError as error:
-            raise UserError("DeepSpeed was asked for, but is not installed: pip install 'rla[deepspeed]'") from error
+        import deepspeed
         from accelerate.utils import DeepSpeedPlugin
 
         from rla.training.optimizing import make_optimizer
@@ -47,7 +44,7 @@ class Zero:
         }
         if not settings["zero_optimization"]["stage"]:
             raise UserError("DeepSpeed: zero_stage 0 spreads nothing; take 1, 2 or 3, or pipelines/accelerate/ddp.yaml")
-        self.world = compute.ranks.world
+        self.ranks = compute.ranks
         self.engine, *_ = deepspeed.initialize(
             model=scorer, optimizer=make_optimizer(scorer, config), config=settings, dist_init_required=False
         )
@@ -56,7 +53,7 @@ class Zero:
 
     def backward(self, loss: Tensor, *, last: bool) -> None:
         self.engine.set_gradient_accumulation_boundary(is_boundary=last)
-        self.engine.backward(loss * self.world)
+        self.engine.backward(loss * self.ranks.world)
 
     def step(self, *, lr: float, max_norm: float) -> float:
         for group in self._optimizer.param_groups:
@@ -76,13 +73,17 @@ class Zero:
 
     def set_weight(self, parameter: nn.Parameter, value: Tensor) -> None:
         from deepspeed.runtime.zero import GatheredParameters
-        from deepspeed.utils import safe_set_full_fp32_param
+        from deepspeed.utils import safe_set_full_fp32_param, safe_set_local_fp32_param
 
         value = value.to(self.engine.device)
         # The parameter that computes and the fp32 one that is stepped are two: each is set.
         with torch.no_grad(), GatheredParameters([parameter], modifier_rank=0, enabled=hasattr(parameter, "ds_id")):
             parameter.data.copy_(value)
-        if parameter.requires_grad:
+        if not parameter.requires_grad:
+            return
+        if hasattr(parameter, "ds_id"):
+            safe_set_local_fp32_param(parameter, self._part(parameter, value))
+        else:
             safe_set_full_fp32_param(parameter, value.float())
 
     def moments(self, parameter: nn.Parameter) -> dict[str, Tensor]:
@@ -95,13 +96,23 @@ class Zero:
         return {"step": torch.as_tensor(float(step)), **whole}
 
     def set_moments(self, parameter: nn.Parameter, values: Mapping[str, Tensor]) -> None:
-        from deepspeed.utils import safe_set_full_optimizer_state
+        from deepspeed.utils import safe_set_full_optimizer_state, safe_set_local_optimizer_state
 
         self._make_state()
         for key in MOMENTS:
-            safe_set_full_optimizer_state(parameter, values[key].to(self.engine.device, torch.float32), key)
+            value = values[key].to(self.engine.device, torch.float32)
+            if hasattr(parameter, "ds_id"):
+                safe_set_local_optimizer_state(parameter, self._part(parameter, value), key)
+            else:
+                safe_set_full_optimizer_state(parameter, value, key)
         for state in self._optimizer.state.values():
             state["step"] = torch.as_tensor(float(values["step"]))
+
+    def _part(self, parameter: Any, value: Tensor) -> Tensor:
+        """What ZeRO 3 keeps of `value` in this rank; sizes that the ranks do not divide are filled up."""
+        size = parameter.ds_tensor.numel()
+        filled = nn.functional.pad(value.flatten().float(), (0, size * self.ranks.world - value.numel()))
+        return filled[size * self.ranks.rank : size * (self.ranks.rank + 1)]
 
     @property
     def _optimizer(self) -> torch.optim.Optimizer:

@@ -91,7 +91,7 @@ def main() -> None:
         model = AutoModelForCausalLM.from_config(config_of(options.shape), dtype=getattr(torch, options.weights)).eval()
     if settings.gradient_checkpointing:
         checkpoint_gradients(model)
-    scorer = TokenScorer(model, temperature=1.0)
+    scorer = TokenScorer(model, temperature=1.0, mixed=compute.mixed)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "sequences.arrow"
         rows = trajectories(options.trajectories, tokens=options.tokens, vocabulary=model.config.vocab_size)

@@ -1,9 +1,13 @@
 """Bad input at the command line: one clear line that names the file and the remedy, exit code 2, nothing lost."""
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from rla.shards import digest
@@ -138,6 +142,35 @@ def test_a_checkpoint_with_another_tokenizer(rla: RunRla, trained: Path) -> None
         *message,
     )
     assert not (trained / "2/policy").exists() and not (trained / "2/rm").exists()
+
+
+def rewrite(folder: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """The rows of a shard of one part, changed, with a manifest that fits them."""
+    part = folder / "part-00000.parquet"
+    table = pq.ParquetFile(part).read()
+    pq.write_table(pa.Table.from_pylist([change(row) for row in table.to_pylist()], schema=table.schema), part)
+    place = folder / "manifest.json"
+    manifest = json.loads(place.read_text())
+    manifest["parts"][0]["bytes"] = part.stat().st_size
+    place.write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"advantage": math.nan}, "is nan; run compute-rewards again"),
+        ({"trajectory_id": "of-another-run"}, "there twice"),
+        ({"step": 99}, "not among the trajectories"),
+    ],
+)
+def test_rewards_that_cannot_be_right(rla: RunRla, trained: Path, change: dict[str, Any], message: str) -> None:
+    first = iter([change])  # of one row; the others stay
+    all_rows = change.keys() == {"trajectory_id"}
+    rewrite(trained / "1/rewards/policy", lambda row: row | (change if all_rows else next(first, {})))
+    (trained / "1/policy/model/model.safetensors").unlink()  # nothing comes to loading it
+    where = "r/1/trajectories with r/1/rewards/policy"
+    refused(rla("train-policy", *ON), where, message)
+    assert not (trained / "2/policy").exists() and not (trained / "2/policy.partial").exists()
 
 
 def test_a_checkpoint_trained_from_another_has_its_tokenizer(rla: RunRla, trained: Path) -> None:

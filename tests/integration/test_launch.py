@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,14 +15,12 @@ import yaml
 from safetensors.torch import load_file
 
 from rla.config import load_config
-from rla.launch import arguments_of, launcher
+from rla.errors import UserError
+from rla.launch import launcher
+from rla.processes import LAUNCHED
 from rla.resources import resource
-from stages import STAGES
+from rla.training.progress import Progress
 from tests.integration.pipelines import PARAMS, environment
-
-TRAIN = next(spec for spec in STAGES if spec.name == "train-policy")
-GIVEN = {"params": None, "run": None, "iteration": 1, "seed": None, "env": None, "set_": None, "overwrite": False}
-NO_PATHS = {f"path_{name}": None for name, _ in (*TRAIN.reads, *TRAIN.writes)}
 
 
 def rla(*arguments: str, folder: Path, status: int = 0) -> str:
@@ -37,49 +37,116 @@ def rla(*arguments: str, folder: Path, status: int = 0) -> str:
     return done.stdout + done.stderr
 
 
-def test_the_stage_is_launched_and_gives_what_one_process_gives(tmp_path: Path) -> None:
+def test_the_stage_is_launched_and_gives_what_one_process_gives(judged: Path) -> None:
+    rla("train-policy", "--run", "runs/t", "--out", "alone", folder=judged)
+    said = rla("train-policy", "--run", "runs/t", "--out", "both", "--set", "launch.training=two.yaml", folder=judged)
+    assert said.count("policy: both") == 1  # one of the two speaks
+    alone, both = (load_file(judged / name / "state" / "weights.safetensors") for name in ("alone", "both"))
+    for name, value in alone.items():
+        torch.testing.assert_close(both[name], value, atol=1e-5, rtol=1e-4)
+    origins = [json.loads((judged / name / "checkpoint.json").read_text())["origin"] for name in ("alone", "both")]
+    assert origins[0] == origins[1]
+    # The finished checkpoint of the same origin is kept, by whatever number of processes it is asked for.
+    assert "policy: both" in rla("train-policy", "--run", "runs/t", "--out", "both", folder=judged)
+
+
+def test_a_configuration_that_is_not_there_is_named(tmp_path: Path) -> None:
+    (tmp_path / "params.yaml").write_text(PARAMS + "launch: {training: no/such.yaml}\n")
+    for stage in ("rollout", "score-steps", "validate-tasks", "compute-rewards"):
+        rla(stage, "--run", "runs/t", folder=tmp_path)
+    said = rla("train-rm", "--run", "runs/t", folder=tmp_path, status=2)
+    assert "error: launch.training: no/such.yaml: no such file" in said
+
+
+@pytest.fixture
+def judged(tmp_path: Path) -> Path:
+    """A run with rewards of its first iteration, and a configuration of two processes."""
     # Judgements differ where nobody wins; so there is something to train on.
     (tmp_path / "params.yaml").write_text(PARAMS.replace("credit: {", "credit: {policy_low: -1.0, "))
     two = yaml.safe_load(resource("pipelines/accelerate/ddp.yaml").read_text()) | {"num_processes": 2}
     (tmp_path / "two.yaml").write_text(yaml.safe_dump(two | {"main_process_port": 0}))
     for stage in ("rollout", "score-steps", "validate-tasks", "compute-rewards"):
         rla(stage, "--run", "runs/t", folder=tmp_path)
-    rla("train-policy", "--run", "runs/t", "--out", "alone", folder=tmp_path)
-    said = rla("train-policy", "--run", "runs/t", "--out", "both", "--set", "launch.training=two.yaml", folder=tmp_path)
-    assert said.count("policy: both") == 1  # one of the two speaks
-    alone, both = (load_file(tmp_path / name / "state" / "weights.safetensors") for name in ("alone", "both"))
-    for name, value in alone.items():
-        torch.testing.assert_close(both[name], value, atol=1e-5, rtol=1e-4)
-    origins = [json.loads((tmp_path / name / "checkpoint.json").read_text())["origin"] for name in ("alone", "both")]
-    assert origins[0] == origins[1]
-    # The finished checkpoint of the same origin is kept, by whatever number of processes it is asked for.
-    assert "policy: both" in rla("train-policy", "--run", "runs/t", "--out", "both", folder=tmp_path)
-
-
-def test_a_configuration_that_is_not_there_is_named(tmp_path: Path) -> None:
-    (tmp_path / "params.yaml").write_text(PARAMS + "launch: {training: no/such.yaml}\n")
-    said = rla("train-rm", "--run", "runs/t", folder=tmp_path, status=2)
-    assert "error: launch.training: no/such.yaml: no such file" in said
-
-
-def test_the_command_line_is_made_again() -> None:
-    assert arguments_of(TRAIN, GIVEN | NO_PATHS) == ["train-policy", "--iteration", "1"]
-    options = {"params": Path("p.yaml"), "run": Path("r"), "iteration": 3, "seed": 5, "env": "alfworld"}
-    given = GIVEN | NO_PATHS | options | {"set_": ["a.b=1", "c=2"], "overwrite": True, "path_out": Path("o")}
-    found = " ".join(arguments_of(TRAIN, given))
-    assert found == (
-        "train-policy --params p.yaml --run r --iteration 3 --seed 5 --env alfworld --set a.b=1 --set c=2 --out o "
-        "--overwrite"
-    )
+    return tmp_path
 
 
 def test_what_launches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    for name in ("WORLD_SIZE", LAUNCHED):
+        monkeypatch.delenv(name, raising=False)
     config = load_config(None, ["launch.training=pipelines/accelerate/ddp.yaml"])
-    found = launcher(TRAIN, config)
+    found = launcher(config)
     assert found is not None
     assert found.name == "ddp.yaml"
-    assert launcher(next(spec for spec in STAGES if spec.name == "rollout"), config) is None
-    assert launcher(TRAIN, load_config(None)) is None
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    assert launcher(TRAIN, config) is None
+    assert launcher(load_config(None)) is None
+    for name in ("WORLD_SIZE", LAUNCHED):
+        monkeypatch.setenv(name, "2")
+        assert launcher(config) is None
+        monkeypatch.delenv(name)
+
+
+def test_a_configuration_of_one_process_does_not_launch_again(judged: Path) -> None:
+    """accelerate names no number of processes to a single one."""
+    (judged / "one.yaml").write_text("compute_environment: LOCAL_MACHINE\ndistributed_type: 'NO'\nnum_processes: 1\n")
+    said = rla("train-policy", "--run", "runs/t", "--set", "launch.training=one.yaml", folder=judged)
+    assert "policy: runs/t/1/policy" in said
+
+
+def test_processes_end_with_the_one_that_waits_for_them(judged: Path) -> None:
+    """Killed, it leaves nobody who trains; called again, the stage goes on."""
+    arguments = ["--run", "runs/t", "--set", "launch.training=two.yaml", "--set", "train_policy.epochs=2000"]
+    command = [sys.executable, "-m", "rla", "train-policy", *arguments]
+    variables = environment() | {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(Path(__file__).parents[2])}
+    call = subprocess.Popen(command, cwd=judged, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    lock = judged / "runs/t/1/policy.partial/lock"
+    wait(lambda: (judged / "runs/t/1/policy.partial/sequences.arrow").exists(), seconds=120)
+    workers = descendants(call.pid)
+    assert len(workers) >= 3  # the launcher and two ranks
+    call.kill()
+    call.wait()
+    wait(lambda: not any(alive(pid) for pid in workers), seconds=20)
+    assert lock.exists()
+    assert "updates: 2" in rla("train-policy", "--run", "runs/t", folder=judged)
+
+
+def test_one_output_is_trained_by_one_call(tmp_path: Path) -> None:
+    first, second = (Progress(out=tmp_path / "out", interval_s=60.0) for _ in range(2))
+    with (
+        first.alone(first=True),
+        pytest.raises(UserError, match="out: another process is training it"),
+        second.alone(first=True),
+    ):
+        pass
+    with second.alone(first=True):
+        assert (tmp_path / "out.partial").exists()
+    assert list(tmp_path.iterdir()) == []
+
+
+def wait(condition: Callable[[], bool], *, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def descendants(pid: int) -> set[int]:
+    """Of a process, whatever their session."""
+    parents = {int(path.name): parent_of(path) for path in Path("/proc").glob("[0-9]*")}
+    found, seen = {pid}, 0
+    while len(found) > seen:
+        seen = len(found)
+        found |= {child for child, parent in parents.items() if parent in found}
+    return found - {pid}
+
+
+def parent_of(path: Path) -> int:
+    try:
+        return int(path.joinpath("stat").read_text().rsplit(")", 1)[1].split()[1])
+    except OSError:
+        return 0
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from tests.integration import train_in_ranks
 from tests.integration.pipelines import MEASURED
@@ -38,17 +39,37 @@ def launched(config: str, *arguments: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_model(tmp_path_factory.mktemp("ranks") / "start")
+def odd_model(folder: Path) -> Path:
+    """A Llama with biases and tied embeddings, none of whose sizes two ranks divide."""
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=127,
+        hidden_size=18,
+        intermediate_size=27,
+        num_hidden_layers=2,
+        num_attention_heads=3,
+        num_key_value_heads=1,
+        attention_bias=True,
+        mlp_bias=True,
+        tie_word_embeddings=True,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    return folder
 
 
 @pytest.fixture(scope="module")
-def single(start: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """What one process makes, by kind."""
-    folders = {kind: tmp_path_factory.mktemp(kind) for kind in ("full", "lora")}
-    for kind, folder in folders.items():
-        train_in_ranks.run(start, folder, kind=kind)
+def starts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("ranks")
+    return {"even": tiny_model(folder / "even"), "odd": odd_model(folder / "odd")}
+
+
+@pytest.fixture(scope="module")
+def single(starts: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Path]:
+    """What one process makes, by model and kind."""
+    folders = {}
+    for model, kind in (("even", "full"), ("even", "lora"), ("odd", "full")):
+        folders[model, kind] = tmp_path_factory.mktemp(f"{model}-{kind}")
+        train_in_ranks.run(starts[model], folders[model, kind], kind=kind)
     return folders
 
 
@@ -73,25 +94,37 @@ def assert_same(one: Path, two: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "config"),
+    ("model", "kind", "config"),
     [
-        ("full", "ddp"),
-        ("full", "fsdp2"),
-        ("lora", "fsdp2"),
-        ("checkpointing", "fsdp2"),
-        pytest.param("full", "deepspeed_zero2", marks=needs_deepspeed),
-        pytest.param("full", "deepspeed_zero3", marks=needs_deepspeed),
+        ("even", "full", "ddp"),
+        ("odd", "full", "fsdp2"),
+        ("even", "lora", "fsdp2"),
+        ("even", "checkpointing", "fsdp2"),
+        pytest.param("even", "full", "deepspeed_zero2", marks=needs_deepspeed),
+        pytest.param("odd", "full", "deepspeed_zero3", marks=needs_deepspeed),
     ],
 )
 def test_two_processes_give_the_weights_and_metrics_of_one(
-    kind: str, config: str, start: Path, single: dict[str, Path], tmp_path: Path
+    model: str,
+    kind: str,
+    config: str,
+    starts: dict[str, Path],
+    single: dict[tuple[str, str], Path],
+    tmp_path: Path,
 ) -> None:
     """Three steps each in two stages, the second from the state that the first left."""
-    launched(config, str(start), str(tmp_path), kind)
-    before = load_file(start / "model.safetensors")
-    expected = single["full" if kind == "checkpointing" else kind]  # recomputing changes no number
+    launched(config, str(starts[model]), str(tmp_path), kind)
+    before = load_file(starts[model] / "model.safetensors")
+    expected = single[model, "full" if kind == "checkpointing" else kind]  # recomputing changes no number
     for stage in ("1", "2"):
         assert_same(expected / stage, tmp_path / stage)
         after = load_file(tmp_path / stage / "model/model.safetensors")
         assert any(not torch.allclose(after[key], before[key], atol=1e-4) for key in before)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2"]
+
+
+def test_one_process_goes_on_where_two_stopped(starts: dict[str, Path], tmp_path: Path) -> None:
+    """The train state is the same files whatever wrote it: FSDP2's goes on in a process that has the whole model."""
+    launched("fsdp2", str(starts["odd"]), str(tmp_path), "full")
+    train_in_ranks.run(tmp_path / "1", tmp_path / "alone", stages=1, seed_of_rows=2)
+    assert_same(tmp_path / "2", tmp_path / "alone" / "1")

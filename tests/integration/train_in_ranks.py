@@ -3,7 +3,6 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from rla.config.sections import LoraConfig, TrainConfig
 from rla.training.loop import train
@@ -17,12 +16,13 @@ CONFIGS = {
 }
 
 
-def run(start: Path, out: Path, *, kind: str = "full", stages: int = 2, **changes: Any) -> None:
+def run(start: Path, out: Path, *, kind: str = "full", stages: int = 2, seed_of_rows: int = 1) -> None:
     """`out`/1 and, from it, `out`/2. Thirteen sequences: two ranks do not have the same number of passes."""
     for stage in range(1, stages + 1):
-        settings: dict[str, Any] = {"config": CONFIGS[kind], "temperature": 0.9, "seed": 5, **changes}
-        train(model_folder=start, out=out / str(stage), sequences=random_sequences(13, seed=stage), **settings)
-        start = out / str(stage)
+        rows = random_sequences(13, seed=seed_of_rows + stage - 1)
+        target = out / str(stage)
+        train(model_folder=start, out=target, sequences=rows, config=CONFIGS[kind], temperature=0.9, seed=5)
+        start = target
 
 
 if __name__ == "__main__":

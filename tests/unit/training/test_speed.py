@@ -26,8 +26,8 @@ def test_flops_of_a_worked_example() -> None:
         tie_word_embeddings=True,
     )
     work = Work.of(Qwen3ForCausalLM(config))
-    assert (work.token, work.loss_token, work.pair) == (6 * 608, 6 * 80, 12 * 2 * 4 / 2)
-    assert work.flops([5, 5], 4) == pytest.approx(2 * (5 * 3648 + 2 * 480 + 25 * 48))
+    assert (work.token, work.loss_token, work.pair) == (6 * 608, 6 * 80, 12 * 2 * 4)
+    assert work.flops(tokens=10, loss_tokens=4, pairs=25.0) == pytest.approx(2 * (5 * 3648 + 2 * 480 + 25 * 48))
 
 
 def test_measuring_leaves_the_random_state_alone() -> None:
