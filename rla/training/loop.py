@@ -31,7 +31,7 @@ from rla.training.prepare import Stage, exported, prepare
 from rla.training.progress import Progress, stage_digest
 from rla.training.ranks import Ranks, combined
 from rla.training.state import learning_rate
-from rla.training.store import StoredSequences, write_sequences
+from rla.training.store import StoredSequences, unfinished, write_sequences
 from rla.training.terms import correction, k3
 
 NO_SIGNAL = "no sample has an advantage: the checkpoint is carried over unchanged"
@@ -87,7 +87,8 @@ def stored(
     """The stage's sequences in a file: the first rank writes it, all read it."""
     with ExitStack() as held:
         if ranks.first:
-            held.callback(file.unlink, missing_ok=True)
+            for name in (file, unfinished(file)):
+                held.callback(name.unlink, missing_ok=True)
         own = write_sequences(file, sequences, max_tokens=config.max_tokens) if ranks.first else None
         kept = StoredSequences(file, ranks.tell(own))
         held.callback(kept.close)
