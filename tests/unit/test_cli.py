@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -116,6 +119,30 @@ def test_an_interrupt_is_exit_code_130(folder: Path, monkeypatch: pytest.MonkeyP
 
     replace_stage(monkeypatch, "adapt-env", interrupted)
     assert run(["adapt-env"]) == 130
+
+
+def test_sigterm_ends_a_stage_as_an_interrupt_does(
+    folder: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    undone: list[str] = []
+
+    async def episode() -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            undone.append("episode")
+            raise
+
+    async def main() -> None:
+        asyncio.get_running_loop().call_later(0.05, os.kill, os.getpid(), signal.SIGTERM)
+        await episode()
+
+    before = signal.getsignal(signal.SIGTERM)
+    replace_stage(monkeypatch, "adapt-env", lambda ctx: asyncio.run(main()))
+    assert run(["adapt-env"]) == 143
+    assert undone == ["episode"]
+    assert capsys.readouterr().err == "interrupted: the same command goes on where this one stopped\n"
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_a_stage_gets_its_folders_and_options(folder: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
