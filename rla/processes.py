@@ -1,4 +1,6 @@
-"""Which of the processes that a launcher (accelerate, torchrun) started this one is, as its environment says."""
+"""Which of the processes that a launcher (accelerate, torchrun) started this one is, as its environment says; and
+processes that end with their parent.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,13 @@ def flag(name: str) -> bool:
     return os.environ.get(name, "").lower() in ("true", "1")
 
 
-def end_with_parent() -> None:
-    """Where the system can: this process is killed when its parent is, so that none runs unwatched."""
+def end_with_parent(parent: int | None = None) -> None:
+    """Where the system can (Linux): this process is killed when its parent dies, whatever it is doing then.
+
+    Raises SystemExit where `parent`, the process that started this one, is gone already.
+    """
     control = getattr(ctypes.CDLL(None), "prctl", None)
     if control is not None:
         control(SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    if parent is not None and os.getppid() != parent:
+        raise SystemExit(0)

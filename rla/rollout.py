@@ -1,7 +1,8 @@
 """The scheduler between environments and a generator.
 
 One coroutine per episode and no barrier between steps: an episode's next prompt is submitted as soon as its
-environment has answered. Episodes of one task start together, so that a task's group is complete early.
+environment has answered: at once, or, from a worker process, later. Episodes of one task start together, so that a
+task's group is complete early.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 
 from rla.agents.policy import CommandTries, PolicyAgent
 from rla.config.sections import PolicyConfig
-from rla.envs.base import Environment, EnvironmentFailure, offered
+from rla.envs.base import AwaitedEnvironment, Environment, EnvironmentFailure, offered, settled
 from rla.envs.setting import PolicyPrompt
 from rla.llm.base import Generator, Request
 from rla.llm.chat import ChatFormat
@@ -37,7 +38,7 @@ class Rollouts:
     chat: ChatFormat
     prompt: PolicyPrompt
     config: PolicyConfig
-    make_env: Callable[[Task], Environment]
+    make_env: Callable[[Task], Environment | AwaitedEnvironment]
     max_steps: int
     omit: frozenset[str]
     iteration: int
@@ -88,10 +89,10 @@ async def play(episode: Episode, shared: Rollouts, tries: CommandTries) -> Traje
     steps: list[Step] = []
     error: str | None = None
     last = ""
-    environment: Environment | None = None
+    environment: Environment | AwaitedEnvironment | None = None
     try:
         environment = shared.make_env(episode.task)
-        observation = environment.reset()
+        observation = await settled(environment.reset())
         last = observation.text
         stop = StopReason.MAX_STEPS
         for index in range(shared.max_steps):
@@ -111,7 +112,7 @@ async def play(episode: Episode, shared: Rollouts, tries: CommandTries) -> Traje
             )
             (completion,) = await shared.generator.generate(request)
             steps.append(agent.read(completion, observation.text, commands))
-            observation = environment.step(steps[-1].action)
+            observation = await settled(environment.step(steps[-1].action))
             last = observation.text
             if observation.won or observation.done:
                 stop = StopReason.WON if observation.won else StopReason.MAX_STEPS

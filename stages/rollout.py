@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rla.envs.registry import setting
+from rla.envs.where import MakeEnv, environments
 from rla.models.fingerprint import tokenizer_fingerprint
 from rla.records import StopReason, Task, Trajectory
 from rla.rollout import Episode, Rollouts, episodes_of, play_groups
@@ -46,6 +47,14 @@ def chosen_tasks(ctx: StageContext, pool: list[Task], pending: list[Task]) -> li
 
 def play(ctx: StageContext, writer: ShardWriter, groups: list[list[Episode]], policy: Path) -> None:
     """Play the groups that have no part yet, and finish the shard."""
+    with environments(ctx.config, note=ctx.progress.note) as make_env:
+        play_in(ctx, writer, groups, policy, make_env)
+
+
+def play_in(
+    ctx: StageContext, writer: ShardWriter, groups: list[list[Episode]], policy: Path, make_env: MakeEnv
+) -> None:
+    """The same in environments that `make_env` makes."""
     from rla.llm.chat import ChatFormat
     from rla.llm.factory import make_generator
 
@@ -64,7 +73,7 @@ def play(ctx: StageContext, writer: ShardWriter, groups: list[list[Episode]], po
             chat=ChatFormat(tokenizer),
             prompt=environment.policy_prompt(ctx.config),
             config=ctx.config.policy,
-            make_env=lambda task: environment.make(task, ctx.config.env),
+            make_env=make_env,
             max_steps=ctx.config.env.max_steps,
             omit=frozenset(ctx.config.env.omit_commands),
             iteration=ctx.iteration,

@@ -122,6 +122,8 @@ def check(config: Config, where: str) -> None:
             )
         if train.lora.rank < 0 or not 0 <= train.lr_min <= 1:
             raise UserError(f"{where}: {name}.lora.rank must be 0 or more, {name}.lr_min lie in [0, 1]")
+    if config.pool.workers < 0:
+        raise UserError(f"{where}: pool.workers is {config.pool.workers}; it must be 0 or more")
     for key in ("discount", "outcome_discount"):
         if not 0 <= (value := getattr(config.credit, key)) <= 1:
             raise UserError(f"{where}: credit.{key} is {value}; it must lie in [0, 1]")
@@ -138,6 +140,7 @@ def positive_values(config: Config) -> dict[str, float]:
         "generator.max_sequences": config.generator.max_sequences,
         "judge.votes": config.judge.votes,
         "env.max_steps": config.env.max_steps,
+        "pool.step_deadline_s": config.pool.step_deadline_s,
         "policy.temperature": config.policy.temperature,
         "judge.temperature": config.judge.temperature,
         "train_policy.updates": config.train_policy.updates,

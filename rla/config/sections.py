@@ -225,6 +225,15 @@ class LaunchConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PoolConfig:
+    """In which processes environments step. No output depends on it: it may change within a run."""
+
+    mode: Literal["auto", "always", "never"] = "auto"  # auto: processes of their own for slow environments
+    workers: int = 0  # environments alive at once; 0: eight per core, for most of them wait for a reply
+    step_deadline_s: float = 60.0  # a reset or a step that takes longer is played again in a new process
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """All sections. Stages depend on the sections that they read and on nothing else."""
 
@@ -244,3 +253,4 @@ class Config:
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
     launch: LaunchConfig = field(default_factory=LaunchConfig)
+    pool: PoolConfig = field(default_factory=PoolConfig)

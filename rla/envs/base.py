@@ -1,6 +1,6 @@
 """The contract between the scheduler and an environment: text in, text out, no knowledge of language models."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Awaitable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,6 +23,21 @@ class Environment(Protocol):
     def step(self, action: str) -> Observation: ...
 
     def close(self) -> None: ...
+
+
+class AwaitedEnvironment(Protocol):
+    """An `Environment` that answers later: it steps in another process. `close` answers at once."""
+
+    def reset(self) -> Awaitable[Observation]: ...
+
+    def step(self, action: str) -> Awaitable[Observation]: ...
+
+    def close(self) -> None: ...
+
+
+async def settled(answer: Observation | Awaitable[Observation]) -> Observation:
+    """The observation of either kind of environment, without a turn of the event loop where it is there already."""
+    return answer if isinstance(answer, Observation) else await answer
 
 
 def offered(commands: Iterable[str], omit: Collection[str]) -> tuple[str, ...]:

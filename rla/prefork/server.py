@@ -203,7 +203,7 @@ def fork(server: Server, client: socket.socket, message: dict[str, Any], streams
 def become(server: Server, client: socket.socket, message: dict[str, Any], streams: list[int]) -> Call:
     """In the child: leave the server behind and take the client's place."""
     os.setpgid(0, 0)
-    end_with_parent()
+    end_with_parent()  # no command runs unwatched
     server.selector.close()
     server.listener.close()
     for other in server.children.values():

@@ -85,6 +85,15 @@ class AlfworldSetting:
             return StockEngine(game_of_payload(task.payload, packaged))
         return FastEngine(tables_of(task.payload, packaged))
 
+    def slow(self, config: EnvConfig) -> bool:
+        return config.engine == "textworld"
+
+    def warm(self, config: EnvConfig) -> None:
+        if config.engine == "textworld":
+            from rla.envs.alfworld.textworld import import_library
+
+            import_library()
+
     def make_tasks(self, config: TasksConfig, *, seed: int, split: str) -> list[Task]:
         held_out = split == config.test_split
         return builtin_tasks(

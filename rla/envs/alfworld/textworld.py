@@ -99,10 +99,15 @@ def _with_task(grammar: str, sentence: str) -> str:
     return grammar.replace(_UNSET_TASK, check_sentence(sentence))
 
 
+def import_library() -> tuple[Any, Any, Any]:
+    """The modules that an engine is made of. Raises UserError where the extra is missing."""
+    names = ("textworld", "textworld.envs", "alfworld.agents.environment.alfred_tw_env")
+    textworld, envs, alfred = (_import_alfworld(name) for name in names)
+    return textworld, envs, alfred
+
+
 def _new_env() -> Any:
-    textworld = _import_alfworld("textworld")
-    envs = _import_alfworld("textworld.envs")
-    alfred = _import_alfworld("alfworld.agents.environment.alfred_tw_env")
+    textworld, envs, alfred = import_library()
     infos = textworld.EnvInfos(won=True, admissible_commands=True)
     return alfred.AlfredDemangler(envs.PddlEnv(infos), shuffle=False)
 

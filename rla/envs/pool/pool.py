@@ -1,0 +1,110 @@
+"""The pool: at most `workers` environments live at once, at most `busy` of them compute at once.
+
+An episode has its worker from its first reset to its end; a worker waits while its episode waits for a reply. So there
+may be more workers than cores, and more episodes than workers: those wait for a place, and the holder of a place
+never waits for another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+
+from rla.envs.pool.episode import PooledEnvironment
+from rla.envs.pool.nursery import Recipe
+from rla.envs.pool.protocol import Message
+from rla.envs.pool.remote import Lost, Nursery, Worker
+from rla.errors import UserError
+from rla.records import Task
+
+STARTS = 3  # nurseries tried for one worker
+
+
+class EnvironmentPool:
+    """A context manager: no process is left when it is left. One event loop may use it.
+
+    `deadline_s`: seconds that a worker has for a reset or a step; its time in the queue for a core does not count.
+    `replaced` counts workers that died or hung under an episode.
+    """
+
+    def __init__(self, recipe: Recipe, *, workers: int, busy: int, deadline_s: float) -> None:
+        self.replaced = 0
+        self._recipe, self._deadline = recipe, deadline_s
+        self._places, self._busy = asyncio.Semaphore(workers), asyncio.Semaphore(busy)
+        self._starting = asyncio.Lock()
+        self._workers: set[Worker] = set()
+        self._idle: list[Worker] = []
+        self._nursery: Nursery | None = None
+
+    def __enter__(self) -> EnvironmentPool:
+        self._nursery = Nursery.start(self._recipe)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for worker in self._workers:
+            worker.end()
+        if self._nursery is not None:
+            self._nursery.end()
+
+    def environment(self, task: Task) -> PooledEnvironment:
+        """An environment that takes its worker at its first reset."""
+        return PooledEnvironment(self, task)
+
+    async def take(self) -> Worker:
+        """A worker and the place to have it; waits until there is one. Raises UserError where none can be started."""
+        await self._places.acquire()
+        try:
+            return self._resting() or await self.start()
+        except BaseException:
+            self._places.release()
+            raise
+
+    def give(self, worker: Worker | None) -> None:
+        """Hand the place back, and the worker with it where it still lives and owes nothing."""
+        if worker is not None and worker.free():
+            self._idle.append(worker)
+        elif worker is not None:
+            self.drop(worker)
+        self._places.release()
+
+    def drop(self, worker: Worker) -> None:
+        """End a worker that is not to be used again."""
+        self._workers.discard(worker)
+        worker.end()
+
+    def _resting(self) -> Worker | None:
+        while self._idle:
+            worker = self._idle.pop()
+            if worker.channel.silent:
+                return worker
+            self.drop(worker)
+        return None
+
+    async def start(self) -> Worker:
+        """A new worker for a place that the caller holds. Raises UserError where none can be started."""
+        async with self._starting:  # the nursery starts one at a time
+            return await self._started()
+
+    async def _started(self) -> Worker:
+        reason = ""
+        for _ in range(STARTS):
+            if self._nursery is None:
+                self._nursery = Nursery.start(self._recipe)
+            try:
+                worker = await self._nursery.worker()
+            except Lost as lost:
+                reason = str(lost)
+                self._nursery.end()
+                self._nursery = None
+                continue
+            self._workers.add(worker)
+            return worker
+        raise UserError(
+            f"no worker process for the environment could be started ({reason}); what it printed is above. "
+            "pool.mode: never plays without them"
+        )
+
+    async def ask(self, worker: Worker, message: Message) -> Message:
+        """A worker's answer, when a core is free for it. Raises Lost."""
+        async with self._busy:
+            return await worker.ask(message, seconds=self._deadline)
