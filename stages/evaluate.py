@@ -29,7 +29,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
     folder = ctx.path("out")
     writer = ShardWriter(folder, "trajectories", origin(ctx, [tasks_folder, policy]), overwrite=ctx.overwrite)
     if not writer.complete:
-        play(replace(ctx, config=evaluating(ctx.config)), writer, groups, policy)
+        play(replace(ctx, config=evaluating(ctx.config)), writer, groups, policy, training=False)
     metrics = measure(ctx, time.monotonic() - started)
     write_json(ctx.path("metrics"), metrics)
     return {"trajectories": str(folder), **{k: metrics[k] for k in ("episodes", "success")}}

@@ -45,14 +45,22 @@ def chosen_tasks(ctx: StageContext, pool: list[Task], pending: list[Task]) -> li
     return drawn + sorted(pending, key=lambda task: task.task_id)
 
 
-def play(ctx: StageContext, writer: ShardWriter, groups: list[list[Episode]], policy: Path) -> None:
-    """Play the groups that have no part yet, and finish the shard."""
+def play(
+    ctx: StageContext, writer: ShardWriter, groups: list[list[Episode]], policy: Path, *, training: bool = True
+) -> None:
+    """Play the groups that have no part yet, and finish the shard. `training`: it may be trained on."""
     with environments(ctx.config, note=ctx.progress.note) as make_env:
-        play_in(ctx, writer, groups, policy, make_env)
+        play_in(ctx, writer, groups, policy, make_env, training=training)
 
 
 def play_in(
-    ctx: StageContext, writer: ShardWriter, groups: list[list[Episode]], policy: Path, make_env: MakeEnv
+    ctx: StageContext,
+    writer: ShardWriter,
+    groups: list[list[Episode]],
+    policy: Path,
+    make_env: MakeEnv,
+    *,
+    training: bool,
 ) -> None:
     """The same in environments that `make_env` makes."""
     from rla.llm.chat import ChatFormat
@@ -67,7 +75,9 @@ def play_in(
 
     if left:
         environment = setting(ctx.config.env.name)
-        generator, tokenizer = make_generator(ctx.config.generator, model=model_folder(policy), seed=ctx.config.seed)
+        generator, tokenizer = make_generator(
+            ctx.config.generator, model=model_folder(policy), seed=ctx.config.seed, training=training
+        )
         shared = Rollouts(
             generator=generator,
             chat=ChatFormat(tokenizer),

@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
+from urllib.parse import urlsplit
 
 import yaml
 
-from rla.config.sections import Config
+from rla.config.sections import Config, GeneratorConfig
 from rla.errors import UserError
 
 
@@ -109,6 +110,7 @@ def check(config: Config, where: str) -> None:
         )
     if config.judge.decoding == "admissible" and config.judge.prompt != "plain":
         raise UserError(f"{where}: judge.decoding: admissible needs judge.prompt: plain")
+    check_server(config.generator, where)
     for name, train in (("train_policy", config.train_policy), ("train_rm", config.train_rm)):
         if train.correction != "none" and train.old != "trainer":
             raise UserError(f"{where}: {name}.correction compares sampler and trainer; set {name}.old: trainer")
@@ -132,12 +134,28 @@ def check(config: Config, where: str) -> None:
             raise UserError(f"{where}: {key} is {value}; it must be above 0")
 
 
+def check_server(generator: GeneratorConfig, where: str) -> None:
+    """`backend: server` needs the base URL of a server, and no password in it: params lie beside every output."""
+    if generator.backend != "server":
+        return
+    url = urlsplit(generator.server)
+    if url.scheme not in ("http", "https") or not url.hostname:
+        raise UserError(
+            f"{where}: generator.backend is server; set generator.server to the base URL of an OpenAI-compatible "
+            f"server, such as http://localhost:8000/v1, not {generator.server!r}"
+        )
+    if url.username or url.password or url.query:
+        raise UserError(f"{where}: generator.server holds more than host and path; keys belong into the environment")
+
+
 def positive_values(config: Config) -> dict[str, float]:
     return {
         "rollout.tasks_per_iteration": config.rollout.tasks_per_iteration,
         "rollout.rollouts_per_task": config.rollout.rollouts_per_task,
         "rollout.concurrency": config.rollout.concurrency,
         "generator.max_sequences": config.generator.max_sequences,
+        "generator.server_connections": config.generator.server_connections,
+        "generator.server_timeout": config.generator.server_timeout,
         "judge.votes": config.judge.votes,
         "env.max_steps": config.env.max_steps,
         "pool.step_deadline_s": config.pool.step_deadline_s,
@@ -167,6 +185,20 @@ def resolved(config: Config, sections: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def config_digest(config: Config, sections: Sequence[str]) -> str:
-    """SHA-256 (16 hex digits) of the sections and keys that a stage reads: others may change without a rerun."""
-    text = json.dumps(resolved(config, sections), sort_keys=True)
+    """SHA-256 (16 hex digits) of the sections and keys that a stage reads: others may change without a rerun.
+
+    Keys that are marked as without effect may change too.
+    """
+    text = json.dumps(effective(config, resolved(config, sections)), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def effective(section: Any, data: Any) -> Any:
+    """`data` of the dataclass `section` without the keys that no output depends on."""
+    if not is_dataclass(section):
+        return data
+    return {
+        entry.name: effective(getattr(section, entry.name), data[entry.name])
+        for entry in fields(section)
+        if entry.name in data and entry.metadata.get("effect", True)
+    }

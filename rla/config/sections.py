@@ -6,7 +6,14 @@ One dataclass per section of `params.yaml`. `schemas/params.schema.json` is gene
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
+
+WITHOUT_EFFECT = {"effect": False}  # metadata of keys that no output depends on: no origin is digested from them
+
+
+def without_effect(default: Any) -> Any:
+    """A key that may change within a run, such as where a server is."""
+    return field(default=default, metadata=WITHOUT_EFFECT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +61,7 @@ class ModelConfig:
 class GeneratorConfig:
     """The inference engine of rollout, judging and evaluation."""
 
-    backend: Literal["transformers", "vllm", "scripted"] = "transformers"
+    backend: Literal["transformers", "vllm", "server", "scripted"] = "transformers"
     max_sequences: int = 64
     context: int = 1024
     dtype: Literal["float32", "bfloat16"] = "float32"
@@ -62,6 +69,11 @@ class GeneratorConfig:
     tensor_parallel: int = 1
     gpu_memory: float = 0.85
     enforce_eager: bool = False
+    server: str = without_effect("")  # `server`: base URL, such as http://localhost:8000/v1
+    server_model: str = without_effect("")  # the served name; empty: the one that serves this stage's checkpoint
+    server_connections: int = without_effect(256)  # requests at once
+    server_timeout: float = without_effect(600.0)  # seconds without an answer until a request is made again
+    server_patience: float = without_effect(300.0)  # seconds that a request which fails is tried again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,11 +13,12 @@ if TYPE_CHECKING:
 
 
 def make_generator(
-    config: GeneratorConfig, *, model: Path | str, seed: int
+    config: GeneratorConfig, *, model: Path | str, seed: int, training: bool = True
 ) -> tuple[Generator, PreTrainedTokenizerBase]:
     """The engine of `config.backend` over `model` (a folder or hub id), and that model's tokenizer.
 
-    Raises UserError when the model or the backend's package is missing.
+    `training`: its replies may be trained on; a server that leaves out what that needs is refused. Raises UserError
+    when the model or the backend's package is missing. Not to be called in an event loop.
     """
     from rla.llm.chat import ChatFormat
     from rla.models.load import load_tokenizer
@@ -32,6 +33,10 @@ def make_generator(
 
         stop_ids = ChatFormat(tokenizer).stop_ids
         return VllmGenerator(config, model=model, stop_ids=stop_ids, seed=seed), tokenizer
+    if config.backend == "server":
+        from rla.llm.server_probe import connect
+
+        return connect(config, model=model, chat=ChatFormat(tokenizer), training=training), tokenizer
     return _transformers(config, model, ChatFormat(tokenizer).stop_ids), tokenizer
 
 

@@ -2,14 +2,12 @@
 probabilities out.
 
 Log-probabilities are vLLM's "processed" ones: after the temperature and, where sampling was restricted, over
-the offered ids only. A restricted completion is asked for token by token (the prefix cache makes that
-cheap); what the trie forces is appended without asking. The prefix cache takes the place of sessions.
+the offered ids only (a restricted completion is asked for token by token, `rla.llm.restricted`). The prefix
+cache takes the place of sessions.
 """
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
 import os
 from collections.abc import Collection
 from itertools import count
@@ -20,8 +18,8 @@ from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
 from rla.llm.base import Completion, FinishReason, Request
 from rla.llm.errors import check_request
+from rla.llm.restricted import SEED_MASK, restricted
 
-SEED_MASK = (1 << 62) - 1  # vLLM adds the sample's index and wants an int64
 CPU_CACHE_GIB = "2"
 # In pieces, a prompt of a seeded request ends the engine of the CPU build: it sets back a CUDA generator's offset.
 WHOLE_PROMPTS = {"enable_chunked_prefill": False}
@@ -75,8 +73,14 @@ class VllmGenerator:
         check_request(request, context=self.context)
         if request.allowed is None:
             return await self._free(request)
-        seeds = range(request.seed, request.seed + request.samples)
-        return list(await asyncio.gather(*(self._restricted(request, seed) for seed in seeds)))
+
+        async def choose(prompt: list[int], seed: int, choices: list[int]) -> tuple[int, float]:
+            (completion,) = await self._ask(
+                prompt, request.temperature, seed=seed, max_tokens=1, allowed_token_ids=choices
+            )
+            return int(completion.token_ids[0]), float(completion.logprobs.logprobs[0])
+
+        return await restricted(request, choose)
 
     def stats(self) -> dict[str, float]:
         """Tokens of prompts since the start: from the prefix cache, and computed."""
@@ -121,33 +125,6 @@ class VllmGenerator:
         )
         return [_completion(completion, greedy=request.temperature == 0) for completion in completions]
 
-    async def _restricted(self, request: Request, seed: int) -> Completion:
-        if request.allowed is None:
-            raise ValueError("a restricted completion needs a trie")
-        node = request.allowed.root
-        tokens: list[int] = []
-        logprobs: list[float] = []
-        offered: list[list[int]] = []
-        while node and len(tokens) < request.max_tokens:
-            choices = sorted(node)
-            token, logprob = choices[0], 0.0
-            if len(choices) > 1:
-                (completion,) = await self._ask(
-                    [*request.prompt_ids, *tokens],
-                    request.temperature,
-                    seed=_token_seed(seed, len(request.prompt_ids) + len(tokens)),
-                    max_tokens=1,
-                    allowed_token_ids=choices,
-                )
-                token = int(completion.token_ids[0])
-                logprob = 0.0 if request.temperature == 0 else float(completion.logprobs.logprobs[0])
-            tokens.append(token)
-            logprobs.append(logprob)
-            offered.append(choices)
-            node = node[token]
-        reason = FinishReason.LENGTH if node else FinishReason.STOP
-        return Completion(token_ids=tokens, logprobs=logprobs, allowed=offered, finish_reason=reason)
-
 
 def _completion(output: Any, *, greedy: bool) -> Completion:
     """vLLM's completion, the stop token included. A greedy choice is certain: log-probability 0."""
@@ -161,8 +138,3 @@ def _completion(output: Any, *, greedy: bool) -> Completion:
         allowed=[[] for _ in tokens],
         finish_reason=FinishReason.STOP if output.finish_reason == "stop" else FinishReason.LENGTH,
     )
-
-
-def _token_seed(seed: int, position: int) -> int:
-    digest = hashlib.blake2b(f"{seed}:{position}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little") & SEED_MASK

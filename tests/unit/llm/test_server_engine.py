@@ -1,0 +1,194 @@
+"""A completions server as an engine: what in-process replies are, through drops, stalls and errors."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+import time
+from dataclasses import replace
+
+import pytest
+
+from rla.errors import UserError
+from rla.llm import http
+from rla.llm.base import Completion, Request
+from rla.llm.chat import ChatFormat
+from rla.llm.errors import ContextOverflow
+from rla.llm.http import API_KEY, JsonClient
+from rla.llm.restricted import restricted
+from rla.llm.scripted import ScriptedGenerator
+from rla.llm.server_engine import UNKNOWN, ServerGenerator
+from rla.llm.trie import TokenTrie
+from rla.models.tokenizer import build_tokenizer
+from tests.unit.llm.completions_server import CompletionsServer, Fault
+
+CHAT = ChatFormat(build_tokenizer(["go to door 1 2 3"], context=64))
+TRIE = TokenTrie([[5, 6, 9], [5, 7, 9], [8, 9]])
+FREE = Request(prompt_ids=[1, 2, 3], max_tokens=4, temperature=0.7, seed=11, samples=3)
+RESTRICTED = replace(FREE, allowed=TRIE)
+
+
+def reply(request: Request, seed: int) -> list[int]:
+    """Six tokens by the hash of prompt and seed, or one that is allowed."""
+    state = hashlib.sha256(f"{seed}:{list(request.prompt_ids)}".encode()).digest()
+    choices = list(request.allowed.root) if request.allowed else []
+    return [choices[state[0] % len(choices)]] if choices else [10 + value % 8 for value in state[:6]]
+
+
+def engine_of(
+    server: CompletionsServer, *, timeout: float = 5.0, patience: float = 5.0, training: bool = True
+) -> ServerGenerator:
+    client = JsonClient(server.url, connections=8, timeout=timeout, patience=patience)
+    return ServerGenerator(client, model="tiny", context=64, chat=CHAT, training=training)
+
+
+def ask(engine: ServerGenerator, *requests: Request) -> list[list[Completion]]:
+    async def all_of_them() -> list[list[Completion]]:
+        return list(await asyncio.gather(*(engine.generate(request) for request in requests)))
+
+    return asyncio.run(all_of_them())
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "FIRST_DELAY", 0.01)
+
+
+def in_process(request: Request) -> list[Completion]:
+    """The replies of the engine behind the server, asked for token by token where the request is restricted."""
+    engine = ScriptedGenerator(reply)
+
+    async def choose(prompt: list[int], seed: int, choices: list[int]) -> tuple[int, float]:
+        trie = TokenTrie([token] for token in choices)
+        (completion,) = await engine.generate(
+            Request(prompt_ids=prompt, max_tokens=1, temperature=request.temperature, seed=seed, allowed=trie)
+        )
+        return completion.token_ids[0], completion.logprobs[0]
+
+    return asyncio.run(engine.generate(request) if request.allowed is None else restricted(request, choose))
+
+
+@pytest.mark.parametrize("request_", [FREE, RESTRICTED], ids=["free", "restricted"])
+def test_replies_are_those_of_the_engine_behind_the_server(request_: Request) -> None:
+    with CompletionsServer(ScriptedGenerator(reply)) as server:
+        (found,) = ask(engine_of(server), request_)
+    assert found == in_process(request_)
+    assert len({tuple(completion.token_ids) for completion in found}) > 1
+
+
+def test_a_restricted_reply_is_renormalised_over_what_is_offered_and_forced_tokens_are_not_asked_for() -> None:
+    with CompletionsServer(ScriptedGenerator(lambda request, seed: [min(request.allowed.root)])) as server:  # type: ignore[union-attr]
+        ((completion,),) = ask(engine_of(server), replace(RESTRICTED, samples=1))
+    assert completion.token_ids == [5, 6, 9] and completion.allowed == [[5, 8], [6, 7], [9]]
+    assert completion.logprobs == pytest.approx([-math.log(2), -math.log(2), 0.0])
+    assert [body["allowed_token_ids"] for body in server.requests] == [[5, 8], [6, 7]]
+
+
+def test_nothing_is_left_to_the_servers_defaults() -> None:
+    with CompletionsServer(ScriptedGenerator(reply)) as server:
+        ask(engine_of(server), FREE)
+    (body,) = server.requests
+    assert (body["top_p"], body["top_k"], body["min_p"], body["repetition_penalty"]) == (1.0, 0, 0.0, 1.0)
+    assert body["ignore_eos"] and body["stop_token_ids"] == sorted(CHAT.stop_ids)
+    assert (body["prompt"], body["n"], body["seed"], body["return_token_ids"]) == ([1, 2, 3], 3, 11, True)
+
+
+@pytest.mark.parametrize("fault", [fault for fault in Fault if fault is not Fault.REFUSED])
+def test_a_fault_changes_no_reply(fault: Fault) -> None:
+    requests = [replace(FREE, seed=seed) for seed in range(6)]
+    with CompletionsServer(
+        ScriptedGenerator(reply), faults=lambda number: fault if number % 2 == 0 else None
+    ) as server:
+        found = ask(engine_of(server, timeout=0.2), *requests)
+    assert found == [in_process(request) for request in requests]
+    assert len(server.requests) >= 9
+
+
+def test_a_server_that_stays_away_is_given_up_after_the_stated_time(caplog: pytest.LogCaptureFixture) -> None:
+    with CompletionsServer(ScriptedGenerator(reply), faults=lambda number: Fault.BROKEN) as server:
+        started = time.monotonic()
+        with pytest.raises(UserError, match=r"500: Internal Server Error; tried again for .*server_patience = 0\.3 s"):
+            ask(engine_of(server, patience=0.3), FREE)
+        assert time.monotonic() - started < 2
+    assert 3 <= len(server.requests) <= 12  # delays double
+    assert [record.message for record in caplog.records if "trying again" in record.message] == [
+        f"{server.url}: status 500: Internal Server Error; trying again for up to 0.3 s"
+    ]
+
+
+def test_nobody_at_the_address() -> None:
+    with CompletionsServer(ScriptedGenerator(reply)) as server:
+        engine = engine_of(server, patience=0.1)
+    with pytest.raises(UserError, match=f"{server.url}.*Start the server or correct generator.server"):
+        ask(engine, FREE)
+
+
+def test_a_refusal_is_final_and_carries_the_servers_message() -> None:
+    with (
+        CompletionsServer(ScriptedGenerator(reply), faults=lambda number: Fault.REFUSED) as server,
+        pytest.raises(UserError, match="status 400: this model cannot do that"),
+    ):
+        ask(engine_of(server), FREE)
+    assert len(server.requests) == 1
+
+
+def test_the_key_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    with CompletionsServer(ScriptedGenerator(reply), key="secret") as server:
+        client = JsonClient(server.url, connections=1, timeout=1, patience=0)
+        with pytest.raises(UserError, match=f"401: no such key; .*{API_KEY}") as refusal:
+            asyncio.run(client.ask("/models"))
+        assert "secret" not in str(refusal.value)
+        monkeypatch.setenv(API_KEY, "secret")
+        assert asyncio.run(client.ask("/models"))["data"] == [{"id": "tiny"}]
+
+
+def test_what_is_not_a_completions_server_says_so() -> None:
+    with CompletionsServer(ScriptedGenerator(reply)) as server:
+        client = JsonClient(server.url.removesuffix("/v1"), connections=1, timeout=1, patience=0)
+        with pytest.raises(UserError, match=r"404.*set generator\.server to the base URL"):
+            asyncio.run(client.ask("/models"))
+
+
+@pytest.mark.parametrize(
+    ("omit", "message"),
+    [("token_ids", "returns no token ids"), ("logprobs", "returns no log-probability for each token")],
+)
+def test_training_data_needs_ids_and_log_probabilities(omit: str, message: str) -> None:
+    with (
+        CompletionsServer(ScriptedGenerator(reply), omit=[omit]) as server,
+        pytest.raises(UserError, match=f"generator.server {server.url}: {message}"),
+    ):
+        ask(engine_of(server), FREE)
+
+
+def test_evaluation_takes_ids_from_the_text_and_marks_log_probabilities_as_unknown() -> None:
+    def door(request: Request, seed: int) -> list[int]:
+        return [*CHAT.encode("go to door 1"), CHAT.end_id]
+
+    request = replace(FREE, max_tokens=8, samples=1)
+    with CompletionsServer(ScriptedGenerator(door), omit=["token_ids", "logprobs"], text=CHAT.decode) as server:
+        ((completion,),) = ask(engine_of(server, training=False), request)
+    assert completion.token_ids == door(request, 0)
+    assert completion.logprobs == [UNKNOWN] * len(completion.token_ids)
+
+
+def test_a_server_that_does_not_restrict_is_refused() -> None:
+    def anything(request: Request, completion: Completion) -> list[float]:
+        completion.token_ids[0] = 40
+        return completion.logprobs
+
+    with (
+        CompletionsServer(ScriptedGenerator(reply), report=anything) as server,
+        pytest.raises(UserError, match="does not restrict a reply to allowed_token_ids"),
+    ):
+        ask(engine_of(server, training=False), RESTRICTED)
+
+
+def test_a_prompt_that_does_not_fit_is_not_sent() -> None:
+    with (
+        CompletionsServer(ScriptedGenerator(reply)) as server,
+        pytest.raises(ContextOverflow),
+    ):
+        ask(engine_of(server), replace(FREE, prompt_ids=[1] * 61))
+    assert server.requests == []

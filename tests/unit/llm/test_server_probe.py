@@ -1,0 +1,121 @@
+"""What a server must show before training data is made with it, and which of its models is asked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rla.config.sections import GeneratorConfig
+from rla.errors import UserError
+from rla.llm.base import Completion, Request
+from rla.llm.scripted import ScriptedGenerator
+from rla.llm.server_engine import ServerGenerator
+from rla.llm.server_probe import connect
+from tests.unit.llm.completions_server import CompletionsServer, Report
+from tests.unit.llm.test_server_engine import CHAT
+
+VOCABULARY = 64
+
+
+def config(server: CompletionsServer, *, model: str = "", context: int = 64) -> GeneratorConfig:
+    return GeneratorConfig(backend="server", server=server.url, server_model=model, server_patience=0, context=context)
+
+
+def connected(server: CompletionsServer, *, training: bool = True) -> ServerGenerator:
+    return connect(config(server), model="org/tiny", chat=CHAT, training=training)
+
+
+def reporting(*, restricts: bool, heats: bool) -> Report:
+    """The log-probabilities of logits 0.7 * id: over the allowed tokens or all, at the request's temperature or 1."""
+
+    def report(request: Request, completion: Completion) -> list[float]:
+        ids = list(request.allowed.root) if request.allowed and restricts else list(range(VOCABULARY))
+        heat = request.temperature if heats else 1.0
+        total = math.log(sum(math.exp(0.7 * token / heat) for token in ids))
+        return [0.7 * token / heat - total for token in completion.token_ids]
+
+    return report
+
+
+def test_a_server_that_reports_what_it_samples_from_is_taken() -> None:
+    with CompletionsServer(ScriptedGenerator(), report=reporting(restricts=True, heats=True)) as server:
+        connected(server)
+    assert {body["temperature"] for body in server.requests} == {1.0, 2.0}
+
+
+def test_log_probabilities_of_the_model_itself_are_refused() -> None:
+    with (
+        CompletionsServer(ScriptedGenerator(), report=reporting(restricts=False, heats=False)) as server,
+        pytest.raises(UserError, match=f"{server.url}.*of the model, not.*--logprobs-mode processed_logprobs"),
+    ):
+        connected(server)
+
+
+def test_log_probabilities_at_another_temperature_are_refused() -> None:
+    with (
+        CompletionsServer(ScriptedGenerator(), report=reporting(restricts=True, heats=False)) as server,
+        pytest.raises(UserError, match=r"not at the sampling temperature.*processed_logprobs"),
+    ):
+        connected(server)
+
+
+@pytest.mark.parametrize("omit", ["token_ids", "logprobs"])
+def test_what_training_data_needs_evaluation_does_not(omit: str) -> None:
+    with CompletionsServer(ScriptedGenerator(), omit=[omit]) as server:
+        with pytest.raises(UserError, match="which training data needs"):
+            connected(server)
+        connected(server, training=False)
+
+
+def test_a_prompt_comes_back_as_it_was_sent() -> None:
+    def with_start_token(request: Request, completion: Completion) -> list[float]:
+        request.prompt_ids.insert(0, 1)  # type: ignore[attr-defined]
+        return completion.logprobs
+
+    with (
+        CompletionsServer(ScriptedGenerator(), report=with_start_token) as server,
+        pytest.raises(UserError, match="changes a prompt of token ids"),
+    ):
+        connected(server)
+
+
+def test_the_context_of_the_server_is_the_limit() -> None:
+    with (
+        CompletionsServer(ScriptedGenerator(), models=[{"id": "tiny", "max_model_len": 32}]) as server,
+        pytest.raises(UserError, match=r"holds 32 tokens and generator\.context is 64; .*--max-model-len 64"),
+    ):
+        connected(server)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Callable[[str, str], Path]:
+    def make(name: str, weights: str) -> Path:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
+        (tmp_path / name / "model.safetensors").write_text(weights)
+        return tmp_path / name
+
+    return make
+
+
+def test_the_model_that_was_loaded_from_the_checkpoint_is_asked(folder: Callable[[str, str], Path]) -> None:
+    policy, judge = folder("policy", "p"), folder("rm", "r")
+    cards = [{"id": "a", "root": str(policy)}, {"id": "b", "root": str(judge)}]
+    with CompletionsServer(ScriptedGenerator(), models=cards) as server:
+        connect(config(server), model=judge, chat=CHAT, training=True)
+        assert {body["model"] for body in server.requests} == {"b"}
+        with pytest.raises(UserError, match=r"serves a, b, and none .*set generator\.server_model to the name of"):
+            connect(config(server), model=folder("other", "o"), chat=CHAT, training=True)
+        with pytest.raises(UserError, match=r"serves a, b, not c; set generator\.server_model"):
+            connect(config(server, model="c"), model=policy, chat=CHAT, training=True)
+
+
+def test_other_weights_than_the_checkpoints_are_refused(folder: Callable[[str, str], Path]) -> None:
+    first, copy, second = folder("1", "one"), folder("copy", "one"), folder("2", "two")
+    with CompletionsServer(ScriptedGenerator(), models=[{"id": "tiny", "root": str(first)}]) as server:
+        connect(config(server), model=copy, chat=CHAT, training=False)
+        with pytest.raises(UserError, match=f"serves {first}, not this stage's checkpoint {second}"):
+            connect(config(server), model=second, chat=CHAT, training=False)
