@@ -99,7 +99,7 @@ solve-all: .venv/.run
 	$(PY) -m tests.bench.solve_all
 
 test-vllm: .venv/.test .venv/.run-$(VLLM)
-	$(PY) -m pytest tests/integration/test_vllm.py $(PYTEST_ARGS)
+	$(PY) -m pytest tests/integration/test_vllm.py tests/integration/test_vllm_server.py $(PYTEST_ARGS)
 
 clean:
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -98,7 +98,7 @@ class JsonClient:
             raise TransientFailure(str(error) or type(error).__name__) from None
         if status == 429 or status >= 500:
             after = headers.get("Retry-After", "")
-            wait = min(float(after), LONGEST_DELAY) if after.isdigit() else 0.0
+            wait = float(after) if after.isdigit() else 0.0  # it may also be a date: then it is the delay's turn
             raise TransientFailure(f"status {status}: {message_of(text)}", wait=wait)
         if status != 200:
             raise ServerRefusal(f"{self.url}{path}: status {status}: {message_of(text)}{hint(status)}", status=status)

@@ -17,7 +17,7 @@ from rla.llm.errors import check_request
 from rla.llm.http import JsonClient, TransientFailure
 from rla.llm.restricted import SEED_MASK, restricted
 
-UNKNOWN = -9999.0  # no sampler's log-probability: the loss of a training on it would not be finite
+UNKNOWN = -9999.0  # a finite number, as the schema wants, that no sampler reports
 WHOLE_DISTRIBUTION = {
     "top_p": 1.0,
     "top_k": 0,

@@ -43,6 +43,10 @@ def test_overrides_are_typed(tmp_path: Path) -> None:
         ({"tasks": {"source": "alfworld"}}, "set tasks.path"),
         ({"adaptation": {"alpha_low": 0.9}}, "alpha_low < alpha_high"),
         ({"policy": {"decoding": "admissible", "reply": "index"}}, "needs policy.reply: text"),
+        ({"generator": {"backend": "server"}}, "set generator.server to the base URL"),
+        ({"generator": {"backend": "server", "server": "localhost:8000"}}, "such as http://localhost:8000/v1"),
+        ({"generator": {"backend": "server", "server": "http://me:key@host/v1"}}, "keys belong into the environment"),
+        ({"generator": {"server_timeout": 0}}, "server_timeout is 0.0; it must be above 0"),
     ],
 )
 def test_bad_params_name_the_file_and_the_key(tmp_path: Path, data: object, message: str) -> None:
@@ -56,6 +60,15 @@ def test_digest_depends_on_the_stages_own_sections_only() -> None:
     base, other = load_config(None), load_config(None, ["train_rm.lr=1e-3"])
     assert config_digest(base, ["rollout"]) == config_digest(other, ["rollout"])
     assert config_digest(base, ["train_rm"]) != config_digest(other, ["train_rm"])
+
+
+def test_where_a_server_is_does_not_enter_a_digest() -> None:
+    served = ["generator.backend=server", "generator.server=http://a/v1"]
+    moved = ["generator.backend=server", "generator.server=http://b/v1", "generator.server_patience=9"]
+    one, other = load_config(None, served), load_config(None, moved)
+    assert one != other
+    assert config_digest(one, ["generator", "policy.reply"]) == config_digest(other, ["generator", "policy.reply"])
+    assert config_digest(one, ["generator"]) != config_digest(load_config(None), ["generator"])
 
 
 def test_the_schema_file_is_the_one_that_the_classes_give() -> None:
