@@ -34,7 +34,7 @@ from tests.bench.lockstep import play_in_lockstep
 from tests.parity.alfworld_play import data_folder
 
 BARS = " ▁▂▃▄▅▆▇█"
-MEDIAN, SPREAD, SHORTEST, LONGEST = 40, 0.8, 8, 320  # tokens of a reply; spread: of its logarithm
+MEDIAN, SPREAD, SHORTEST, LONGEST = 32, 1.0, 4, 512  # tokens of a reply; spread: of its logarithm
 
 
 class Measured:
@@ -176,10 +176,10 @@ async def all_ways(shared: Rollouts, tasks: list[Task], options: argparse.Namesp
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backend", choices=("vllm", "transformers"), default="vllm")
-    parser.add_argument("--games", type=int, default=16)
+    parser.add_argument("--games", type=int, default=8)
     parser.add_argument("--rollouts", type=int, default=4)
     parser.add_argument("--steps", type=int, default=12)
-    parser.add_argument("--sequences", type=int, default=64)
+    parser.add_argument("--sequences", type=int, default=32)
     options = parser.parse_args()
     tasks = games(options.games)
     with tempfile.TemporaryDirectory() as folder:
