@@ -18,6 +18,7 @@ from rla.atomic import write_json
 from rla.config import Config, load_config, resolved
 from rla.processes import speaks
 from rla.resources import resource
+from rla.workers import end_with_stdin
 from stages import StageSpec
 from stages.context import Progress, StageContext
 
@@ -31,6 +32,7 @@ def call_stage(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> Non
     """Run `spec` with the command line's `values`. Raises UserError for anything that the user can mend."""
     from rla.progress import make_progress
 
+    end_with_stdin()
     params = params_file(values["params"])
     config = load_config(params, overrides_of(values))
     run = values["run"] or default_run(params)
@@ -88,7 +90,8 @@ def context(
 
 def timed(ctx: StageContext) -> dict[str, Any]:
     """Run the stage and add this call to its times; a call that finds no output starts them anew."""
-    record = ctx.run / "timings" / f"{ctx.iteration}-{ctx.spec.name}.json"
+    part = f"-slice-{ctx.options['slice'].replace('/', '-of-')}" if "slice" in ctx.options else ""
+    record = ctx.run / "timings" / f"{ctx.iteration}-{ctx.spec.name}{part}.json"
     resumed = any(ctx.path(option).exists() for option, _ in ctx.spec.writes)
     calls = json.loads(record.read_text())["calls"] if resumed and record.exists() else []
     started, clock = datetime.now(UTC), time.perf_counter()

@@ -130,7 +130,22 @@ def path_options(spec: StageSpec) -> list[Option]:
     ]
 
 
+DIVIDED: list[Option] = [
+    (
+        "own_slice",
+        Annotated[str | None, typer.Option("--slice", metavar="I/N", help="Only share I of N of the groups.")],
+        None,
+    ),
+    (
+        "own_workers",
+        Annotated[int | None, typer.Option("--workers", min=1, help="N processes here, one slice each.")],
+        None,
+    ),
+]
+
 OWN_OPTIONS: dict[str, list[Option]] = {
+    "rollout": DIVIDED,
+    "score-steps": DIVIDED,
     "make-tasks": [
         (
             "own_from",
@@ -148,7 +163,7 @@ OWN_OPTIONS: dict[str, list[Option]] = {
             Annotated[int | None, typer.Option("--limit", min=1, help="At most this many games.")],
             None,
         ),
-    ]
+    ],
 }
 
 

@@ -6,14 +6,14 @@ once.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rla.agents.judge import read_judgement, step_score, views
 from rla.config.sections import JudgeConfig
 from rla.envs.setting import JudgePrompt, JudgeView
+from rla.groups import run_groups
 from rla.llm.base import Generator, Request
 from rla.llm.chat import ChatFormat
 from rla.llm.trie import TokenTrie
@@ -34,32 +34,29 @@ class Judging:
 
 
 async def judge_groups(
-    groups: Sequence[Sequence[Mapping[str, Any]]],
+    groups: Iterable[Sequence[Mapping[str, Any]]],
     shared: Judging,
     *,
     concurrency: int,
     finished: Callable[[int, list[StepScore]], None],
 ) -> None:
     """Judge every step of every trajectory row; `finished(index, rows)` as each group completes."""
-    gate = asyncio.Semaphore(concurrency)
 
-    async def one(trajectory: Mapping[str, Any]) -> list[StepScore]:
-        name = trajectory["trajectory_id"]
-        rows = []
-        async with gate:
-            for index, view in enumerate(views(trajectory)):
-                prompt_ids, judgements = await judge_step(name, index, view, shared)
-                rows.append(step_score(trajectory, index, prompt_ids, judgements))
-            shared.generator.release(name)
-        return rows
-
-    async def group(number: int, trajectories: Sequence[Mapping[str, Any]]) -> None:
-        judged = await asyncio.gather(*(one(row) for row in trajectories))
+    def whole(number: int, judged: list[list[StepScore]]) -> None:
         finished(number, [row for rows in judged for row in rows])
 
-    async with asyncio.TaskGroup() as tasks:
-        for number, trajectories in enumerate(groups):
-            tasks.create_task(group(number, trajectories))
+    await run_groups(groups, lambda row: judge_trajectory(row, shared), concurrency=concurrency, finished=whole)
+
+
+async def judge_trajectory(trajectory: Mapping[str, Any], shared: Judging) -> list[StepScore]:
+    """The rows of one trajectory, step by step, as one session of the engine."""
+    name = trajectory["trajectory_id"]
+    rows = []
+    for index, view in enumerate(views(trajectory)):
+        prompt_ids, judgements = await judge_step(name, index, view, shared)
+        rows.append(step_score(trajectory, index, prompt_ids, judgements))
+    shared.generator.release(name)
+    return rows
 
 
 async def judge_step(

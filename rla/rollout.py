@@ -7,14 +7,14 @@ task's group is complete early.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from rla.agents.policy import CommandTries, PolicyAgent
 from rla.config.sections import PolicyConfig
 from rla.envs.base import AwaitedEnvironment, Environment, EnvironmentFailure, offered, settled
 from rla.envs.setting import PolicyPrompt
+from rla.groups import run_groups
 from rla.llm.base import Generator, Request
 from rla.llm.chat import ChatFormat
 from rla.records import Status, Step, StopReason, Task, Trajectory, content_id
@@ -54,7 +54,7 @@ def episodes_of(task: Task, *, count: int, seed: int, iteration: int) -> list[Ep
 
 
 async def play_groups(
-    groups: Sequence[Sequence[Episode]],
+    groups: Iterable[Sequence[Episode]],
     shared: Rollouts,
     *,
     concurrency: int,
@@ -62,18 +62,7 @@ async def play_groups(
 ) -> None:
     """Play all groups; `finished(index, trajectories)` is called as each group completes."""
     tries = CommandTries(shared.chat)
-    gate = asyncio.Semaphore(concurrency)
-
-    async def one(episode: Episode) -> Trajectory:
-        async with gate:
-            return await play(episode, shared, tries)
-
-    async def group(index: int, episodes: Sequence[Episode]) -> None:
-        finished(index, list(await asyncio.gather(*(one(episode) for episode in episodes))))
-
-    async with asyncio.TaskGroup() as tasks:
-        for index, episodes in enumerate(groups):
-            tasks.create_task(group(index, episodes))
+    await run_groups(groups, lambda episode: play(episode, shared, tries), concurrency=concurrency, finished=finished)
 
 
 async def play(episode: Episode, shared: Rollouts, tries: CommandTries) -> Trajectory:

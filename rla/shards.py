@@ -2,15 +2,14 @@
 
 A folder passes through three states. *Started*: `started.json` names the digests of config and inputs that its parts
 belong to. *Growing*: parts appear, each written aside and renamed. *Complete*: `manifest.json` lists the parts with
-their sizes. A rerun with the same digests keeps every part that is there; with others it is refused.
+their sizes. A rerun with the same digests keeps every part that is there; with others it is refused. Slices of a shard
+(`rla.slices`) grow it together.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,13 +18,45 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rla import __version__
-from rla.atomic import write_atomic, write_json
+from rla.atomic import clear_aside, create_json, write_atomic, write_json
+from rla.digests import digest, folder_digest
 from rla.errors import UserError
-from rla.schema import arrow_schema, load_schema, to_table
+from rla.schema import load_schema, to_table
+from rla.shard_reading import (
+    damaged,
+    part_rows,
+    read_footer,
+    read_manifest,
+    read_nested,
+    read_part,
+    read_rows,
+    read_table,
+    stream_rows,
+    verify_parts,
+)
+from rla.slices import MANIFEST, STARTED, WHOLE, Slice, joined, optional_json, read_json, slice_manifests, slices
 
-MANIFEST = "manifest.json"
-STARTED = "started.json"
-STREAMED = 32  # rows that a stream decodes at a time
+__all__ = [
+    "MANIFEST",
+    "STARTED",
+    "Origin",
+    "ShardWriter",
+    "digest",
+    "folder_digest",
+    "part_rows",
+    "read_footer",
+    "read_json",
+    "read_manifest",
+    "read_nested",
+    "read_part",
+    "read_rows",
+    "read_table",
+    "stream_rows",
+    "verify_parts",
+    "write_shard",
+]
+
+Check = Callable[[Mapping[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,49 +72,89 @@ class Origin:
 
 
 class ShardWriter:
-    """Writes one shard folder. `done` holds the indices of parts that an earlier, interrupted call has finished.
+    """Writes one shard folder, or a slice of it. `done` holds the indices of parts that an earlier call has finished.
 
-    A folder of another origin is refused, or replaced with `overwrite`; one of the same origin is always carried on.
+    A folder of another origin is refused, or replaced with `overwrite`; one of the same origin is always carried on. A
+    folder that was begun in another number of slices is refused; with `overwrite` its parts are kept and the rest is
+    divided anew. A slice never replaces a folder: others may be writing to it.
     """
 
-    def __init__(self, folder: Path, kind: str, origin: Origin, *, overwrite: bool = False) -> None:
-        self.folder, self.kind, self.origin = folder, kind, origin
+    def __init__(
+        self, folder: Path, kind: str, origin: Origin, *, overwrite: bool = False, part: Slice = WHOLE
+    ) -> None:
+        self.folder, self.kind, self.origin, self.slice = folder, kind, origin, part
         self.complete = False
+        self._header = {"kind": kind, "schema_version": load_schema(kind)["version"], **origin.as_json()}
+        for name in (STARTED, MANIFEST):
+            clear_aside(folder / name, writer=part.tag)
         self._open(overwrite)
-        self.done = {int(path.stem.split("-")[1]) for path in sorted(folder.glob("part-*.parquet"))}
+        self.done = {group_of(path) for path in folder.glob("part-*.parquet")}
 
     def _open(self, overwrite: bool) -> None:
-        header = {
-            "kind": self.kind,
-            "schema_version": load_schema(self.kind)["version"],
-            **self.origin.as_json(),
-        }
-        for name in (MANIFEST, STARTED):
-            path = self.folder / name
-            if not path.exists():
-                continue
-            found = read_json(path)
-            differing = [key for key in header if found.get(key) != header[key]]
-            if differing and overwrite:
-                shutil.rmtree(self.folder)
-                break
-            if differing:
+        found = self._found()
+        if found is None and any(self.folder.glob("*.parquet")):
+            found = self._found()  # another slice may have begun it in this moment
+            if found is None and not overwrite:
                 raise UserError(
-                    f"{self.folder}: made with another {', '.join(differing)}; "
-                    "rerun with --overwrite or choose another folder"
+                    f"{self.folder}: holds Parquet files of unknown origin; use --overwrite or another folder"
                 )
-            self.complete = name == MANIFEST
-            if self.complete and damaged(self.folder, found, tolerate=overwrite):
-                shutil.rmtree(self.folder)
-                self.complete = False
-                break
+        if found is not None and self._goes_on(*found, overwrite=overwrite):
             return
-        if overwrite:
-            shutil.rmtree(self.folder, ignore_errors=True)
-        elif self.folder.exists() and any(self.folder.glob("*.parquet")):
-            raise UserError(f"{self.folder}: holds Parquet files of unknown origin; use --overwrite or another folder")
+        if found is not None or (overwrite and any(self.folder.glob("*.parquet"))):
+            self._clear()
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_json(self.folder / STARTED, header)
+        if not create_json(self.folder / STARTED, self._started(), writer=self.slice.tag):
+            self._open(overwrite=False)  # another slice was first
+
+    def _found(self) -> tuple[str, dict[str, Any]] | None:
+        """The file that tells the folder's state. Another slice may complete it meanwhile: its manifest is looked for
+        twice.
+        """
+        for name in (MANIFEST, STARTED, MANIFEST):
+            found = optional_json(self.folder / name)
+            if found is not None:
+                return name, found
+        return None
+
+    def _started(self) -> dict[str, Any]:
+        return self._header | ({} if self.slice.count == 1 else {"slices": self.slice.count})
+
+    def _goes_on(self, name: str, found: Mapping[str, Any], *, overwrite: bool) -> bool:
+        """Whether what is there is kept; False where the folder is to be made anew."""
+        differing = [key for key in self._header if found.get(key) != self._header[key]]
+        if differing and not overwrite:
+            raise UserError(
+                f"{self.folder}: made with another {', '.join(differing)}; "
+                "rerun with --overwrite or choose another folder"
+            )
+        if differing:
+            return False
+        if name == MANIFEST:
+            self.complete = not damaged(self.folder, found, tolerate=overwrite)
+            return self.complete
+        if found.get("slices", 1) != self.slice.count:
+            self._divide(found.get("slices", 1), overwrite=overwrite)
+        return True
+
+    def _divide(self, count: int, *, overwrite: bool) -> None:
+        """Take over the parts of a folder that was begun in `count` slices."""
+        if not (overwrite and self.slice.alone):
+            raise UserError(
+                f"{self.folder}: begun in {count} slice{'s' * (count > 1)}, this call would make {self.slice.count}; "
+                f"go on with {f'--slice i/{count}' if count > 1 else 'an undivided call'}, or, when nothing else "
+                "writes to it, divide what is left anew: --overwrite, with --workers or without"
+            )
+        for part in slices(count):
+            part.manifest(self.folder).unlink(missing_ok=True)
+        write_json(self.folder / STARTED, self._started(), writer=self.slice.tag)
+
+    def _clear(self) -> None:
+        if not self.slice.alone:
+            raise UserError(
+                f"{self.folder}: a slice does not replace a folder that others may be writing to; "
+                "remove it, then call the slices without --overwrite"
+            )
+        shutil.rmtree(self.folder)
 
     def write(self, index: int, rows: Sequence[dict[str, Any]]) -> None:
         """Write part `index`; it is whole or absent. Rows are checked against the kind's schema."""
@@ -92,27 +163,72 @@ class ShardWriter:
         write_atomic(path, lambda temporary: pq.write_table(table, temporary, compression="zstd"))
         self.done.add(index)
 
-    def finish(self, counts: Mapping[str, Any] | None = None, *, tokenizer: str | None = None) -> dict[str, Any]:
-        """Write the manifest; from here on the shard is complete. `tokenizer`: the fingerprint of the one that made
-        the shard's token ids.
+    def parts(self) -> list[Path]:
+        """The parts of this slice that are there, in order."""
+        found = sorted(self.folder.glob("part-*.parquet"))
+        return [path for path in found if self.slice.count == 1 or self.slice.takes(group_of(path))]
+
+    def discard(self, path: Path) -> None:
+        """Remove a part, and the manifest of its slice: the next call of that slice makes both anew."""
+        path.unlink(missing_ok=True)
+        if self.slice.count > 1:
+            owner = slices(self.slice.count)[group_of(path) % self.slice.count]
+            owner.manifest(self.folder).unlink(missing_ok=True)
+
+    def finish(
+        self,
+        counts: Mapping[str, Any] | None = None,
+        *,
+        tokenizer: str | None = None,
+        check: Check = lambda counts: None,
+    ) -> dict[str, Any]:
+        """Write the manifest; from here on the shard, or this slice of it, is complete. The last slice completes the
+        shard. `tokenizer`: the fingerprint of the one that made the shard's token ids. `check` raises where the counts
+        of the whole shard are not acceptable.
         """
-        parts = []
-        for path in sorted(self.folder.glob("part-*.parquet")):
-            parts.append({"name": path.name, "rows": pq.read_metadata(path).num_rows, "bytes": path.stat().st_size})
         manifest = {
-            "kind": self.kind,
-            "schema_version": load_schema(self.kind)["version"],
-            **self.origin.as_json(),
-            "rows": sum(part["rows"] for part in parts),
+            **self._header,
+            "rows": 0,
             "counts": dict(counts or {}),
             **({} if tokenizer is None else {"tokenizer": tokenizer}),
-            "parts": parts,
+            "parts": [
+                {"name": path.name, "rows": pq.read_metadata(path).num_rows, "bytes": path.stat().st_size}
+                for path in self.parts()
+            ],
             "versions": {"rla": __version__, "pyarrow": pa.__version__},
         }
-        write_json(self.folder / MANIFEST, manifest)
+        manifest["rows"] = sum(part["rows"] for part in manifest["parts"])
+        if self.slice.count == 1:
+            return self._complete(manifest, check)
+        write_json(self.slice.manifest(self.folder), {**manifest, "slice": str(self.slice)})
+        self.join(check)
+        return manifest
+
+    def join(self, check: Check = lambda counts: None) -> None:
+        """Complete the shard if all slices have written their manifests. Several calls may do so at the same time."""
+        manifests = slice_manifests(self.folder, self.slice.count)
+        there = [manifest for manifest in manifests.values() if manifest is not None]
+        if len(there) < len(manifests):
+            return
+        for part, manifest in zip(manifests, there, strict=True):
+            if any(manifest.get(key) != value for key, value in self._header.items()):
+                raise UserError(f"{part.manifest(self.folder)}: made with other settings; bring the right one")
+        whole = joined(there)
+        self._complete(whole, check)
+
+    def _complete(self, manifest: dict[str, Any], check: Check) -> dict[str, Any]:
+        check(manifest["counts"])
+        if self.slice.count > 1:
+            verify_parts(self.folder, manifest)
+        write_json(self.folder / MANIFEST, manifest, writer=self.slice.tag)
         (self.folder / STARTED).unlink(missing_ok=True)
         self.complete = True
         return manifest
+
+
+def group_of(part: Path) -> int:
+    """The index in the name of a part."""
+    return int(part.stem.split("-")[1])
 
 
 def write_shard(
@@ -130,152 +246,3 @@ def write_shard(
         return read_json(folder / MANIFEST)
     writer.write(0, rows)
     return writer.finish(counts)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from disk; UserError names the file."""
-    try:
-        data = json.loads(path.read_text())
-    except (json.JSONDecodeError, UnicodeDecodeError):
-        raise UserError(f"{path}: not valid JSON; remove its folder and rerun the stage that made it") from None
-    if not isinstance(data, dict):
-        raise UserError(f"{path}: expected a JSON object; rerun the stage that made it")
-    return data
-
-
-def read_manifest(folder: Path, kind: str | None = None) -> dict[str, Any]:
-    """The manifest of a complete shard, of the right kind and schema version."""
-    path = folder / MANIFEST
-    if not path.exists():
-        state = "is incomplete (no manifest.json)" if folder.exists() else "does not exist"
-        raise UserError(f"{folder} {state}; run the stage that makes it, again if it was interrupted")
-    manifest = read_json(path)
-    if kind is not None:
-        if manifest.get("kind") != kind:
-            raise UserError(f"{path}: a shard of kind {manifest.get('kind')!r}; expected {kind!r}")
-        version = load_schema(kind)["version"]
-        if manifest.get("schema_version") != version:
-            raise UserError(
-                f"{path}: schema version {manifest.get('schema_version')}, this program reads version {version}; "
-                "rerun the stage that made it"
-            )
-    return manifest
-
-
-def verify_parts(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """The parts on disk are those of the manifest, with their sizes."""
-    listed = {part["name"]: part["bytes"] for part in manifest["parts"]}
-    found = {path.name: path.stat().st_size for path in folder.glob("part-*.parquet")}
-    for name in sorted(listed.keys() | found.keys()):
-        if listed.get(name) != found.get(name):
-            raise UserError(
-                f"{folder / name}: {found.get(name, 'no')} bytes, manifest.json says {listed.get(name, 'nothing')}; "
-                "the shard was changed or truncated: rerun the stage that made it with --overwrite"
-            )
-
-
-def damaged(folder: Path, manifest: Mapping[str, Any], *, tolerate: bool) -> bool:
-    """Whether parts are missing, changed or unreadable. Such a shard is an error unless it may be made again."""
-    try:
-        verify_parts(folder, manifest)
-        for part in manifest["parts"]:
-            read_footer(folder / part["name"])
-    except UserError:
-        if not tolerate:
-            raise
-        return True
-    return False
-
-
-def read_footer(path: Path) -> None:
-    try:
-        pq.read_metadata(path)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise UserError(f"{path}: not a readable Parquet file ({error}); rerun its stage with --overwrite") from None
-
-
-def read_part(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
-    """One Parquet file; columns in the order asked for. `pq.read_table` would import pandas for it, a second, as the
-    first array that is made of Python values does.
-    """
-    with pq.ParquetFile(path) as file:
-        table = file.read(columns=list(columns) if columns else None)
-    return table.select(list(columns)) if columns else table
-
-
-def read_table(folder: Path, kind: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """All rows of a complete shard, parts in order."""
-    manifest = read_manifest(folder, kind)
-    verify_parts(folder, manifest)
-    tables = []
-    for part in manifest["parts"]:
-        path = folder / part["name"]
-        try:
-            tables.append(read_part(path, columns))
-        except (pa.ArrowInvalid, OSError) as error:
-            raise UserError(
-                f"{path}: not a readable Parquet file ({error}); rerun its stage with --overwrite"
-            ) from None
-    schema = arrow_schema(kind)
-    if columns:
-        schema = pa.schema([schema.field(name) for name in columns])
-    return pa.concat_tables(tables) if tables else schema.empty_table()
-
-
-def read_rows(folder: Path, kind: str, columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    """`read_table` as plain dictionaries."""
-    rows: list[dict[str, Any]] = read_table(folder, kind, columns).to_pylist()
-    return rows
-
-
-def stream_rows(
-    folder: Path, kind: str, columns: Sequence[str], *, keys: Collection[Any] | None = None
-) -> Iterator[dict[str, Any]]:
-    """The rows of a complete shard as plain dictionaries, one after the other: a few of a part are in memory at a time.
-
-    With `keys` only rows whose first column is among them. Damage is found before the first row.
-    """
-    manifest = read_manifest(folder, kind)
-    verify_parts(folder, manifest)
-    for part in manifest["parts"]:
-        read_footer(folder / part["name"])
-    for part in manifest["parts"]:
-        with pq.ParquetFile(folder / part["name"]) as file:
-            for batch in file.iter_batches(batch_size=STREAMED, columns=list(columns)):
-                found = batch.column(columns[0]).to_pylist()
-                for index, key in enumerate(found):
-                    if keys is None or key in keys:
-                        yield batch.slice(index, 1).to_pylist()[0]
-
-
-def digest(path: Path) -> str:
-    """16 hex digits that identify an artifact: its manifest, checkpoint record, or the file itself."""
-    for name in (MANIFEST, "checkpoint.json"):
-        if (path / name).is_file():
-            return hashlib.sha256((path / name).read_bytes()).hexdigest()[:16]
-    if path.is_file():
-        return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-    if (path / "config.json").is_file():
-        return folder_digest(path)
-    raise UserError(
-        f"{path}: neither a complete shard nor a checkpoint; run the stage that makes it, again if it was interrupted"
-    )
-
-
-SAMPLE = 1 << 20
-
-
-def folder_digest(folder: Path) -> str:
-    """Of a plain model folder: names, sizes and contents; of a file beyond 64 MiB its time, first and last MiB."""
-    found = hashlib.sha256()
-    for path in sorted(entry for entry in folder.iterdir() if entry.is_file()):
-        size = path.stat().st_size
-        found.update(f"{path.name}:{size}".encode())
-        with path.open("rb") as file:
-            if size <= 64 * SAMPLE:
-                found.update(file.read())
-            else:
-                found.update(str(path.stat().st_mtime_ns).encode() + file.read(SAMPLE))
-                file.seek(-SAMPLE, 2)
-                found.update(file.read())
-    return found.hexdigest()[:16]

@@ -9,13 +9,14 @@ from typing import Any
 from rla.atomic import write_json
 from rla.config.sections import Config
 from rla.errors import UserError
-from rla.rollout import episodes_of
 from rla.shards import ShardWriter, read_manifest, read_rows
 from rla.stats import wilson
 from stages.common import origin, read_tasks
 from stages.context import StageContext
 from stages.fallback import policy_of, pool_of
 from stages.rollout import play
+
+LIMITS = ("invalid_actions", "truncated", "context_stops", "env_errors")  # counts of what did not end as it should
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
@@ -24,15 +25,15 @@ def run(ctx: StageContext) -> dict[str, Any]:
     tasks_folder, policy = pool_of(ctx, "tasks"), policy_of(ctx)
     tasks = sorted(read_tasks(tasks_folder), key=lambda task: task.task_id)
     wanted = ctx.config.evaluation.tasks or len(tasks)
-    count, seed = ctx.config.evaluation.rollouts_per_task, ctx.config.seed
-    groups = [episodes_of(task, count=count, seed=seed, iteration=0) for task in tasks[:wanted]]
+    count = ctx.config.evaluation.rollouts_per_task
     folder = ctx.path("out")
     writer = ShardWriter(folder, "trajectories", origin(ctx, [tasks_folder, policy]), overwrite=ctx.overwrite)
     if not writer.complete:
-        play(replace(ctx, config=evaluating(ctx.config)), writer, groups, policy, training=False)
+        played = replace(ctx, config=evaluating(ctx.config))
+        play(played, writer, tasks[:wanted], policy, count=count, iteration=0, training=False)
     metrics = measure(ctx, time.monotonic() - started)
     write_json(ctx.path("metrics"), metrics)
-    return {"trajectories": str(folder), **{k: metrics[k] for k in ("episodes", "success")}}
+    return {"trajectories": str(folder), **{k: metrics[k] for k in ("episodes", "success", *LIMITS)}}
 
 
 def evaluating(config: Config) -> Config:
@@ -46,7 +47,7 @@ def evaluating(config: Config) -> Config:
 
 def measure(ctx: StageContext, seconds: float) -> dict[str, Any]:
     folder = ctx.path("out")
-    rows = read_rows(folder, "trajectories", ["kind", "outcome", "steps"])
+    rows = read_rows(folder, "trajectories", ["kind", "outcome"])
     won = sum(row["outcome"] == 1 for row in rows)
     interval = wilson(won, len(rows))
     if interval is None:
@@ -63,6 +64,7 @@ def measure(ctx: StageContext, seconds: float) -> dict[str, Any]:
         "success_low": interval.low,
         "success_high": interval.high,
         "mean_steps": counts["steps"] / len(rows),
+        **{name: counts[name] for name in LIMITS},
         "by_kind": by_kind,
         "seconds": round(seconds, 1),
     }

@@ -9,15 +9,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rla.errors import UserError
 from rla.layout import artifact
 from stages import STAGES
 from stages.context import StageContext
 
 
 def ensure(ctx: StageContext, name: str, **options: Any) -> None:
-    """Run the stage `name` of the same run with its default folders."""
+    """Run the stage `name` of the same run with its default folders. A slice does not: all of them would at once."""
     from importlib import import_module
 
+    if "slice" in ctx.options:
+        raise UserError(f"{ctx.run}: slices share what they read; call `rla {name} --run {ctx.run}` first")
     spec = next(spec for spec in STAGES if spec.name == name)
     ctx.progress.note(f"{name}: making what is missing in {ctx.run}")
     import_module(spec.module).run(replace(ctx, spec=spec, paths={}, options=options, overwrite=False))

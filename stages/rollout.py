@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,10 @@ from rla.models.fingerprint import tokenizer_fingerprint
 from rla.records import StopReason, Task, Trajectory
 from rla.rollout import Episode, Rollouts, episodes_of, play_groups
 from rla.seeds import derive
-from rla.shards import ShardWriter, digest, read_manifest, read_part
+from rla.shards import ShardWriter, digest, read_nested, read_part
 from stages.common import check_failures, model_folder, origin, read_candidates, read_tasks, run_async
 from stages.context import StageContext
+from stages.dividing import counts_of, divided, slice_of
 from stages.fallback import policy_of, pool_of
 
 
@@ -23,17 +26,12 @@ def run(ctx: StageContext) -> dict[str, Any]:
     pool, policy = pool_of(ctx), policy_of(ctx)
     candidates = ctx.path("candidates")
     tasks = chosen_tasks(ctx, read_tasks(pool), read_candidates(candidates))
-    config = ctx.config.rollout
-    groups = [
-        episodes_of(task, count=config.rollouts_per_task, seed=ctx.config.seed, iteration=ctx.iteration)
-        for task in tasks
-    ]
     folder = ctx.path("out")
-    writer = ShardWriter(folder, "trajectories", origin(ctx, [pool, policy, candidates]), overwrite=ctx.overwrite)
-    if not writer.complete:
-        play(ctx, writer, groups, policy)
-    manifest = read_manifest(folder, "trajectories")
-    return {"trajectories": str(folder), **manifest["counts"]}
+    made_from = origin(ctx, [pool, policy, candidates])
+    writer = ShardWriter(folder, "trajectories", made_from, overwrite=ctx.overwrite, part=slice_of(ctx))
+    if not (writer.complete or divided(ctx, writer)):
+        play(ctx, writer, tasks, policy, count=ctx.config.rollout.rollouts_per_task, iteration=ctx.iteration)
+    return {"trajectories": str(folder), **counts_of(writer)}
 
 
 def chosen_tasks(ctx: StageContext, pool: list[Task], pending: list[Task]) -> list[Task]:
@@ -46,71 +44,76 @@ def chosen_tasks(ctx: StageContext, pool: list[Task], pending: list[Task]) -> li
 
 
 def play(
-    ctx: StageContext, writer: ShardWriter, groups: list[list[Episode]], policy: Path, *, training: bool = True
-) -> None:
-    """Play the groups that have no part yet, and finish the shard. `training`: it may be trained on."""
-    with environments(ctx.config, note=ctx.progress.note) as make_env:
-        play_in(ctx, writer, groups, policy, make_env, training=training)
-
-
-def play_in(
     ctx: StageContext,
     writer: ShardWriter,
-    groups: list[list[Episode]],
+    tasks: Sequence[Task],
     policy: Path,
-    make_env: MakeEnv,
     *,
-    training: bool,
+    count: int,
+    iteration: int,
+    training: bool = True,
 ) -> None:
-    """The same in environments that `make_env` makes."""
-    from rla.llm.chat import ChatFormat
-    from rla.llm.factory import make_generator
+    """Play `count` episodes of each task of the writer's slice that has no part yet, and finish the shard.
 
-    left = [(index, group) for index, group in enumerate(groups) if index not in writer.done]
-    ctx.progress.start("rollout", total=sum(len(group) for _, group in left))
+    `training`: it may be trained on.
+    """
+    left = [(i, task) for i, task in enumerate(tasks) if i not in writer.done and writer.slice.takes(i)]
+    ctx.progress.start("rollout", total=count * len(left))
 
     def finished(position: int, trajectories: list[Trajectory]) -> None:
         writer.write(left[position][0], [trajectory.row() for trajectory in trajectories])
         ctx.progress.advance(len(trajectories))
 
     if left:
-        environment = setting(ctx.config.env.name)
-        generator, tokenizer = make_generator(
-            ctx.config.generator, model=model_folder(policy), seed=ctx.config.seed, training=training
-        )
-        shared = Rollouts(
-            generator=generator,
-            chat=ChatFormat(tokenizer),
-            prompt=environment.policy_prompt(ctx.config),
-            config=ctx.config.policy,
-            make_env=make_env,
-            max_steps=ctx.config.env.max_steps,
-            omit=frozenset(ctx.config.env.omit_commands),
-            iteration=ctx.iteration,
-            policy=digest(policy),
-        )
-        run_async(
-            play_groups(
-                [group for _, group in left],
-                shared,
-                concurrency=ctx.config.rollout.concurrency,
-                finished=finished,
-            )
-        )
-        generator.close()
-    counts = tally(writer.folder)
-    if counts["env_errors"] > ctx.config.rollout.max_failed_share * counts["episodes"]:
-        forget_failed(writer.folder)
-    check_failures(writer.folder, counts["env_errors"], counts["episodes"], ctx.config.rollout.max_failed_share)
-    writer.finish(counts, tokenizer=tokenizer_fingerprint(model_folder(policy)))
+        groups = (episodes_of(task, count=count, seed=ctx.config.seed, iteration=iteration) for _, task in left)
+        with environments(ctx.config, note=ctx.progress.note) as make_env:
+            play_in(ctx, groups, policy, make_env, training=training, finished=finished)
+
+    def check(counts: Mapping[str, int]) -> None:
+        if counts["env_errors"] > ctx.config.rollout.max_failed_share * counts["episodes"]:
+            forget_failed(writer)
+        check_failures(writer.folder, counts["env_errors"], counts["episodes"], ctx.config.rollout.max_failed_share)
+
+    writer.finish(tally(writer.parts()), tokenizer=tokenizer_fingerprint(model_folder(policy)), check=check)
 
 
-def tally(folder: Path) -> dict[str, int]:
-    """Counts over all parts of a trajectory folder, those of an interrupted call included."""
+def play_in(
+    ctx: StageContext,
+    groups: Iterable[Sequence[Episode]],
+    policy: Path,
+    make_env: MakeEnv,
+    *,
+    training: bool,
+    finished: Callable[[int, list[Trajectory]], None],
+) -> None:
+    """Play the groups in environments that `make_env` makes."""
+    from rla.llm.chat import ChatFormat
+    from rla.llm.factory import make_generator
+
+    generator, tokenizer = make_generator(
+        ctx.config.generator, model=model_folder(policy), seed=ctx.config.seed, training=training
+    )
+    shared = Rollouts(
+        generator=generator,
+        chat=ChatFormat(tokenizer),
+        prompt=setting(ctx.config.env.name).policy_prompt(ctx.config),
+        config=ctx.config.policy,
+        make_env=make_env,
+        max_steps=ctx.config.env.max_steps,
+        omit=frozenset(ctx.config.env.omit_commands),
+        iteration=ctx.iteration,
+        policy=digest(policy),
+    )
+    run_async(play_groups(groups, shared, concurrency=ctx.config.rollout.concurrency, finished=finished))
+    generator.close()
+
+
+def tally(parts: Sequence[Path]) -> dict[str, int]:
+    """Counts over trajectory parts, those of an interrupted call included."""
     names = ("episodes", "won", "steps", "invalid_actions", "truncated", "context_stops", "env_errors")
     counts = dict.fromkeys(names, 0)
-    for part in sorted(folder.glob("part-*.parquet")):
-        for row in read_part(part, ["stop_reason", "steps"]).to_pylist():
+    for part in parts:
+        for row in read_nested(part, ["stop_reason", "steps.list.element.valid", "steps.list.element.truncated"]):
             counts["episodes"] += 1
             counts["won"] += row["stop_reason"] == StopReason.WON
             counts["context_stops"] += row["stop_reason"] == StopReason.CONTEXT
@@ -121,9 +124,10 @@ def tally(folder: Path) -> dict[str, int]:
     return counts
 
 
-def forget_failed(folder: Path) -> None:
+def forget_failed(writer: ShardWriter) -> None:
     """Remove the parts that hold failed episodes, so that the next call plays those groups again."""
-    for part in sorted(folder.glob("part-*.parquet")):
-        reasons = read_part(part, ["stop_reason"])["stop_reason"].to_pylist()
-        if StopReason.ENV_ERROR in reasons:
-            part.unlink()
+    for part in sorted(writer.folder.glob("part-*.parquet")):
+        with suppress(FileNotFoundError):  # another slice has come to the same end
+            reasons = read_part(part, ["stop_reason"])["stop_reason"].to_pylist()
+            if StopReason.ENV_ERROR in reasons:
+                writer.discard(part)

@@ -35,7 +35,6 @@ class ScriptedGenerator:
     def __init__(self, reply: Reply | None = None, *, context: int = 1 << 30, stop_id: int = 0) -> None:
         self.context = context
         self.requests = 0
-        self.released: set[str] = set()
         self._reply: Reply = reply or (lambda request, seed: hashed_path(request, seed, stop_id=stop_id))
 
     async def generate(self, request: Request) -> list[Completion]:
@@ -45,8 +44,7 @@ class ScriptedGenerator:
         return [self._complete(request, request.seed + index) for index in range(request.samples)]
 
     def release(self, session: str) -> None:
-        """Nothing is kept; the session is remembered for tests."""
-        self.released.add(session)
+        """Nothing is kept for a session."""
 
     def close(self) -> None:
         """Nothing to stop."""

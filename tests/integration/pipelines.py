@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -62,6 +63,27 @@ def run(command: list[str], folder: Path, socket: Path | None = None) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def killed_after(seconds: float, command: list[str], folder: Path, socket: Path) -> bool:
+    """Start the command and kill its whole process group after `seconds`; False where it was done before."""
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment(socket),
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            process.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            return True
+    assert process.returncode == 0, (folder / "log").read_text()
+    return False
 
 
 def contents(folder: Path) -> dict[str, str]:

@@ -1,0 +1,116 @@
+"""Slices: one shard folder made by several calls, on one machine or on many, each with its share of the groups.
+
+Slice i of n takes the groups whose index leaves i - 1 when divided by n. Parts carry the index of their group, so that
+slices share a folder, or fill folders of their own whose files are put into one. A slice that has its parts writes
+`manifest-<i>-of-<n>.json`; whoever then finds all n of them writes `manifest.json`, which is that of an undivided call.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rla.errors import UserError
+
+MANIFEST = "manifest.json"
+STARTED = "started.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """Slice `index` of `count`. Index 0 stands for the call that starts all of them and plays nothing itself."""
+
+    index: int = 1
+    count: int = 1
+
+    @classmethod
+    def parse(cls, text: str) -> Slice:
+        """`2/4`. Raises UserError."""
+        found = re.fullmatch(r"(\d+)/(\d+)", text)
+        if found is None or not 1 <= int(found[1]) <= int(found[2]):
+            raise UserError(f"--slice {text}: expected i/n with 1 <= i <= n, such as 2/4")
+        return cls(index=int(found[1]), count=int(found[2]))
+
+    def __str__(self) -> str:
+        return f"{self.index}/{self.count}"
+
+    @property
+    def alone(self) -> bool:
+        """Whether no other call writes to the folder now: this one may replace it."""
+        return self.index == 0 or self.count == 1
+
+    @property
+    def tag(self) -> str:
+        """What tells this slice's files from those of the others; empty for an undivided call."""
+        return "" if self.count == 1 else f"-{self.index}-of-{self.count}"
+
+    def takes(self, group: int) -> bool:
+        """Whether the group is of this slice's share; shares differ by one group at most."""
+        return group % self.count == self.index - 1
+
+    def manifest(self, folder: Path) -> Path:
+        return folder / f"manifest{self.tag}.json"
+
+
+WHOLE = Slice()
+
+
+def slice_manifests(folder: Path, count: int) -> dict[Slice, dict[str, Any] | None]:
+    """The manifest of each of the `count` slices, None where it is not there yet."""
+    return {part: optional_json(part.manifest(folder)) for part in slices(count)}
+
+
+def slices(count: int) -> list[Slice]:
+    return [Slice(index=index, count=count) for index in range(1, count + 1)]
+
+
+def joined(manifests: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The manifest of the whole: parts of all slices in order, counts added up; the rest is that of the first slice.
+
+    It depends on the slices alone, so that calls that join them at the same time write the same.
+    """
+    parts = sorted((part for manifest in manifests for part in manifest["parts"]), key=lambda part: str(part["name"]))
+    counts = {key: sum(manifest["counts"][key] for manifest in manifests) for key in manifests[0]["counts"]}
+    whole = {key: value for key, value in manifests[0].items() if key != "slice"}
+    return whole | {"rows": sum(part["rows"] for part in parts), "counts": counts, "parts": parts}
+
+
+def unfinished(folder: Path) -> UserError:
+    """The error for a folder that has no manifest: what is missing, and what to do."""
+    remedy = "run the stage that makes it, again if it was interrupted"
+    if not folder.exists():
+        return UserError(f"{folder} does not exist; {remedy}")
+    count = (optional_json(folder / STARTED) or {}).get("slices", 1)
+    if count == 1:
+        return UserError(f"{folder} is incomplete (no {MANIFEST}); {remedy}")
+    missing = [part for part, manifest in slice_manifests(folder, count).items() if manifest is None]
+    if not missing:
+        return UserError(f"{folder}: its {count} slices are not joined yet; call its stage with --slice 1/{count}")
+    names = ", ".join(map(str, missing))
+    return UserError(
+        f"{folder} is incomplete: no manifest of {'slice' if len(missing) == 1 else 'slices'} {names}; "
+        f"call its stage with --slice {missing[0]}, or bring that slice's files here"
+    )
+
+
+def optional_json(path: Path) -> dict[str, Any] | None:
+    """`read_json`, or None where there is no such file: another process may remove it at any time."""
+    try:
+        return read_json(path)
+    except FileNotFoundError:
+        return None
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from disk; UserError names the file."""
+    try:
+        data = json.loads(path.read_text())
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise UserError(f"{path}: not valid JSON; remove its folder and rerun the stage that made it") from None
+    if not isinstance(data, dict):
+        raise UserError(f"{path}: expected a JSON object; rerun the stage that made it")
+    return data

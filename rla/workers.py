@@ -1,0 +1,137 @@
+"""`--workers n`: the same stage in n processes of this machine, one slice each, that end when this one does.
+
+Each is a fresh interpreter and leads a session of its own. Its standard input is a pipe from here: when that closes,
+because this process is done or dead, however it died, the worker ends itself and all that it has started.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+
+from rla.config.sections import GeneratorConfig
+from rla.errors import UserError
+
+WATCH = "RLA_END_WITH_STDIN"
+ON_GPUS = ("vllm", "transformers")
+PATIENCE = 20.0  # seconds for a worker to put down its engine after an interrupt
+
+
+def run_workers(arguments: Sequence[str], *, workers: int, generator: GeneratorConfig) -> None:
+    """Run `rla <arguments> --slice i/<workers>` for every i and wait for all of them.
+
+    One that fails does not stop the others: what they finish need not be done again. Raises UserError for failures.
+    """
+    gpus = shares(generator, workers)
+    environments = [environment(workers=workers, gpus=own) for own in gpus]
+    running = []
+    try:
+        for index, own in enumerate(environments, start=1):
+            running.append(start([*arguments, "--slice", f"{index}/{workers}"], own))
+        listeners = [listen(process, f"[{index}/{workers}] ") for index, process in enumerate(running, start=1)]
+        codes = [process.wait() for process in running]
+        for listener in listeners:
+            listener.join()
+    except KeyboardInterrupt:
+        interrupt(running)
+        raise
+    finally:
+        for process in running:
+            if process.stdin is not None:
+                process.stdin.close()
+    failed = [f"{index}/{workers} ({ended(code)})" for index, code in enumerate(codes, start=1) if code]
+    if failed:
+        raise UserError(
+            f"{arguments[0]}: {len(failed)} of {workers} workers failed, slices {', '.join(failed)}, as said above; "
+            "mend the cause and call the same command: it goes on with what is left"
+        )
+
+
+def start(arguments: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "rla", *arguments],
+        env=dict(environment),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,  # the summary of a slice: the whole has one of its own
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
+def environment(*, workers: int, gpus: Sequence[str]) -> dict[str, str]:
+    """What a worker is started with: its GPUs, its share of the CPU threads, no pre-fork server."""
+    own = {key: value for key, value in os.environ.items() if key != "RLA_PREFORK"} | {WATCH: "1"}
+    own.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // workers)))
+    if gpus:
+        own["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
+    return own
+
+
+def shares(generator: GeneratorConfig, workers: int) -> list[list[str]]:
+    """The GPUs of each worker: `tensor_parallel` each; none where there are none. Raises UserError."""
+    gpus = visible_gpus() if generator.backend in ON_GPUS else []
+    if not gpus:
+        return [[] for _ in range(workers)]
+    each = generator.tensor_parallel if generator.backend == "vllm" else 1
+    if each * workers > len(gpus):
+        raise UserError(
+            f"--workers {workers}: each takes {each} GPU{'s' * (each > 1)}, and {len(gpus)} are visible; "
+            f"call it with --workers {len(gpus) // each}"
+        )
+    return [gpus[each * index : each * (index + 1)] for index in range(workers)]
+
+
+def visible_gpus() -> list[str]:
+    """As CUDA_VISIBLE_DEVICES names them, else by number."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        return [name.strip() for name in named.split(",") if name.strip() and not name.strip().startswith("-")]
+    import torch
+
+    return [str(index) for index in range(torch.cuda.device_count())]
+
+
+def listen(process: subprocess.Popen[bytes], prefix: str) -> threading.Thread:
+    """Pass on what a worker says, line by line, each with its slice in front."""
+
+    def pump() -> None:
+        assert process.stderr is not None
+        for line in process.stderr:
+            sys.stderr.write(prefix + line.decode(errors="replace"))
+            sys.stderr.flush()
+
+    thread = threading.Thread(target=pump, daemon=True)
+    thread.start()
+    return thread
+
+
+def interrupt(running: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Let workers end by themselves; the pipe ends those that do not."""
+    for process in running:
+        process.send_signal(signal.SIGINT)
+    for process in running:
+        try:
+            process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            break
+
+
+def ended(code: int) -> str:
+    return f"exit status {code}" if code > 0 else signal.Signals(-code).name
+
+
+def end_with_stdin() -> None:
+    """In a worker: end this session when standard input closes. Nothing to do in any other process."""
+    if os.environ.pop(WATCH, None) is None:
+        return
+
+    def watch() -> None:
+        while os.read(0, 1):
+            pass
+        os.killpg(0, signal.SIGKILL)  # a stage may be killed at any instant; what it has started has to end, too
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -1,0 +1,51 @@
+"""`--slice i/n` and `--workers n`: which share of a shard a call makes, and what it has to tell afterwards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import yaml
+
+from rla.config import resolved
+from rla.errors import UserError
+from rla.shards import ShardWriter, read_manifest
+from rla.slices import WHOLE, Slice, slice_manifests
+from rla.workers import run_workers
+from stages.context import StageContext
+
+
+def slice_of(ctx: StageContext) -> Slice:
+    """The slice that the options ask for. Raises UserError."""
+    text, workers = ctx.options.get("slice"), ctx.options.get("workers")
+    if text is not None and workers is not None:
+        raise UserError("--slice is a share of the work, --workers divides all of it; give one of them")
+    if text is not None:
+        return Slice.parse(text)
+    return Slice(index=0, count=workers) if workers is not None and workers > 1 else WHOLE
+
+
+def divided(ctx: StageContext, writer: ShardWriter) -> bool:
+    """Whether this call leaves the work to worker processes, which have then done it. Raises UserError."""
+    if writer.slice.index > 0:
+        return False
+    ctx.progress.note(f"{ctx.spec.name}: {writer.slice.count} workers")
+    with TemporaryDirectory() as folder:
+        params = Path(folder) / "params.yaml"
+        params.write_text(yaml.safe_dump(resolved(ctx.config), sort_keys=False))
+        arguments = [ctx.spec.name, "--params", str(params), "--run", str(ctx.run), "--iteration", str(ctx.iteration)]
+        for option, path in ctx.paths.items():
+            arguments += [f"--{option}", str(path)]
+        run_workers(arguments, workers=writer.slice.count, generator=ctx.config.generator)
+    return True
+
+
+def counts_of(writer: ShardWriter) -> dict[str, Any]:
+    """The counts of the shard; before it is complete those of the slice, and which slices are missing."""
+    if writer.slice.count == 1 or writer.slice.index == 0 or writer.complete:
+        return dict(read_manifest(writer.folder, writer.kind)["counts"])
+    found = slice_manifests(writer.folder, writer.slice.count)
+    own = found[writer.slice]
+    missing = ", ".join(str(part) for part, manifest in found.items() if manifest is None)
+    return {"slice": str(writer.slice), **(own["counts"] if own else {}), "missing slices": missing or "none"}

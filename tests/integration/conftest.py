@@ -1,0 +1,36 @@
+"""What integration tests share: a pre-fork server, so that stages start in a moment, and the command line itself."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.pipelines import PARAMS, run
+
+Rla = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def socket(tmp_path: Path) -> Iterator[Path]:
+    """A pre-fork server, so that stages start in a moment and kills fall into their work."""
+    place = tmp_path / "s"
+    place.mkdir(mode=0o700)
+    run(["rla", "prefork", "start", "--socket", str(place / "socket")], tmp_path)
+    yield place / "socket"
+    run(["rla", "prefork", "stop", "--socket", str(place / "socket")], tmp_path)
+
+
+@pytest.fixture
+def rla(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Rla:
+    """Calls the command line in a folder with params.yaml; returns the exit code, stdout and stderr."""
+    from rla.cli import run
+
+    (tmp_path / "params.yaml").write_text(PARAMS)
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        capfd.readouterr()
+        code = run([*arguments])
+        return code, *capfd.readouterr()
+
+    return call

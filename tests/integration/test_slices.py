@@ -1,0 +1,126 @@
+"""`--slice` and `--workers` at the command line: the same shards, whoever makes which part of them."""
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rla.shards import read_rows
+from tests.integration.conftest import Rla
+from tests.integration.pipelines import contents, environment
+from tests.integration.test_stage_kill import LARGER, STAGES
+
+
+def parts_and_manifest(folder: Path) -> dict[str, str]:
+    return {name: digest for name, digest in contents(folder).items() if not name.startswith("manifest-")}
+
+
+def test_scripted_slices_are_a_whole_run_byte_by_byte(rla: Rla, tmp_path: Path) -> None:
+    for stage, name in STAGES.items():
+        assert rla(stage, "--run", "r")[0] == 0
+        for index in (3, 1, 2):
+            code, said, _ = rla(stage, "--run", "r", "--out", "sliced", "--slice", f"{index}/3")
+            assert code == 0
+            assert f"missing slices: {'1/3, 2/3' if index == 3 else '2/3'}" in said or index == 2
+        assert parts_and_manifest(tmp_path / "sliced") == contents(tmp_path / "r/1" / name)
+        assert rla(stage, "--run", "r", "--out", "sliced", "--slice", "1/3")[0] == 0
+        (tmp_path / "sliced").rename(tmp_path / f"sliced-{name}")
+
+
+def test_slices_of_a_real_model_say_what_a_whole_run_says(rla: Rla, tmp_path: Path) -> None:
+    real = ("--set", "generator.backend=transformers", "--set", "generator.max_sequences=8", "--run", "r")
+    for stage, name in STAGES.items():
+        assert rla(stage, *real)[0] == 0
+        for index in (1, 2, 3):
+            assert rla(stage, *real, "--out", name, "--slice", f"{index}/3")[0] == 0
+        whole, sliced = (read_rows(folder, name) for folder in (tmp_path / "r/1" / name, tmp_path / name))
+        assert len(whole) > 15 and list(map(rounded, sliced)) == list(map(rounded, whole))
+
+
+def rounded(value: object) -> object:
+    """Log-probabilities to four digits: other rows in a forward pass, another order of additions."""
+    if isinstance(value, dict):
+        return {key: rounded(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [rounded(item) for item in value]
+    return round(value, 4) + 0.0 if isinstance(value, float) else value
+
+
+def test_the_next_stage_is_told_which_slice_is_missing(rla: Rla) -> None:
+    assert rla("make-tasks", "--run", "r", "--split", "train")[0] == rla("init-model", "--run", "r")[0] == 0
+    assert rla("rollout", "--run", "r", "--slice", "1/2")[0] == 0
+    code, _, error = rla("score-steps", "--run", "r")
+    assert code == 2 and "no manifest of slice 2/2" in error
+    code, _, error = rla("rollout", "--run", "r", "--slice", "1/3")
+    assert code == 2 and "begun in 2 slices, this call would make 3" in error
+    code, _, error = rla("rollout", "--run", "r", "--slice", "3/2")
+    assert code == 2 and "--slice 3/2: expected i/n" in error
+    code, _, error = rla("rollout", "--run", "r", "--slice", "2/2", "--workers", "2")
+    assert code == 2 and "give one of them" in error
+
+
+def test_a_slice_does_not_make_what_all_of_them_read(rla: Rla, tmp_path: Path) -> None:
+    code, _, error = rla("rollout", "--run", "r", "--slice", "1/2")
+    assert code == 2 and "call `rla make-tasks --run r` first" in error
+    assert not (tmp_path / "r").exists()
+
+
+def test_workers_that_fail_are_named_and_what_the_others_made_is_kept(rla: Rla, tmp_path: Path) -> None:
+    assert rla("rollout", "--run", "r")[0] == 0
+    blocked = tmp_path / "w/.part-00001.parquet.tmp"  # slice 2 of 3 cannot write its first part
+    blocked.mkdir(parents=True)
+    code, _, error = rla("rollout", "--run", "r", "--out", "w", "--workers", "3")
+    assert code == 2 and "part-00001.parquet: cannot be written" in error
+    assert "1 of 3 workers failed, slices 2/3 (exit status 2)" in error
+    assert "[2/3] error: " in error and len(list((tmp_path / "w").glob("manifest-*-of-3.json"))) == 2
+    blocked.rmdir()
+    code, said, _ = rla("rollout", "--run", "r", "--out", "w", "--workers", "3")
+    assert code == 0 and "episodes: 16" in said
+    assert parts_and_manifest(tmp_path / "w") == contents(tmp_path / "r/1/trajectories")
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def alive(pid: int) -> bool:
+    """Whether it runs; a zombie, which nobody has waited for, does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def until(condition: Callable[[], object], *, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for children in /proc")
+def test_workers_end_with_the_call_that_started_them(rla: Rla, tmp_path: Path) -> None:
+    (tmp_path / "params.yaml").write_text(LARGER.replace("rollouts_per_task: 8", "rollouts_per_task: 64"))
+    assert rla("rollout", "--run", "r")[0] == 0
+    call = ["rla", "rollout", "--run", "r", "--out", "w", "--workers", "2"]
+    for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
+        before = made(tmp_path)
+        process = subprocess.Popen(call, cwd=tmp_path, env=environment(), stderr=subprocess.DEVNULL)
+        until(lambda: made(tmp_path) > before, seconds=60)  # noqa: B023
+        workers = children(process.pid)
+        assert len(workers) == 2 and all(map(alive, workers))
+        process.send_signal(number)
+        until(lambda: not any(map(alive, workers)), seconds=5)  # noqa: B023
+        assert process.wait(10) == (130 if number == signal.SIGINT else -number)
+    assert not (tmp_path / "w/manifest.json").exists()
+    for index in (1, 2):
+        assert rla("rollout", "--run", "r", "--out", "w", "--slice", f"{index}/2")[0] == 0
+    assert parts_and_manifest(tmp_path / "w") == contents(tmp_path / "r/1/trajectories")
+
+
+def made(folder: Path) -> int:
+    return len(list((folder / "w").glob("part-*")))
