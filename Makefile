@@ -15,7 +15,7 @@ PYTEST_ARGS ?=
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test lint types unit parity bench-env bench-train bench-shape bench-rollout solve-all test-vllm venv clean
+.PHONY: help run test lint types unit parity bench-env bench-train bench-shape bench-rollout bench-memory solve-all test-vllm venv clean
 
 # A CPU or CUDA build of torch that suits the machine, unless a folder of wheels is given.
 UV_VERSION := 0.13.8
@@ -28,7 +28,7 @@ PLAN = --iterations $(ITERATIONS) --evaluate-every $(EVALUATE_EVERY) --params $(
 
 help:
 	@echo 'make run [ITERATIONS=12] [SEED=0] [PARAMS=params.yaml] [EVALUATE_EVERY=0] [RUN=runs/name] [EXTRAS=vllm] [SET="key=value ..."]'
-	@echo 'make test | lint | types | unit | parity [GAMES=60] | bench-env | bench-train | bench-shape SHAPE=qwen2.5-7b | bench-rollout | solve-all | test-vllm | venv | clean'
+	@echo 'make test | lint | types | unit | parity [GAMES=60] | bench-env | bench-train | bench-shape SHAPE=qwen2.5-7b | bench-rollout | bench-memory | solve-all | test-vllm | venv | clean'
 
 .venv/.uv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] < (3, 11))' || \
@@ -94,6 +94,9 @@ bench-shape: .venv/.run
 BACKEND ?= vllm
 bench-rollout: .venv/.test $(if $(filter vllm,$(BACKEND)),.venv/.run-$(VLLM))
 	$(PY) -m tests.bench.bench_rollout --backend $(BACKEND)
+
+bench-memory: .venv/.test
+	$(PY) -m tests.bench.bench_memory
 
 solve-all: .venv/.run
 	$(PY) -m tests.bench.solve_all

@@ -103,8 +103,8 @@ class ShardWriter:
         if found is not None or (overwrite and any(self.folder.glob("*.parquet"))):
             self._clear()
         self.folder.mkdir(parents=True, exist_ok=True)
-        if not create_json(self.folder / STARTED, self._started(), writer=self.slice.tag):
-            self._open(overwrite=False)  # another slice was first
+        create_json(self.folder / STARTED, self._started(), writer=self.slice.tag)
+        self._open(overwrite=False)  # of several that start together one was first: is it of the same origin?
 
     def _found(self) -> tuple[str, dict[str, Any]] | None:
         """The file that tells the folder's state. Another slice may complete it meanwhile: its manifest is looked for

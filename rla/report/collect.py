@@ -20,8 +20,9 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """`iterations`: one row per iteration, keys of the metrics files, those of training prefixed `policy_`
-    and `rm_`, those of adaptation `tasks_`. `seconds`: (iteration, stage) -> seconds of all its calls."""
+    """`iterations`: one row per iteration, keys of the metrics files, those of training prefixed `policy_` and `rm_`,
+    those of adaptation `tasks_`, the counts of the two shards `rollout_` and `judged_`. `seconds`: (iteration, stage)
+    -> seconds of all its calls."""
 
     run: Path
     iterations: tuple[Row, ...]
@@ -59,6 +60,9 @@ def iteration_row(run: Path, number: int) -> Row:
     for prefix, name in (("policy_", "policy"), ("rm_", "rm"), ("tasks_", "candidates")):
         found = optional(artifact(run, name, number) / "metrics.json")
         row |= {f"{prefix}{key}": value for key, value in found.items()}
+    for prefix, name in (("rollout_", "trajectories"), ("judged_", "scores")):
+        counts = optional(artifact(run, name, number) / MANIFEST).get("counts", {})
+        row |= {f"{prefix}{key}": value for key, value in counts.items()}
     return row
 
 

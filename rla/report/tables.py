@@ -33,8 +33,8 @@ class Table:
 
 
 def tables(summary: RunSummary) -> list[Table]:
-    """Training, evaluation, time, and where everything lies."""
-    made = [training(summary), evaluation(summary), times(summary), locations(summary)]
+    """Training, evaluation, limits, time, and where everything lies."""
+    made = [training(summary), evaluation(summary), limits(summary), times(summary), locations(summary)]
     return [table for table in made if table.rows]
 
 
@@ -92,6 +92,32 @@ def evaluation(summary: RunSummary) -> Table:
     columns = ("iteration", "episodes", "success", "95% interval", "steps", *map(short_kind, kinds))
     note = f"last minus first: {gain_text(summary.gain)}" if summary.gain else ""
     return Table(title="Held-out tasks", columns=columns, rows=rows, note=note)
+
+
+PLAYED = ("episodes", "context_stops", "env_errors", "steps", "truncated", "invalid_actions")
+JUDGED = ("steps", "skipped", "judgements", "truncated", "unparsable")
+
+
+def limits(summary: RunSummary) -> Table:
+    """What met a limit or failed, of how many: one line per iteration, then one per evaluation."""
+    keys = (*(f"rollout_{key}" for key in PLAYED), *(f"judged_{key}" for key in JUDGED))
+    rows = [
+        (str(row["iteration"]), *(number(row.get(key), 0) for key in keys))
+        for row in summary.iterations
+        if any(key in row for key in keys)
+    ]
+    for row in summary.evaluations:
+        if "truncated" in row:
+            played = {"steps": round(row["mean_steps"] * row["episodes"])} | {key: row.get(key) for key in PLAYED[:3]}
+            played |= {key: row[key] for key in ("truncated", "invalid_actions")}
+            cells = (number(played[key], 0) for key in PLAYED)
+            rows.append((f"evaluation {row['iteration']}", *cells, *[ABSENT] * len(JUDGED)))
+    columns: tuple[str, ...] = ("iteration", "episodes", "context full", "env errors", "replies", "cut", "no action")
+    columns += ("steps judged", "prompt too long", "judgements", "cut", "unparsable")
+    note = (
+        "context full: the next prompt would not have fitted; cut: by max_tokens; what was cut or unreadable is no vote"
+    )
+    return Table(title="Limits", columns=columns, rows=tuple(rows), note=note)
 
 
 def times(summary: RunSummary) -> Table:

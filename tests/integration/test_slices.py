@@ -1,5 +1,6 @@
 """`--slice` and `--workers` at the command line: the same shards, whoever makes which part of them."""
 
+import shutil
 import signal
 import subprocess
 import time
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rla.resources import resource
 from rla.shards import read_rows
 from tests.integration.conftest import Rla
 from tests.integration.pipelines import contents, environment
@@ -37,16 +39,24 @@ def test_slices_of_a_real_model_say_what_a_whole_run_says(rla: Rla, tmp_path: Pa
         for index in (1, 2, 3):
             assert rla(stage, *real, "--out", name, "--slice", f"{index}/3")[0] == 0
         whole, sliced = (read_rows(folder, name) for folder in (tmp_path / "r/1" / name, tmp_path / name))
-        assert len(whole) > 15 and list(map(rounded, sliced)) == list(map(rounded, whole))
+        assert len(whole) > 15 and sliced == close(whole)
 
 
-def rounded(value: object) -> object:
-    """Log-probabilities to four digits: other rows in a forward pass, another order of additions."""
+class Near(float):
+    """Log-probabilities differ in the last digits: other rows in a forward pass, another order of additions."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, float) and abs(float(self) - float(other)) < 1e-5
+
+    __hash__ = float.__hash__
+
+
+def close(value: object) -> object:
     if isinstance(value, dict):
-        return {key: rounded(item) for key, item in value.items()}
+        return {key: close(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [rounded(item) for item in value]
-    return round(value, 4) + 0.0 if isinstance(value, float) else value
+        return [close(item) for item in value]
+    return Near(value) if isinstance(value, float) else value
 
 
 def test_the_next_stage_is_told_which_slice_is_missing(rla: Rla) -> None:
@@ -114,8 +124,8 @@ def test_workers_end_with_the_call_that_started_them(rla: Rla, tmp_path: Path) -
         workers = children(process.pid)
         assert len(workers) == 2 and all(map(alive, workers))
         process.send_signal(number)
-        until(lambda: not any(map(alive, workers)), seconds=5)  # noqa: B023
-        assert process.wait(10) == (130 if number == signal.SIGINT else -number)
+        until(lambda: not any(map(alive, workers)), seconds=30)  # noqa: B023
+        assert process.wait(30) in (-number, 128 + number)
     assert not (tmp_path / "w/manifest.json").exists()
     for index in (1, 2):
         assert rla("rollout", "--run", "r", "--out", "w", "--slice", f"{index}/2")[0] == 0
@@ -124,3 +134,16 @@ def test_workers_end_with_the_call_that_started_them(rla: Rla, tmp_path: Path) -
 
 def made(folder: Path) -> int:
     return len(list((folder / "w").glob("part-*")))
+
+
+def test_the_slurm_example_calls_a_slice_each(rla: Rla, tmp_path: Path) -> None:
+    assert rla("rollout", "--run", "r")[0] == 0
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    (tmp_path / ".venv/bin/activate").write_text("")
+    script = resource("pipelines/slurm/rollout.sbatch")
+    asked = {"SLURM_SUBMIT_DIR": str(tmp_path), "PARAMS": "params.yaml", "RUN": "r", "SLICES": "2"}
+    shutil.move(tmp_path / "r/1/trajectories", tmp_path / "whole")
+    for index in ("2", "1"):
+        variables = environment() | asked | {"SLURM_ARRAY_TASK_ID": index}
+        subprocess.run(["bash", str(script)], env=variables, check=True, capture_output=True, timeout=120)
+    assert parts_and_manifest(tmp_path / "r/1/trajectories") == contents(tmp_path / "whole")

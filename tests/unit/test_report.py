@@ -11,7 +11,7 @@ import pytest
 from rla.cli import run
 from rla.report.collect import collect
 from rla.report.render import as_html, as_markdown, as_text
-from rla.report.tables import Table, evaluation, tables, times, training
+from rla.report.tables import Table, evaluation, limits, tables, times, training
 from rla.shards import Origin, write_shard
 from tests.unit.builders import trajectory
 
@@ -71,6 +71,26 @@ def test_times_add_up_calls_and_leave_the_warm_start_out_of_the_loop(played: Pat
     table = times(collect(played))
     assert table.rows[0] == ("1", "4.2", "-", "-", "-", "-", "2.0", "-", "6.2")
     assert table.note == "outside of the loop: warm-start 60.0"
+
+
+def test_what_met_a_limit_is_counted_for_rollouts_judgements_and_evaluations(played: Path) -> None:
+    assert limits(collect(played)).rows == ()
+    counts = {"episodes": 8, "won": 1, "steps": 40, "invalid_actions": 3, "truncated": 2, "context_stops": 1}
+    write(played / "1/trajectories/manifest.json", {"counts": counts | {"env_errors": 0}})
+    judged = {"steps": 40, "skipped": 4, "judgements": 108, "unparsable": 6, "truncated": 5}
+    write(played / "1/scores/manifest.json", {"counts": judged})
+    evaluated = {"episodes": 4, "success": 0.5, "mean_steps": 2.5, "invalid_actions": 1, "truncated": 1}
+    write(played / "eval/0/metrics.json", evaluated | {"context_stops": 2, "env_errors": 0})
+    assert limits(collect(played)).rows == (
+        ("1", "8", "1", "0", "40", "2", "3", "40", "4", "108", "5", "6"),
+        ("evaluation 0", "4", "2", "0", "10", "1", "1", *["-"] * 5),
+    )
+
+
+def test_slices_of_a_stage_count_once_with_the_longest(played: Path) -> None:
+    for index, seconds in ((1, 7.0), (2, 9.0)):
+        write(played / f"timings/1-rollout-slice-{index}-of-2.json", timing(1, "rollout", seconds))
+    assert times(collect(played)).rows[0][1] == "9.0"
 
 
 def test_an_empty_run_has_only_places(tmp_path: Path) -> None:
