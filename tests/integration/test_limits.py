@@ -1,0 +1,43 @@
+"""Limits are data: what outgrew the context or was cut by max_tokens counts in manifests, summaries and report."""
+
+import json
+from pathlib import Path
+
+from tests.integration.conftest import Rla
+
+SHARDS = {
+    "rollout": "1/trajectories",
+    "score-steps": "1/scores",
+    "evaluate": "eval/0/trajectories",
+}
+
+
+def limited(rla: Rla, tmp_path: Path, stage: str, *settings: str) -> dict[str, int]:
+    """The counts of the stage's manifest, which are those that it has printed."""
+    flags = [text for setting in settings for text in ("--set", setting)]
+    code, said, error = rla(stage, "--run", "r", *flags)
+    assert code == 0, error
+    counts: dict[str, int] = json.loads((tmp_path / "r" / SHARDS[stage] / "manifest.json").read_text())["counts"]
+    printed = {line.partition(": ")[0]: line.partition(": ")[2] for line in said.splitlines()}
+    assert all(printed[key] == str(counts[key]) for key in ("truncated", "context_stops", "skipped") if key in counts)
+    return counts
+
+
+def test_prompts_that_outgrow_the_context(rla: Rla, tmp_path: Path) -> None:
+    small, loose = "generator.context=110", "rollout.max_failed_share=1.0"
+    played = limited(rla, tmp_path, "rollout", small, loose)
+    assert 0 < played["context_stops"] <= played["episodes"] and 0 < played["steps"] < 6 * played["episodes"]
+    judged = limited(rla, tmp_path, "score-steps", "generator.context=100", loose)
+    assert judged["skipped"] > 0 and judged["judgements"] == 3 * (judged["steps"] - judged["skipped"])
+    evaluated = limited(rla, tmp_path, "evaluate", small)
+    assert evaluated["context_stops"] > 0
+
+
+def test_replies_that_max_tokens_cuts(rla: Rla, tmp_path: Path) -> None:
+    played = limited(rla, tmp_path, "rollout", "policy.max_tokens=1")
+    assert played["truncated"] == played["invalid_actions"] == played["steps"] > 0
+    judged = limited(rla, tmp_path, "score-steps", "judge.max_tokens=1")
+    assert judged["truncated"] == judged["unparsable"] == judged["judgements"] == 3 * played["steps"]
+    assert limited(rla, tmp_path, "evaluate", "policy.max_tokens=1")["truncated"] > 0
+    report = rla("report", "--run", "r")[1]
+    assert "Limits" in report and "evaluation 0" in report
