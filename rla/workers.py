@@ -1,7 +1,7 @@
 """`--workers n`: the same stage in n processes of this machine, one slice each, that end when this one does.
 
-Each is a fresh interpreter and leads a session of its own. Its standard input is a pipe from here: when that closes,
-because this process is done or dead, however it died, the worker ends itself and all that it has started.
+Each is a fresh interpreter and leads a process group. Its standard input is a pipe from here: when that closes,
+because this process is done or dead, however it died, the worker kills its group.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ def start(arguments: Sequence[str], environment: Mapping[str, str]) -> subproces
 def environment(*, workers: int, gpus: Sequence[str]) -> dict[str, str]:
     """What a worker is started with: its GPUs, its share of the CPU threads, no pre-fork server."""
     own = {key: value for key, value in os.environ.items() if key != "RLA_PREFORK"} | {WATCH: "1"}
-    own.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // workers)))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    own.setdefault("OMP_NUM_THREADS", str(max(1, cores // workers)))
     if gpus:
         own["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
     return own
@@ -78,9 +79,11 @@ def shares(generator: GeneratorConfig, workers: int) -> list[list[str]]:
         return [[] for _ in range(workers)]
     each = generator.tensor_parallel if generator.backend == "vllm" else 1
     if each * workers > len(gpus):
+        most = len(gpus) // each
+        remedy = f"--workers {most}" if most else "a smaller generator.tensor_parallel"
         raise UserError(
             f"--workers {workers}: each takes {each} GPU{'s' * (each > 1)}, and {len(gpus)} are visible; "
-            f"call it with --workers {len(gpus) // each}"
+            f"call it with {remedy}"
         )
     return [gpus[each * index : each * (index + 1)] for index in range(workers)]
 
@@ -125,7 +128,7 @@ def ended(code: int) -> str:
 
 
 def end_with_stdin() -> None:
-    """In a worker: end this session when standard input closes. Nothing to do in any other process."""
+    """In a worker: end its process group when standard input closes. Nothing to do in any other process."""
     if os.environ.pop(WATCH, None) is None:
         return
 
