@@ -15,7 +15,7 @@ PYTEST_ARGS ?=
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test lint types unit parity bench-env bench-train bench-shape bench-rollout bench-memory solve-all test-vllm venv clean
+.PHONY: help run test lint types unit parity bench-env bench-train bench-shape bench-rollout bench-memory bench-resident solve-all test-vllm venv clean
 
 # A CPU or CUDA build of torch that suits the machine, unless a folder of wheels is given.
 UV_VERSION := 0.13.8
@@ -28,7 +28,7 @@ PLAN = --iterations $(ITERATIONS) --evaluate-every $(EVALUATE_EVERY) --params $(
 
 help:
 	@echo 'make run [ITERATIONS=12] [SEED=0] [PARAMS=params.yaml] [EVALUATE_EVERY=0] [RUN=runs/name] [EXTRAS=vllm] [SET="key=value ..."]'
-	@echo 'make test | lint | types | unit | parity [GAMES=60] | bench-env | bench-train | bench-shape SHAPE=qwen2.5-7b | bench-rollout | bench-memory | solve-all | test-vllm | venv | clean'
+	@echo 'make test | lint | types | unit | parity [GAMES=60] | bench-env | bench-train | bench-shape SHAPE=qwen2.5-7b | bench-rollout | bench-memory | bench-resident [BACKEND=transformers] | solve-all | test-vllm | venv | clean'
 
 .venv/.uv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] < (3, 11))' || \
@@ -54,13 +54,15 @@ help:
 
 venv: .venv/.run
 
-# The pre-fork server imports torch once for all stages; it ends when the shell of this recipe does.
+# The pre-fork server imports torch once for all stages, the engine server (engine.resident: true) keeps one engine for
+# them; both end when the shell of this recipe does.
 run: .venv/.run$(if $(EXTRAS),-$(EXTRAS))
-	@export PATH="$(BIN):$$PATH"; private=$$(mktemp -d); export RLA_PREFORK="$$private/socket"; \
+	@export PATH="$(BIN):$$PATH"; private=$$(mktemp -d); export RLA_PREFORK="$$private/socket" RLA_ENGINE="$$private/engine"; \
 	trap 'rm -rf "$$private"' EXIT; \
 	rla plan $(PLAN); \
 	git rev-parse --git-dir >/dev/null 2>&1 || dvc config --local core.no_scm true; \
 	rla prefork start --socket "$$RLA_PREFORK" --parent $$$$ >/dev/null; \
+	rla serve start --socket "$$RLA_ENGINE" --parent $$$$ --params $(PARAMS) $(foreach item,$(SET),--set $(item)) >/dev/null; \
 	dvc repro; \
 	folder=$$(sed -n 's/^run: //p' iterations.yaml); rla report --run "$$folder" --overwrite
 
@@ -97,6 +99,11 @@ bench-rollout: .venv/.test $(if $(filter vllm,$(BACKEND)),.venv/.run-$(VLLM))
 
 bench-memory: .venv/.test
 	$(PY) -m tests.bench.bench_memory
+
+# In bf16 and without compilation where it is vLLM.
+bench-resident: .venv/.run $(if $(filter vllm,$(BACKEND)),.venv/.run-$(VLLM))
+	$(PY) -m tests.bench.bench_resident --backend $(BACKEND) $(foreach item,$(SET),--set $(item)) \
+	  $(if $(filter vllm,$(BACKEND)),--set generator.enforce_eager=true --set generator.dtype=bfloat16)
 
 solve-all: .venv/.run
 	$(PY) -m tests.bench.solve_all

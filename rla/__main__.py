@@ -19,7 +19,7 @@ def main() -> None:
         end_with_parent()  # a launcher gives its processes a session of their own, which no signal to a group reaches
     arguments = sys.argv[1:]
     server = os.environ.get("RLA_PREFORK")
-    if server and arguments[:1] != ["prefork"] and "WORLD_SIZE" not in os.environ:
+    if server and arguments[:1] not in (["prefork"], ["serve"]) and "WORLD_SIZE" not in os.environ:
         from rla.prefork.client import forward
 
         status = forward(server, arguments)

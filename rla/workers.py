@@ -63,8 +63,9 @@ def start(arguments: Sequence[str], environment: Mapping[str, str]) -> subproces
 
 
 def environment(*, workers: int, gpus: Sequence[str]) -> dict[str, str]:
-    """What a worker is started with: its GPUs, its share of the CPU threads, no pre-fork server."""
-    own = {key: value for key, value in os.environ.items() if key != "RLA_PREFORK"} | {WATCH: "1"}
+    """What a worker is started with: its GPUs, its share of the CPU threads, no pre-fork server, no shared engine."""
+    shared = ("RLA_PREFORK", "RLA_ENGINE")
+    own = {key: value for key, value in os.environ.items() if key not in shared} | {WATCH: "1"}
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     own.setdefault("OMP_NUM_THREADS", str(max(1, cores // workers)))
     if gpus:

@@ -246,6 +246,13 @@ class PoolConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """How the generator is kept. No output depends on it: it may change within a run."""
+
+    resident: bool = False  # `make run` keeps one engine alive for all stages (`rla serve`)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """All sections. Stages depend on the sections that they read and on nothing else."""
 
@@ -266,3 +273,4 @@ class Config:
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
     launch: LaunchConfig = field(default_factory=LaunchConfig)
     pool: PoolConfig = field(default_factory=PoolConfig)
+    engine: EngineConfig = field(default_factory=EngineConfig)

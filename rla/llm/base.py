@@ -9,6 +9,8 @@ from typing import Protocol
 
 from rla.llm.trie import TokenTrie
 
+BREATHS = 3  # turns of the event loop between passes: enough for a caller to act on a reply and ask again
+
 
 class FinishReason(StrEnum):
     """Why a completion ended."""

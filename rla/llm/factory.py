@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,12 +13,15 @@ from rla.llm.base import Generator
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from rla.llm.transformers_engine import TransformersGenerator
+
 
 def make_generator(
     config: GeneratorConfig, *, model: Path | str, seed: int, training: bool = True
 ) -> tuple[Generator, PreTrainedTokenizerBase]:
     """The engine of `config.backend` over `model` (a folder or hub id), and that model's tokenizer.
 
+    The engine is the resident one where the environment names one (`rla.resident`), else one of this process.
     `training`: its replies may be trained on; a server that leaves out what that needs is refused. Raises UserError
     when the model or the backend's package is missing. Not to be called in an event loop.
     """
@@ -28,19 +33,32 @@ def make_generator(
         from rla.llm.scripted import ScriptedGenerator
 
         return ScriptedGenerator(context=config.context, stop_id=ChatFormat(tokenizer).end_id), tokenizer
-    if config.backend == "vllm":
-        from rla.llm.vllm_engine import VllmGenerator
-
-        stop_ids = ChatFormat(tokenizer).stop_ids
-        return VllmGenerator(config, model=model, stop_ids=stop_ids, seed=seed), tokenizer
     if config.backend == "server":
         from rla.llm.server_probe import connect
 
         return connect(config, model=model, chat=ChatFormat(tokenizer), training=training), tokenizer
-    return _transformers(config, model, ChatFormat(tokenizer).stop_ids), tokenizer
+    stop_ids = ChatFormat(tokenizer).stop_ids
+    if "RLA_ENGINE" in os.environ:
+        from rla.resident.client import resident_engine
+
+        resident = resident_engine(config, model=model, stop_ids=stop_ids, seed=seed)
+        if resident is not None:
+            return resident, tokenizer
+    if config.backend == "vllm":
+        from rla.llm.vllm_engine import VllmGenerator
+
+        return VllmGenerator(config, model=model, stop_ids=stop_ids, seed=seed), tokenizer
+    return make_transformers(config, model, stop_ids), tokenizer
 
 
-def _transformers(config: GeneratorConfig, model: Path | str, stop_ids: frozenset[int]) -> Generator:
+def make_transformers(
+    config: GeneratorConfig,
+    model: Path | str,
+    stop_ids: Collection[int],
+    *,
+    between_passes: Callable[[], Awaitable[None]] | None = None,
+) -> TransformersGenerator:
+    """The engine in this process, on a GPU where there is one. Raises UserError as `make_generator` does."""
     import torch
 
     from rla.llm.transformers_engine import TransformersGenerator
@@ -54,4 +72,5 @@ def _transformers(config: GeneratorConfig, model: Path | str, stop_ids: frozense
         stop_ids=stop_ids,
         max_sequences=config.max_sequences,
         context=config.context,
+        between_passes=between_passes,
     )

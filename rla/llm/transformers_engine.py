@@ -18,7 +18,7 @@ import torch
 
 from rla.errors import UserError
 from rla.llm import attention
-from rla.llm.base import Completion, Request
+from rla.llm.base import BREATHS, Completion, Request
 from rla.llm.errors import check_request
 from rla.llm.jobs import Job, Row
 from rla.llm.sampling import sample, uniforms
@@ -26,11 +26,10 @@ from rla.llm.slot_cache import SlotCache
 from rla.llm.slots import Ints, SlotTable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Awaitable, Callable, Collection
+    from pathlib import Path
 
     from transformers import PreTrainedModel
-
-BREATHS = 3  # turns of the event loop between passes: enough for a caller to act on a reply and ask again
 
 
 class TransformersGenerator:
@@ -39,7 +38,7 @@ class TransformersGenerator:
     `max_sequences` slots of `context` tokens are allocated at once; at most `tokens_per_pass` tokens (longer
     prompts are cut into pieces) go through the model in one pass. A session that asked for nothing in the
     last `idle_seconds` may lose its slot to a request that waits. One event loop at a time may use the
-    engine.
+    engine. `between_passes` is awaited after each pass, and gives callers the time to ask again.
     """
 
     def __init__(
@@ -51,6 +50,7 @@ class TransformersGenerator:
         context: int = 1024,
         tokens_per_pass: int = 8192,
         idle_seconds: float = 0.2,
+        between_passes: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         text_config = model.config.get_text_config()
         limit = getattr(text_config, "max_position_embeddings", None)
@@ -64,6 +64,7 @@ class TransformersGenerator:
         self._model = model.eval()
         self._stop_ids = frozenset(stop_ids)
         self._idle_seconds = idle_seconds
+        self._between_passes = between_passes or _breathe
         self._tokens_per_pass = max(tokens_per_pass, max_sequences)
         self._table = SlotTable(slots=max_sequences, context=context)
         self._cache = SlotCache(
@@ -98,6 +99,25 @@ class TransformersGenerator:
         """Give up what is kept for a session."""
         self._table.release(session)
 
+    def forget(self) -> None:
+        """Give up every prompt and session that the cache knows: the next passes are those of a new engine.
+
+        Raises RuntimeError while a request is unanswered.
+        """
+        if not all(row.job.future.done() for row in (*self._live, *self._returning, *self._waiting)):
+            raise RuntimeError("requests are unanswered: their cache cannot go")
+        self._live, self._returning, self._waiting = [], [], deque()
+        slots, context = self._table.ids.shape
+        self._table = SlotTable(slots=slots, context=context)
+
+    async def reload(self, model: Path | str, *, stop_ids: Collection[int]) -> None:
+        """Take the weights of another model of the same architecture. Raises RuntimeError as `forget` does."""
+        from rla.models.load import load_weights
+
+        self.forget()
+        load_weights(self._model, model)
+        self._stop_ids = frozenset(stop_ids)
+
     def close(self) -> None:
         """Stop sampling; requests that wait are cancelled."""
         if self._pump is not None and not self._pump.done():
@@ -120,8 +140,7 @@ class TransformersGenerator:
             if self._live:
                 self._step()
                 self._seconds += time.perf_counter() - started
-                for _ in range(BREATHS):
-                    await asyncio.sleep(0)
+                await self._between_passes()
             else:
                 await asyncio.sleep(self._idle_seconds / 10)
 
@@ -275,3 +294,8 @@ class TransformersGenerator:
                     self._waiting.append(parted)
             row.accept(first, logprob, ids)
             self._advance(row)
+
+
+async def _breathe() -> None:
+    for _ in range(BREATHS):
+        await asyncio.sleep(0)

@@ -8,6 +8,7 @@ cache takes the place of sessions.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Collection
 from itertools import count
@@ -24,6 +25,7 @@ CPU_CACHE_GIB = "2"
 # In pieces, a prompt of a seeded request ends the engine of the CPU build: it sets back a CUDA generator's offset.
 WHOLE_PROMPTS = {"enable_chunked_prefill": False}
 CPU_BATCH_TOKENS = 8192
+ABORT_SECONDS = 60.0  # in which the engine notes that its requests were aborted
 
 
 class VllmGenerator:
@@ -49,6 +51,7 @@ class VllmGenerator:
         self._params = SamplingParams
         self._names = count()
         self._cached = self._prefilled = 0
+        self._watched = False  # by its own processes, which a killed one would leave behind
         self._engine: Any = AsyncLLM.from_engine_args(
             AsyncEngineArgs(
                 model=str(model),
@@ -64,6 +67,7 @@ class VllmGenerator:
                 logprobs_mode="processed_logprobs",
                 seed=seed,
                 disable_log_stats=True,
+                worker_extension_cls="rla.llm.vllm_worker.WorkerMethods",
                 **({} if cuda else WHOLE_PROMPTS | {"max_num_batched_tokens": max(config.context, CPU_BATCH_TOKENS)}),
             )
         )
@@ -89,6 +93,21 @@ class VllmGenerator:
     def release(self, session: str) -> None:
         """Nothing is kept by session: the prefix cache evicts by itself."""
 
+    def forget(self) -> None:
+        """Nothing to give up: what the prefix cache holds is of these weights."""
+
+    async def reload(self, model: Path | str, *, stop_ids: Collection[int]) -> None:
+        """Take the weights of another model of the same architecture, after the last request has been answered."""
+        await self._drop_cached()  # refused while an aborted request still runs
+        await self._engine.collective_rpc("load_other_weights", args=(str(model),))
+        await self._drop_cached()
+        self._stop_ids = sorted(stop_ids)
+
+    async def _drop_cached(self) -> None:
+        async with asyncio.timeout(ABORT_SECONDS):
+            while not await self._engine.reset_prefix_cache():
+                await asyncio.sleep(0.05)
+
     def close(self) -> None:
         """End the engine's processes and give its memory back."""
         engine, self._engine = self._engine, None  # vLLM's finalizer fails when it runs at interpreter exit
@@ -96,6 +115,9 @@ class VllmGenerator:
             engine.shutdown()
 
     async def _ask(self, prompt: list[int], temperature: float, **params: Any) -> list[Any]:
+        if not self._watched:
+            self._watched = True
+            await self._engine.collective_rpc("end_with", args=(os.getpid(),))
         sampling = self._params(
             temperature=temperature,
             top_p=1.0,

@@ -6,12 +6,14 @@ A missing piece is a UserError that names the folder and what to do, in place of
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from rla.errors import UserError
 
 if TYPE_CHECKING:
+    import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model")
@@ -61,6 +63,44 @@ def load_model(source: str | Path, *, dtype: str = "float32", device: str = "cpu
     except OSError as error:
         raise UserError(_hub_message(source, error)) from error
     return cast("PreTrainedModel", model.to(device).eval())
+
+
+def load_weights(model: PreTrainedModel, source: str | Path) -> None:
+    """Copy the weights of a folder (or hub id) into a live model of the same architecture, dtype and device kept.
+
+    Raises UserError where the weights are of another shape; the model's own are then partly overwritten.
+    """
+    import torch
+
+    folder = _folder(source)
+    files = sorted(folder.glob("*.safetensors")) if folder is not None else []
+    targets = model.state_dict()
+    with torch.no_grad():
+        if not files or not _copy_files(files, targets):
+            _copy(load_model(source).state_dict(), targets, source)
+
+
+def _copy_files(files: Sequence[Path], targets: Mapping[str, torch.Tensor]) -> bool:
+    """Copy tensor by tensor; False where the files name weights in another way than the live model does."""
+    from safetensors import safe_open
+
+    written = set()
+    for file in files:
+        with safe_open(file, framework="pt") as content:
+            if not set(content.keys()) <= set(targets):
+                return False
+            for name in content.keys():  # noqa: SIM118 - not a mapping
+                _copy({name: content.get_tensor(name)}, targets, file)
+                written.add(targets[name].data_ptr())
+    return all(target.data_ptr() in written for target in targets.values())  # tied weights are stored once
+
+
+def _copy(found: Mapping[str, torch.Tensor], targets: Mapping[str, torch.Tensor], source: str | Path) -> None:
+    for name, tensor in found.items():
+        target = targets.get(name)
+        if target is None or target.shape != tensor.shape:
+            raise UserError(f"{source}: {name} {list(tensor.shape)} is not a weight of the model that is loaded")
+        target.copy_(tensor)
 
 
 def _folder(source: str | Path) -> Path | None:

@@ -29,16 +29,9 @@ def start(path: Path, *, parent: int = 0, idle_minutes: float = 10.0) -> str:
     Raises UserError where the socket's folder may be entered by other users.
     """
     path = path.absolute()
-    private_folder(path.parent)
-    if answers(path):
+    listener = listening(path)
+    if listener is None:
         return f"{path}: a server runs already"
-    path.unlink(missing_ok=True)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        listener.bind(str(path))
-    except OSError as error:
-        raise UserError(f"{path}: cannot make a socket here ({error}); choose a shorter path") from None
-    listener.listen(16)
     arguments = [str(listener.fileno()), str(path), str(parent), str(idle_minutes * 60)]
     arguments.append(fingerprint(os.environ))
     with (path.parent / LOG).open("ab") as log:
@@ -53,6 +46,24 @@ def start(path: Path, *, parent: int = 0, idle_minutes: float = 10.0) -> str:
         )
     listener.close()
     return f"{path}: server {server.pid} started"
+
+
+def listening(path: Path) -> socket.socket | None:
+    """A new socket at `path`, in a private folder, that takes connections from now on; None where a server does.
+
+    Raises UserError where others may enter the folder, or where no socket can be made.
+    """
+    private_folder(path.parent)
+    if answers(path):
+        return None
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(str(path))
+    except OSError as error:
+        raise UserError(f"{path}: cannot make a socket here ({error}); choose a shorter path") from None
+    listener.listen(16)
+    return listener
 
 
 def private_folder(folder: Path) -> None:

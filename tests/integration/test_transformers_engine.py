@@ -247,6 +247,29 @@ def test_a_request_may_come_at_any_moment_after_the_last_reply(folder: Path) -> 
     assert asyncio.run(ask()) == 16
 
 
+def test_other_weights_in_place_are_those_of_a_new_engine(folder: Path, tmp_path: Path, chat: ChatFormat) -> None:
+    config = ModelConfig(hidden_size=32, layers=2, heads=4, kv_heads=2, intermediate_size=48, context=512)
+    init_model(tmp_path / "other", texts=TEXTS, config=config, seed=2)
+    asked = request(chat.encode("you see a cabinet 1"), session="s", seed=5)
+
+    async def reloaded() -> list[Completion]:
+        generator = engine(folder)
+        before = await generator.generate(asked)
+        await generator.reload(tmp_path / "other", stop_ids=chat.stop_ids)
+        after = await generator.generate(asked)
+        assert before != after
+        return after
+
+    assert asyncio.run(reloaded()) == asyncio.run(engine(tmp_path / "other").generate(asked))
+
+
+def test_weights_of_another_shape_are_refused(folder: Path, tmp_path: Path, chat: ChatFormat) -> None:
+    config = ModelConfig(hidden_size=16, layers=2, heads=4, kv_heads=2, intermediate_size=48, context=512)
+    init_model(tmp_path / "other", texts=TEXTS, config=config, seed=2)
+    with pytest.raises(UserError, match="is not a weight of the model that is loaded"):
+        asyncio.run(engine(folder).reload(tmp_path / "other", stop_ids=chat.stop_ids))
+
+
 def test_an_error_in_the_model_reaches_every_caller(folder: Path) -> None:
     generator = engine(folder)
 

@@ -6,6 +6,11 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +25,7 @@ from rla.llm.chat import ChatFormat
 from rla.llm.errors import ContextOverflow
 from rla.llm.factory import make_generator
 from rla.llm.trie import TokenTrie
+from rla.llm.vllm_engine import VllmGenerator
 from rla.models.init import init_model
 from rla.models.load import load_model, load_tokenizer
 from rla.training.checkpoint import open_checkpoint, write_checkpoint
@@ -97,6 +103,73 @@ def test_free_and_restricted_replies(folder: Path) -> None:
         assert chat.decode(reply.token_ids) in COMMANDS
         assert reply.finish_reason is FinishReason.STOP
         assert reply.logprobs == pytest.approx(log_probabilities(folder, restricted, reply), abs=1e-3)
+
+
+@needs_vllm
+def test_other_weights_in_place_are_those_that_sample(folder: Path, tmp_path: Path) -> None:
+    """Embeddings and output layer are tied in these models, which vLLM's own reloading half forgets on a CPU."""
+    other = tmp_path / "other"
+    config = ModelConfig(hidden_size=128, layers=2, heads=4, kv_heads=2, intermediate_size=128, context=128)
+    init_model(other, texts=COMMANDS, config=config, seed=2)
+    generator, tokenizer = make_generator(SETTINGS, model=folder, seed=0)
+    assert isinstance(generator, VllmGenerator)
+    chat = ChatFormat(tokenizer)
+    prompt = chat.first([{"role": "user", "content": "go to desk 1"}])
+    asked = Request(prompt_ids=prompt * 3, max_tokens=8, temperature=1.0, seed=3, samples=4)
+
+    async def main() -> list[list[Completion]]:
+        answers = [await generator.generate(asked)]
+        for model in (other, folder):
+            forgotten = asyncio.create_task(generator.generate(replace(asked, samples=1, max_tokens=60)))
+            await asyncio.sleep(0.02)
+            forgotten.cancel()  # what a killed stage leaves
+            await generator.reload(model, stop_ids=chat.stop_ids)
+            answers.append(await generator.generate(asked))
+        return answers
+
+    try:
+        before, swapped, back = asyncio.run(main())
+    finally:
+        generator.close()
+    assert [reply.token_ids for reply in before] == [reply.token_ids for reply in back]
+    assert [reply.token_ids for reply in before] != [reply.token_ids for reply in swapped]
+    for model, replies in ((folder, before), (other, swapped), (folder, back)):
+        for reply in replies:
+            assert reply.logprobs == pytest.approx(log_probabilities(model, asked, reply), abs=1e-3)
+
+
+KILLED = """
+import asyncio, os, sys
+from rla.llm.base import Request
+from rla.llm.factory import make_generator
+from tests.integration.test_vllm import SETTINGS, session
+
+if __name__ == "__main__":
+    generator, _ = make_generator(SETTINGS, model=sys.argv[1], seed=0)
+    asyncio.run(generator.generate(Request(prompt_ids=[5, 6, 7], max_tokens=4, temperature=1.0, seed=0)))
+    assert len(session(os.getpid())) > 1, "the engine's processes cannot be seen"
+    os.kill(os.getpid(), 9)
+"""
+
+
+@needs_vllm
+def test_a_killed_process_leaves_no_engine_behind(folder: Path, tmp_path: Path) -> None:
+    script = tmp_path / "killed.py"
+    script.write_text(KILLED)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen([sys.executable, str(script), str(folder)], env=environment, start_new_session=True)
+    assert process.wait(timeout=600) == -signal.SIGKILL
+    end = time.monotonic() + 30.0
+    while members := session(process.pid):
+        assert time.monotonic() < end, members
+        time.sleep(0.1)
+
+
+def session(leader: int) -> list[list[str]]:
+    """The processes of a session, those that have ended and wait for their parent left out."""
+    listed = subprocess.run(["ps", "-eo", "sid=,stat=,args="], capture_output=True, text=True, check=True).stdout
+    rows = [line.split(None, 2) for line in listed.splitlines()]
+    return [args for sid, state, *args in rows if sid == str(leader) and not state.startswith("Z")]
 
 
 @pytest.fixture(scope="module")

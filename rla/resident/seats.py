@@ -1,0 +1,213 @@
+"""The engines that are kept: one for each architecture, and at any time one set of weights in each.
+
+Models of equal config.json share an engine. A lease names the weights; while one is out, others of the same weights may
+join it, and those of other weights wait for it to end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rla.config.sections import GeneratorConfig
+from rla.errors import UserError
+from rla.llm.base import BREATHS, Completion, Request
+from rla.training.checkpoint import MANIFEST, model_digest, open_checkpoint
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+log = logging.getLogger(__name__)
+
+BUSY_SECONDS = 20.0  # that a lease of other weights is waited for: a killed stage's ends in a moment
+# Keys of config.json that say where a model comes from, not what it is.
+NAMES = ("_name_or_path", "transformers_version", "dtype", "torch_dtype")
+
+
+class Engine(Protocol):
+    """A Generator that takes other weights while it runs."""
+
+    context: int
+
+    async def generate(self, request: Request) -> list[Completion]: ...
+
+    async def reload(self, model: str, *, stop_ids: Collection[int]) -> None: ...
+
+    def forget(self) -> None: ...
+
+    def release(self, session: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a lease asks for."""
+
+    model: str
+    config: GeneratorConfig
+    stop_ids: tuple[int, ...]
+    seed: int
+
+
+Breathe = Callable[[], Awaitable[None]]
+Make = Callable[[Wanted, Breathe], Engine]
+
+
+@dataclass(slots=True, eq=False)
+class Seat:
+    """An engine, what it was made with, and who uses it. `waited_for` gives each user the time to ask again."""
+
+    engine: Engine
+    config: GeneratorConfig
+    weights: str | None = None
+    users: set[Any] = field(default_factory=set)
+    waited_for: list[Breathe] = field(default_factory=list)
+    changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    @property
+    def context(self) -> int:
+        return self.engine.context
+
+
+class Seats:
+    """All engines of the server. `make` builds one; the default starts the config's backend."""
+
+    def __init__(self, make: Make | None = None) -> None:
+        self._make = make or make_engine
+        self._seats: dict[str, Seat] = {}
+        self._opening = asyncio.Lock()
+
+    @asynccontextmanager
+    async def lease(self, wanted: Wanted, user: object, breathe: Breathe) -> AsyncIterator[Seat | None]:
+        """The engine with the wanted weights in place; None where it is in use with others.
+
+        Raises UserError for a model or settings that no engine can be made of.
+        """
+        seat = await self._take(wanted, user, breathe)
+        try:
+            yield seat
+        finally:
+            if seat is not None:
+                seat.users.discard(user)
+                seat.waited_for.remove(breathe)
+                async with seat.changed:
+                    seat.changed.notify_all()
+
+    def close(self) -> None:
+        """End every engine."""
+        for seat in self._seats.values():
+            seat.engine.close()
+        self._seats.clear()
+
+    async def _take(self, wanted: Wanted, user: object, breathe: Breathe) -> Seat | None:
+        async with self._opening:
+            weights, shape = weights_of(wanted.model), shape_of(wanted.model)
+            seat = self._seats.get(shape)
+            if seat is not None and not await free(seat, weights, wanted.config):
+                return None
+            if seat is None or seat.config != wanted.config:
+                seat = self._start(shape, wanted, weights)
+            await prepare(seat, wanted, weights)
+            seat.users.add(user)
+            seat.waited_for.append(breathe)
+            return seat
+
+    def _start(self, shape: str, wanted: Wanted, weights: str) -> Seat:
+        """A new engine in place of one of the same architecture with other settings."""
+        before = self._seats.pop(shape, None)
+        if before is not None:
+            before.engine.close()
+        started = time.perf_counter()
+        waited_for: list[Breathe] = []
+
+        async def between_passes() -> None:
+            for _ in range(BREATHS):
+                await asyncio.sleep(0)
+            for breathe in tuple(waited_for):
+                await breathe()
+
+        try:
+            engine = self._make(wanted, between_passes)
+        except (RuntimeError, ValueError) as error:
+            if not self._seats:
+                raise
+            raise UserError(
+                f"{wanted.model}: a second engine, for models of another shape, does not start ({error}); lower "
+                "generator.gpu_memory, or set engine.resident: false"
+            ) from error
+        log.info("%s: engine started in %.1f s", wanted.model, time.perf_counter() - started)
+        seat = Seat(engine=engine, config=wanted.config, weights=weights, waited_for=waited_for)
+        self._seats[shape] = seat
+        return seat
+
+
+async def free(seat: Seat, weights: str, config: GeneratorConfig) -> bool:
+    """Whether a lease may begin, now or within BUSY_SECONDS."""
+
+    def may_begin() -> bool:
+        return not seat.users or (seat.weights == weights and seat.config == config)
+
+    try:
+        async with asyncio.timeout(BUSY_SECONDS), seat.changed:
+            await seat.changed.wait_for(may_begin)
+    except TimeoutError:
+        return False
+    return True
+
+
+async def prepare(seat: Seat, wanted: Wanted, weights: str) -> None:
+    """The wanted weights, and for a first user a cache like a new engine's, so that shards do not depend on what ran
+    before.
+    """
+    if seat.weights != weights:
+        started = time.perf_counter()
+        seat.weights = None  # until all are there
+        await seat.engine.reload(wanted.model, stop_ids=wanted.stop_ids)
+        seat.weights = weights
+        log.info("%s: weights in place in %.2f s", wanted.model, time.perf_counter() - started)
+    elif not seat.users:
+        seat.engine.forget()
+    if wanted.config.backend == "transformers" and wanted.config.threads:
+        import torch
+
+        torch.set_num_threads(wanted.config.threads)
+
+
+def make_engine(wanted: Wanted, between_passes: Breathe) -> Engine:
+    """The engine of the wanted backend."""
+    from rla.llm.factory import make_transformers
+
+    if wanted.config.backend == "vllm":
+        from rla.llm.vllm_engine import VllmGenerator
+
+        return VllmGenerator(wanted.config, model=wanted.model, stop_ids=wanted.stop_ids, seed=wanted.seed)
+    return make_transformers(wanted.config, wanted.model, wanted.stop_ids, between_passes=between_passes)
+
+
+def shape_of(model: str) -> str:
+    """Equal for models whose weights fit each other: what config.json says, or a hub id itself."""
+    file = Path(model) / "config.json"
+    if not file.is_file():
+        return model
+    try:
+        content = json.loads(file.read_text())
+    except ValueError:
+        raise UserError(f"{file}: not valid JSON; write the checkpoint again") from None
+    return json.dumps({key: value for key, value in content.items() if key not in NAMES}, sort_keys=True)
+
+
+def weights_of(model: str) -> str:
+    """The digest in the checkpoint's record, or that of a plain folder's files, or a hub id itself."""
+    folder = Path(model)
+    if not folder.is_dir():
+        return model
+    checkpoint = folder.parent if folder.name == "model" and (folder.parent / MANIFEST).is_file() else folder
+    return open_checkpoint(checkpoint).digest or model_digest(folder)

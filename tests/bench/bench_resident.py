@@ -1,0 +1,125 @@
+"""`make bench-resident`: the wall time of one iteration with an engine for every stage, and with the resident engine.
+
+    python -m tests.bench.bench_resident [--backend transformers] [--python <interpreter with vllm>] [--set key=value]
+
+The small setting (`params.yaml`) on its untrained models, every stage a process of its own (no pre-fork server), on
+copies of one run folder, the two ways in turn stage by stage, so that both meet the same load of the machine. The
+resident engine has been started, and asked once, before: a run pays that once, and it is printed beside.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from rla.resources import resource
+from rla.shards import read_rows
+
+STAGES = (
+    "rollout",
+    "score-steps",
+    "validate-tasks",
+    "compute-rewards",
+    "train-policy",
+    "train-rm",
+    "adapt-env",
+    "evaluate",
+)
+ENGINE_STAGES = ("rollout", "score-steps", "evaluate")
+WARM_UP = ("--set", "evaluation.tasks=1", "--set", "evaluation.rollouts_per_task=1")
+
+
+class Bench:
+    """One interpreter, one setting."""
+
+    def __init__(self, folder: Path, *, python: str, settings: list[str]) -> None:
+        self.folder, self.python = folder, python
+        self.options = ["--params", str(resource("params.yaml"))]
+        for text in settings:
+            self.options += ["--set", text]
+
+    def rla(self, *words: str, socket: Path | None = None) -> float:
+        """Seconds of one call."""
+        environment = {key: value for key, value in os.environ.items() if key not in ("RLA_PREFORK", "RLA_ENGINE")}
+        environment["PYTHONPATH"] = os.pathsep.join([str(Path.cwd()), environment.get("PYTHONPATH", "")])
+        if socket is not None:
+            environment["RLA_ENGINE"] = str(socket)
+        started = time.perf_counter()
+        done = subprocess.run(
+            [self.python, "-m", "rla", *words], cwd=self.folder, env=environment, capture_output=True, text=True
+        )
+        if done.returncode:
+            sys.exit(f"rla {' '.join(words)}:\n{done.stdout[-6000:]}\n{done.stderr[-2000:]}")
+        return time.perf_counter() - started
+
+    def stage(self, name: str, run: str, *more: str, iteration: int = 1, socket: Path | None = None) -> float:
+        iterations = () if name in ("make-tasks", "init-model") else ("--iteration", str(iteration))
+        return self.rla(name, *self.options, "--run", run, *iterations, *more, socket=socket)
+
+    def iteration(self, socket: Path) -> dict[str, dict[str, float]]:
+        """Seconds by way and stage; which way goes first changes from stage to stage."""
+        seconds: dict[str, dict[str, float]] = {"own": {}, "resident": {}}
+        for index, name in enumerate(STAGES):
+            for run in sorted(seconds, reverse=bool(index % 2)):
+                seconds[run][name] = self.stage(name, run, socket=socket if run == "resident" else None)
+        return seconds
+
+
+def prepare(bench: Bench) -> None:
+    """Two equal run folders with pools and untrained models at iteration 0."""
+    for name in ("make-tasks", "init-model"):
+        bench.stage(name, "own")
+    for model in ("policy", "rm"):
+        shutil.copytree(bench.folder / "own/init" / model, bench.folder / "own/0" / model)
+    shutil.copytree(bench.folder / "own", bench.folder / "resident")
+
+
+def differing(folder: Path) -> str:
+    """How many rows of the two ways' shards differ."""
+    found = []
+    for part, kind in (("1/trajectories", "trajectories"), ("1/scores", "scores")):
+        own, resident = (read_rows(folder / run / part, kind) for run in ("own", "resident"))
+        found.append(f"{part}: {sum(a != b for a, b in zip(own, resident, strict=True))} of {len(own)}")
+    return ", ".join(found)
+
+
+def report(own: dict[str, float], resident: dict[str, float]) -> None:
+    print(f"{'stage':<18}{'engine a stage':>16}{'resident':>12}")
+    for name in STAGES:
+        print(f"{name:<18}{own[name]:>14.1f} s{resident[name]:>10.1f} s")
+    sums = [(sum(times.values()), sum(times[name] for name in ENGINE_STAGES)) for times in (own, resident)]
+    print(f"{'iteration':<18}{sums[0][0]:>14.1f} s{sums[1][0]:>10.1f} s   {1 - sums[1][0] / sums[0][0]:.0%} less")
+    print(f"{'engine stages':<18}{sums[0][1]:>14.1f} s{sums[1][1]:>10.1f} s   {1 - sums[1][1] / sums[0][1]:.0%} less")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--backend", default="transformers")
+    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--set", action="append", default=[])
+    given = parser.parse_args()
+    settings = [f"generator.backend={given.backend}", "tracking.trackers=[]", *given.set]
+    with tempfile.TemporaryDirectory() as name:
+        bench = Bench(Path(name), python=given.python, settings=settings)
+        prepare(bench)
+        socket = bench.folder / "engine"
+        bench.rla("serve", "start", "--socket", str(socket), "--parent", str(os.getpid()))
+        try:
+            first = bench.stage("evaluate", "resident", *WARM_UP, iteration=0, socket=socket)
+            seconds = bench.iteration(socket)
+        finally:
+            bench.rla("serve", "stop", "--socket", str(socket))
+        print(f"{given.backend}, one iteration of the small setting {' '.join(given.set)}")
+        report(seconds["own"], seconds["resident"])
+        print(f"start of the resident engine and its first episode: {first:.1f} s, once a run")
+        print(f"rows that differ between the two: {differing(bench.folder)}")
+
+
+if __name__ == "__main__":
+    main()
