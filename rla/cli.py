@@ -7,20 +7,15 @@ one line on stderr and exit code 2.
 from __future__ import annotations
 
 import inspect
-import os
-import signal
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from threading import Event, current_thread, main_thread
-from types import FrameType
 from typing import Annotated, Any
 
 import typer
 
 from rla import __version__
-from rla.errors import UserError
-from rla.processes import rank
+from rla.cli_servers import prefork, serve
+from rla.guard import guard
 from stages import STAGES, StageSpec
 
 app = typer.Typer(
@@ -32,48 +27,10 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
 )
-prefork = typer.Typer(help="A server that has imported torch already and forks one child per stage.")
 app.add_typer(prefork, name="prefork", rich_help_panel=None)
-serve = typer.Typer(help="One inference engine for all stages of a run, which take turns with their weights.")
 app.add_typer(serve, name="serve", rich_help_panel=None)
 
 Option = tuple[str, Any, Any]  # name, annotation, default
-
-
-def guard(call: Callable[[], Any]) -> None:
-    """Run `call`; errors that the user can mend become exit code 2, an interrupt 130, SIGTERM 143."""
-    ended = Event()
-    try:
-        with terminated_as_interrupted(ended):
-            call()
-    except UserError as error:
-        if rank() == 0:  # of several processes all meet the same
-            typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2) from None
-    except KeyboardInterrupt:
-        typer.echo("interrupted: the same command goes on where this one stopped", err=True)
-        raise typer.Exit(128 + (signal.SIGTERM if ended.is_set() else signal.SIGINT)) from None
-
-
-@contextmanager
-def terminated_as_interrupted(ended: Event) -> Iterator[None]:
-    """Inside, SIGTERM sets `ended` and does what Ctrl-C does: the scheduler cancels its episodes, finished groups
-    stay, nothing is left running. Processes of a launcher end as it says.
-    """
-
-    def on_terminate(_: int, frame: FrameType | None) -> None:
-        ended.set()
-        interrupt = signal.getsignal(signal.SIGINT)  # asyncio's own, while it runs
-        (interrupt if callable(interrupt) else signal.default_int_handler)(signal.SIGINT, frame)
-
-    if current_thread() is not main_thread() or "WORLD_SIZE" in os.environ:
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, on_terminate)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
 def common_options(spec: StageSpec) -> list[Option]:
@@ -226,78 +183,6 @@ def plan_command(
         overrides=set_ or (),
     )
     guard(lambda: typer.echo(write_plan(plan, out)))
-
-
-@prefork.command("start")
-def prefork_start(
-    socket: Annotated[Path, typer.Option(help="Unix socket; its folder must be private to you.")],
-    parent: Annotated[int, typer.Option(help="Stop when this process is gone; 0: never.")] = 0,
-    idle: Annotated[float, typer.Option(help="Stop after this many idle minutes.")] = 10.0,
-) -> None:
-    """Start the server in the background. Then call stages with RLA_PREFORK=<socket>."""
-    from rla.prefork.control import start
-
-    guard(lambda: typer.echo(start(socket, parent=parent, idle_minutes=idle)))
-
-
-@prefork.command("stop")
-def prefork_stop(socket: Annotated[Path, typer.Option(help="Unix socket of the server.")]) -> None:
-    """Stop the server; children that still run are ended."""
-    from rla.prefork.control import stop
-
-    guard(lambda: typer.echo(stop(socket)))
-
-
-@prefork.command("status")
-def prefork_status(socket: Annotated[Path, typer.Option(help="Unix socket of the server.")]) -> None:
-    """Say whether the server answers."""
-    from rla.prefork.control import status
-
-    guard(lambda: typer.echo(status(socket)))
-
-
-@serve.command("start")
-def serve_start(
-    socket: Annotated[Path, typer.Option(help="Unix socket; its folder must be private to you.")],
-    params: Annotated[Path | None, typer.Option(help="Start only where this file has engine.resident: true.")] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override of --params.")] = None,
-    port: Annotated[int, typer.Option(help="Also answer OpenAI-compatible requests on this TCP port.")] = 0,
-    model: Annotated[Path | None, typer.Option(help="The checkpoint that --port serves.")] = None,
-    parent: Annotated[int, typer.Option(help="Stop when this process is gone; 0: never.")] = 0,
-    idle: Annotated[float, typer.Option(help="Stop after this many idle minutes.")] = 30.0,
-) -> None:
-    """Start the server in the background. Then call stages with RLA_ENGINE=<socket>.
-
-    With --port and --model it always starts, and serves the model at http://127.0.0.1:<port>/v1.
-    """
-    from rla.config import load_config
-    from rla.resident.control import Web, start
-
-    def begin() -> None:
-        config = load_config(params, set_ or ())
-        if bool(port) != (model is not None):
-            raise UserError("--port and --model go together: the port answers for one model")
-        web = None if model is None else Web(port=port, model=model, config=config.generator, seed=config.seed)
-        if params is None or config.engine.resident or web is not None:
-            typer.echo(start(socket, parent=parent, idle_minutes=idle, web=web))
-
-    guard(begin)
-
-
-@serve.command("stop")
-def serve_stop(socket: Annotated[Path, typer.Option(help="Unix socket of the server.")]) -> None:
-    """Stop the server; stages that use it end with an error, and go on when they are called again."""
-    from rla.resident.control import stop
-
-    guard(lambda: typer.echo(stop(socket)))
-
-
-@serve.command("status")
-def serve_status(socket: Annotated[Path, typer.Option(help="Unix socket of the server.")]) -> None:
-    """Say whether the server answers."""
-    from rla.resident.control import status
-
-    guard(lambda: typer.echo(status(socket)))
 
 
 def run(arguments: Sequence[str]) -> int:

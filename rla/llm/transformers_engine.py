@@ -1,9 +1,9 @@
 """Any Hugging Face causal language model as a Generator, with continuous batching over cache slots.
 
-One forward pass takes the next tokens of every live sequence, whatever their number: one for a sequence that
-decodes, many for a prompt. A sequence that ends makes room at once. Tokens that the trie forces are appended
-without a pass, and samples of one request are one sequence until they draw different tokens. The pass runs on
-the event loop's own thread: callers make progress between passes.
+One forward pass takes the next tokens of every live sequence, whatever their number: one for a sequence that decodes,
+many for a prompt. A sequence that ends makes room at once. Tokens that the trie forces are appended without a pass, and
+samples of one request are one sequence until they draw different tokens. The pass runs on the event loop's own thread:
+callers make progress between passes.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 class TransformersGenerator:
     """Generator over a transformers model, on the device where its weights are.
 
-    `max_sequences` slots of `context` tokens are allocated at once; at most `tokens_per_pass` tokens (longer
-    prompts are cut into pieces) go through the model in one pass. A session that asked for nothing in the
-    last `idle_seconds` may lose its slot to a request that waits. One event loop at a time may use the
-    engine. `between_passes` is awaited after each pass, and gives callers the time to ask again.
+    `max_sequences` slots of `context` tokens are allocated at once; at most `tokens_per_pass` tokens (longer prompts are
+    cut into pieces) go through the model in one pass. A session that asked for nothing in the last `idle_seconds` may
+    lose its slot to a request that waits. One event loop at a time may use the engine. `between_passes` is awaited after
+    each pass, and gives callers the time to ask again.
     """
 
     def __init__(
@@ -74,9 +74,7 @@ class TransformersGenerator:
         self._returning: list[Row] = []  # rows whose session holds a slot
         self._waiting: deque[Row] = deque()
         self._pump: asyncio.Task[None] | None = None
-        self._stats = dict.fromkeys(
-            ("generated_tokens", "forced_tokens", "prefilled_tokens", "cached_tokens", "passes"), 0
-        )
+        self._stats = dict.fromkeys(COUNTS, 0)
         self._seconds = 0.0
 
     async def generate(self, request: Request) -> list[Completion]:

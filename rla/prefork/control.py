@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import os
-import socket
-import stat
-import subprocess
-import sys
 from pathlib import Path
 
-from rla.errors import UserError
 from rla.prefork.client import ask
 from rla.prefork.protocol import PING, STOP, fingerprint
+from rla.sockets import answers, begun, ended, listening
 
 LOG = "prefork.log"
 # numpy and pyarrow start threads when they are imported, and asking CUDA for its devices makes it unusable in
@@ -34,54 +30,8 @@ def start(path: Path, *, parent: int = 0, idle_minutes: float = 10.0) -> str:
         return f"{path}: a server runs already"
     arguments = [str(listener.fileno()), str(path), str(parent), str(idle_minutes * 60)]
     arguments.append(fingerprint(os.environ))
-    with (path.parent / LOG).open("ab") as log:
-        server = subprocess.Popen(
-            [sys.executable, "-m", "rla.prefork.server", *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env=os.environ | FORKABLE,
-            pass_fds=(listener.fileno(),),
-            start_new_session=True,
-        )
-    listener.close()
-    return f"{path}: server {server.pid} started"
-
-
-def listening(path: Path) -> socket.socket | None:
-    """A new socket at `path`, in a private folder, that takes connections from now on; None where a server does.
-
-    Raises UserError where others may enter the folder, or where no socket can be made.
-    """
-    private_folder(path.parent)
-    if answers(path):
-        return None
-    path.unlink(missing_ok=True)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        listener.bind(str(path))
-    except OSError as error:
-        raise UserError(f"{path}: cannot make a socket here ({error}); choose a shorter path") from None
-    listener.listen(16)
-    return listener
-
-
-def private_folder(folder: Path) -> None:
-    """Make the folder with access for its owner only, or check that it is so."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = folder.stat()
-    if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
-        raise UserError(f"{folder}: others may enter it; chmod 700, or give --socket in a folder of your own")
-
-
-def answers(path: Path) -> bool:
-    """True where a process listens on the socket."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        try:
-            probe.connect(str(path))
-        except OSError:
-            return False
-    return True
+    server = begun("rla.prefork.server", arguments, listener, log=path.parent / LOG, environment=FORKABLE)
+    return f"{path}: server {server} started"
 
 
 def status(path: Path) -> str:
@@ -97,10 +47,4 @@ def status(path: Path) -> str:
 
 def stop(path: Path) -> str:
     """End the server and whatever it runs; also one of other code."""
-    if not answers(path):
-        path.unlink(missing_ok=True)
-        return f"{path}: no server"
-    connection = ask(str(path), STOP)
-    if connection is not None:
-        connection.close()
-    return f"{path}: stopped"
+    return ended(path, lambda: ask(str(path), STOP))

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
-from rla.prefork.control import answers, listening
 from rla.resident.client import ask
 from rla.resident.protocol import PING, STOP, code
+from rla.sockets import answers, begun, ended, listening
 
 LOG = "serve.log"
 
@@ -46,17 +44,8 @@ def start(path: Path, *, parent: int = 0, idle_minutes: float = 30.0, web: Web |
     if listener is None:
         return f"{path}: a server runs already"
     arguments = [str(listener.fileno()), str(path), str(parent), str(idle_minutes * 60), code(), *more]
-    with (path.parent / LOG).open("ab") as log:
-        server = subprocess.Popen(
-            [sys.executable, "-m", "rla.resident.server", *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            pass_fds=(listener.fileno(),),
-            start_new_session=True,
-        )
-    listener.close()
-    return f"{path}: engine server {server.pid} started"
+    server = begun("rla.resident.server", arguments, listener, log=path.parent / LOG)
+    return f"{path}: engine server {server} started"
 
 
 def status(path: Path) -> str:
@@ -72,10 +61,4 @@ def status(path: Path) -> str:
 
 def stop(path: Path) -> str:
     """End the server and its engines; also one of other code."""
-    if not answers(path):
-        path.unlink(missing_ok=True)
-        return f"{path}: no server"
-    connection = ask(path, STOP)
-    if connection is not None:
-        connection.close()
-    return f"{path}: stopped"
+    return ended(path, lambda: ask(path, STOP))

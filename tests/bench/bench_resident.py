@@ -18,19 +18,11 @@ import tempfile
 import time
 from pathlib import Path
 
+from rla.report.tables import LOOP
 from rla.resources import resource
 from rla.shards import read_rows
 
-STAGES = (
-    "rollout",
-    "score-steps",
-    "validate-tasks",
-    "compute-rewards",
-    "train-policy",
-    "train-rm",
-    "adapt-env",
-    "evaluate",
-)
+STAGES = (*LOOP, "evaluate")
 ENGINE_STAGES = ("rollout", "score-steps", "evaluate")
 WARM_UP = ("--set", "evaluation.tasks=1", "--set", "evaluation.rollouts_per_task=1")
 
