@@ -31,14 +31,16 @@ if TYPE_CHECKING:
 
     from transformers import PreTrainedModel
 
+COUNTS = ("generated_tokens", "forced_tokens", "prefilled_tokens", "cached_tokens", "passes")
+
 
 class TransformersGenerator:
     """Generator over a transformers model, on the device where its weights are.
 
-    `max_sequences` slots of `context` tokens are allocated at once; at most `tokens_per_pass` tokens (longer prompts are
-    cut into pieces) go through the model in one pass. A session that asked for nothing in the last `idle_seconds` may
-    lose its slot to a request that waits. One event loop at a time may use the engine. `between_passes` is awaited after
-    each pass, and gives callers the time to ask again.
+    `max_sequences` slots of `context` tokens are allocated at once; at most `tokens_per_pass` tokens (longer
+    prompts are cut into pieces) go through the model in one pass. A session that asked for nothing in the last
+    `idle_seconds` may lose its slot to a request that waits. One event loop at a time may use the engine.
+    `between_passes` is awaited after each pass, and gives callers the time to ask again.
     """
 
     def __init__(
