@@ -27,6 +27,8 @@ def launched(config: str, *arguments: str) -> None:
     """Two processes as `pipelines/accelerate/<config>.yaml` says, without GPUs."""
     launcher = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", "2", "--main_process_port", "0"]
     environment = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu"}
+    # DeepSpeed compiles a kernel with the ninja that lies beside this interpreter.
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         [*launcher, "--config_file", f"pipelines/accelerate/{config}.yaml", str(SCRIPT), *arguments],
         cwd=ROOT,
