@@ -10,13 +10,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 
-import yaml
-
-from rla.config import Config, resolved
+from rla.config import Config
 from rla.errors import UserError
 from rla.processes import LAUNCHED, end_with_parent
 from rla.resources import resource
@@ -39,16 +36,11 @@ def launcher(config: Config) -> Path | None:
         ) from None
 
 
-def launch(file: Path, stage: str, *, config: Config, run: Path, iteration: int, paths: Mapping[str, Path]) -> None:
-    """Run `stage` as the launcher's configuration `file` says and wait. Raises UserError where it fails."""
-    with tempfile.TemporaryDirectory() as folder:
-        params = Path(folder) / "params.yaml"
-        params.write_text(yaml.safe_dump(resolved(config), sort_keys=False))
-        command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(file), "-m", "rla", stage]
-        command += ["--params", str(params), "--run", str(run), "--iteration", str(iteration)]
-        for option, path in paths.items():
-            command += [f"--{option}", str(path)]
-        environment = os.environ | {LAUNCHED: "1"}
-        done = subprocess.run(command, env=environment, preexec_fn=end_with_parent, check=False)
+def launch(file: Path, arguments: Sequence[str]) -> None:
+    """Run `rla <arguments>` as the launcher's configuration `file` says and wait. Raises UserError where it fails."""
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(file), "-m", "rla", *arguments]
+    done = subprocess.run(command, env=os.environ | {LAUNCHED: "1"}, preexec_fn=end_with_parent, check=False)
     if done.returncode:
-        raise UserError(f"{stage}: the processes of {file} ended with status {done.returncode}; they say why above")
+        raise UserError(
+            f"{arguments[0]}: the processes of {file} ended with status {done.returncode}; they say why above"
+        )

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-import yaml
-
-from rla.config import resolved
 from rla.errors import UserError
 from rla.shards import ShardWriter, read_manifest
 from rla.slices import WHOLE, Slice, slice_manifests
 from rla.workers import run_workers
+from stages.again import called_again
 from stages.context import StageContext
 
 
@@ -31,12 +27,7 @@ def divided(ctx: StageContext, writer: ShardWriter) -> bool:
     if writer.slice.index > 0:
         return False
     ctx.progress.note(f"{ctx.spec.name}: {writer.slice.count} workers")
-    with TemporaryDirectory() as folder:
-        params = Path(folder) / "params.yaml"
-        params.write_text(yaml.safe_dump(resolved(ctx.config), sort_keys=False))
-        arguments = [ctx.spec.name, "--params", str(params), "--run", str(ctx.run), "--iteration", str(ctx.iteration)]
-        for option, path in ctx.paths.items():
-            arguments += [f"--{option}", str(path)]
+    with called_again(ctx, ctx.paths) as arguments:
         run_workers(arguments, workers=writer.slice.count, generator=ctx.config.generator)
     return True
 

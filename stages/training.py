@@ -16,6 +16,7 @@ from rla.requirements import need
 from rla.seeds import derive
 from rla.shards import read_json, read_manifest, stream_rows
 from rla.training.complete import open_to_train
+from stages.again import called_again
 from stages.common import model_folder, origin
 from stages.context import StageContext
 from stages.fallback import policy_of
@@ -65,7 +66,8 @@ def train_stage(
         if file is not None:
             options = [option for option, _ in (*ctx.spec.reads, *ctx.spec.writes)]
             paths = {option: ctx.path(option) for option in options} | {checkpoint: source}
-            launch(file, ctx.spec.name, config=ctx.config, run=ctx.run, iteration=ctx.iteration, paths=paths)
+            with called_again(ctx, paths) as arguments:
+                launch(file, arguments)
             return {checkpoint: str(out), **read_json(out / "metrics.json")}
         from rla.training.loop import train
 

@@ -57,7 +57,6 @@ def train(
     """
     started = time.perf_counter()
     ranks = Ranks.join()
-    ranks.wait()  # the first may be removing what is there
     refuse_existing(out)
     previous = open_to_train(model_folder)
     progress = Progress(out=out, interval_s=save_interval_s)
