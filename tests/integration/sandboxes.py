@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import time
 from collections.abc import Awaitable, Callable
 from functools import cache
@@ -13,12 +14,14 @@ from typing import Any
 import pytest
 
 from rla.envs.coding.execution import Call, Job, Limits, Result, Sandbox
-from rla.envs.coding.execution.bubblewrap import bubblewrap
+from rla.envs.coding.execution.bubblewrap import Bubblewrap, bubblewrap
 from rla.envs.coding.execution.local import LocalSandbox
 from rla.envs.coding.execution.rlimits import rlimits
 from rla.errors import UserError
 
 LOCAL = ("bubblewrap", "rlimits")
+AS_USER = "bubblewrap as a user"
+MAKERS = {"bubblewrap": bubblewrap, "rlimits": rlimits}
 PATIENT = Limits(wall_s=60.0, cpu_s=30.0)  # for what is expected to end by itself
 
 
@@ -31,9 +34,18 @@ def shared(backend: str) -> LocalSandbox:
 def made(backend: str, *, workers: int = 2) -> LocalSandbox:
     """The sandbox of a backend; skips the test where it cannot work on this machine, with the reason."""
     try:
-        return rlimits(workers=workers) if backend == "rlimits" else bubblewrap(workers=workers)
+        return as_user(workers) if backend == AS_USER else MAKERS[backend](workers=workers)
     except UserError as error:
         pytest.skip(str(error))
+
+
+def as_user(workers: int) -> LocalSandbox:
+    """With a user namespace, as it is for everybody but root. Raises UserError."""
+    launch = Bubblewrap(shutil.which("bwrap") or "bwrap", as_root=False)
+    sandbox = LocalSandbox(launch, workers=workers, bounds_tasks=True)
+    if refusal := sandbox.refusal():
+        raise UserError(refusal)
+    return sandbox
 
 
 def in_sandbox(backend: str, main: Callable[[Sandbox], Awaitable[Any]]) -> Any:

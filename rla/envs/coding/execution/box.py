@@ -78,7 +78,7 @@ class Box:
     def __init__(self, launch: Callable[[int], Launch], *, limits: Limits, start: bytes) -> None:
         """`launch` gets the number of the controller's descriptor. Raises BoxError where it does not start."""
         self._limits = limits
-        self.spent = False  # a run left files behind: not for another one
+        self.spent = False  # a run touched its folder: not for another one
         self._ending = threading.Lock()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:

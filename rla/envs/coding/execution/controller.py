@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 START = struct.Struct("<dIQIQ?")  # wall s, cpu s, address space, tasks (0: unlimited), file size, alone
-REPORT = struct.Struct("<cidd?")  # how it ended, wait status, wall s, cpu s, whether it left files behind
+REPORT = struct.Struct("<cidd?")  # how it ended, wait status, wall s, cpu s, whether it touched its folder
 STDIN, CALL, HALT, READY = b"s", b"c", b"h", b"r"
 ENDED, TIMED_OUT, HALTED = b"e", b"t", b"h"
 OWN_PID = 0x7E64D1F3  # in the filter: stands for the pid of the program
@@ -60,6 +60,16 @@ class Box:
         self.wall, self.cpu, self.memory, self.tasks, self.file, self.alone = START.unpack_from(data)
         self.filter = data[START.size :]
         self.first = os.getpid() == 1
+        self.untouched = self.state()
+
+    def state(self) -> int | None:
+        """Of the working folder; another one after whatever is made, renamed or removed in it, or set on it. The
+        program may own the folder and close it to everybody, so it is not listed.
+        """
+        try:
+            return os.stat(self.work).st_ctime_ns
+        except OSError:
+            return None
 
     def serve(self) -> bytes:
         """Returns in each child, with the kind of its run; ends this process when the service closes the socket."""
@@ -92,8 +102,8 @@ class Box:
         _, status, used = self.reap(child)
         if how == HALTED and not self.control.recv(HEAD):
             os._exit(0)  # the service is gone
-        left = bool(os.listdir(self.work))
-        return REPORT.pack(how, status, wall, used.ru_utime + used.ru_stime, left)
+        touched = self.state() != self.untouched
+        return REPORT.pack(how, status, wall, used.ru_utime + used.ru_stime, touched)
 
     def reap(self, child: int) -> tuple[int, int, resource.struct_rusage]:
         if not self.first:

@@ -1,7 +1,7 @@
 """Programs in boxes on this machine: a thread for each box, as many at once as the service has workers.
 
 A program has a box of its own, and its runs are children of that box's controller, one after another. A box in which a
-run left files is replaced before the next run, so that no run sees another.
+run touched the working folder is replaced before the next run, so that no run sees another.
 """
 
 from __future__ import annotations

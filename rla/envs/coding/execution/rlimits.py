@@ -6,8 +6,9 @@ has a private folder to work in, is alone in its process group, and cannot leave
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
-import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -35,13 +36,28 @@ def launch(request: Request) -> Launch:
 
 
 def remove(folder: Path) -> None:
-    """Also folders that a program has closed to everybody."""
-    for path, folders, _ in os.walk(folder):
-        for name in folders:
-            inner = Path(path, name)
-            if not inner.is_symlink():
-                inner.chmod(0o700)
-    shutil.rmtree(folder, ignore_errors=True)
+    """Also folders that a program has closed to everybody, or nested deeper than a path can say or a stack can follow.
+    What cannot be removed stays: that is no fault of the run.
+    """
+    with contextlib.suppress(OSError):
+        top = Path(tempfile.mkdtemp(prefix="rla-removed-"))
+        names = map(str, itertools.count())
+        pending = [lifted(folder, top / next(names))]
+        while pending:
+            current = pending.pop()
+            for entry in list(os.scandir(current)):
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(lifted(Path(entry.path), top / next(names)))
+                else:
+                    os.unlink(entry.path)
+            current.rmdir()
+        top.rmdir()
+
+
+def lifted(folder: Path, target: Path) -> Path:
+    """`target`, which the folder has become; it can be read. Raises OSError."""
+    folder.chmod(0o700)  # also: a folder that is closed cannot be moved
+    return folder.rename(target)
 
 
 def rlimits(*, workers: int) -> LocalSandbox:

@@ -1,0 +1,46 @@
+"""Programs that ruin or mark the folder they work in: neither the sandbox nor the next test notices."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+import pytest
+
+from rla.envs.coding.execution import ExitStatus
+from tests.integration.sandboxes import AS_USER, LOCAL, results
+
+CLOSING = {
+    "closed": "import os\nos.chmod(os.getcwd(), 0)",
+    "removed": "import os, shutil\nshutil.rmtree(os.getcwd(), ignore_errors=True)",
+    "deep": "import os\nfor _ in range(60): os.mkdir('d' * 200); os.chdir('d' * 200)\nos.chmod('.', 0)",
+    "deeper": "import os\nfor _ in range(2000): os.mkdir('d'); os.chdir('d')",
+}
+
+
+@pytest.mark.parametrize("name", CLOSING)
+@pytest.mark.parametrize("backend", (*LOCAL, AS_USER))
+def test_a_program_that_ruins_its_folder_is_no_fault_of_the_sandbox(backend: str, name: str) -> None:
+    """Nothing of it is left, and the next test of the program has a folder as ever."""
+    source = f"import os\nassert os.listdir() == []\n{CLOSING[name]}\nprint('done')"
+    before = set(os.listdir(tempfile.gettempdir()))
+    for found in results(backend, source, "", ""):
+        assert (found.status, found.stdout) in ((ExitStatus.OK, "done\n"), (ExitStatus.NONZERO, "")), found
+    assert not [n for n in set(os.listdir(tempfile.gettempdir())) - before if n.startswith("rla-")]
+
+
+@pytest.mark.parametrize("backend", (*LOCAL, AS_USER))
+def test_no_test_leaves_a_mark_on_the_folder_for_the_next(backend: str) -> None:
+    source = """
+import os
+print(int(os.stat(".").st_mtime) == 5, oct(os.stat(".").st_mode))
+open("x", "w").close()
+os.remove("x")
+try:
+    os.utime(".", (5, 5))
+    os.chmod(".", 0o711)
+except OSError:
+    pass
+"""
+    first, second = results(backend, source, "", "")
+    assert first.stdout == second.stdout and first.stdout.startswith("False 0o4")
