@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import Any
@@ -25,6 +25,7 @@ from rla.resources import resource
 ENV = "coding"
 STDIO = "stdio"
 FUNCTION = "function"
+DEEPEST = 64  # levels of a value: read, written and compared anywhere without a thought for the stack
 SOURCES = ("solution", "difficulty", "source")  # what does not matter to whether a program is right
 
 
@@ -106,12 +107,28 @@ def _check(problem: Problem) -> None:
         raise InvalidProblem("a value is not JSON or a text not Unicode") from error
 
 
-def json_value(value: Any) -> Json:
-    """The value as it is after a trip through JSON: tuples become lists, keys texts. Raises `InvalidProblem`."""
+def json_value(value: Any, *, argument: bool = False) -> Json:
+    """The value as it is after a trip through JSON: tuples become lists, keys texts. Raises `InvalidProblem`, also for
+    values nested deeper than DEEPEST, and for an `argument` with keys that are no texts: a function would get others.
+    """
     try:
-        return json.loads(json.dumps(value, allow_nan=False))
+        found = json.loads(json.dumps(value, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidProblem("a value is not JSON") from error
+    level = [value]
+    for _ in range(DEEPEST):
+        if argument and any(not isinstance(key, str) for inner in level if isinstance(inner, dict) for key in inner):
+            raise InvalidProblem("an argument has keys that are no texts")
+        level = [one for inner in level for one in _inside(inner)]
+    if level:
+        raise InvalidProblem("a value is nested too deeply")
+    return found
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list | tuple) else ()
 
 
 def payload_of(problem: Problem) -> str:

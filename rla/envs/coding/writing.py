@@ -105,20 +105,20 @@ def read_test(problem: Problem, written: Written | None) -> Test | None:
     if problem.function is None:
         return StdioTest(*(f"{text}\n" if text else "" for text in written))
     try:
-        arguments = tuple(_literal(line) for line in written.input.split("\n") if line.strip())
+        arguments = tuple(_literal(line, argument=True) for line in written.input.split("\n") if line.strip())
         return CallTest(arguments, _literal(written.output))
     except InvalidProblem:
         return None
 
 
-def _literal(text: str) -> Json:
-    """A JSON value, or a Python literal that is one. Raises `InvalidProblem`."""
+def _literal(text: str, *, argument: bool = False) -> Json:
+    """A JSON value, or a Python literal that is one (`json_value`). Raises `InvalidProblem`."""
     try:
         return json_value(json.loads(text))
     except (ValueError, RecursionError):
         pass
     try:
-        return json_value(ast.literal_eval(text.strip()))
+        return json_value(ast.literal_eval(text.strip()), argument=argument)
     except (ValueError, SyntaxError, TypeError, OverflowError, RecursionError, MemoryError) as error:
         raise InvalidProblem("not a literal") from error
 

@@ -7,7 +7,8 @@ Accepted are
     assert math.isclose(f(...), value, rel_tol=..., abs_tol=...)
 
 A row with any other test is no problem of ours: with the tests that are left, wrong programs would count as right. As
-in Python 1 equals True and 1.0; unlike there a list equals a tuple of the same values.
+in Python 1 equals True and 1.0; unlike there a list equals a tuple of the same values. Arguments are JSON: a tuple is
+passed as a list, and the statement says so; a row whose arguments have keys that are no texts is no problem.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from rla.envs.coding.importing.columns import Row, optional, sequence, text
 from rla.envs.coding.problems import CallTest, InvalidProblem, Problem, json_value
 
 LONGEST_ASSERTION = 20_000
+AS_LISTS = "\nTuples are passed as lists; a list may be returned for a tuple."
 UNREADABLE = "an assertion that is not of the form f(literals) == literal"
 
 
@@ -30,6 +32,7 @@ class Assertion:
 
     function: str
     test: CallTest
+    tuples: bool  # among the arguments
     tolerances: tuple[float, float] | None = None
 
 
@@ -49,8 +52,9 @@ def mbpp(row: Row) -> Problem:
     tolerances = {found.tolerances for found in assertions} - {None}
     relative, absolute = max((found for found in tolerances if found), default=(1e-6, 1e-6))
     statement = text(row, "text" if "text" in row else "prompt").rstrip()
+    statement += f"\nThe function is called {name}. Example: {lines[0].strip()}"
     return Problem(
-        statement=f"{statement}\nThe function is called {name}. Example: {lines[0].strip()}",
+        statement=statement + (AS_LISTS if any(found.tuples for found in assertions) else ""),
         tests=tuple(found.test for found in assertions),
         checker=Checker(kind=CheckerKind.VALUES, relative=relative, absolute=absolute),
         function=name,
@@ -92,8 +96,9 @@ def _said(call: ast.expr, value: Any, tolerances: tuple[float, float] | None = N
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.keywords:
         raise InvalidProblem(UNREADABLE)
     arguments = [ast.literal_eval(argument) for argument in call.args]
-    test = CallTest(tuple(json_value(arguments)), json_value(value))
-    return Assertion(function=call.func.id, test=test, tolerances=tolerances)
+    test = CallTest(tuple(json_value(arguments, argument=True)), json_value(value))
+    tuples = any(isinstance(node, ast.Tuple) for argument in call.args for node in ast.walk(argument))
+    return Assertion(function=call.func.id, test=test, tuples=tuples, tolerances=tolerances)
 
 
 def _close(call: ast.Call) -> Assertion:

@@ -75,6 +75,7 @@ APPS = {
     "difficulty": "interview",
     "starter_code": "",
 }
+DEEP = json.loads("[" * 70 + "]" * 70)
 TACO = APPS | {
     "question": "Add them.",
     "input_output": json.dumps({"fn_name": "add", "inputs": [[1, 2], [[1], [2]]], "outputs": [[3], [[1, 2]]]}),
@@ -146,7 +147,9 @@ def test_livebench() -> None:
 def test_mbpp() -> None:
     problem = only(MBPP)
     assert problem.function == "add" and problem.solution == MBPP["code"]
-    assert problem.statement == "Write a function to add.\nThe function is called add. Example: assert add(1, 2) == 3"
+    asked = "Write a function to add.\nThe function is called add. Example: assert add(1, 2) == 3"
+    assert problem.statement == f"{asked}\nTuples are passed as lists; a list may be returned for a tuple."
+    assert only(MBPP | {"test_list": ["assert add(1, 2) == 3", "assert add(3) == (3,)"]}).statement == asked
     assert [(test.arguments, test.expected) for test in problem.tests if isinstance(test, CallTest)] == [
         ((1, 2), 3),
         (([1], [2]), [1, 2]),
@@ -191,6 +194,9 @@ def test_the_published_files_with_empty_input_and_output() -> None:
         (MBPP | {"test_list": ["assert add(1, b=2) == 3"]}, "assertion"),
         (MBPP | {"test_list": ["assert add(*[1]) == 3"]}, "assertion"),
         (MBPP | {"test_list": ["assert add(1) == {1, 2}"]}, "assertion"),
+        (MBPP | {"test_list": ["assert add([{1: 2}]) == 3"]}, "assertion"),  # f would get "1"
+        (MBPP | {"test_list": [f"assert add({'[' * 70}{']' * 70}) == 3"]}, "assertion"),
+        (TACO | {"input_output": json.dumps({"fn_name": "f", "inputs": [[DEEP]], "outputs": [1]})}, "nested"),
         (MBPP | {"test_list": ["import os; os._exit(1)"]}, "assertion"),
         (MBPP | {"test_list": ["assert " + "(" * 5000 + "1"]}, "assertion"),
         (MBPP | {"test_list": ["assert sub(1, 2) == 3"]}, "several functions"),

@@ -91,6 +91,9 @@ def test_what_is_no_problem_says_why(change: dict[str, Any], reason: str) -> Non
 
 def test_values_that_json_cannot_hold_are_refused() -> None:
     assert json_value(((1, 2), {1: "a"})) == [[1, 2], {"1": "a"}]
+    assert json_value([{"b": (1,)}], argument=True) == [{"b": [1]}]
+    with pytest.raises(InvalidProblem, match="keys"):  # a function would get "1"
+        json_value([{"b": {1: "a"}}], argument=True)
     for value in ({1, 2}, 1j, float("inf"), {(1, 2): 3}):
         with pytest.raises(InvalidProblem, match="not JSON"):
             json_value(value)

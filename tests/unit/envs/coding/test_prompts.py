@@ -145,6 +145,10 @@ def test_a_chat_model_writes_sections(reply: str, texts: Written | None) -> None
         (Written("f(3)", "4"), None),
         (Written("__import__('os').getcwd()", "4"), None),
         (Written("{1, 2}", "4"), None),  # no JSON value
+        (Written("{1: 2}", "4"), None),  # the function would get another key
+        (Written("3", "{1: 2}"), CallTest((3,), {"1": 2})),  # as the value that it returns becomes
+        (Written("[" * 70 + "]" * 70, "4"), None),
+        (Written("3", "[" * 70 + "]" * 70), None),
         (Written("NaN", "4"), None),
         (Written("9" * 5000, "4"), None),
         (Written("[" * 9000, "4"), None),
