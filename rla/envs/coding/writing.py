@@ -80,7 +80,8 @@ class PublishedTestPrompt:
     def parse(self, reply: str) -> Written | None:
         """The last section of either name; nothing where one is missing."""
         lines = lines_of(reply) if len(reply) <= LONGEST_REPLY else []
-        given, wanted = _section(lines, "test input"), _section(lines, "test output")
+        titles = _titles(lines)
+        given, wanted = (_section(lines, titles, title) for title in ("test input", "test output"))
         return None if given is None or wanted is None else _written(given, wanted)
 
     def render(self, test: Test) -> str:
@@ -128,10 +129,9 @@ def _written(given: str, wanted: str) -> Written | None:
     return texts if all(is_text(text, longest=LONGEST_TEXT) for text in texts) else None
 
 
-def _section(lines: list[str], title: str) -> str | None:
+def _section(lines: list[str], titles: dict[int, str], title: str) -> str | None:
     """The text below the last line with this title: the block that it begins with, or else all up to the next title."""
-    marks = [index for index, line in enumerate(lines) if _title(line) is not None]
-    start = next((index for index in reversed(marks) if _title(lines[index]) == title), None)
+    start = next((index for index, found in reversed(titles.items()) if found == title), None)
     if start is None:
         return None
     inline = lines[start].partition(":")[2].strip("*_ \t")
@@ -139,14 +139,20 @@ def _section(lines: list[str], title: str) -> str | None:
     if not inline and first < len(lines) and lines[first].strip().startswith(FENCE):
         found = blocks(lines[first:])
         return found[0].text if found and found[0].start == 0 else None
-    end = next((index for index in marks if index > start), len(lines))
+    end = next((index for index in titles if index > start), len(lines))
     return "\n".join([inline, *lines[start + 1 : end]]).strip("\n")
 
 
 TITLES = ("test input", "test output", "explanation")
 
 
+def _titles(lines: list[str]) -> dict[int, str]:
+    """The lines that are titles, in order; what is fenced is content."""
+    fenced = {index for block in blocks(lines) for index in range(block.start, block.end)}
+    return {n: title for n, line in enumerate(lines) if n not in fenced and (title := _title(line)) is not None}
+
+
 def _title(line: str) -> str | None:
-    """The title that a line begins with, as in `**Test Input:** 5`."""
-    plain = line[:40].lstrip("*#_ \t").lower()
-    return next((title for title in TITLES if plain.startswith(title) and ":" in line[:40]), None)
+    """The title that a line begins with, as in `**Test Input:** 5`: nothing but marks is between it and its colon."""
+    name = line[:40].partition(":")[0].strip("*_# \t").lower()
+    return name if ":" in line[:40] and name in TITLES else None

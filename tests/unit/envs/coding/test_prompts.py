@@ -25,6 +25,7 @@ PLAIN: PolicyPrompt = PlainProgramPrompt()
 PUBLISHED: PolicyPrompt = PublishedProgramPrompt()
 PROBLEM = stdio(("1\n", "2\n"))
 CALLED = function(((1,), 2))
+FENCED = "a\nTest output: 5"
 
 
 def published(given: str, wanted: str) -> str:
@@ -129,6 +130,9 @@ def test_a_small_model_writes_an_arrow_line(reply: str, texts: Written | None) -
         (published("```\n3", "4"), None),  # never closed
         ("**Test Input:**\n```\n3\n```", None),
         ("I cannot.", None),
+        (published("```\n3\n```", "```\n4\n```") + "\nTest output is 4: 3 + 1.", Written("3", "4")),  # no title
+        (published("```\n3\n```", "```\n4\n```") + "\nTest input [3], so: 4.", Written("3", "4")),
+        (published(f"```\n{FENCED}\n```", "```\nTest input: 4\n```"), Written(FENCED, "Test input: 4")),
     ],
 )
 def test_a_chat_model_writes_sections(reply: str, texts: Written | None) -> None:
@@ -170,7 +174,7 @@ def test_no_test_is_no_test() -> None:
         "```" * 66_000,
         "```python\n" * 20_000,
         "Test Input:\n" * 16_000,
-        "Test Input:\n```\n" * 12_000 + "Test Output:",
+        "Test Input:\n```\n" * 12_001,
         "*" * 199_000,
         "->\n" * 66_000,
         "\ud800\n->\n1",
