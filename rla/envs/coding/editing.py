@@ -21,7 +21,7 @@ from jsonschema import Draft202012Validator
 from rla.envs.coding.builtin.recall import Entry, entry_of, relatives
 from rla.envs.coding.checkers import Checker, CheckerKind
 from rla.envs.coding.fences import is_text
-from rla.envs.coding.problems import InvalidProblem, Problem, Test, problem_of, task_from_problem
+from rla.envs.coding.problems import InvalidProblem, Problem, Test, given, problem_of, task_from_problem
 from rla.envs.coding.writing import LONGEST_TEXT, Written, read_test
 from rla.envs.setting import RejectedEdit
 from rla.records import Direction, Status, Task, content_id
@@ -30,6 +30,7 @@ from rla.schema import load_schema
 RELATIVE, REWRITE = "relative", "rewrite"
 REWRITTEN = "rewritten"  # the source of a problem that a language model wrote
 LONGEST_EDIT = 200_000
+FURTHER = 4  # inputs, of which none is a test's
 
 
 def drawn_edits(task: Task, *, direction: str, seed: int, count: int) -> list[str]:
@@ -90,8 +91,15 @@ def likeness(task: Task) -> str:
 
 
 def further_inputs(problem: Problem, fields: dict[str, Any]) -> list[Test]:
-    """Tests with the inputs that a rewrite names beside its own; what they expect says nothing. Raises RejectedEdit."""
-    return [_test(problem, given, "0") for given in fields[REWRITE]["inputs"]]
+    """Tests with the inputs that a rewrite names beside those of its tests; what they expect says nothing. Raises
+    RejectedEdit, also where fewer than FURTHER of them are new: on the others programs agree already.
+    """
+    seen = {repr(given(test)) for test in problem.tests}
+    found = {repr(given(test)): test for test in (_test(problem, text, "0") for text in fields[REWRITE]["inputs"])}
+    further = [test for name, test in found.items() if name not in seen]
+    if len(further) < FURTHER:
+        raise RejectedEdit("too few further inputs are other than those of the tests")
+    return further
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -134,8 +142,8 @@ def _rewritten(parent: Problem, fields: dict[str, Any]) -> Problem:
         raise RejectedEdit(f"not a problem: {error}") from None
 
 
-def _test(problem: Problem, given: str, output: str) -> Test:
-    texts = Written(given.strip("\n"), output.strip("\n"))
+def _test(problem: Problem, asked: str, output: str) -> Test:
+    texts = Written(asked.strip("\n"), output.strip("\n"))
     test = read_test(problem, texts) if all(is_text(text, longest=LONGEST_TEXT) for text in texts) else None
     if test is None:
         raise RejectedEdit("a test's input or output cannot be read")

@@ -1,7 +1,7 @@
 """Whether a changed problem may be played: proven by runs, before it becomes pending.
 
     1  the reference solution passes the problem's own tests
-    2  independent solutions agree with it on further inputs
+    2  independent solutions agree with it on further inputs, which no test has
            relative   the expected values come from a function of ours that shares no text with the solution
            rewrite    programs of the language model, written from the statement alone, that pass the tests; there must
                       be one whose text is another, and all of them must agree

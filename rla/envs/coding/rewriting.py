@@ -29,7 +29,7 @@ Answer with one JSON object and nothing else: {{"rewrite": {{"statement", "solut
 - "statement": the whole new problem. {form}
 - "solution": a correct Python 3 program for it.
 - "tests": at least 4 objects {{"input", "output"}}, both texts, which cover edge cases and catch plausible mistakes.
-- "inputs": at least 4 further inputs, as texts.
+- "inputs": at least 4 further inputs, as texts, none of them a test's.
 The solution is run on your tests; other programs, written from your statement alone, have to pass them too and to \
 agree with the solution on the further inputs. So the statement has to say everything, and every output has to be right.
 

@@ -92,7 +92,9 @@ def test_a_rewritten_problem_is_proven_by_programs_that_agree() -> None:
         ({}, ["n = int(input())\nprint(2 * n if n < 9 else 0)", WRONG], "disagrees with the reference"),
         ({}, [OTHER], "tell no wrong program"),
         ({}, [OTHER, "1 // 0", "not a program"], "tell no wrong program"),
-        ({"inputs": ["1", "2", "3", "x"]}, [OTHER, WRONG], "fails on a further input"),
+        ({"inputs": ["7", "2", "3", "x"]}, [OTHER, WRONG], "fails on a further input"),
+        ({"inputs": ["0", "1", "5", "-3"]}, [OTHER, WRONG], "too few further inputs"),  # those of the tests
+        ({"inputs": ["7", "7\n", "8", "9"]}, [OTHER, WRONG], "too few further inputs"),
     ],
 )
 def test_what_is_not_proven_is_refused(fields: dict[str, Any], programs: list[str], reason: str) -> None:
