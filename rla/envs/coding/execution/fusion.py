@@ -2,7 +2,9 @@
 
 The server has the wall clock (`run_timeout`), the memory limit and its own isolation; of the other limits `output_kb`
 is applied here (the server itself cuts what is longer than 1 MiB). A call's value comes back as a file, apart from
-stdout. A server that cannot be reached, or is busy (429, 5xx), is asked again for PATIENCE_S.
+stdout. A server that cannot be reached, or is busy (429, 5xx), is asked again for PATIENCE_S. Where none can be reached
+then, the stage ends; where there is one that does not answer this request, it may be the program's doing: the run is an
+error, as in a box that dies, and others go on.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from rla.errors import UserError
 PATIENCE_S, FIRST_DELAY_S, LONGEST_DELAY_S = 60.0, 0.25, 5.0
 ANSWER_S = 600.0  # beyond the wall clock: the server's own queue
 EXCERPT = 300
+LARGEST = 16 << 20  # bytes of an answer beyond the output limit, which may stand there twice and escaped
 VALUE, PROGRAM = "value.json", "program.py"
 CALLER = f"""import json, sys
 name, arguments = json.loads(sys.stdin.read())
@@ -41,6 +44,13 @@ with open({VALUE!r}, "w") as file:
 
 class Busy(Exception):
     """The server may answer another time."""
+
+
+class TooMuch(Exception):
+    """An answer beyond all limits: the program has written so much."""
+
+
+UNANSWERED = (Busy, TimeoutError, aiohttp.ServerDisconnectedError, aiohttp.ClientPayloadError)
 
 
 class SandboxFusion:
@@ -71,14 +81,24 @@ class SandboxFusion:
 
     async def _one(self, body: dict[str, Any], limits: Limits, *, called: bool = False) -> Result:
         async with self._places:
-            return result(await self._ask(body, limits.wall_s + ANSWER_S), limits, called=called)
+            try:
+                return result(await self._ask(body, limits), limits, called=called)
+            except UNANSWERED as error:
+                said = str(error) or type(error).__name__
+                return Result(status=ExitStatus.ERROR, detail=f"SandboxFusion: no answer: {said}")
+            except TooMuch:
+                return Result(status=ExitStatus.OUTPUT, detail="the server's answer is too large")
 
-    async def _ask(self, body: dict[str, Any], seconds: float) -> dict[str, Any]:
+    async def _ask(self, body: dict[str, Any], limits: Limits) -> dict[str, Any]:
+        """Raises UserError where nobody answers there, and what is UNANSWERED, and TooMuch."""
         until, delay = time.monotonic() + PATIENCE_S, FIRST_DELAY_S
         while True:
             try:
-                return await self._attempt(body, seconds)
-            except (aiohttp.ClientError, TimeoutError, Busy) as error:
+                return await self._attempt(body, limits)
+            except UNANSWERED:
+                if time.monotonic() + delay > until:
+                    raise
+            except aiohttp.ClientError as error:
                 if time.monotonic() + delay > until:
                     raise UserError(
                         f"{self._url}: {error or type(error).__name__}; start the server, or correct "
@@ -87,11 +107,12 @@ class SandboxFusion:
             await asyncio.sleep(delay)
             delay = min(2 * delay, LONGEST_DELAY_S)
 
-    async def _attempt(self, body: dict[str, Any], seconds: float) -> dict[str, Any]:
+    async def _attempt(self, body: dict[str, Any], limits: Limits) -> dict[str, Any]:
         if self._session is None:
             self._session = aiohttp.ClientSession()
-        async with self._session.post(self._url, json=body, timeout=aiohttp.ClientTimeout(total=seconds)) as response:
-            text = await response.text()
+        patience = aiohttp.ClientTimeout(total=limits.wall_s + ANSWER_S)
+        async with self._session.post(self._url, json=body, timeout=patience) as response:
+            text = await bounded(response, LARGEST + 12 * (limits.output_kb << 10))
         if response.status == 429 or response.status >= 500:
             raise Busy(f"status {response.status}: {text[:EXCERPT]}")
         answer = readable(text) if response.status == 200 else None
@@ -101,6 +122,16 @@ class SandboxFusion:
                 "env.execution.server"
             )
         return answer
+
+
+async def bounded(response: aiohttp.ClientResponse, most: int) -> str:
+    """The answer's text. Raises TooMuch beyond `most` bytes."""
+    data = bytearray()
+    async for part in response.content.iter_chunked(1 << 16):
+        data += part
+        if len(data) > most:
+            raise TooMuch
+    return data.decode("utf-8", "replace")
 
 
 def readable(text: str) -> Any:
@@ -152,7 +183,8 @@ def result(answer: dict[str, Any], limits: Limits, *, called: bool) -> Result:
         status = ExitStatus.OK
     if called and status is ExitStatus.OK:
         try:
-            value = parsed(base64.b64decode((answer.get("files") or {}).get(VALUE, "")))
+            data = base64.b64decode((answer.get("files") or {}).get(VALUE, ""))
+            status, value = (ExitStatus.OUTPUT, None) if len(data) > most else (status, parsed(data))
         except ValueError:
             status, detail = ExitStatus.NONZERO, NO_VALUE
     seconds = ran.get("execution_time")

@@ -135,6 +135,31 @@ def test_a_busy_server_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found.stdout, times) == ("1\n", 3)
 
 
+def test_a_program_that_breaks_the_server_ends_its_own_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fusion, "PATIENCE_S", 0.0)
+
+    async def reply(body: dict[str, Any]) -> web.Response:
+        if body["stdin"] == "break":
+            return web.Response(status=500, text="Internal Server Error")
+        return await executed(body)
+
+    broken, fine = results(Job(source="print(input())", stdin=("break", "a")), reply)
+    assert (broken.status, broken.detail) == (
+        ExitStatus.ERROR,
+        "SandboxFusion: no answer: status 500: Internal Server Error",
+    )
+    assert (fine.status, fine.stdout) == (ExitStatus.OK, "a\n")
+
+
+def test_an_answer_without_end_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fusion, "LARGEST", 1 << 16)
+    source = "def f(n): return 'x' * n"
+    calls = tuple(Call(function="f", arguments=(n,)) for n in (10, 9_000, 300_000))
+    small, large, endless = results(Job(source=source, calls=calls, limits=Limits(output_kb=8)))
+    assert (small.status, small.value) == (ExitStatus.OK, "x" * 10)
+    assert (large.status, large.value, endless.status) == (ExitStatus.OUTPUT, None, ExitStatus.OUTPUT)
+
+
 def test_no_server_and_another_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fusion, "PATIENCE_S", 0.0)
     job = Job(source="", stdin=("",))
