@@ -17,6 +17,7 @@ Row = Mapping[str, Any]
 FRACTION = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?", re.ASCII)
 AMOUNT = re.compile(r"\s*(\d{1,6}(\.\d{1,6})?)", re.ASCII)
 LONGEST_TIME_S = 60.0
+LARGEST_MEMORY_MB = 4096  # more is another unit, or a typing error
 
 
 def text(row: Row, name: str) -> str:
@@ -100,7 +101,7 @@ def limits(time_s: float | None, memory_mb: float | None) -> dict[str, Any]:
     if time_s is not None:
         found["time_limit_s"] = min(time_s, LONGEST_TIME_S)
     if memory_mb is not None and memory_mb >= 1:
-        found["memory_limit_mb"] = int(memory_mb)
+        found["memory_limit_mb"] = int(min(memory_mb, LARGEST_MEMORY_MB))
     return found
 
 

@@ -64,7 +64,7 @@ def _parquet(path: Path) -> Iterator[Row]:
 
 
 def _json(path: Path) -> Iterator[Row | None]:
-    with path.open(encoding="utf-8") as file:
+    with path.open(encoding="utf-8-sig") as file:
         start = file.read(1)
         while start.isspace():
             start = file.read(1)

@@ -173,6 +173,16 @@ def test_apps_and_taco() -> None:
     assert called.statement == "Add them.\n\nThe function is called add."
 
 
+@pytest.mark.parametrize("limit", [10**17, 256_000_000, "268435456 bytes"])
+def test_a_limit_in_another_unit_is_no_limit_that_a_machine_has(limit: Any) -> None:
+    assert only(APPS | {"memory_limit": limit, "time_limit": 1e300}).memory_limit_mb == 4096
+
+
+def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "train.json").write_text(json.dumps([PUBLISHED]), encoding="utf-8-sig")
+    assert len(import_problems(tmp_path, split="train").problems) == 1
+
+
 def test_the_published_files_with_empty_input_and_output() -> None:
     assert only(PUBLISHED).tests == (StdioTest("1 2\n", "3\n"), StdioTest("", ""))
     assert only(PUBLISHED).time_limit_s == 6.0
