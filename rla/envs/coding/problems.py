@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 from jsonschema import Draft202012Validator
 
 from rla.envs.coding.checkers import Checker, CheckerKind, Json
+from rla.envs.coding.nesting import levels, too_deep
 from rla.errors import UserError
 from rla.records import Status, Task, content_id
 from rla.resources import resource
@@ -25,7 +26,6 @@ from rla.resources import resource
 ENV = "coding"
 STDIO = "stdio"
 FUNCTION = "function"
-DEEPEST = 64  # levels of a value: read, written and compared anywhere without a thought for the stack
 SOURCES = ("solution", "difficulty", "source")  # what does not matter to whether a program is right
 
 
@@ -109,26 +109,18 @@ def _check(problem: Problem) -> None:
 
 def json_value(value: Any, *, argument: bool = False) -> Json:
     """The value as it is after a trip through JSON: tuples become lists, keys texts. Raises `InvalidProblem`, also for
-    values nested deeper than DEEPEST, and for an `argument` with keys that are no texts: a function would get others.
+    values nested too deeply (`nesting`), and for an `argument` with keys that are no texts: it would get others.
     """
     try:
         found = json.loads(json.dumps(value, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidProblem("a value is not JSON") from error
-    level = [value]
-    for _ in range(DEEPEST):
-        if argument and any(not isinstance(key, str) for inner in level if isinstance(inner, dict) for key in inner):
-            raise InvalidProblem("an argument has keys that are no texts")
-        level = [one for inner in level for one in _inside(inner)]
-    if level:
+    if too_deep(found):
         raise InvalidProblem("a value is nested too deeply")
+    texts = (isinstance(key, str) for level in levels(value) for one in level if isinstance(one, dict) for key in one)
+    if argument and not all(texts):
+        raise InvalidProblem("an argument has keys that are no texts")
     return found
-
-
-def _inside(value: Any) -> Iterable[Any]:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list | tuple) else ()
 
 
 def payload_of(problem: Problem) -> str:

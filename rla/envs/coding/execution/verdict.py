@@ -10,6 +10,7 @@ from typing import Any
 from rla.envs.coding.execution import controller
 from rla.envs.coding.execution.box import Outcome
 from rla.envs.coding.execution.records import Call, ExitStatus, Limits, Result
+from rla.envs.coding.nesting import too_deep
 
 NO_VALUE = "the function did not return a JSON value"
 
@@ -71,9 +72,12 @@ def out_of_memory(stderr: str) -> bool:
 def parsed(data: bytes) -> Any:
     """The JSON value that arrived. Raises ValueError for anything else; the program may write what it likes."""
     try:
-        return json.loads(data)
+        value = json.loads(data)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    if too_deep(value):
+        raise ValueError("nested too deeply")
+    return value
 
 
 def killed_by(number: int) -> str:

@@ -73,7 +73,10 @@ def test_exit_codes_and_texts() -> None:
     assert result(outcome(how=TIMED_OUT, by=9), LIMITS, called=False).exit_code is None
 
 
-@pytest.mark.parametrize("value", [b"", b"1 2", b"[" * 100_000, b"9" * 5_000, b"\xff"])
+DEEP = b"[" * 900 + b"]" * 900  # to be read, but not to be written into a checker's call
+
+
+@pytest.mark.parametrize("value", [b"", b"1 2", DEEP, b"[" * 100_000, b"9" * 5_000, b"\xff"])
 def test_a_call_without_a_json_value_has_not_succeeded(value: bytes) -> None:
     assert result(outcome(value=value), LIMITS, called=True).status is ExitStatus.NONZERO
 
