@@ -26,6 +26,7 @@ from rla.resources import resource
 ENV = "coding"
 STDIO = "stdio"
 FUNCTION = "function"
+LONGEST_S, LARGEST_MB = 3600.0, 1 << 20
 SOURCES = ("solution", "difficulty", "source")  # what does not matter to whether a program is right
 
 
@@ -98,8 +99,8 @@ def _check(problem: Problem) -> None:
         raise InvalidProblem("a checker has a source if, and only if, it is a program")
     if not all(0 <= tolerance < math.inf for tolerance in (problem.checker.absolute, problem.checker.relative)):
         raise InvalidProblem("a tolerance is not a number from 0")
-    if not (math.isfinite(problem.time_limit_s) and problem.time_limit_s > 0 and problem.memory_limit_mb > 0):
-        raise InvalidProblem("a limit is not a positive number")
+    if not (0 < problem.time_limit_s <= LONGEST_S and 0 < problem.memory_limit_mb <= LARGEST_MB):
+        raise InvalidProblem("a limit is not a positive number, or more than an hour or a tebibyte")
     try:
         text = json.dumps(_fields(problem), ensure_ascii=False, allow_nan=False)
         text.encode()

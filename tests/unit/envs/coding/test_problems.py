@@ -81,6 +81,8 @@ def test_the_id_is_of_what_decides_whether_a_program_is_right() -> None:
         ({"checker": Checker(absolute=-1.0)}, "tolerance"),
         ({"checker": Checker(relative=float("nan"))}, "tolerance"),
         ({"time_limit_s": float("inf")}, "limit"),
+        ({"time_limit_s": 1e300}, "limit"),  # beyond what a box can be told
+        ({"memory_limit_mb": 10**17}, "limit"),
         ({"statement": "\ud800"}, "Unicode"),
     ],
 )
