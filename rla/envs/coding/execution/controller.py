@@ -60,16 +60,19 @@ class Box:
         self.wall, self.cpu, self.memory, self.tasks, self.file, self.alone = START.unpack_from(data)
         self.filter = data[START.size :]
         self.first = os.getpid() == 1
+        with contextlib.suppress(OSError):
+            os.utime(self.work, (0, 0))  # clocks of files tick every few milliseconds: a change may come within a tick
         self.untouched = self.state()
 
-    def state(self) -> int | None:
+    def state(self) -> tuple[int, int] | None:
         """Of the working folder; another one after whatever is made, renamed or removed in it, or set on it. The
         program may own the folder and close it to everybody, so it is not listed.
         """
         try:
-            return os.stat(self.work).st_ctime_ns
+            found = os.stat(self.work)
         except OSError:
             return None
+        return found.st_mtime_ns, found.st_ctime_ns
 
     def serve(self) -> bytes:
         """Returns in each child, with the kind of its run; ends this process when the service closes the socket."""
