@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rla.config.load import from_mapping
+from rla.config import load
 from rla.errors import UserError
 from rla.plan import followed
 from rla.resources import resource
@@ -72,7 +72,7 @@ def load_design(path: Path, *, overrides: Mapping[str, Any] | None = None) -> De
     )
     fixed = start_params()
     for arm in arms:
-        from_mapping(design.params(arm), where=f"{path}, arm {arm.name}")
+        load.from_mapping(design.params(arm), where=f"{path}, arm {arm.name}")
         wrong = sorted(key for key in leaves(arm.changes) if any(key == one or within(key, one) for one in fixed))
         if wrong:
             raise UserError(f"{path}: arm {arm.name} changes {', '.join(wrong)}, which the shared start is made with")
@@ -81,14 +81,9 @@ def load_design(path: Path, *, overrides: Mapping[str, Any] | None = None) -> De
 
 def read_yaml(path: Path, *, remedy: str) -> dict[str, Any]:
     """The mapping of a YAML file. UserError where it is not there or not a mapping."""
-    import yaml
-
     if not path.is_file():
         raise UserError(f"{path}: no such file; {remedy}")
-    try:
-        read = yaml.safe_load(path.read_text())
-    except yaml.YAMLError as error:
-        raise UserError(f"{path}: not valid YAML ({str(error).splitlines()[0]}); mend the file") from None
+    read = load.read_yaml(path)
     if not isinstance(read, dict):
         raise UserError(f"{path}: expected a mapping of keys; see pipelines/ablation.yaml")
     return read

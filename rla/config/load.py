@@ -27,15 +27,20 @@ def load_config(path: Path | None, overrides: Sequence[str] = ()) -> Config:
     Raises UserError naming the file and the key for unknown keys, wrong types and impossible combinations.
     """
     where = str(path) if path else "the defaults"
-    try:
-        data = yaml.safe_load(path.read_text()) if path else {}
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file; give --params a file such as params.yaml") from None
-    except yaml.YAMLError as error:
-        raise UserError(f"{path}: not valid YAML ({str(error).splitlines()[0]}); mend the file") from None
+    if path and not path.is_file():
+        raise UserError(f"{path}: no such file; give --params a file such as params.yaml")
+    data = read_yaml(path) if path else {}
     if not isinstance(data or {}, dict):
         raise UserError(f"{path}: params must be a mapping of sections; see schemas/params.schema.json")
     return from_mapping(apply_overrides(data or {}, overrides), where=where)
+
+
+def read_yaml(path: Path) -> Any:
+    """What an existing YAML file holds. Raises UserError that names the file where it is no YAML."""
+    try:
+        return yaml.safe_load(path.read_text())
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not valid YAML ({str(error).splitlines()[0]}); mend the file") from None
 
 
 def from_mapping(data: Mapping[str, Any], *, where: str) -> Config:
@@ -59,14 +64,17 @@ def apply_overrides(data: Mapping[str, Any], overrides: Sequence[str]) -> dict[s
             if not isinstance(child, dict):
                 raise UserError(f"--set {text}: {parent} is not a section")
             node = child
-        node[last] = yaml.safe_load(value)
+        try:
+            node[last] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise UserError(f"--set {text}: {value!r} is not valid YAML; quote it or close its brackets") from None
     return result
 
 
 def build(section: Any, data: Any, where: str, prefix: str) -> Any:
     """An instance of the dataclass `section` from a mapping, every key and type checked."""
     if not isinstance(data, dict):
-        raise UserError(f"{where}: {prefix or 'params'} must be a mapping of keys")
+        raise UserError(f"{where}: {prefix.rstrip('.') or 'params'} must be a mapping of keys, not {data!r}")
     hints = get_type_hints(section)
     names = [entry.name for entry in fields(section)]
     values = {}

@@ -39,6 +39,7 @@ def test_overrides_are_typed(tmp_path: Path) -> None:
         ({"rollout": {"rollouts_per_tsk": 4}}, "did you mean rollout.rollouts_per_task"),
         ({"env": {"engine": "unity"}}, "choose one of fast, textworld"),
         ({"seed": "one"}, "expected int"),
+        ({"rollout": 3}, "rollout must be a mapping of keys, not 3"),
         ({"judge": {"votes": 0}}, "judge.votes is 0; it must be above 0"),
         ({"tasks": {"source": "alfworld"}}, "set tasks.path"),
         ({"adaptation": {"alpha_low": 0.9}}, "alpha_low < alpha_high"),
@@ -70,6 +71,21 @@ def test_bad_params_name_the_file_and_the_key(tmp_path: Path, data: object, mess
     with pytest.raises(UserError, match=message) as error:
         load_config(path)
     assert str(path) in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["a: [", b"\xff\xfe"])
+def test_a_params_file_that_is_no_yaml_is_named(tmp_path: Path, text: str | bytes) -> None:
+    path = tmp_path / "params.yaml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(UserError, match=r"params\.yaml: not valid YAML"):
+        load_config(path)
+    with pytest.raises(UserError, match="no such file; give --params a file"):
+        load_config(tmp_path)
+
+
+def test_an_override_that_is_no_yaml_is_named() -> None:
+    with pytest.raises(UserError, match=r"--set tasks\.kinds=\[stdio: '\[stdio' is not valid YAML"):
+        load_config(None, ["tasks.kinds=[stdio"])
 
 
 def test_digest_depends_on_the_stages_own_sections_only() -> None:
