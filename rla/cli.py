@@ -113,7 +113,10 @@ OWN_OPTIONS: dict[str, list[Option]] = {
         (
             "own_from",
             Annotated[
-                Path | None, typer.Option("--from", help="Data: a folder that holds json_2.1.1; coding: a file.")
+                Path | None,
+                typer.Option(
+                    "--from", help="Data: a folder that holds json_2.1.1; coding: a file, a folder or hub:owner/name."
+                ),
             ],
             None,
         ),

@@ -73,4 +73,5 @@ def tasks_of(ctx: StageContext, split: str) -> list[Task]:
         limit=config.limit,
         env=ctx.config.env,
         held_out=split == config.test_split,
+        tell=ctx.progress.note,
     )

@@ -150,6 +150,10 @@ def check(config: Config, where: str) -> None:
     for key in ("discount", "outcome_discount"):
         if not 0 <= (value := getattr(config.credit, key)) <= 1:
             raise UserError(f"{where}: credit.{key} is {value}; it must lie in [0, 1]")
+    for key in ("policy", "reward_model"):
+        low, high = getattr(config.credit, f"{key}_low"), getattr(config.credit, f"{key}_high")
+        if low > high:
+            raise UserError(f"{where}: credit needs {key}_low <= {key}_high, not {low} and {high}")
     for key, value in positive_values(config).items():
         if value <= 0:
             raise UserError(f"{where}: {key} is {value}; it must be above 0")
@@ -189,6 +193,12 @@ def check_coding(config: Config, where: str) -> None:
     for key, (value, possible) in wanted.items():
         if value not in possible:
             raise UserError(f"{where}: {key} is {value}; env.name: coding needs {' or '.join(map(str, possible))}")
+    execution = config.env.execution
+    if execution.backend == "sandboxfusion" and urlsplit(execution.server).scheme not in ("http", "https"):
+        raise UserError(
+            f"{where}: env.execution.backend is sandboxfusion; set env.execution.server to the base URL of a "
+            f"SandboxFusion server, such as http://localhost:8080, not {execution.server!r}"
+        )
 
 
 def check_server(generator: GeneratorConfig, where: str) -> None:
@@ -249,7 +259,12 @@ def positive_values(config: Config) -> dict[str, float]:
         "env.max_steps": config.env.max_steps,
         "pool.step_deadline_s": config.pool.step_deadline_s,
         "policy.temperature": config.policy.temperature,
+        "policy.max_tokens": config.policy.max_tokens,
         "judge.temperature": config.judge.temperature,
+        "judge.max_tokens": config.judge.max_tokens,
+        "evaluation.temperature": config.evaluation.temperature,
+        "evaluation.rollouts_per_task": config.evaluation.rollouts_per_task,
+        "evaluation.max_steps": config.evaluation.max_steps,
         "train_policy.updates": config.train_policy.updates,
         "train_rm.updates": config.train_rm.updates,
         **{f"env.execution.{key}": getattr(config.env.execution, key) for key in LIMITS},

@@ -200,8 +200,17 @@ class Setting(Protocol):
     def make_tasks(self, config: TasksConfig, *, seed: int, split: str, env: EnvConfig | None = None) -> list[Task]: ...
 
     def import_tasks(
-        self, folder: Path, *, split: str, limit: int | None, env: EnvConfig | None = None, held_out: bool = False
-    ) -> list[Task]: ...
+        self,
+        folder: Path,
+        *,
+        split: str,
+        limit: int | None,
+        env: EnvConfig | None = None,
+        held_out: bool = False,
+        tell: Callable[[str], None] | None = None,
+    ) -> list[Task]:
+        """The tasks of a data set; `tell` gets a line on what of it is no task, where anything can be."""
+        ...
 
     def export_tasks(self, tasks: Sequence[Task], folder: Path) -> int: ...
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from importlib.util import find_spec
@@ -145,7 +145,14 @@ class AlfworldSetting(StepByStep):
         )
 
     def import_tasks(
-        self, folder: Path, *, split: str, limit: int | None, env: EnvConfig | None = None, held_out: bool = False
+        self,
+        folder: Path,
+        *,
+        split: str,
+        limit: int | None,
+        env: EnvConfig | None = None,
+        held_out: bool = False,
+        tell: Callable[[str], None] | None = None,
     ) -> list[Task]:
         return list(import_tasks(folder, split=split, limit=limit))
 

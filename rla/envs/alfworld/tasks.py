@@ -151,7 +151,8 @@ def _game_files(folder: Path, split: str) -> list[Path]:
     files = [path for path in found if not any(word in str(path.relative_to(roots[0])) for word in SKIPPED)]
     if not files:
         raise UserError(
-            f"{folder / split}: no */*/game.tw-pddl in it; set tasks.path to the folder that holds {split}/"
+            f"{folder / split}: no */*/game.tw-pddl in it; set tasks.path (--from) to the folder that holds "
+            f"json_2.1.1/{split}/ or {split}/"
         )
     return files
 

@@ -5,7 +5,7 @@ An episode is one question and one program; the reward model writes tests for a 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +75,14 @@ class CodingSetting(StepByStep):
         )
 
     def import_tasks(
-        self, folder: Path, *, split: str, limit: int | None, env: EnvConfig | None = None, held_out: bool = False
+        self,
+        folder: Path,
+        *,
+        split: str,
+        limit: int | None,
+        env: EnvConfig | None = None,
+        held_out: bool = False,
+        tell: Callable[[str], None] | None = None,
     ) -> list[Task]:
         own = (env or EnvConfig()).coding
         return import_tasks(
@@ -85,6 +92,7 @@ class CodingSetting(StepByStep):
             limit=limit,
             max_tests=own.max_tests,
             max_test_chars=own.max_test_chars,
+            tell=tell,
         )
 
     def export_tasks(self, tasks: Sequence[Task], folder: Path) -> int:

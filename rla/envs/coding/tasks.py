@@ -40,7 +40,7 @@ def import_tasks(
     limit: int | None = None,
     max_tests: int = MAX_TESTS,
     max_test_chars: int = MAX_TEST_CHARS,
-    tell: Callable[[str], None] = lambda line: None,
+    tell: Callable[[str], None] | None = None,
 ) -> list[Task]:
     """The problems of a file, a folder's split or `hub:owner/name` as tasks; `tell` gets one line on what was skipped.
 
@@ -49,5 +49,6 @@ def import_tasks(
     found = import_problems(
         source, split=split, layout=layout, limit=limit, max_tests=max_tests, max_test_chars=max_test_chars
     )
-    tell(f"{source}: {found.summary()}")
+    if tell is not None:
+        tell(f"{source}: {found.summary()}")
     return [task_from_problem(problem, split=split) for problem in found.problems]

@@ -70,7 +70,8 @@ def drawn_problems(
     """
     if not levels or not set(levels) <= set(LEVELS) or not kinds or not set(kinds) <= set(KINDS):
         raise UserError(
-            f"built-in problems have the levels {list(LEVELS)} and the kinds {list(KINDS)}; choose from them"
+            f"built-in problems have the levels {list(LEVELS)} and the kinds {list(KINDS)}; choose from them "
+            "(tasks.size, tasks.kinds)"
         )
     rng = random.Random(derive("coding problems", "held out" if held_out else "training", seed))
     left = {template: _entries(rng, template, kinds, held_out) for template in templates() if template.level in levels}

@@ -46,5 +46,5 @@ def layout_of(columns: Iterable[str], *, where: str) -> Layout:
 def layout_named(name: str) -> Layout:
     """The layout of this name. Raises `UserError`."""
     if name not in LAYOUTS:
-        raise UserError(f"layout {name!r} is unknown; choose from {', '.join(LAYOUTS)}")
+        raise UserError(f"env.coding.layout: layout {name!r} is unknown; choose from {', '.join(LAYOUTS)}")
     return LAYOUTS[name]
