@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rla.models.fingerprint import tokenizer_fingerprint
-from rla.shards import ShardWriter
+from rla.shards import ShardWriter, read_manifest
 from stages.common import check_failures, model_folder, origin
 from stages.context import StageContext
 from stages.dividing import counts_of, divided, slice_of
@@ -17,6 +17,7 @@ from stages.scoring import score, tally
 def run(ctx: StageContext) -> dict[str, Any]:
     """Judges what an interrupted call has left; with `judge.enabled: false` the shard is empty."""
     trajectories = ctx.path("trajectories")
+    read_manifest(trajectories, "trajectories")  # before a model is made for nothing
     judged = ctx.config.judge.enabled
     rm = policy_of(ctx, "rm", "rm") if judged else ctx.path("rm")
     folder = ctx.path("out")

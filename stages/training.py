@@ -51,6 +51,8 @@ def train_stage(
 
     The first folder of `data` is the shard that holds the token ids: it must have the checkpoint's tokenizer.
     """
+    for shard in data:
+        read_manifest(shard)  # before a model is made for nothing
     source = policy_of(ctx, checkpoint, checkpoint)
     out = ctx.path("out")
     made_from = origin(ctx, [source, *data])

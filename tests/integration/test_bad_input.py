@@ -53,6 +53,12 @@ def test_a_rollout_works_in_a_fresh_folder(played: Path) -> None:
     assert manifest["counts"]["episodes"] == 16 and manifest["counts"]["env_errors"] == 0
 
 
+@pytest.mark.parametrize("stage", ["score-steps", "train-policy", "train-rm"])
+def test_a_stage_without_its_input_makes_nothing(rla: RunRla, tmp_path: Path, stage: str) -> None:
+    refused(rla(stage, "--run", "r"), "does not exist; run the stage that makes it")
+    assert not (tmp_path / "r").exists()
+
+
 def test_a_truncated_part(rla: RunRla, played: Path) -> None:
     part = next((played / "1/trajectories").glob("part-*.parquet"))
     part.write_bytes(part.read_bytes()[:-9])
