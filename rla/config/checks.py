@@ -1,0 +1,174 @@
+"""What no run can use, refused when params are read: UserError with the file and the key to change."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+from rla.config.sections import Config, GeneratorConfig
+from rla.errors import UserError
+
+LIMITS = ("wall_s", "cpu_s", "memory_mb", "processes", "file_mb", "output_kb")  # of `env.execution`
+COUNTS = ("tests", "max_tests", "max_test_chars", "solvers", "inputs")  # of `env.coding`
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # vLLM's MaxLoRARanks
+
+
+def check(config: Config, where: str) -> None:
+    """Refuse values that no run can use, with the key to change."""
+    if config.tasks.source == "alfworld" and not config.tasks.path:
+        raise UserError(f"{where}: tasks.source is alfworld; set tasks.path to the folder that holds json_2.1.1")
+    if config.tasks.source == "files" and not config.tasks.path:
+        raise UserError(f"{where}: tasks.source is files; set tasks.path to a file, a folder or hub:owner/name")
+    check_coding(config, where)
+    if config.policy.decoding == "admissible" and config.policy.reply == "index":
+        raise UserError(f"{where}: policy.decoding: admissible needs policy.reply: text")
+    if config.warm_start.enabled and config.policy.history == "window":
+        raise UserError(
+            f"{where}: warm_start.enabled needs policy.history: full; set warm_start.enabled: false for models that "
+            "follow instructions"
+        )
+    if config.judge.decoding == "admissible" and config.judge.prompt != "plain":
+        raise UserError(f"{where}: judge.decoding: admissible needs judge.prompt: plain")
+    check_server(config.generator, where)
+    check_adaptation(config, where)
+    check_proposer(config, where)
+    check_adapters(config, where)
+    for name, train in (("train_policy", config.train_policy), ("train_rm", config.train_rm)):
+        if train.correction != "none" and train.old != "trainer":
+            raise UserError(f"{where}: {name}.correction compares sampler and trainer; set {name}.old: trainer")
+        if train.aggregation == "fixed" and train.fixed_length <= 0:
+            raise UserError(f"{where}: {name}.aggregation: fixed divides by {name}.fixed_length; set it above 0")
+        if train.dual_clip and train.dual_clip <= 1 + train.clip_high:
+            raise UserError(f"{where}: {name}.dual_clip is {train.dual_clip}; it must be 0 or above 1 + clip_high")
+        if train.lr_schedule != "constant" and train.lr_steps <= train.warmup_steps:
+            raise UserError(
+                f"{where}: {name}.lr_schedule: {train.lr_schedule} ends at lr_steps; set it above warmup_steps"
+            )
+        if train.lora.rank < 0 or not 0 <= train.lr_min <= 1:
+            raise UserError(f"{where}: {name}.lora.rank must be 0 or more, {name}.lr_min lie in [0, 1]")
+    for key, workers in (("pool", config.pool.workers), ("env.execution", config.env.execution.workers)):
+        if workers < 0:
+            raise UserError(f"{where}: {key}.workers is {workers}; it must be 0 or more")
+    for key in ("discount", "outcome_discount"):
+        if not 0 <= (value := getattr(config.credit, key)) <= 1:
+            raise UserError(f"{where}: credit.{key} is {value}; it must lie in [0, 1]")
+    for key in ("policy", "reward_model"):
+        low, high = getattr(config.credit, f"{key}_low"), getattr(config.credit, f"{key}_high")
+        if low > high:
+            raise UserError(f"{where}: credit needs {key}_low <= {key}_high, not {low} and {high}")
+    for key, value in positive_values(config).items():
+        if value <= 0:
+            raise UserError(f"{where}: {key} is {value}; it must be above 0")
+
+
+def check_adaptation(config: Config, where: str) -> None:
+    """Bounds that leave a band, and places enough to play what is to be compared."""
+    adaptation = config.adaptation
+    low, high = adaptation.alpha_low, adaptation.alpha_high
+    if not 0 <= low < high <= 1:
+        raise UserError(f"{where}: adaptation needs 0 <= alpha_low < alpha_high <= 1, not {low} and {high}")
+    if not 0 < adaptation.confidence < 1:
+        raise UserError(f"{where}: adaptation.confidence is {adaptation.confidence}; it must lie between 0 and 1")
+    for key in ("return_after", "expert_episodes", "cooldown", "max_depth"):
+        if getattr(adaptation, key) < 0:
+            raise UserError(f"{where}: adaptation.{key} is {getattr(adaptation, key)}; it must be 0 or more")
+    pairs = adaptation.acceptance == "interval" and config.rollout.pending == "within"
+    if pairs and config.rollout.tasks_per_iteration < 2:
+        raise UserError(
+            f"{where}: adaptation.acceptance: interval plays a task and its parent, and rollout.pending: within counts "
+            "both; set rollout.tasks_per_iteration to 2 or more"
+        )
+
+
+def check_coding(config: Config, where: str) -> None:
+    """What one question with one reply, scored by tests, has no place for."""
+    if config.env.name != "coding":
+        if config.tasks.source == "files":
+            raise UserError(f"{where}: tasks.source: files needs env.name: coding")
+        return
+    wanted: dict[str, tuple[object, tuple[object, ...]]] = {
+        "tasks.source": (config.tasks.source, ("builtin", "files")),
+        "policy.decoding": (config.policy.decoding, ("free",)),
+        "judge.decoding": (config.judge.decoding, ("free",)),
+        "credit.estimator": (config.credit.estimator, ("integrated", "outcome")),
+    }
+    for key, (value, possible) in wanted.items():
+        if value not in possible:
+            raise UserError(f"{where}: {key} is {value}; env.name: coding needs {' or '.join(map(str, possible))}")
+    execution = config.env.execution
+    if execution.backend == "sandboxfusion" and urlsplit(execution.server).scheme not in ("http", "https"):
+        raise UserError(
+            f"{where}: env.execution.backend is sandboxfusion; set env.execution.server to the base URL of a "
+            f"SandboxFusion server, such as http://localhost:8080, not {execution.server!r}"
+        )
+
+
+def check_server(generator: GeneratorConfig, where: str) -> None:
+    """`backend: server` needs the base URL of a server, and no password in it: params lie beside every output."""
+    if generator.backend != "server":
+        return
+    url = urlsplit(generator.server)
+    if url.scheme not in ("http", "https") or not url.hostname:
+        raise UserError(
+            f"{where}: generator.backend is server; set generator.server to the base URL of an OpenAI-compatible "
+            f"server, such as http://localhost:8000/v1, not {generator.server!r}"
+        )
+    if url.username or url.password or url.query:
+        raise UserError(f"{where}: generator.server holds more than host and path; keys belong into the environment")
+
+
+def check_proposer(config: Config, where: str) -> None:
+    """A server of its own is asked like `backend: server`; the limits of its replies are numbers of tokens."""
+    own = config.adaptation.llm
+    if own.server:
+        check_server(replace(config.generator, backend="server", server=own.server), f"{where}: adaptation.llm.server")
+    for key in ("temperature", "max_tokens", "critique_tokens", "episodes"):
+        if getattr(own, key) <= 0:
+            raise UserError(f"{where}: adaptation.llm.{key} is {getattr(own, key)}; it must be above 0")
+
+
+def check_adapters(config: Config, where: str) -> None:
+    """`lora: adapter` needs vLLM, which has room for certain ranks only."""
+    generator = config.generator
+    if generator.lora != "adapter":
+        return
+    if generator.backend != "vllm":
+        raise UserError(
+            f"{where}: generator.lora: adapter needs generator.backend: vllm, not {generator.backend}; set it to merged"
+        )
+    if generator.max_lora_rank not in LORA_RANKS:
+        ranks = ", ".join(map(str, LORA_RANKS))
+        raise UserError(f"{where}: generator.max_lora_rank is {generator.max_lora_rank}; vLLM knows {ranks}")
+    for name, train in (("train_policy", config.train_policy), ("train_rm", config.train_rm)):
+        if train.lora.rank > generator.max_lora_rank:
+            raise UserError(
+                f"{where}: {name}.lora.rank is {train.lora.rank}; set generator.max_lora_rank to as much or more"
+            )
+
+
+def positive_values(config: Config) -> dict[str, float]:
+    return {
+        "rollout.tasks_per_iteration": config.rollout.tasks_per_iteration,
+        "rollout.rollouts_per_task": config.rollout.rollouts_per_task,
+        "rollout.concurrency": config.rollout.concurrency,
+        "generator.max_sequences": config.generator.max_sequences,
+        "generator.tensor_parallel": config.generator.tensor_parallel,
+        "generator.max_loras": config.generator.max_loras,
+        "generator.data_parallel": config.generator.data_parallel,
+        "generator.server_connections": config.generator.server_connections,
+        "generator.server_timeout": config.generator.server_timeout,
+        "judge.votes": config.judge.votes,
+        "env.max_steps": config.env.max_steps,
+        "pool.step_deadline_s": config.pool.step_deadline_s,
+        "policy.temperature": config.policy.temperature,
+        "policy.max_tokens": config.policy.max_tokens,
+        "judge.temperature": config.judge.temperature,
+        "judge.max_tokens": config.judge.max_tokens,
+        "evaluation.temperature": config.evaluation.temperature,
+        "evaluation.rollouts_per_task": config.evaluation.rollouts_per_task,
+        "evaluation.max_steps": config.evaluation.max_steps,
+        "train_policy.updates": config.train_policy.updates,
+        "train_rm.updates": config.train_rm.updates,
+        **{f"env.execution.{key}": getattr(config.env.execution, key) for key in LIMITS},
+        **{f"env.coding.{key}": getattr(config.env.coding, key) for key in COUNTS},
+    }
