@@ -39,6 +39,8 @@ Option = tuple[str, Any, Any]  # name, annotation, default
 def common_options(spec: StageSpec) -> list[Option]:
     """What every stage takes."""
     iteration = 0 if spec.name == "evaluate" else 1
+    follows = any(artifact.startswith("previous_") for _, artifact in spec.reads)  # so there is one before it
+    which = "Which iteration, from 1." if follows else "Which iteration; 0 is the warm start."
     return [
         (
             "params",
@@ -52,7 +54,7 @@ def common_options(spec: StageSpec) -> list[Option]:
         ),
         (
             "iteration",
-            Annotated[int, typer.Option(min=0, help="Which iteration; 0 is the warm start.")],
+            Annotated[int, typer.Option(min=int(follows), help=which)],
             iteration,
         ),
         (

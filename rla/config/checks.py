@@ -169,6 +169,11 @@ def positive_values(config: Config) -> dict[str, float]:
         "evaluation.max_steps": config.evaluation.max_steps,
         "train_policy.updates": config.train_policy.updates,
         "train_rm.updates": config.train_rm.updates,
+        **{
+            f"warm_start.{name}.{key}": getattr(getattr(config.warm_start, name), key)
+            for name in ("policy", "reward")
+            for key in ("examples", "steps", "batch_size")
+        },
         **{f"env.execution.{key}": getattr(config.env.execution, key) for key in LIMITS},
         **{f"env.coding.{key}": getattr(config.env.coding, key) for key in COUNTS},
     }

@@ -54,6 +54,12 @@ def test_help_of_a_stage_shows_its_example_and_its_folders(spec: StageSpec, caps
     assert all(f"--{option}" in text for option, _ in (*spec.reads, *spec.writes))
 
 
+def test_what_follows_an_iteration_begins_with_the_first(folder: Path, capsys: Captured) -> None:
+    assert run(["rollout", "--iteration", "0", "--run", "r"]) == 2
+    assert "greater than or equal to 1" in " ".join(capsys.readouterr().err.split())
+    assert not (folder / "r").exists()
+
+
 def test_help_imports_nothing_heavy() -> None:
     heavy = ["torch", "transformers", "polars", "pyarrow", "numpy", "yaml", "rich", "pydantic"]
     code = "import sys; from rla.cli import run; run(['--help']); "

@@ -39,6 +39,7 @@ def test_overrides_are_typed(tmp_path: Path) -> None:
         ({"rollout": {"rollouts_per_tsk": 4}}, "did you mean rollout.rollouts_per_task"),
         ({"env": {"engine": "unity"}}, "choose one of fast, textworld"),
         ({"seed": "one"}, "expected int"),
+        ({"warm_start": {"reward": {"examples": 0}}}, "warm_start.reward.examples is 0; it must be above 0"),
         ({"policy": {"max_tokens": 0}}, "policy.max_tokens is 0; it must be above 0"),
         ({"credit": {"policy_low": 0.8, "policy_high": 0.2}}, "credit needs policy_low <= policy_high"),
         (
