@@ -49,6 +49,8 @@ def check(config: Config, where: str) -> None:
     for key, workers in (("pool", config.pool.workers), ("env.execution", config.env.execution.workers)):
         if workers < 0:
             raise UserError(f"{where}: {key}.workers is {workers}; it must be 0 or more")
+    if config.evaluation.temperature < 0:  # 0: the likeliest token, which is for nothing that trains
+        raise UserError(f"{where}: evaluation.temperature is {config.evaluation.temperature}; it must be 0 or more")
     for key in ("discount", "outcome_discount"):
         if not 0 <= (value := getattr(config.credit, key)) <= 1:
             raise UserError(f"{where}: credit.{key} is {value}; it must lie in [0, 1]")
@@ -164,7 +166,6 @@ def positive_values(config: Config) -> dict[str, float]:
         "policy.max_tokens": config.policy.max_tokens,
         "judge.temperature": config.judge.temperature,
         "judge.max_tokens": config.judge.max_tokens,
-        "evaluation.temperature": config.evaluation.temperature,
         "evaluation.rollouts_per_task": config.evaluation.rollouts_per_task,
         "evaluation.max_steps": config.evaluation.max_steps,
         "train_policy.updates": config.train_policy.updates,

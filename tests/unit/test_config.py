@@ -39,6 +39,7 @@ def test_overrides_are_typed(tmp_path: Path) -> None:
         ({"rollout": {"rollouts_per_tsk": 4}}, "did you mean rollout.rollouts_per_task"),
         ({"env": {"engine": "unity"}}, "choose one of fast, textworld"),
         ({"seed": "one"}, "expected int"),
+        ({"evaluation": {"temperature": -1.0}}, "evaluation.temperature is -1.0; it must be 0 or more"),
         ({"warm_start": {"reward": {"examples": 0}}}, "warm_start.reward.examples is 0; it must be above 0"),
         ({"policy": {"max_tokens": 0}}, "policy.max_tokens is 0; it must be above 0"),
         ({"credit": {"policy_low": 0.8, "policy_high": 0.2}}, "credit needs policy_low <= policy_high"),
@@ -88,6 +89,10 @@ def test_a_params_file_that_is_no_yaml_is_named(tmp_path: Path, text: str | byte
         load_config(path)
     with pytest.raises(UserError, match="no such file; give --params a file"):
         load_config(tmp_path)
+
+
+def test_an_evaluation_may_be_greedy() -> None:
+    assert load_config(None, ["evaluation.temperature=0"]).evaluation.temperature == 0
 
 
 def test_an_override_that_is_no_yaml_is_named() -> None:
