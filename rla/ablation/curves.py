@@ -8,15 +8,19 @@ from pathlib import Path
 from rla.ablation.outcomes import ArmOutcome
 from rla.requirements import need
 
-PANELS = (("rm_process_accuracy", "judge: process accuracy"), ("rm_outcome_accuracy", "judge: outcome accuracy"))
+PANELS = (
+    ("success", "success on the tasks played"),
+    ("rm_process_accuracy", "judge: process accuracy"),
+    ("rm_outcome_accuracy", "judge: outcome accuracy"),
+)
 
 
 def draw(arms: Sequence[ArmOutcome], out: Path) -> None:
-    """Held-out success by iteration, beside it the judge's accuracies. UserError where matplotlib is not installed."""
+    """Held-out success, and what each iteration measured. UserError where matplotlib is not installed."""
     need("matplotlib", extra="plots", why="learning curves are drawn by matplotlib")
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(13, 4.2), layout="constrained")
+    figure = Figure(figsize=(17, 4.2), layout="constrained")
     axes = figure.subplots(1, 1 + len(PANELS))
     for colour, found in enumerate(arms):
         style = {"color": f"C{colour}", "label": found.arm.title}
