@@ -81,9 +81,7 @@ def load_design(path: Path, *, overrides: Mapping[str, Any] | None = None) -> De
 
 def read_yaml(path: Path, *, remedy: str) -> dict[str, Any]:
     """The mapping of a YAML file. UserError where it is not there or not a mapping."""
-    if not path.is_file():
-        raise UserError(f"{path}: no such file; {remedy}")
-    read = load.read_yaml(path)
+    read = load.read_yaml(path, remedy=remedy)
     if not isinstance(read, dict):
         raise UserError(f"{path}: expected a mapping of keys; see pipelines/ablation.yaml")
     return read

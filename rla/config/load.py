@@ -23,16 +23,16 @@ def load_config(path: Path | None, overrides: Sequence[str] = ()) -> Config:
     Raises UserError naming the file and the key for unknown keys, wrong types and impossible combinations.
     """
     where = str(path) if path else "the defaults"
-    if path and not path.is_file():
-        raise UserError(f"{path}: no such file; give --params a file such as params.yaml")
-    data = read_yaml(path) if path else {}
+    data = read_yaml(path, remedy="give --params a file such as params.yaml") if path else {}
     if not isinstance(data or {}, dict):
         raise UserError(f"{path}: params must be a mapping of sections; see schemas/params.schema.json")
     return from_mapping(apply_overrides(data or {}, overrides), where=where)
 
 
-def read_yaml(path: Path) -> Any:
-    """What an existing YAML file holds. Raises UserError that names the file where it is no YAML."""
+def read_yaml(path: Path, *, remedy: str) -> Any:
+    """What a YAML file holds. UserError names the file: with the `remedy` where it is not there, or as no YAML."""
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; {remedy}")
     try:
         return yaml.safe_load(path.read_text())
     except (yaml.YAMLError, UnicodeDecodeError) as error:
