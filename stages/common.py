@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from rla.config import config_digest
 from rla.errors import UserError
 from rla.layout import PATHS
 from rla.records import Task
-from rla.shards import Origin, digest, read_rows
+from rla.shards import Origin, digest, read_rows, stream_rows
 from stages.context import StageContext
 
 TASK_FIELDS = tuple(entry.name for entry in fields(Task))
@@ -26,6 +26,13 @@ def read_tasks(folder: Path, kind: str = "tasks") -> list[Task]:
     if kind == "candidates":
         rows = [row for row in rows if row["valid"]]
     return [Task(**{name: row[name] for name in TASK_FIELDS}) for row in rows]
+
+
+def tasks_of(folder: Path, kind: str, wanted: Collection[str]) -> dict[str, Task]:
+    """The tasks among `wanted` by id: a pool may hold thousands, each of tens of kilobytes."""
+    names = ["task_id", *(name for name in TASK_FIELDS if name != "task_id")]
+    rows = stream_rows(folder, kind, names, keys=wanted)
+    return {row["task_id"]: Task(**{name: row[name] for name in TASK_FIELDS}) for row in rows}
 
 
 def read_candidates(folder: Path) -> list[Task]:

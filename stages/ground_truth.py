@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from rla.envs.registry import setting
 from rla.labelling import Labels, Played, label_episodes
-from rla.records import StopReason, Task
-from rla.shards import read_manifest, read_nested, stream_rows
-from stages.common import TASK_FIELDS
+from rla.records import StopReason
+from rla.shards import read_manifest, read_nested
+from stages.common import tasks_of
 from stages.context import StageContext
 
 COLUMNS = ["trajectory_id", "task_id", "stop_reason", "final_observation"]
@@ -38,10 +38,3 @@ def played(trajectories: Path) -> Iterator[Played]:
                     actions=[step["action"] for step in row["steps"]],
                     answers=[*(step["observation"] for step in row["steps"][1:]), row["final_observation"]],
                 )
-
-
-def tasks_of(folder: Path, kind: str, wanted: Collection[str]) -> dict[str, Task]:
-    """The tasks among `wanted` by id: a pool may hold thousands, each of tens of kilobytes."""
-    names = ["task_id", *(name for name in TASK_FIELDS if name != "task_id")]
-    rows = stream_rows(folder, kind, names, keys=wanted)
-    return {row["task_id"]: Task(**{name: row[name] for name in TASK_FIELDS}) for row in rows}

@@ -18,9 +18,8 @@ from rla.llm.base import Generator
 from rla.llm.chat import ChatFormat
 from rla.records import StepScore, Task
 from rla.shards import ShardWriter, part_rows, read_footer, read_manifest, read_nested, verify_parts
-from stages.common import model_folder, run_async
+from stages.common import model_folder, run_async, tasks_of
 from stages.context import StageContext
-from stages.ground_truth import tasks_of
 
 COLUMNS = ("task_id", "trajectory_id", "instruction", "steps", "final_observation", "stop_reason")
 

@@ -54,10 +54,11 @@ def ask(path: str, kind: str, arguments: Sequence[str] = ()) -> socket.socket | 
 
 
 def forward(path: str, arguments: Sequence[str]) -> int | None:
-    """Run `rla <arguments>` in a child of the server at `path`; None where it must run here instead."""
+    """Run `rla <arguments>` in a child of the server at `path`; None, said on stderr, where it must run here."""
     sys.stdout.flush()
     connection = ask(path, RUN, arguments)
     if connection is None:
+        sys.stderr.write(f"note: {path}: no pre-fork server of this code; the command starts slower, by itself\n")
         return None
 
     def pass_on(number: int, _: object) -> None:
