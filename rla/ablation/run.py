@@ -21,6 +21,7 @@ from rla.ablation.folders import DVC, make_arm, make_start
 from rla.errors import UserError
 from rla.lockfile import mend
 from rla.prefork.control import start, stop
+from rla.processes import WATCHED, end_with_parent
 
 LOG = "repro.log"
 
@@ -58,7 +59,7 @@ def prefork_server() -> Iterator[dict[str, str]]:
     one.
     """
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # where `rla` of the stages is
-    environment = os.environ | {"DVC_NO_ANALYTICS": "1", "PATH": path}
+    environment = os.environ | {"DVC_NO_ANALYTICS": "1", "PATH": path, WATCHED: str(os.getpid())}
     if "RLA_PREFORK" in os.environ:
         yield environment
         return
@@ -81,12 +82,23 @@ def attempt(folder: Path, environment: dict[str, str], say: Say) -> str:
 
 
 def repro(folder: Path, environment: dict[str, str], say: Say) -> None:
-    """`dvc repro` in `folder`, what it prints in its log. UserError with the log's last lines where it fails."""
+    """`dvc repro` in `folder`, what it prints in its log. UserError with the log's last lines where it fails.
+
+    It ends with this process, so that a killed call leaves nothing behind that the next one would meet.
+    """
     mend(folder)
     started = time.monotonic()
     log = folder / LOG
     with log.open("ab") as out:
-        status = subprocess.run([*DVC, "repro"], cwd=folder, env=environment, stdout=out, stderr=out).returncode
+        status = subprocess.run(
+            [*DVC, "repro"],
+            cwd=folder,
+            env=environment,
+            stdout=out,
+            stderr=out,
+            preexec_fn=end_with_parent,
+            check=False,
+        ).returncode
     if status:
         tail = " | ".join(log.read_text(errors="replace").splitlines()[-3:])
         raise UserError(f"{folder}: dvc repro failed; {log} ends with: {tail}")

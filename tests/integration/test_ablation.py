@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import yaml
@@ -39,6 +42,7 @@ def test_arms_share_their_start_and_go_on_where_they_stopped(tmp_path: Path, mon
     (tmp_path / "shared.yaml").write_text(PARAMS)
     (tmp_path / "ablation.yaml").write_text(yaml.safe_dump(DESIGN))
     design, root = load_design(tmp_path / "ablation.yaml"), tmp_path / "runs"
+    killed(tmp_path)
     said: list[str] = []
     run_ablation(design, root, jobs=2, say=said.append)
     assert len(said) == 3
@@ -51,3 +55,32 @@ def test_arms_share_their_start_and_go_on_where_they_stopped(tmp_path: Path, mon
     text = write_report(design, root)
     assert text.count("| 1 | 1 |") == 2
     assert "| full |" in text and "| outcome |" in text
+
+
+def killed(folder: Path) -> None:
+    """An ablation that is killed in its first stage takes all along that it has started."""
+    call = subprocess.Popen(
+        ["rla", "ablation", "run", "--design", "ablation.yaml", "--root", "runs"], cwd=folder, stderr=subprocess.DEVNULL
+    )
+    until(lambda: any("rla make-tasks" in line for line in commands(folder)))
+    call.kill()
+    call.wait()
+    until(lambda: not any(commands(folder)))
+    assert "rla init-model" not in (folder / "runs" / "start" / "repro.log").read_text()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def commands(folder: Path) -> Iterator[str]:
+    """The command lines of the processes that work below `folder`."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if (process / "cwd").resolve().is_relative_to(folder):
+                yield (process / "cmdline").read_text().replace("\0", " ")
+        except OSError:
+            pass  # it has ended
