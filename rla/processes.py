@@ -9,7 +9,6 @@ import os
 import signal
 
 LAUNCHED = "RLA_LAUNCHED"  # set for the processes of `launch.training`
-WATCHED = "RLA_WATCHED"  # the process that stages are not to outlive
 SET_PARENT_DEATH_SIGNAL = 1  # prctl(2)
 
 
@@ -43,20 +42,3 @@ def end_with_parent(parent: int | None = None) -> None:
         control(SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     if parent is not None and os.getppid() != parent:
         raise SystemExit(0)
-
-
-def end_with_watched() -> None:
-    """`end_with_parent` for a stage below the process of `WATCHED`; at once where that one is gone already."""
-    end_with_parent()
-    if not alive(int(os.environ[WATCHED])):
-        raise SystemExit(0)
-
-
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

@@ -7,7 +7,6 @@ Seeds are the outer loop, so that a run which is stopped early has whole compari
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,11 +16,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from rla.ablation.design import Arm, Design
-from rla.ablation.folders import DVC, make_arm, make_start
+from rla.ablation.folders import make_arm, make_start
+from rla.ablation.repro import Repros
 from rla.errors import UserError
 from rla.lockfile import mend
 from rla.prefork.control import start, stop
-from rla.processes import WATCHED, end_with_parent
 
 LOG = "repro.log"
 
@@ -37,10 +36,15 @@ def run_ablation(
         known = ", ".join(map(str, design.seeds))
         raise UserError(f"--seed {' '.join(map(str, seeds))}: the design has the seeds {known}; add others to it")
     with prefork_server() as environment:
-        repro(make_start(root, design), environment, say)
+        repros = Repros(environment)
+        repro(make_start(root, design), repros, say)
         folders = [make_arm(root, design, arm, seed) for seed in seeds or design.seeds for arm in arms]
         with ThreadPoolExecutor(max_workers=jobs) as pool:
-            failed = [error for error in pool.map(lambda folder: attempt(folder, environment, say), folders) if error]
+            try:
+                failed = [error for error in pool.map(lambda folder: attempt(folder, repros, say), folders) if error]
+            except BaseException:  # a signal: the pool would wait for hours
+                repros.end()
+                raise
     if failed:
         raise UserError("; ".join(failed))
 
@@ -59,7 +63,7 @@ def prefork_server() -> Iterator[dict[str, str]]:
     one.
     """
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # where `rla` of the stages is
-    environment = os.environ | {"DVC_NO_ANALYTICS": "1", "PATH": path, WATCHED: str(os.getpid())}
+    environment = os.environ | {"DVC_NO_ANALYTICS": "1", "PATH": path}
     if "RLA_PREFORK" in os.environ:
         yield environment
         return
@@ -72,33 +76,21 @@ def prefork_server() -> Iterator[dict[str, str]]:
             stop(socket)
 
 
-def attempt(folder: Path, environment: dict[str, str], say: Say) -> str:
+def attempt(folder: Path, repros: Repros, say: Say) -> str:
     """What went wrong, or nothing: one arm that fails does not end the others."""
     try:
-        repro(folder, environment, say)
+        repro(folder, repros, say)
     except UserError as error:
         return str(error)
     return ""
 
 
-def repro(folder: Path, environment: dict[str, str], say: Say) -> None:
-    """`dvc repro` in `folder`, what it prints in its log. UserError with the log's last lines where it fails.
-
-    It ends with this process, so that a killed call leaves nothing behind that the next one would meet.
-    """
+def repro(folder: Path, repros: Repros, say: Say) -> None:
+    """`dvc repro` in `folder`, what it prints in its log. UserError with the log's last lines where it fails."""
     mend(folder)
     started = time.monotonic()
     log = folder / LOG
-    with log.open("ab") as out:
-        status = subprocess.run(
-            [*DVC, "repro"],
-            cwd=folder,
-            env=environment,
-            stdout=out,
-            stderr=out,
-            preexec_fn=end_with_parent,
-            check=False,
-        ).returncode
+    status = repros.run(folder, log)
     if status:
         tail = " | ".join(log.read_text(errors="replace").splitlines()[-3:])
         raise UserError(f"{folder}: dvc repro failed; {log} ends with: {tail}")

@@ -58,7 +58,8 @@ def forward(path: str, arguments: Sequence[str]) -> int | None:
     sys.stdout.flush()
     connection = ask(path, RUN, arguments)
     if connection is None:
-        sys.stderr.write(f"note: {path}: no pre-fork server of this code; the command starts slower, by itself\n")
+        if sys.stderr is not None:
+            sys.stderr.write(f"note: {path}: no pre-fork server of this code and environment; this starts slower\n")
         return None
 
     def pass_on(number: int, _: object) -> None:

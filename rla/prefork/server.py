@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rla.prefork.protocol import ACCEPTED, DONE, PING, REFUSED, RUN, STOP, receive_exactly
-from rla.processes import alive, end_with_parent
+from rla.processes import end_with_parent
 from stages import STAGES
 
 THREADED = ("compute-rewards", "judge-accuracy")  # polars starts threads when it is imported: its stages import it
@@ -139,6 +139,16 @@ def expired(server: Server) -> bool:
     if server.parent and not alive(server.parent):
         return True
     return time.monotonic() - server.used > server.idle_seconds
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def accept(server: Server) -> Call | None:

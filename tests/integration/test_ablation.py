@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -42,7 +43,9 @@ def test_arms_share_their_start_and_go_on_where_they_stopped(tmp_path: Path, mon
     (tmp_path / "shared.yaml").write_text(PARAMS)
     (tmp_path / "ablation.yaml").write_text(yaml.safe_dump(DESIGN))
     design, root = load_design(tmp_path / "ablation.yaml"), tmp_path / "runs"
-    killed(tmp_path)
+    ended(tmp_path, signal.SIGKILL, during="rla make-tasks")
+    assert not (start_folder(root) / "run" / "0" / "pool").exists()
+    ended(tmp_path, signal.SIGTERM, during="rla rollout")
     said: list[str] = []
     run_ablation(design, root, jobs=2, say=said.append)
     assert len(said) == 3
@@ -57,20 +60,21 @@ def test_arms_share_their_start_and_go_on_where_they_stopped(tmp_path: Path, mon
     assert "| full |" in text and "| outcome |" in text
 
 
-def killed(folder: Path) -> None:
-    """An ablation that is killed in its first stage takes all along that it has started."""
+def ended(folder: Path, by: signal.Signals, *, during: str) -> None:
+    """An ablation that is ended takes all along that it has started."""
     call = subprocess.Popen(
-        ["rla", "ablation", "run", "--design", "ablation.yaml", "--root", "runs"], cwd=folder, stderr=subprocess.DEVNULL
+        ["rla", "ablation", "run", "--design", "ablation.yaml", "--root", "runs", "--jobs", "2"],
+        cwd=folder,
+        stderr=subprocess.DEVNULL,
     )
-    until(lambda: any("rla make-tasks" in line for line in commands(folder)))
-    call.kill()
-    call.wait()
+    until(lambda: any(during in line for line in commands(folder)))
+    call.send_signal(by)
+    call.wait(30)
     until(lambda: not any(commands(folder)))
-    assert "rla init-model" not in (folder / "runs" / "start" / "repro.log").read_text()
 
 
 def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)

@@ -21,10 +21,9 @@ def test_the_server_can_fork_after_its_imports_and_takes_calls(tmp_path: Path, s
     printed = called(["make-tasks", "--run", "r"], tmp_path, socket)  # waits until the imports are done
     assert (tmp_path / "r" / "0" / "pool" / "manifest.json").exists()
     assert "note:" not in printed
-    assert (socket.parent / "prefork.log").read_text() == ""
     assert run(["rla", "prefork", "status", "--socket", str(socket)], tmp_path).strip() == f"{socket}: ready"
 
 
 def test_a_call_that_no_server_takes_says_so(tmp_path: Path) -> None:
     printed = called(["--version"], tmp_path, tmp_path / "none")
-    assert printed == f"note: {tmp_path}/none: no pre-fork server of this code; the command starts slower, by itself\n"
+    assert printed == f"note: {tmp_path}/none: no pre-fork server of this code and environment; this starts slower\n"
