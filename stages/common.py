@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -25,14 +25,19 @@ def read_tasks(folder: Path, kind: str = "tasks") -> list[Task]:
         raise UserError(f"{folder}: the task pool is empty; make one with `rla make-tasks`")
     if kind == "candidates":
         rows = [row for row in rows if row["valid"]]
-    return [Task(**{name: row[name] for name in TASK_FIELDS}) for row in rows]
+    return list(map(as_task, rows))
 
 
 def tasks_of(folder: Path, kind: str, wanted: Collection[str]) -> dict[str, Task]:
     """The tasks among `wanted` by id: a pool may hold thousands, each of tens of kilobytes."""
     names = ["task_id", *(name for name in TASK_FIELDS if name != "task_id")]
     rows = stream_rows(folder, kind, names, keys=wanted)
-    return {row["task_id"]: Task(**{name: row[name] for name in TASK_FIELDS}) for row in rows}
+    return {row["task_id"]: as_task(row) for row in rows}
+
+
+def as_task(row: Mapping[str, Any]) -> Task:
+    """The task of a row of a pool or of candidates, which may have more columns."""
+    return Task(**{name: row[name] for name in TASK_FIELDS})
 
 
 def read_candidates(folder: Path) -> list[Task]:

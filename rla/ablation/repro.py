@@ -5,57 +5,41 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from runpy import run_module
-from threading import Lock
 
 from rla.workers import WATCH, end_with_stdin
 
 
-class Repros:
-    """The calls that run. They end with this process, however it dies, or by `end`, after which none begins."""
-
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        self._environment = {**environment, WATCH: "1"}
-        self._running: set[subprocess.Popen[bytes]] = set()
-        self._ended = False
-        self._lock = Lock()
-
-    def run(self, folder: Path, log: Path) -> int:
-        """The exit status of `dvc repro` in `folder`, whose output goes to the end of `log`."""
-        with log.open("ab") as out:
-            with self._lock:
-                if self._ended:
-                    return 1
-                process = subprocess.Popen(
-                    [sys.executable, "-m", "rla.ablation.repro"],
-                    cwd=folder,
-                    env=self._environment,
-                    stdin=subprocess.PIPE,
-                    stdout=out,
-                    stderr=out,
-                    start_new_session=True,
-                )
-                self._running.add(process)
-            status = process.wait()
-        with self._lock:
-            self._running.remove(process)
-            close(process)
-        return status
-
-    def end(self) -> None:
-        with self._lock:
-            self._ended = True
-            for process in self._running:
-                close(process)
+@contextmanager
+def lifeline() -> Iterator[int]:
+    """The standard input of calls that end where this block does, or with this process, however it dies."""
+    reading, writing = os.pipe()
+    try:
+        yield reading
+    finally:
+        os.close(writing)
+        os.close(reading)
 
 
-def close(process: subprocess.Popen[bytes]) -> None:
-    if process.stdin is not None:
-        process.stdin.close()
+def run_repro(folder: Path, environment: Mapping[str, str], log: Path, *, stdin: int) -> int:
+    """The exit status of `dvc repro` in `folder`, whose output goes to the end of `log`. `stdin`: a lifeline."""
+    with log.open("ab") as out:
+        return subprocess.run(
+            [sys.executable, "-m", "rla.ablation.repro"],
+            cwd=folder,
+            env={**environment, WATCH: "1"},
+            stdin=stdin,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+            check=False,
+        ).returncode
 
 
 if __name__ == "__main__":

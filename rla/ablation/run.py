@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 
 from rla.ablation.design import Arm, Design
 from rla.ablation.folders import make_arm, make_start
-from rla.ablation.repro import Repros
+from rla.ablation.repro import lifeline, run_repro
 from rla.errors import UserError
 from rla.lockfile import mend
 from rla.prefork.control import start, stop
@@ -35,16 +35,20 @@ def run_ablation(
     if set(seeds) - set(design.seeds):
         known = ", ".join(map(str, design.seeds))
         raise UserError(f"--seed {' '.join(map(str, seeds))}: the design has the seeds {known}; add others to it")
-    with prefork_server() as environment:
-        repros = Repros(environment)
-        repro(make_start(root, design), repros, say)
-        folders = [make_arm(root, design, arm, seed) for seed in seeds or design.seeds for arm in arms]
-        with ThreadPoolExecutor(max_workers=jobs) as pool:
+    # The lifeline is cut before the pool waits for its arms, which may take hours.
+    with prefork_server() as environment, ThreadPoolExecutor(max_workers=jobs) as pool, lifeline() as stdin:
+
+        def attempt(folder: Path) -> str:
+            """What went wrong, or nothing: one arm that fails does not end the others."""
             try:
-                failed = [error for error in pool.map(lambda folder: attempt(folder, repros, say), folders) if error]
-            except BaseException:  # a signal: the pool would wait for hours
-                repros.end()
-                raise
+                repro(folder, environment, say, stdin=stdin)
+            except UserError as error:
+                return str(error)
+            return ""
+
+        repro(make_start(root, design), environment, say, stdin=stdin)
+        folders = [make_arm(root, design, arm, seed) for seed in seeds or design.seeds for arm in arms]
+        failed = [error for error in pool.map(attempt, folders) if error]
     if failed:
         raise UserError("; ".join(failed))
 
@@ -76,21 +80,12 @@ def prefork_server() -> Iterator[dict[str, str]]:
             stop(socket)
 
 
-def attempt(folder: Path, repros: Repros, say: Say) -> str:
-    """What went wrong, or nothing: one arm that fails does not end the others."""
-    try:
-        repro(folder, repros, say)
-    except UserError as error:
-        return str(error)
-    return ""
-
-
-def repro(folder: Path, repros: Repros, say: Say) -> None:
+def repro(folder: Path, environment: Mapping[str, str], say: Say, *, stdin: int) -> None:
     """`dvc repro` in `folder`, what it prints in its log. UserError with the log's last lines where it fails."""
     mend(folder)
     started = time.monotonic()
     log = folder / LOG
-    status = repros.run(folder, log)
+    status = run_repro(folder, environment, log, stdin=stdin)
     if status:
         tail = " | ".join(log.read_text(errors="replace").splitlines()[-3:])
         raise UserError(f"{folder}: dvc repro failed; {log} ends with: {tail}")
