@@ -67,6 +67,14 @@ def run(command: list[str], folder: Path, socket: Path | None = None) -> str:
     return done.stdout
 
 
+def until(condition: Callable[[], object], *, seconds: float) -> None:
+    """Wait for `condition`; fails where it does not hold in time."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
 def killed_after(seconds: float, command: list[str], folder: Path, socket: Path) -> bool:
     """Start the command and kill its whole process group after `seconds`; False where it was done before."""
     until = time.monotonic() + seconds

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
@@ -15,7 +14,7 @@ from rla.ablation.folders import arm_folder, start_folder
 from rla.ablation.report import write_report
 from rla.ablation.run import run_ablation
 
-from .pipelines import PARAMS, environment
+from .pipelines import PARAMS, environment, until
 
 DESIGN = {
     "params": "shared.yaml",
@@ -67,17 +66,10 @@ def ended(folder: Path, by: signal.Signals, *, during: str) -> None:
         cwd=folder,
         stderr=subprocess.DEVNULL,
     )
-    until(lambda: any(during in line for line in commands(folder)))
+    until(lambda: any(during in line for line in commands(folder)), seconds=120)
     call.send_signal(by)
     call.wait(30)
-    until(lambda: not any(commands(folder)))
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    until(lambda: not any(commands(folder)), seconds=120)
 
 
 def commands(folder: Path) -> Iterator[str]:

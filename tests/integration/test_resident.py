@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
@@ -26,20 +26,13 @@ from rla.llm.factory import make_generator
 from rla.llm.trie import TokenTrie
 from rla.resident import client, control, protocol
 from rla.resident.client import ResidentGenerator, ask
-from tests.integration.pipelines import PARAMS
+from tests.integration.pipelines import PARAMS, until
 from tests.unit.training.builders import tiny_model
 
 DEADLINE = 60.0
 SETTINGS = GeneratorConfig(context=128, threads=1, max_sequences=8)
 STAGES = ("rollout", "score-steps", "validate-tasks", "compute-rewards", "train-policy", "train-rm", "adapt-env")
 PLAYED = ("trajectories", "scores")
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 class Server:
@@ -241,7 +234,7 @@ def test_a_killed_server_is_one_clear_error_and_the_stage_goes_on_when_called_ag
         stderr=subprocess.PIPE,
         text=True,
     )
-    eventually(lambda: any(out.glob("part-*.parquet")) or process.poll() is not None)
+    until(lambda: any(out.glob("part-*.parquet")) or process.poll() is not None, seconds=DEADLINE)
     server.kill()
     _, errors = process.communicate(timeout=DEADLINE)
     assert process.returncode == 2, errors

@@ -4,8 +4,6 @@ import json
 import shutil
 import signal
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,7 @@ import pytest
 from rla.resources import resource
 from rla.shards import read_rows
 from tests.integration.conftest import Rla
-from tests.integration.pipelines import contents, environment
+from tests.integration.pipelines import contents, environment, until
 from tests.integration.test_stage_kill import LARGER, STAGES
 
 
@@ -127,13 +125,6 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:
         return False
-
-
-def until(condition: Callable[[], object], *, seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 @pytest.mark.slow
