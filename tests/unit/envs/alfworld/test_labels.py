@@ -3,7 +3,7 @@
 from random import Random
 
 from rla.envs.alfworld.engine import FastGame
-from rla.envs.alfworld.labels import AGAIN, LOOKS, PROGRESS, REFUSED, USELESS, label_steps
+from rla.envs.alfworld.labels import AGAIN, LIKELY, PROGRESS, REFUSED, UNLIKELY, USELESS, Sight, label_steps
 from rla.envs.alfworld.setting import WAYS, candidates, contrast
 from rla.envs.setting import Labelled
 
@@ -32,8 +32,27 @@ def test_the_wrong_thing_does_not_help_nor_does_a_command_that_does_not_exist() 
 
 
 def test_a_look_into_a_new_place_helps_once_and_only_while_the_object_is_unseen() -> None:
-    assert marks("go to fridge 1", "go to microwave 1", "go to fridge 1") == [(1, LOOKS), (1, LOOKS), (-1, AGAIN)]
+    assert marks("go to fridge 1", "go to microwave 1", "go to fridge 1") == [(1, LIKELY), (1, LIKELY), (-1, AGAIN)]
     assert marks("go to countertop 1", "go to fridge 1")[1] == (-1, AGAIN)
+
+
+def test_a_look_into_a_new_place_helps_where_the_object_is_half_as_often_as_in_the_likeliest_place_left() -> None:
+    # a mug is in 27% of the fridges, 25% of the sidetables, 24% of the countertops, 15% of the microwaves, 3% of the
+    # cabinets
+    assert marks("go to cabinet 2", "open cabinet 2") == [(-1, UNLIKELY), (-1, UNLIKELY)]
+    assert marks("go to fridge 1", "open fridge 1") == [(1, LIKELY), (1, LIKELY)]
+
+
+def test_an_unlikely_place_becomes_likely_when_the_better_ones_have_been_visited() -> None:
+    sight = Sight(GOAL)
+    offered = ["go to fridge 1", "go to microwave 1", "go to cabinet 1", "take knife 1 from countertop 1"]
+    assert [sight.look(one, offered) for one in offered] == [LIKELY, LIKELY, UNLIKELY, None]
+    sight.did("go to fridge 1")
+    sight.did("go to microwave 1")
+    assert [sight.look(one, offered) for one in offered] == [None, None, LIKELY, None]
+    assert sight.look("open fridge 1", offered) == LIKELY
+    sight.read("On the countertop 1, you see a mug 2.")
+    assert sight.look("go to cabinet 1", offered) is None
 
 
 def test_ground_that_was_lost_is_won_only_once() -> None:
