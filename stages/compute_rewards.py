@@ -68,6 +68,7 @@ def credited(
         normalise=config.reward_model_normalise,
         low=config.reward_model_low,
         high=config.reward_model_high,
+        balanced=config.reward_model_balanced,
     )
     return policy, rm
 

@@ -133,6 +133,7 @@ class CreditConfig:
     reward_model_normalise: Literal["step", "task", "none"] = "step"
     reward_model_low: float = 0.2  # tasks whose accuracy lies outside [low, high] do not train the reward model
     reward_model_high: float = 0.8
+    reward_model_balanced: bool = False  # steps of won and of lost episodes weigh the same in its training
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

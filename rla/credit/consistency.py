@@ -9,6 +9,11 @@ no judgement that parses gets as little as one that does not. Advantages are sta
     step   the judgements of the same step (the paper). This cancels |R_i|, and a unanimous step gives 0.
     task   all judgements of the task: |R_i| counts, unanimous steps train.
     none   nothing: the advantage is the reward.
+
+The sign of R_i is that of O nearly everywhere. While most steps are those of lost episodes, whatever is common to all
+steps is therefore rewarded for -1, until the judge says nothing else. `balanced` scales the advantages so that steps of
+won and of lost episodes have the same sum of |advantage|: a vote then gains by telling the two apart, which is what
+mu = p+ + p- measures, and nothing by knowing which is the more frequent.
 """
 
 from __future__ import annotations
@@ -32,6 +37,7 @@ def rewards(
     normalise: Normalise,
     low: float,
     high: float,
+    balanced: bool = False,
 ) -> pl.DataFrame:
     """One row per judgement of a task whose accuracy lies in [low, high]: columns of `RM_REWARDS`.
 
@@ -49,10 +55,19 @@ def rewards(
         .with_columns((reward(step_weight) * pl.col("score")).fill_null(-(1.0 + step_weight)).alias("reward"))
         .with_columns(_advantage(normalise).alias("advantage"))
     )
-    return shaped(rows, RM_REWARDS)
+    return shaped(rows.with_columns(_balanced("advantage")) if balanced else rows, RM_REWARDS)
 
 
 def _advantage(normalise: Normalise) -> pl.Expr:
     if normalise == "none":
         return pl.col("reward")
     return standardised("reward", ["trajectory_id", "step"] if normalise == "step" else ["task_id"])
+
+
+def _balanced(name: str) -> pl.Expr:
+    """The column, with half of the sum of its absolute values on each outcome; as it is where one outcome has none."""
+    size = pl.col(name).abs()
+    side = size.sum().over("outcome")
+    return (
+        pl.when((side > 0) & (side < size.sum())).then(pl.col(name) * size.sum() / (2 * side)).otherwise(pl.col(name))
+    )

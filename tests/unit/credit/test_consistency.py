@@ -22,6 +22,7 @@ def rewards(
     *,
     normalise: Normalise = "none",
     weight: float = 1.0,
+    balanced: bool = False,
 ) -> pl.DataFrame:
     played = episodes(outcomes)
     return consistency.rewards(
@@ -32,6 +33,7 @@ def rewards(
         normalise=normalise,
         low=0.2,
         high=0.8,
+        balanced=balanced,
     )
 
 
@@ -54,6 +56,24 @@ def test_normalising_over_the_step_cancels_the_size_of_the_reward() -> None:
     golden = [1 / sqrt(2), 1 / sqrt(2), -sqrt(2)]
     assert found[("q/a", 0)] == pytest.approx(golden)
     assert found[("q/b", 0)] == pytest.approx([-value for value in golden])
+
+
+def test_balanced_votes_of_won_and_of_lost_episodes_weigh_the_same() -> None:
+    # votes + + - have advantages of size 4/sqrt(2) in sum over a step; one won step and three lost ones: 16/sqrt(2).
+    # Each side gets 8/sqrt(2): the won step twice its advantage, the lost ones 2/3 of theirs.
+    votes = {"q/a": [[1, 1, -1]], "q/b": [[1, 1, -1]] * 3}
+    plain = lists(rewards(MIXED, votes, normalise="step"), "advantage")
+    found = lists(rewards(MIXED, votes, normalise="step", balanced=True), "advantage")
+    assert found[("q/a", 0)] == pytest.approx([2 * one for one in plain[("q/a", 0)]])
+    for step in range(3):
+        assert found[("q/b", step)] == pytest.approx([2 / 3 * one for one in plain[("q/b", step)]])
+
+
+def test_where_only_one_outcome_trains_balance_changes_nothing() -> None:
+    votes = {"q/a": [[1, 1, 1]], "q/b": [[1, 1, -1], [1, -1, -1]]}  # unanimous: 0 over the step
+    plain, found = (rewards(MIXED, votes, normalise="step", balanced=b) for b in (False, True))
+    assert found["advantage"].to_list() == pytest.approx(plain["advantage"].to_list())
+    assert rewards(MIXED, {"q/a": [[1, 1]], "q/b": [[1, 1]]}, normalise="step", balanced=True)["advantage"].sum() == 0
 
 
 def test_a_unanimous_step_trains_over_the_task_but_not_over_the_step() -> None:
