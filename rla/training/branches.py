@@ -22,6 +22,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from rla.errors import UserError
 
 IMPLEMENTATION = "rla_branches"
+BLOCK = 128  # queries
 
 Branch = tuple[int, int, int]  # start, end (exclusive), anchor
 
@@ -97,11 +98,31 @@ def branch_attention(
         whole: Tensor = sdpa_attention_forward(module, query, key, value, None, **options)[0]
         return whole, None
     trunk = query.shape[2] - attention_mask.shape[2]
-    mask = attention_mask.to(query.dtype)
-    tail, _ = sdpa_attention_forward(module, query[:, :, trunk:], key, value, mask, **options)
-    if not trunk:
-        return tail, None
-    head, _ = sdpa_attention_forward(
-        module, query[:, :, :trunk], key[:, :, :trunk], value[:, :, :trunk], None, **options
+    attended = (
+        []
+        if not trunk
+        else [
+            sdpa_attention_forward(
+                module, query[:, :, :trunk], key[:, :, :trunk], value[:, :, :trunk], None, **options
+            )[0]
+        ]
     )
-    return torch.cat([head, tail], dim=1), None
+    masks, seen = blocks(attention_mask.to(query.dtype))
+    sizes = [len(columns) for columns in seen]
+    together = torch.cat(seen)
+    parts = zip(
+        query[:, :, trunk:].split(BLOCK, dim=2),
+        key.index_select(2, together).split(sizes, dim=2),
+        value.index_select(2, together).split(sizes, dim=2),
+        masks,
+        strict=True,
+    )
+    attended += [sdpa_attention_forward(module, q, k, v, mask, **options)[0] for q, k, v, mask in parts]
+    return torch.cat(attended, dim=1), None
+
+
+def blocks(mask: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    """The mask [B, 1, Q, L] of each `BLOCK` queries, without the columns that none of them sees; the others' numbers."""
+    rows = mask.split(BLOCK, dim=2)
+    seen = [(block > float("-inf")).any(dim=2).any(dim=0)[0].nonzero()[:, 0] for block in rows]
+    return [block.index_select(3, columns) for block, columns in zip(rows, seen, strict=True)], seen
