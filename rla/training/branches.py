@@ -5,7 +5,8 @@ its own branch before it, and stands where it would stand right behind them.
 
 SDPA with a mask computes every pair of tokens, and turns a mask of booleans into numbers again in every layer.
 `branch_attention` spares both: the tokens before the first branch of any row attend causally without a mask, the
-others with their rows of an additive mask that is made once. Half of the time of a judge's training step went there.
+others in blocks, each with the tokens that one of it sees and its rows of an additive mask that is made once. With a
+trunk of 1,000 tokens and 90 branches of 24 that is a fifth of the pairs, and half of the time of a training step.
 """
 
 from __future__ import annotations
@@ -122,7 +123,9 @@ def branch_attention(
 
 
 def blocks(mask: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-    """The mask [B, 1, Q, L] of each `BLOCK` queries, without the columns that none of them sees; the others' numbers."""
+    """Of each `BLOCK` queries of a mask [B, 1, Q, L]: their rows of it without the columns that none sees, and the
+    numbers of those that are left.
+    """
     rows = mask.split(BLOCK, dim=2)
     seen = [(block > float("-inf")).any(dim=2).any(dim=0)[0].nonzero()[:, 0] for block in rows]
     return [block.index_select(3, columns) for block, columns in zip(rows, seen, strict=True)], seen

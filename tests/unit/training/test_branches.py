@@ -7,7 +7,7 @@ from transformers.models.mistral.modeling_mistral import MistralForCausalLM
 from transformers.models.qwen3.modeling_qwen3 import Qwen3ForCausalLM
 
 from rla.errors import UserError
-from rla.training.branches import IMPLEMENTATION, forks, prefer
+from rla.training.branches import IMPLEMENTATION, blocks, forks, prefer
 
 SIZE = {"vocab_size": 32, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "head_dim": 8}
 HEADS = {"num_attention_heads": 2, "num_key_value_heads": 1}
@@ -32,7 +32,11 @@ def test_without_branches_there_is_nothing() -> None:
     assert forks([[], []], 4) is None
 
 
-def test_our_attention_gives_the_values_and_gradients_of_a_full_mask() -> None:
+@pytest.mark.parametrize("block", [3, 128])  # in 7 queries: three blocks, and one
+def test_our_attention_gives_the_values_and_gradients_of_a_full_mask(
+    block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rla.training.branches.BLOCK", block)
     torch.manual_seed(0)
     model = Qwen3ForCausalLM(Qwen3Config(**SIZE, **HEADS))
     ids = torch.randint(32, (3, 12))
@@ -52,6 +56,17 @@ def test_our_attention_gives_the_values_and_gradients_of_a_full_mask() -> None:
         results.append([logits.detach(), *gradients])
     for left, right in zip(*results, strict=True):
         torch.testing.assert_close(left, right, atol=1e-5, rtol=1e-5)
+
+
+def test_a_block_leaves_out_what_none_of_its_queries_sees(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rla.training.branches.BLOCK", 2)
+    found = forks([[(3, 5, 2), (5, 6, 1)]], 6)
+    assert found is not None
+    seen = found.visible[:, :, found.trunk :]
+    masks, columns = blocks(torch.zeros(seen.shape).masked_fill(~seen, float("-inf")))
+    assert [one.tolist() for one in columns] == [[0, 1, 3, 4], [0, 5]]
+    hidden = float("-inf")
+    assert [one[0, 0].tolist() for one in masks] == [[[0, 0, 0, hidden], [0, 0, 0, 0]], [[0, 0]]]
 
 
 def test_a_window_is_left_as_it_is_and_must_hold_the_row() -> None:
