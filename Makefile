@@ -91,6 +91,7 @@ bench-env: .venv/.test
 bench-train: .venv/.test
 	$(PY) -m tests.bench.bench_train
 	$(PY) -m tests.bench.bench_data
+	$(PY) -m tests.bench.bench_branches
 
 SHAPE ?= tiny
 bench-shape: .venv/.run
