@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from runpy import run_module
 
@@ -17,13 +17,17 @@ from rla.workers import WATCH, end_with_stdin
 
 
 @contextmanager
-def lifeline() -> Iterator[int]:
-    """The standard input of calls that end where this block does, or with this process, however it dies."""
+def lifeline() -> Iterator[tuple[int, ExitStack]]:
+    """(stdin, cut): calls with that standard input end where the block of `cut` does, or with this process, however it
+    dies. Until this block ends `stdin` can be handed on: a call that begins after the cut ends at once.
+    """
     reading, writing = os.pipe()
+    cut = ExitStack()
+    cut.callback(os.close, writing)
     try:
-        yield reading
+        yield reading, cut
     finally:
-        os.close(writing)
+        cut.close()
         os.close(reading)
 
 

@@ -35,8 +35,12 @@ def run_ablation(
     if set(seeds) - set(design.seeds):
         known = ", ".join(map(str, design.seeds))
         raise UserError(f"--seed {' '.join(map(str, seeds))}: the design has the seeds {known}; add others to it")
-    # The lifeline is cut before the pool waits for its arms, which may take hours.
-    with prefork_server() as environment, ThreadPoolExecutor(max_workers=jobs) as pool, lifeline() as stdin:
+    with (
+        prefork_server() as environment,
+        lifeline() as (stdin, cut),
+        ThreadPoolExecutor(max_workers=jobs) as pool,
+        cut,  # before the pool waits for its arms, which may take hours
+    ):
 
         def attempt(folder: Path) -> str:
             """What went wrong, or nothing: one arm that fails does not end the others."""

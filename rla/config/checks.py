@@ -93,6 +93,7 @@ def check_coding(config: Config, where: str) -> None:
         "policy.decoding": (config.policy.decoding, ("free",)),
         "judge.decoding": (config.judge.decoding, ("free",)),
         "credit.estimator": (config.credit.estimator, ("integrated", "outcome")),
+        "credit.reward_model_balanced": (config.credit.reward_model_balanced, (False,)),
     }
     for key, (value, possible) in wanted.items():
         if value not in possible:

@@ -12,8 +12,8 @@ no judgement that parses gets as little as one that does not. Advantages are sta
 
 The sign of R_i is that of O nearly everywhere. While most steps are those of lost episodes, whatever is common to all
 steps is therefore rewarded for -1, until the judge says nothing else. `balanced` scales the advantages so that steps of
-won and of lost episodes have the same sum of |advantage|: a vote then gains by telling the two apart, which is what
-mu = p+ + p- measures, and nothing by knowing which is the more frequent.
+won and of lost episodes have the same sum of |advantage|: standardised over the step, a vote then gains by telling the
+two apart, which is what mu = p+ + p- measures, and nothing by knowing which is the more frequent.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Literal
 import polars as pl
 
 from rla.credit.integrated import reward
-from rla.credit.normalise import RM_REWARDS, shaped, standardised
+from rla.credit.normalise import RM_REWARDS, TOLERANCE, shaped, standardised
 
 Normalise = Literal["step", "task", "none"]
 
@@ -66,8 +66,7 @@ def _advantage(normalise: Normalise) -> pl.Expr:
 
 def _balanced(name: str) -> pl.Expr:
     """The column, with half of the sum of its absolute values on each outcome; as it is where one outcome has none."""
-    size = pl.col(name).abs()
-    side = size.sum().over("outcome")
-    return (
-        pl.when((side > 0) & (side < size.sum())).then(pl.col(name) * size.sum() / (2 * side)).otherwise(pl.col(name))
-    )
+    size, was_won = pl.col(name).abs(), pl.col("outcome") > 0
+    won, lost = size.filter(was_won).sum(), size.filter(~was_won).sum()
+    scale = (won + lost) / (2 * pl.when(was_won).then(won).otherwise(lost))
+    return pl.col(name) * pl.when((won > TOLERANCE) & (lost > TOLERANCE)).then(scale).otherwise(1.0)

@@ -2,8 +2,8 @@
 
 Two truths about a step, both from the environment's own solver:
 
-    process    the step's label: it came nearer than the episode had ever been, or looked somewhere new while what is
-               needed had not been seen
+    process    the step's label: it came nearer than the episode had ever been, or looked into a new, likely place
+               while what is needed had not been seen
     distance   +1 iff less was left to do after the step than before it: exploring counts for nothing, winning back
                lost ground counts
 

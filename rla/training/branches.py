@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
@@ -24,6 +25,7 @@ from rla.errors import UserError
 
 IMPLEMENTATION = "rla_branches"
 BLOCK = 128  # queries
+WORTHWHILE = 0.5  # share of the pairs
 
 Branch = tuple[int, int, int]  # start, end (exclusive), anchor
 
@@ -99,33 +101,45 @@ def branch_attention(
         whole: Tensor = sdpa_attention_forward(module, query, key, value, None, **options)[0]
         return whole, None
     trunk = query.shape[2] - attention_mask.shape[2]
-    attended = (
-        []
-        if not trunk
-        else [
-            sdpa_attention_forward(
-                module, query[:, :, :trunk], key[:, :, :trunk], value[:, :, :trunk], None, **options
-            )[0]
-        ]
-    )
-    masks, seen = blocks(attention_mask.to(query.dtype))
-    sizes = [len(columns) for columns in seen]
-    together = torch.cat(seen)
-    parts = zip(
-        query[:, :, trunk:].split(BLOCK, dim=2),
-        key.index_select(2, together).split(sizes, dim=2),
-        value.index_select(2, together).split(sizes, dim=2),
-        masks,
-        strict=True,
-    )
-    attended += [sdpa_attention_forward(module, q, k, v, mask, **options)[0] for q, k, v, mask in parts]
+    attended = []
+    if trunk:
+        first = query[:, :, :trunk], key[:, :, :trunk], value[:, :, :trunk]
+        attended.append(sdpa_attention_forward(module, *first, None, **options)[0])
+    rest = query[:, :, trunk:]
+    cut = blocks(attention_mask)
+    if cut is None:
+        attended.append(sdpa_attention_forward(module, rest, key, value, attention_mask.to(query.dtype), **options)[0])
+        return torch.cat(attended, dim=1), None
+    sizes = [mask.shape[-1] for mask in cut.masks]
+    keys, values = (seen.index_select(2, cut.columns).split(sizes, dim=2) for seen in (key, value))
+    for q, k, v, mask in zip(rest.split(BLOCK, dim=2), keys, values, cut.masks, strict=True):
+        attended.append(sdpa_attention_forward(module, q, k, v, mask.to(query.dtype), **options)[0])
     return torch.cat(attended, dim=1), None
 
 
-def blocks(mask: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-    """Of each `BLOCK` queries of a mask [B, 1, Q, L]: their rows of it without the columns that none sees, and the
-    numbers of those that are left.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocks:
+    """Of each `BLOCK` queries: `masks`, the columns that one of them sees. `columns`: the numbers of those, block by
+    block.
     """
-    rows = mask.split(BLOCK, dim=2)
-    seen = [(block > float("-inf")).any(dim=2).any(dim=0)[0].nonzero()[:, 0] for block in rows]
-    return [block.index_select(3, columns) for block, columns in zip(rows, seen, strict=True)], seen
+
+    masks: list[Tensor]
+    columns: Tensor
+
+
+def blocks(mask: Tensor) -> Blocks | None:
+    """What is left of a mask [B, 1, Q, L]; None where too little is left out to pay for copies of keys and values.
+
+    Every layer asks with the same mask: it is worked out once.
+    """
+    if mask not in _CUT:
+        rows = mask.split(BLOCK, dim=2)
+        seen = [(block > float("-inf")).any(dim=2).any(dim=0)[0].nonzero()[:, 0] for block in rows]
+        pays = sum(map(len, seen)) < WORTHWHILE * len(seen) * mask.shape[3]
+        masks = [block.index_select(3, columns) for block, columns in zip(rows, seen, strict=True)] if pays else []
+        _CUT[mask] = Blocks(masks=masks, columns=torch.cat(seen)) if pays else None
+    found: Blocks | None = _CUT[mask]
+    return found
+
+
+_CUT = WeakTensorKeyDictionary()

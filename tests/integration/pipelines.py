@@ -77,8 +77,8 @@ def until(condition: Callable[[], object], *, seconds: float) -> None:
 
 def killed_after(seconds: float, command: list[str], folder: Path, socket: Path) -> bool:
     """Start the command and kill its whole process group after `seconds`; False where it was done before."""
-    until = time.monotonic() + seconds
-    return killed_when(lambda: time.monotonic() >= until, command, folder, socket)
+    end = time.monotonic() + seconds
+    return killed_when(lambda: time.monotonic() >= end, command, folder, socket)
 
 
 def killed_when(moment: Callable[[], bool], command: list[str], folder: Path, socket: Path) -> bool:

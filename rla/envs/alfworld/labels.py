@@ -2,8 +2,8 @@
 
 A step helps (+1) when the solver's remaining distance to the goal becomes smaller than it has ever been in the episode,
 or when it looks into a place never looked into while an object that the goal still needs has not been seen, and that
-place is a likely one: the object is there at least `SHARE_OF_BEST` times as often as in the likeliest place left
-(`priors.share`). Without that condition any order of search earns the same, and a policy cannot learn where to look.
+place is a likely one: the object is there at least `SHARE_OF_BEST` times as often as in the likeliest place not yet
+visited (`priors.share`). Without that condition any order of search earns the same, and where to look is not learnt.
 
 Everything else (-1) does not help: a command that is not admissible, a look into an unlikely place, a return to a known
 one, a step away from the goal, and the way back from there: who takes a thing, puts it back and takes it again would

@@ -37,6 +37,7 @@ def test_our_attention_gives_the_values_and_gradients_of_a_full_mask(
     block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rla.training.branches.BLOCK", block)
+    monkeypatch.setattr("rla.training.branches.WORTHWHILE", 2.0)
     torch.manual_seed(0)
     model = Qwen3ForCausalLM(Qwen3Config(**SIZE, **HEADS))
     ids = torch.randint(32, (3, 12))
@@ -63,10 +64,15 @@ def test_a_block_leaves_out_what_none_of_its_queries_sees(monkeypatch: pytest.Mo
     found = forks([[(3, 5, 2), (5, 6, 1)]], 6)
     assert found is not None
     seen = found.visible[:, :, found.trunk :]
-    masks, columns = blocks(torch.zeros(seen.shape).masked_fill(~seen, float("-inf")))
-    assert [one.tolist() for one in columns] == [[0, 1, 3, 4], [0, 5]]
+    mask = torch.zeros(seen.shape).masked_fill(~seen, float("-inf"))
+    assert blocks(mask) is None, "6 of 12 pairs are left"
+    monkeypatch.setattr("rla.training.branches.WORTHWHILE", 0.6)
+    assert blocks(mask) is None, "worked out once for a mask"
+    cut = blocks(mask.clone())
+    assert cut is not None
+    assert cut.columns.tolist() == [0, 1, 3, 4, 0, 5]
     hidden = float("-inf")
-    assert [one[0, 0].tolist() for one in masks] == [[[0, 0, 0, hidden], [0, 0, 0, 0]], [[0, 0]]]
+    assert [one[0, 0].tolist() for one in cut.masks] == [[[0, 0, 0, hidden], [0, 0, 0, 0]], [[0, 0]]]
 
 
 def test_a_window_is_left_as_it_is_and_must_hold_the_row() -> None:
