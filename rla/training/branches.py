@@ -105,14 +105,14 @@ def branch_attention(
     if trunk:
         first = query[:, :, :trunk], key[:, :, :trunk], value[:, :, :trunk]
         attended.append(sdpa_attention_forward(module, *first, None, **options)[0])
-    rest = query[:, :, trunk:]
+    queries, keys, values, masks = (query[:, :, trunk:],), (key,), (value,), [attention_mask]
     cut = blocks(attention_mask)
-    if cut is None:
-        attended.append(sdpa_attention_forward(module, rest, key, value, attention_mask.to(query.dtype), **options)[0])
-        return torch.cat(attended, dim=1), None
-    sizes = [mask.shape[-1] for mask in cut.masks]
-    keys, values = (seen.index_select(2, cut.columns).split(sizes, dim=2) for seen in (key, value))
-    for q, k, v, mask in zip(rest.split(BLOCK, dim=2), keys, values, cut.masks, strict=True):
+    if cut is not None:
+        masks = cut.masks
+        sizes = [mask.shape[-1] for mask in masks]
+        queries = queries[0].split(BLOCK, dim=2)
+        keys, values = (seen.index_select(2, cut.columns).split(sizes, dim=2) for seen in (key, value))
+    for q, k, v, mask in zip(queries, keys, values, masks, strict=True):
         attended.append(sdpa_attention_forward(module, q, k, v, mask.to(query.dtype), **options)[0])
     return torch.cat(attended, dim=1), None
 

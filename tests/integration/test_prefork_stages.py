@@ -21,6 +21,7 @@ def test_the_server_can_fork_after_its_imports_and_takes_calls(tmp_path: Path, s
     printed = called(["make-tasks", "--run", "r"], tmp_path, socket)  # waits until the imports are done
     assert (tmp_path / "r" / "0" / "pool" / "manifest.json").exists()
     assert "note:" not in printed
+    assert (socket.parent / "prefork.log").read_text() == ""
     assert run(["rla", "prefork", "status", "--socket", str(socket)], tmp_path).strip() == f"{socket}: ready"
 
 

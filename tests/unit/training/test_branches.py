@@ -32,12 +32,12 @@ def test_without_branches_there_is_nothing() -> None:
     assert forks([[], []], 4) is None
 
 
-@pytest.mark.parametrize("block", [3, 128])  # in 7 queries: three blocks, and one
+@pytest.mark.parametrize(("block", "worthwhile"), [(3, 2.0), (128, 2.0), (3, 0.0)])  # three blocks, one, uncut
 def test_our_attention_gives_the_values_and_gradients_of_a_full_mask(
-    block: int, monkeypatch: pytest.MonkeyPatch
+    block: int, worthwhile: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rla.training.branches.BLOCK", block)
-    monkeypatch.setattr("rla.training.branches.WORTHWHILE", 2.0)
+    monkeypatch.setattr("rla.training.branches.WORTHWHILE", worthwhile)
     torch.manual_seed(0)
     model = Qwen3ForCausalLM(Qwen3Config(**SIZE, **HEADS))
     ids = torch.randint(32, (3, 12))
