@@ -44,6 +44,7 @@ def test_arms_share_their_start_and_go_on_where_they_stopped(tmp_path: Path, mon
     design, root = load_design(tmp_path / "ablation.yaml"), tmp_path / "runs"
     ended(tmp_path, signal.SIGKILL, during="rla make-tasks")
     assert not (start_folder(root) / "run" / "0" / "pool").exists()
+    assert "rla init-model" not in (start_folder(root) / "repro.log").read_text()
     ended(tmp_path, signal.SIGTERM, during="rla rollout")
     said: list[str] = []
     run_ablation(design, root, jobs=2, say=said.append)
