@@ -17,6 +17,7 @@ SMALL = PARAMS.replace(
     """warm_start:
   scenes: 2
   reward_from_policy: true
+  alike: 2
   policy: {examples: 4, steps: 2, batch_size: 2, lr: 1.0e-3, noise: 0.1}
   reward: {examples: 4, steps: 2, batch_size: 2, lr: 1.0e-3, noise: 0.0}""",
 )
