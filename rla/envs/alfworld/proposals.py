@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from itertools import chain
+from operator import itemgetter
 
 from rla.envs.alfworld.edit_format import Edit, InvalidEdit
 from rla.envs.alfworld.editing import apply_edit, ids_by_name, verify
@@ -58,14 +59,17 @@ def effort(game: Game, *, plan_length: int) -> int:
 
 
 def propose_edits(game: Game, *, direction: str, rng: random.Random, count: int, focus: str = "") -> list[Edit]:
-    """At most `count` edits of `game`, all proven by `verify`, that move its effort in `direction`.
+    """At most `count` edits of `game`, all proven by `verify`, that move its effort in `direction`; the first is used.
 
     `focus`: a phase of `rla.envs.alfworld.course`; the first half of the draws are by rules that change that phase.
+    Those that leave the least effort come first: a task that is never won has far to go, and one made harder by a
+    long search is never won. Hints come last: what is changed in the scene is changed for every agent, what is said
+    only for one that heeds it.
     """
     harder = Direction(direction) is Direction.HARDER
     view = view_of(game)
     before = effort(game, plan_length=_plan_length(game))
-    found: dict[str, Edit] = {}
+    found: dict[str, tuple[tuple[bool, int], Edit]] = {}
     first, rules = FOCUSED.get((Direction(direction), focus), ()), HARDER if harder else EASIER
     tries = TRIES_PER_EDIT * count // 2
     for edit in chain(_draws(view, first or rules, rng, tries=tries), _draws(view, rules, rng, tries=tries)):
@@ -81,8 +85,8 @@ def propose_edits(game: Game, *, direction: str, rng: random.Random, count: int,
             continue
         told = _telling(hint_of(child.sentence)) - _telling(view.hint)
         if (after, -told) > (before, 0) if harder else (after, -told) < (before, 0):
-            found[text] = edit
-    return list(found.values())
+            found[text] = (told != 0, after), edit
+    return [edit for _, edit in sorted(found.values(), key=itemgetter(0))]
 
 
 def _plan_length(game: Game) -> int:

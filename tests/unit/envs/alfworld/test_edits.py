@@ -271,6 +271,22 @@ def test_proposals_are_proven_and_go_the_right_way(direction: str) -> None:
     assert drawn > 24
 
 
+@pytest.mark.parametrize("direction", ["harder", "easier"])
+def test_the_scene_changes_first_and_the_least_effort_leads(direction: str) -> None:
+    orders = hints = 0
+    for seed, game in enumerate(games()):
+        ranks = []
+        for edit in propose_edits(game, direction=direction, rng=random.Random(seed), count=8):
+            child = apply_edit(game, edit)
+            told = hint_of(child.sentence) is not hint_of(game.sentence)
+            ranks.append((told, effort(child, plan_length=verify(child, parent=game))))
+            hints += told
+        assert ranks == sorted(ranks)
+        orders += len(set(ranks)) > 1
+    assert orders > 8
+    assert hints > 0 or direction == "harder"  # these games tell nothing that could be taken away
+
+
 def plan_length(game: Game) -> int:
     """Of a game that is a task already: the parent stands in as another game."""
     other = apply_edit(game, Edit(hint=Hint.HOW))
