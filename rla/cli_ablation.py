@@ -46,6 +46,7 @@ def run(
 def report(
     design: DesignFile = None,
     root: Root = Path("runs/ablation"),
+    at: Annotated[int | None, typer.Option(help="Read all arms at this iteration; the last of each.")] = None,
     curves: Annotated[Path | None, typer.Option(help="Also draw learning curves into this SVG file.")] = None,
     set_: Set = None,
 ) -> None:
@@ -55,7 +56,7 @@ def report(
     """
     from rla.ablation.report import write_report
 
-    guard(lambda: typer.echo(write_report(designed(design, set_ or ()), root, curves=curves)))
+    guard(lambda: typer.echo(write_report(designed(design, set_ or ()), root, at=at, curves=curves)))
 
 
 def designed(path: Path | None, overrides: Sequence[str]) -> Design:

@@ -14,12 +14,18 @@ from rla.report.render import as_markdown
 TABLE = "ablation.md"
 
 
-def write_report(design: Design, root: Path, *, curves: Path | None = None) -> str:
-    """The text, also written to `<root>/ablation.md`. Raises UserError where no arm has been evaluated."""
+def write_report(design: Design, root: Path, *, at: int | None = None, curves: Path | None = None) -> str:
+    """The text, also written to `<root>/ablation.md`; `at`: as it was at that iteration.
+
+    Raises UserError where no arm has been evaluated, or none at that iteration.
+    """
     arms = [found for found in outcomes(design, root) if found.shared_points]
     if not arms:
         raise UserError(f"{root}: no arm has been evaluated; run `rla ablation run --root {root}` first")
-    text = as_markdown(f"Ablation {root}", [table(arms, baseline=design.baseline)])
+    known = sorted({point for found in arms for point in found.shared_points})
+    if at is not None and at not in known:
+        raise UserError(f"{root}: no arm has been evaluated at iteration {at}; there is {', '.join(map(str, known))}")
+    text = as_markdown(f"Ablation {root}", [table(arms, baseline=design.baseline, at=at)])
     write_text(root / TABLE, text)
     if curves is not None:
         from rla.ablation.curves import draw

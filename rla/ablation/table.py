@@ -1,7 +1,7 @@
 """The table of an ablation: what each arm reached, what it gained, and what the reward model and the tasks did.
 
 All intervals are 95% bootstrap intervals over seeds and games (`rla.bootstrap`). An arm is read at the last iteration
-at which all of its seeds were evaluated; arms that are not as far as the others say so.
+at which all of its seeds were evaluated, or at one that is asked for; arms that are not as far as the others say so.
 """
 
 from __future__ import annotations
@@ -17,10 +17,14 @@ COLUMNS: tuple[str, ...] = ("arm", "seeds", "iteration", "warm start", "success"
 COLUMNS += ("over the baseline", "mu", "process accuracy", "outcome accuracy", "accepted tasks")
 
 
-def table(arms: Sequence[ArmOutcome], *, baseline: str) -> Table:
-    """One line per arm that has been evaluated; `baseline` names the arm that the others are compared with."""
+def table(arms: Sequence[ArmOutcome], *, baseline: str, at: int | None = None) -> Table:
+    """One line per arm that has been evaluated; `baseline` names the arm that the others are compared with.
+
+    `at`: the iteration to read all of them at; arms that were not evaluated there are left out.
+    """
     against = next((found for found in arms if found.arm.name == baseline), None)
-    lines = tuple(line(found, against) for found in arms if found.shared_points)
+    points = [(found, found.shared_points[-1] if at is None else at) for found in arms if found.shared_points]
+    lines = tuple(line(found, against, last) for found, last in points if last in found.shared_points)
     note = (
         "success on all held-out games at the sampling temperature; intervals: bootstrap over seeds and games, for the "
         "one warm start that all share (of three seeds they are somewhat narrow); gain: over the warm start, paired by "
@@ -29,8 +33,7 @@ def table(arms: Sequence[ArmOutcome], *, baseline: str) -> Table:
     return Table(title="Ablation", columns=COLUMNS, rows=lines, note=note)
 
 
-def line(found: ArmOutcome, against: ArmOutcome | None) -> tuple[str, ...]:
-    last = found.shared_points[-1]
+def line(found: ArmOutcome, against: ArmOutcome | None, last: int) -> tuple[str, ...]:
     after, before = sample(found, last), sample(found, found.shared_points[0])
     reached = bootstrap.mean(after)
     over = ABSENT

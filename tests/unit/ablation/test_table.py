@@ -44,6 +44,13 @@ def test_an_arm_that_is_ahead_of_the_baseline_is_not_compared_with_it() -> None:
     assert cells(FULL)["over the baseline"] == "-"
 
 
+def test_all_arms_can_be_read_at_one_iteration() -> None:
+    lines = [dict(zip(COLUMNS, row, strict=True)) for row in table([BASE, FULL], baseline="outcome", at=2).rows]
+    assert [line["iteration"] for line in lines] == ["2", "2"]
+    assert lines[1]["over the baseline"] == "+100.0 [+100.0, +100.0]"
+    assert [row[0] for row in table([BASE, FULL], baseline="outcome", at=4).rows] == ["the full loop"]
+
+
 def test_curves_are_drawn_of_what_there_is(tmp_path: Path) -> None:
     assert series(FULL, "mu") == ([1, 2], [100.0, 120.0])
     draw([BASE, FULL], tmp_path / "curves.svg")
