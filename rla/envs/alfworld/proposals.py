@@ -61,18 +61,20 @@ def effort(game: Game, *, plan_length: int) -> int:
 def propose_edits(game: Game, *, direction: str, rng: random.Random, count: int, focus: str = "") -> list[Edit]:
     """At most `count` edits of `game`, all proven by `verify`, that move its effort in `direction`; the first is used.
 
-    `focus`: a phase of `rla.envs.alfworld.course`; the first half of the draws are by rules that change that phase.
-    Those that leave the least effort come first: a task that is never won has far to go, and one made harder by a
-    long search is never won. Hints come last: what is changed in the scene is changed for every agent, what is said
-    only for one that heeds it.
+    `focus`: a phase of `rla.envs.alfworld.course`; the first half of the draws are by rules that change that phase,
+    and they come first. Then those that leave the least effort: a task that is never won has far to go, and one made
+    harder by a long search is never won. Hints come last: what is changed in the scene is changed for every agent,
+    what is said only for one that heeds it.
     """
     harder = Direction(direction) is Direction.HARDER
     view = view_of(game)
     before = effort(game, plan_length=_plan_length(game))
-    found: dict[str, tuple[tuple[bool, int], Edit]] = {}
+    found: dict[str, tuple[tuple[bool, bool, int], Edit]] = {}
     first, rules = FOCUSED.get((Direction(direction), focus), ()), HARDER if harder else EASIER
     tries = TRIES_PER_EDIT * count // 2
-    for edit in chain(_draws(view, first or rules, rng, tries=tries), _draws(view, rules, rng, tries=tries)):
+    focused = ((edit, False) for edit in _draws(view, first or rules, rng, tries=tries))
+    others = ((edit, bool(first)) for edit in _draws(view, rules, rng, tries=tries))
+    for edit, other in chain(focused, others):
         if len(found) == count:
             break
         text = edit.to_json()
@@ -85,7 +87,7 @@ def propose_edits(game: Game, *, direction: str, rng: random.Random, count: int,
             continue
         told = _telling(hint_of(child.sentence)) - _telling(view.hint)
         if (after, -told) > (before, 0) if harder else (after, -told) < (before, 0):
-            found[text] = (told != 0, after), edit
+            found[text] = (told != 0, other, after), edit
     return [edit for _, edit in sorted(found.values(), key=itemgetter(0))]
 
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rla.envs.alfworld.course import FINDING
 from rla.envs.alfworld.edit_format import type_names
 from rla.envs.alfworld.edits import (
     Add,
@@ -274,7 +275,8 @@ def test_proposals_are_proven_and_go_the_right_way(direction: str) -> None:
 @pytest.mark.parametrize("direction", ["harder", "easier"])
 def test_the_scene_changes_first_and_the_least_effort_leads(direction: str) -> None:
     orders = hints = 0
-    for seed, game in enumerate(games()):
+    for seed, plain in enumerate(games()):
+        game = apply_edit(plain, Edit(hint=Hint.HOW))  # there is more to tell, and something to take away
         ranks = []
         for edit in propose_edits(game, direction=direction, rng=random.Random(seed), count=8):
             child = apply_edit(game, edit)
@@ -284,7 +286,19 @@ def test_the_scene_changes_first_and_the_least_effort_leads(direction: str) -> N
         assert ranks == sorted(ranks)
         orders += len(set(ranks)) > 1
     assert orders > 8
-    assert hints > 0 or direction == "harder"  # these games tell nothing that could be taken away
+    assert hints > 8
+
+
+def test_edits_of_the_phase_come_before_others() -> None:
+    def goals_led(focus: str) -> int:
+        drawn = [
+            propose_edits(game, direction="harder", rng=random.Random(seed), count=8, focus=focus)
+            for seed, game in enumerate(games())
+        ]
+        return sum(edits[0].goal is not None for edits in drawn if edits)
+
+    assert goals_led(FINDING) == 0  # its rules hide things and leave the goal as it is
+    assert goals_led("") > 4
 
 
 def plan_length(game: Game) -> int:
