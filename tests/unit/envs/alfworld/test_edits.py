@@ -290,15 +290,13 @@ def test_the_scene_changes_first_and_the_least_effort_leads(direction: str) -> N
 
 
 def test_edits_of_the_phase_come_before_others() -> None:
-    def goals_led(focus: str) -> int:
-        drawn = [
-            propose_edits(game, direction="harder", rng=random.Random(seed), count=8, focus=focus)
-            for seed, game in enumerate(games())
-        ]
-        return sum(edits[0].goal is not None for edits in drawn if edits)
-
-    assert goals_led(FINDING) == 0  # its rules hide things and leave the goal as it is
-    assert goals_led("") > 4
+    beside = 0
+    for seed, game in enumerate(games()):
+        edits = propose_edits(game, direction="harder", rng=random.Random(seed), count=8, focus=FINDING)
+        goals = [edit.goal is not None for edit in edits]  # the rules of this phase leave the goal as it is
+        assert not goals[0] or all(goals)
+        beside += any(goals)
+    assert beside > 4
 
 
 def plan_length(game: Game) -> int:
