@@ -46,7 +46,7 @@ def run(
 def report(
     design: DesignFile = None,
     root: Root = Path("runs/ablation"),
-    at: Annotated[int | None, typer.Option(help="Read all arms at this iteration; the last of each.")] = None,
+    at: Annotated[int | None, typer.Option(min=1, help="Read all arms at this iteration, not at their last.")] = None,
     curves: Annotated[Path | None, typer.Option(help="Also draw learning curves into this SVG file.")] = None,
     set_: Set = None,
 ) -> None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import operator
 import random
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from rla.agents.judge import views
 from rla.config.sections import SftConfig
 from rla.envs.registry import setting
-from rla.envs.setting import Demonstration, JudgeView
+from rla.envs.setting import Demonstration
 from rla.errors import UserError
 from rla.llm.chat import ChatFormat
 from rla.records import Task
@@ -91,13 +92,14 @@ def reward_examples(ctx: StageContext, chat: ChatFormat, tasks: list[Task], conf
 
 
 def judge_examples(ctx: StageContext, chat: ChatFormat, tasks: list[Task], config: SftConfig) -> list[Example]:
-    """One example per episode, its judgements as branches of the longest prompt; `noise`: share of flipped labels.
+    """One example per episode, its judgements as branches of the last prompt; `noise`: share of flipped labels.
 
     Beside each action that was taken, others are judged that were not: in the same place, so that what tells them
-    apart is the action, not the manner of the episode. An episode is judged up to a random step, and
-    `warm_start.alike` bounds how often it teaches the same reply: returns and vain looks are two thirds of all steps.
+    apart is the action, not the manner of the episode. With `warm_start.alike` an episode teaches the same judgement
+    no more often than that: returns and vain looks are two thirds of all steps. It is then judged up to a random step
+    alone, which costs half as much.
     """
-    environment = setting(ctx.config.env.name)
+    environment, most = setting(ctx.config.env.name), ctx.config.warm_start.alike
     prompt = environment.judge_prompt(ctx.config)
     policy_prompt = environment.policy_prompt(ctx.config)
     rng = random.Random(derive(ctx.config.seed, "labels"))
@@ -108,28 +110,33 @@ def judge_examples(ctx: StageContext, chat: ChatFormat, tasks: list[Task], confi
             raise UserError(
                 f"env.name: {environment.name} has no ground truth about steps; set warm_start.enabled: false"
             )
-        until = rng.randint(1, len(labels))
-        judged: list[tuple[JudgeView, str]] = []
-        for view, labelled in zip(views(as_row(task, shown, policy_prompt.render)), labels[:until], strict=False):
-            for one in reversed(labelled):  # the action taken last: its prompt is the longest of this step
-                reply = policy_prompt.render(one.action, view.commands)
-                tried = replace(view, action=one.action, reply=reply, next_observation=one.next_observation)
-                given = -one.score if rng.random() < config.noise else one.score
-                judged.append((tried, prompt.render(given, one.reason)))
-        judged = few_alike(rng, judged, ctx.config.warm_start.alike)
-        asked = [chat.first(prompt.messages(view)) for view, _ in judged]
-        if len(asked[-1]) <= ctx.config.model.context:
-            examples.append(branching(asked, [[*chat.encode(reply), chat.end_id] for _, reply in judged]))
+        until = rng.randint(1, len(labels)) if most else len(labels)
+        steps = zip(views(as_row(task, shown, policy_prompt.render)), labels, strict=True)
+        judged = [
+            (view, one, rng.random() < config.noise)
+            for view, labelled in islice(steps, until)
+            for one in reversed(labelled)  # the action taken last: its prompt shares most with those that follow
+        ]
+        asked, replies = [], []
+        for number in few_alike(rng, [(one.score, one.reason) for _, one, _ in judged], most):
+            view, one, flipped = judged[number]
+            said = policy_prompt.render(one.action, view.commands)
+            tried = replace(view, action=one.action, reply=said, next_observation=one.next_observation)
+            asked.append(chat.first(prompt.messages(tried)))
+            reply = prompt.render(-one.score if flipped else one.score, one.reason)
+            replies.append([*chat.encode(reply), chat.end_id])
+        if max(map(len, map(operator.add, asked, replies))) <= ctx.config.model.context:
+            examples.append(branching(asked, replies))
     return examples
 
 
-def few_alike(rng: random.Random, judged: Sequence[tuple[JudgeView, str]], most: int) -> list[tuple[JudgeView, str]]:
-    """Of the judgements with the same reply, `most` drawn at random (0: all), in their order."""
-    alike: defaultdict[str, list[int]] = defaultdict(list)
-    for number, (_, reply) in enumerate(judged):
-        alike[reply].append(number)
-    drawn = (rng.sample(numbers, min(most or len(numbers), len(numbers))) for numbers in alike.values())
-    return [judged[number] for number in sorted(chain.from_iterable(drawn))]
+def few_alike(rng: random.Random, kinds: Sequence[Hashable], most: int) -> list[int]:
+    """The places of at most `most` of each kind, drawn at random, in their order; 0: of all."""
+    places: defaultdict[Hashable, list[int]] = defaultdict(list)
+    for place, kind in enumerate(kinds):
+        places[kind].append(place)
+    drawn = (rng.sample(alike, min(most or len(alike), len(alike))) for alike in places.values())
+    return sorted(chain.from_iterable(drawn))
 
 
 def branching(prompts: list[list[int]], replies: list[list[int]]) -> Example:

@@ -46,11 +46,14 @@ def check(config: Config, where: str) -> None:
             )
         if train.lora.rank < 0 or not 0 <= train.lr_min <= 1:
             raise UserError(f"{where}: {name}.lora.rank must be 0 or more, {name}.lr_min lie in [0, 1]")
-    for key, workers in (("pool", config.pool.workers), ("env.execution", config.env.execution.workers)):
-        if workers < 0:
-            raise UserError(f"{where}: {key}.workers is {workers}; it must be 0 or more")
-    if config.evaluation.temperature < 0:  # 0: the likeliest token, which is for nothing that trains
-        raise UserError(f"{where}: evaluation.temperature is {config.evaluation.temperature}; it must be 0 or more")
+    for key, value in (
+        ("pool.workers", config.pool.workers),
+        ("env.execution.workers", config.env.execution.workers),
+        ("warm_start.alike", config.warm_start.alike),
+        ("evaluation.temperature", config.evaluation.temperature),  # 0: the likeliest token, which nothing learns from
+    ):
+        if value < 0:
+            raise UserError(f"{where}: {key} is {value}; it must be 0 or more")
     for key in ("discount", "outcome_discount"):
         if not 0 <= (value := getattr(config.credit, key)) <= 1:
             raise UserError(f"{where}: credit.{key} is {value}; it must lie in [0, 1]")

@@ -239,7 +239,7 @@ class WarmStartConfig:
     scenes: int = 0  # built-in scenes of its own to demonstrate on; 0: the tasks of the pool
     policy: SftConfig = field(default_factory=SftConfig)
     reward: SftConfig = field(default_factory=SftConfig)
-    alike: int = 0  # judgements with the same reply that an episode teaches the reward model at most; 0: all
+    alike: int = 0  # of the same judgement, how many an episode teaches the reward model at most; 0: all
     threads: int = 0
 
 

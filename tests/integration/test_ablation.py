@@ -7,12 +7,14 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 import yaml
 
 from rla.ablation.design import load_design
 from rla.ablation.folders import arm_folder, start_folder
 from rla.ablation.report import write_report
 from rla.ablation.run import run_ablation
+from rla.errors import UserError
 
 from .pipelines import PARAMS, environment, until
 
@@ -49,6 +51,7 @@ def test_arms_share_their_start_and_go_on_where_they_stopped(tmp_path: Path, mon
     said: list[str] = []
     run_ablation(design, root, jobs=2, say=said.append)
     assert len(said) == 3
+    assert "rla init-model" in (start_folder(root) / "repro.log").read_text()
     runs = [arm_folder(root, arm, 5) / "run" for arm in design.arms]
     start = start_folder(root) / "run" / "0" / "policy" / "checkpoint.json"
     assert {(run / "0" / "policy" / "checkpoint.json").stat().st_ino for run in runs} == {start.stat().st_ino}
@@ -56,6 +59,8 @@ def test_arms_share_their_start_and_go_on_where_they_stopped(tmp_path: Path, mon
     run_ablation(design, root, jobs=1, only=["full"], say=said.append)
     assert made == {path: path.stat().st_mtime_ns for run in runs for path in run.rglob("*.parquet")}
     text = write_report(design, root)
+    with pytest.raises(UserError, match="no arm has been evaluated at iteration 7; there is 1"):
+        write_report(design, root, at=7)
     assert text.count("| 1 | 1 |") == 2
     assert "| full |" in text and "| outcome |" in text
 

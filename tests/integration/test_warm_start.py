@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,42 @@ def test_a_kill_while_the_judge_trains_costs_the_judge_alone(
     assert stage(folder, "warm-start") == 0
     assert trained == ["policy", "rm", "rm"]
     assert contents(folder / "run/0") == contents(calm / "run/0")
+
+
+def taught(folder: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> list[Counter[tuple[int, ...]]]:
+    """How often each reply is taught by each of the judge's examples; nothing is trained."""
+    found: list[Counter[tuple[int, ...]]] = []
+
+    def sft(**arguments: Any) -> None:
+        for one in arguments["examples"]:
+            replies = [
+                tuple(
+                    token
+                    for token, weight in zip(one.token_ids[start:end], one.weights[start:end], strict=True)
+                    if weight
+                )
+                for start, end, _ in one.branches
+            ]
+            found.append(Counter(replies))
+        raise Killed
+
+    monkeypatch.setattr(rla.training.sft, "sft", sft)
+    with pytest.raises(Killed):
+        stage(folder, "warm-start", *options, "--rm", str(folder / "other"))
+    return found
+
+
+def test_an_episode_teaches_few_judgements_of_each_kind(calm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = taught(calm, monkeypatch)
+    assert len(few) == 4
+    assert max(count for replies in few for count in replies.values()) == 2
+    whole = taught(calm, monkeypatch, "--set", "warm_start.alike=0")
+    assert max(count for replies in whole for count in replies.values()) > 4
+    assert all(kinds.keys() <= all_kinds.keys() for kinds, all_kinds in zip(few, whole, strict=True))
+    noisy = taught(calm, monkeypatch, "--set", "warm_start.reward.noise=0.5")
+    # Labels are flipped after the bound; before it, those of the rarer sign would all stay.
+    assert all(sum(replies.values()) == sum(kept.values()) for replies, kept in zip(noisy, few, strict=True))
+    assert noisy != few
 
 
 def test_a_change_of_the_judges_part_leaves_the_policy(calm: Path) -> None:

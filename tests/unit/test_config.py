@@ -39,6 +39,7 @@ def test_overrides_are_typed(tmp_path: Path) -> None:
         ({"rollout": {"rollouts_per_tsk": 4}}, "did you mean rollout.rollouts_per_task"),
         ({"env": {"engine": "unity"}}, "choose one of fast, textworld"),
         ({"seed": "one"}, "expected int"),
+        ({"warm_start": {"alike": -1}}, "warm_start.alike is -1; it must be 0 or more"),
         ({"evaluation": {"temperature": -1.0}}, "evaluation.temperature is -1.0; it must be 0 or more"),
         ({"warm_start": {"reward": {"examples": 0}}}, "warm_start.reward.examples is 0; it must be above 0"),
         ({"policy": {"max_tokens": 0}}, "policy.max_tokens is 0; it must be above 0"),

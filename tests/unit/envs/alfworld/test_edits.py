@@ -293,7 +293,8 @@ def test_edits_of_the_phase_come_before_others() -> None:
     beside = 0
     for seed, game in enumerate(games()):
         edits = propose_edits(game, direction="easier", rng=random.Random(seed), count=8, focus=FINDING)
-        goals = [edit.goal is not None for edit in edits if edit.hint is None]  # the rules of this phase leave the goal as it is
+        # The rules of this phase leave the goal as it is.
+        goals = [edit.goal is not None for edit in edits if edit.hint is None]
         assert all(goals) or not goals[0]
         beside += any(goals)
     assert beside > 4
