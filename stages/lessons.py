@@ -82,7 +82,7 @@ def reward_examples(ctx: StageContext, chat: ChatFormat, tasks: list[Task], conf
         seed = derive(ctx.config.seed, "lessons", number)
         lesson = environment.lesson(tasks[number % len(tasks)], ctx.config, seed=seed)
         if lesson is None:
-            return judge_examples(ctx, chat, tasks, config)
+            return judge_examples(ctx, chat, tasks, config, alike=ctx.config.warm_start.alike)
         asked = chat.first(lesson.messages)
         replies = [[*chat.encode(reply), chat.end_id] for reply in lesson.replies]
         if len(asked) + max(map(len, replies)) <= ctx.config.model.context:
@@ -91,26 +91,34 @@ def reward_examples(ctx: StageContext, chat: ChatFormat, tasks: list[Task], conf
     return examples
 
 
-def judge_examples(ctx: StageContext, chat: ChatFormat, tasks: list[Task], config: SftConfig) -> list[Example]:
+def judge_examples(
+    ctx: StageContext,
+    chat: ChatFormat,
+    tasks: list[Task],
+    config: SftConfig,
+    *,
+    alike: int,
+    purpose: str = "judge",
+) -> list[Example]:
     """One example per episode, its judgements as branches of the last prompt; `noise`: share of flipped labels.
 
     Beside each action that was taken, others are judged that were not: in the same place, so that what tells them
-    apart is the action, not the manner of the episode. With `warm_start.alike` an episode teaches the same judgement
-    no more often than that: returns and vain looks are two thirds of all steps. It is then judged up to a random step
-    alone, which costs half as much.
+    apart is the action, not the manner of the episode. With `alike` an episode teaches the same judgement no more
+    often than that: returns and vain looks are two thirds of all steps. It is then judged up to a random step alone,
+    which costs half as much. `purpose`: of the demonstrations; each has episodes of its own.
     """
-    environment, most = setting(ctx.config.env.name), ctx.config.warm_start.alike
+    environment = setting(ctx.config.env.name)
     prompt = environment.judge_prompt(ctx.config)
     policy_prompt = environment.policy_prompt(ctx.config)
     rng = random.Random(derive(ctx.config.seed, "labels"))
     examples: list[Example] = []
-    for task, shown in demonstrations(ctx, tasks, count=config.examples, random_shares=JUDGED, purpose="judge"):
+    for task, shown in demonstrations(ctx, tasks, count=config.examples, random_shares=JUDGED, purpose=purpose):
         labels = environment.label(task, ctx.config.env, shown.actions, others=OTHERS, seed=rng.getrandbits(62))
         if not labels:
             raise UserError(
                 f"env.name: {environment.name} has no ground truth about steps; set warm_start.enabled: false"
             )
-        until = rng.randint(1, len(labels)) if most else len(labels)
+        until = rng.randint(1, len(labels)) if alike else len(labels)
         steps = zip(views(as_row(task, shown, policy_prompt.render)), labels, strict=True)
         judged = [
             (view, one, rng.random() < config.noise)
@@ -118,7 +126,7 @@ def judge_examples(ctx: StageContext, chat: ChatFormat, tasks: list[Task], confi
             for one in reversed(labelled)  # the action taken last: its prompt shares most with those that follow
         ]
         asked, replies = [], []
-        for number in few_alike(rng, [(one.score, one.reason) for _, one, _ in judged], most):
+        for number in few_alike(rng, [(one.score, one.reason) for _, one, _ in judged], alike):
             view, one, flipped = judged[number]
             said = policy_prompt.render(one.action, view.commands)
             tried = replace(view, action=one.action, reply=said, next_observation=one.next_observation)

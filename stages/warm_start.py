@@ -16,7 +16,7 @@ from rla.shards import digest, read_json
 from stages.common import model_folder, origin, read_tasks
 from stages.context import StageContext
 from stages.fallback import policy_of, pool_of
-from stages.lessons import policy_examples, reward_examples
+from stages.lessons import judge_examples, policy_examples, reward_examples
 from stages.training import finished
 
 if TYPE_CHECKING:
@@ -29,7 +29,11 @@ SHARED = (
 )
 SECTIONS = {
     "policy": (*SHARED, "warm_start.policy"),
-    "rm": (*SHARED, "judge.prompt", *(f"warm_start.{key}" for key in ("reward", "reward_from_policy", "alike"))),
+    "rm": (
+        *SHARED,
+        "judge.prompt",
+        *(f"warm_start.{key}" for key in ("reward", "reward_from_policy", "alike", "calibration")),
+    ),
 }
 
 
@@ -69,16 +73,20 @@ def train(
     from rla.training.sft import sft
 
     examples: list[Example] = []
+    then: tuple[list[Example], SftConfig] | None = None
+    calibration = ctx.config.warm_start.calibration
     if ctx.config.warm_start.enabled:
-        chat = ChatFormat(load_tokenizer(model_folder(model)))
+        chat, tasks = ChatFormat(load_tokenizer(model_folder(model))), shown_tasks(ctx, tasks_folder)
         make = policy_examples if option == "policy" else reward_examples
-        examples = make(ctx, chat, shown_tasks(ctx, tasks_folder), config)
+        examples = make(ctx, chat, tasks, config)
+        if option == "rm" and calibration.steps:
+            then = judge_examples(ctx, chat, tasks, calibration, alike=0, purpose="calibration"), calibration
     if ctx.config.warm_start.enabled and not examples:
         raise UserError(f"{out}: no demonstration fits model.context = {ctx.config.model.context}; raise it")
     if not examples:
         carry_over(open_to_train(model), out, metrics={"examples": 0}, record=marker)
         return
-    ctx.progress.start(f"warm-start {option}", total=config.steps)
+    ctx.progress.start(f"warm-start {option}", total=config.steps + (calibration.steps if then else 0))
     sft(
         model_folder=model,
         out=out,
@@ -88,6 +96,7 @@ def train(
         threads=ctx.config.warm_start.threads,
         log=lambda step: ctx.progress.advance(**step),
         record=marker,
+        then=then,
     )
 
 

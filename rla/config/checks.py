@@ -97,6 +97,8 @@ def check_coding(config: Config, where: str) -> None:
         "judge.decoding": (config.judge.decoding, ("free",)),
         "credit.estimator": (config.credit.estimator, ("integrated", "outcome")),
         "credit.reward_model_balanced": (config.credit.reward_model_balanced, (False,)),
+        "warm_start.alike": (config.warm_start.alike, (0,)),
+        "warm_start.calibration.steps": (config.warm_start.calibration.steps, (0,)),
     }
     for key, (value, possible) in wanted.items():
         if value not in possible:

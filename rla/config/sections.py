@@ -240,6 +240,8 @@ class WarmStartConfig:
     policy: SftConfig = field(default_factory=SftConfig)
     reward: SftConfig = field(default_factory=SftConfig)
     alike: int = 0  # of the same judgement, how many an episode teaches the reward model at most; 0: all
+    # Then the reward model goes on, on whole episodes: it learns how often each judgement is due. steps 0: no more.
+    calibration: SftConfig = field(default_factory=lambda: SftConfig(steps=0))
     threads: int = 0
 
 

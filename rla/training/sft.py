@@ -48,9 +48,11 @@ def sft(
     dtype: str = "float32",
     log: Log | None = None,
     record: Mapping[str, Any] | None = None,
+    then: tuple[Sequence[Example], SftConfig] | None = None,
 ) -> dict[str, Any]:
     """Train `config.steps` optimizer steps of `config.batch_size` examples and write the checkpoint `out`.
 
+    `then`: a second training that goes on from the first one's weights, with an optimizer of its own.
     Returns the metrics; `log` gets those of every step; `record` is added to the checkpoint's manifest.
     Raises UserError where `out` exists, where no token has a weight, and where an example has fewer or more
     weights than tokens.
@@ -61,16 +63,18 @@ def sft(
 
     started = time.perf_counter()
     refuse_existing(out)
-    useful = _useful(examples)
+    parts = [(_useful(taught), its) for taught, its in ((examples, config), *([then] if then else []))]
     if threads:
         torch.set_num_threads(threads)
     previous = open_checkpoint(model_folder)
     model = load_model(previous.model, dtype="float32")
     mixed = dtype == "bfloat16" and torch.cuda.is_available()
     tokenizer = load_tokenizer(previous.model)
-    steps = _fit(model, tokenizer, useful, config=config, seed=seed, mixed=mixed, log=log)
+    steps = []
+    for useful, its in parts:
+        steps += _fit(model, tokenizer, useful, config=its, seed=seed, mixed=mixed, log=log)
     seconds = round(time.perf_counter() - started, 3)
-    metrics = {**_summary(steps), "examples": len(useful), "seconds": seconds}
+    metrics = {**_summary(steps), "examples": sum(len(useful) for useful, _ in parts), "seconds": seconds}
     write_checkpoint(out, previous=previous, model=model, dtype=dtype, metrics=metrics, record=record)
     return metrics
 
