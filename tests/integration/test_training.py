@@ -261,6 +261,21 @@ def test_a_warm_start_repeats_itself(start: Path, tmp_path: Path) -> None:
     assert_same(tmp_path / "a", tmp_path / "b")
 
 
+def test_a_second_training_goes_on_from_the_first(start: Path, tmp_path: Path) -> None:
+    pytest.importorskip("trl", reason="the warm start needs TRL")
+    from rla.training.sft import sft
+
+    first, second = (counting_examples(), SftConfig(steps=3, lr=1e-2)), (counting_examples()[:9], SftConfig(steps=2))
+    known = {"seed": 3, "threads": 1}
+    metrics = sft(model_folder=start, out=tmp_path / "a", examples=first[0], config=first[1], then=second, **known)
+    assert (metrics["steps"], metrics["examples"]) == (5, 59)
+    sft(model_folder=start, out=tmp_path / "b", examples=first[0], config=first[1], **known)
+    sft(model_folder=tmp_path / "b", out=tmp_path / "c", examples=second[0], config=second[1], **known)
+    weights = "model/model.safetensors/model.norm.weight"
+    apart = [tensors(tmp_path / name)[weights] for name in ("a", "b", "c")]
+    assert torch.equal(apart[0], apart[2]) and not torch.equal(apart[0], apart[1])
+
+
 def test_examples_of_which_nothing_trains_are_refused(start: Path, tmp_path: Path) -> None:
     from rla.training.sft import sft
 

@@ -20,7 +20,8 @@ SMALL = PARAMS.replace(
   reward_from_policy: true
   alike: 2
   policy: {examples: 4, steps: 2, batch_size: 2, lr: 1.0e-3, noise: 0.1}
-  reward: {examples: 4, steps: 2, batch_size: 2, lr: 1.0e-3, noise: 0.0}""",
+  reward: {examples: 4, steps: 2, batch_size: 2, lr: 1.0e-3, noise: 0.0}
+  calibration: {examples: 2, steps: 1, batch_size: 2, lr: 1.0e-4, noise: 0.0}""",
 )
 
 
@@ -48,9 +49,9 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_both_models_learn_from_demonstrations(calm: Path) -> None:
-    for name in ("policy", "rm"):
+    for name, steps in (("policy", 2), ("rm", 3)):
         metrics = read_json(calm / "run/0" / name / "metrics.json")
-        assert metrics["steps"] == 2
+        assert metrics["steps"] == steps
         assert metrics["tokens"] > 100
     # The judge starts from the clone, not from a new model.
     inputs = read_json(calm / "run/0/rm/checkpoint.json")["origin"]["input_digests"]
@@ -118,8 +119,8 @@ def test_an_episode_teaches_few_judgements_of_each_kind(calm: Path, monkeypatch:
 def test_a_change_of_the_judges_part_leaves_the_policy(calm: Path) -> None:
     before = contents(calm / "run/0/policy")
     written = (calm / "run/0/policy/checkpoint.json").stat().st_mtime_ns
-    assert stage(calm, "warm-start", "--set", "warm_start.reward.steps=3") == 2
-    assert stage(calm, "warm-start", "--set", "warm_start.reward.steps=3", "--overwrite") == 0
-    assert read_json(calm / "run/0/rm/metrics.json")["steps"] == 3
+    assert stage(calm, "warm-start", "--set", "warm_start.calibration.steps=2") == 2
+    assert stage(calm, "warm-start", "--set", "warm_start.calibration.steps=2", "--overwrite") == 0
+    assert read_json(calm / "run/0/rm/metrics.json")["steps"] == 4
     assert contents(calm / "run/0/policy") == before
     assert (calm / "run/0/policy/checkpoint.json").stat().st_mtime_ns == written
