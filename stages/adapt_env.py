@@ -225,6 +225,11 @@ def tally(choices: Sequence[Choice], parts: Sequence[Path]) -> dict[str, Any]:
         "harder": sum(choice.direction is Direction.HARDER for choice in choices),
         "easier": sum(choice.direction is Direction.EASIER for choice in choices),
         "by_edit": by_edit(
-            Counted(row["direction"], row["edit"], {"proposed": True, "valid": row["valid"]}) for row in rows
+            Counted(
+                row["direction"],
+                row["edit"],
+                {"proposed": True, "tried": row["reason"] != NOT_TRIED, "valid": row["valid"]},
+            )
+            for row in rows
         ),
     }

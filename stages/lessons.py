@@ -135,6 +135,7 @@ def judge_examples(
             replies.append([*chat.encode(reply), chat.end_id])
         if max(map(len, map(operator.add, asked, replies))) <= ctx.config.model.context:
             examples.append(branching(asked, replies))
+    ctx.progress.note(f"warm-start: {config.examples - len(examples)} judged episodes are longer than model.context")
     return examples
 
 

@@ -81,7 +81,7 @@ def train(
         examples = make(ctx, chat, tasks, config)
         if option == "rm" and calibration.steps:
             then = judge_examples(ctx, chat, tasks, calibration, alike=0, purpose="calibration"), calibration
-    if ctx.config.warm_start.enabled and not examples:
+    if ctx.config.warm_start.enabled and (not examples or (then and not then[0])):
         raise UserError(f"{out}: no demonstration fits model.context = {ctx.config.model.context}; raise it")
     if not examples:
         carry_over(open_to_train(model), out, metrics={"examples": 0}, record=marker)

@@ -22,7 +22,7 @@ def write_report(design: Design, root: Path, *, at: int | None = None, curves: P
     arms = [found for found in outcomes(design, root) if found.shared_points]
     if not arms:
         raise UserError(f"{root}: no arm has been evaluated; run `rla ablation run --root {root}` first")
-    known = sorted({point for found in arms for point in found.shared_points[1:]})
+    known = sorted({point for found in arms for point in found.shared_points if point > 0})
     if at is not None and at not in known:
         raise UserError(f"{root}: no arm has been evaluated at iteration {at}; there is {', '.join(map(str, known))}")
     text = as_markdown(f"Ablation {root}", [table(arms, baseline=design.baseline, at=at)])

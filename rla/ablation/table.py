@@ -14,7 +14,7 @@ from rla.report.tables import ABSENT, Table, number, percent
 from rla.stats import Interval
 
 COLUMNS: tuple[str, ...] = ("arm", "seeds", "iteration", "warm start", "success", "95% interval", "per seed", "gain")
-COLUMNS += ("over the baseline", "mu", "process accuracy", "outcome accuracy", "accepted tasks")
+COLUMNS += ("over the baseline", "mu", "process accuracy", "balanced", "outcome accuracy", "accepted tasks")
 
 
 def table(arms: Sequence[ArmOutcome], *, baseline: str, at: int | None = None) -> Table:
@@ -27,30 +27,34 @@ def table(arms: Sequence[ArmOutcome], *, baseline: str, at: int | None = None) -
     lines = tuple(line(found, against, last) for found, last in points if last in found.shared_points)
     note = (
         "success on all held-out games at the sampling temperature; intervals: bootstrap over seeds and games, for the "
-        "one warm start that all share (of three seeds they are somewhat narrow); gain: over the warm start, paired by "
-        f"game; baseline: {baseline}; mu and accuracies: of each seed's last iterations"
+        "one warm start that all share (of few seeds they are somewhat narrow); gain: over the warm start, paired by "
+        f"game; baseline: {baseline}; mu and accuracies: of each seed's last iterations; balanced: process accuracy "
+        "with good and bad steps weighted alike"
     )
     return Table(title="Ablation", columns=COLUMNS, rows=lines, note=note)
 
 
 def line(found: ArmOutcome, against: ArmOutcome | None, last: int) -> tuple[str, ...]:
-    after, before = sample(found, last), sample(found, found.shared_points[0])
-    reached = bootstrap.mean(after)
-    over = ABSENT
+    after, reached = sample(found, last), bootstrap.mean(sample(found, last))
+    start = gain = over = ABSENT
+    if 0 in found.shared_points:
+        before = sample(found, 0)
+        start, gain = percent(float(before.mean())), points(bootstrap.difference(after, before))
     if against is not None and against is not found and last in against.shared_points:
         over = points(bootstrap.difference(after, sample(against, last)))
     return (
         found.arm.title,
         str(len(found.runs)),
         str(last),
-        percent(float(before.mean())),
+        start,
         percent(reached.estimate),
         f"{100 * reached.low:.1f}-{100 * reached.high:.1f}%",
         " ".join(f"{100 * run.rate(last):.1f}" for run in found.runs),
-        points(bootstrap.difference(after, before)),
+        gain,
         over,
         number(average(found, "mu", last), 2),
         percent(average(found, "rm_process_accuracy", last)),
+        percent(average(found, "rm_process_balanced", last)),
         percent(average(found, "rm_outcome_accuracy", last)),
         number(sum(run.total("accepted", until=last) for run in found.runs) / len(found.runs), 1),
     )

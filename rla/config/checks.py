@@ -50,6 +50,7 @@ def check(config: Config, where: str) -> None:
         ("pool.workers", config.pool.workers),
         ("env.execution.workers", config.env.execution.workers),
         ("warm_start.alike", config.warm_start.alike),
+        ("warm_start.calibration.steps", config.warm_start.calibration.steps),
         ("evaluation.temperature", config.evaluation.temperature),  # 0: the likeliest token, which nothing learns from
     ):
         if value < 0:
@@ -178,7 +179,7 @@ def positive_values(config: Config) -> dict[str, float]:
         "train_rm.updates": config.train_rm.updates,
         **{
             f"warm_start.{name}.{key}": getattr(getattr(config.warm_start, name), key)
-            for name in ("policy", "reward")
+            for name in ("policy", "reward", *(["calibration"] if config.warm_start.calibration.steps else []))
             for key in ("examples", "steps", "batch_size")
         },
         **{f"env.execution.{key}": getattr(config.env.execution, key) for key in LIMITS},

@@ -10,7 +10,7 @@ from rla.report.tables import Table, number, percent
 
 PROPOSED = ("tasks_chosen", "tasks_proposed", "tasks_valid")
 JUDGED = ("pending", "accepted_harder", "accepted_easier", "returned", "accepted_total", "adapted_slots")
-COUNTS = ("proposed", "valid", "measured", "accepted")
+COUNTS = ("proposed", "tried", "valid", "measured", "accepted")
 PLAYED = ("expert", "parent_expert", "root_expert")
 
 

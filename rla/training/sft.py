@@ -74,14 +74,18 @@ def sft(
     for useful, its in parts:
         steps += _fit(model, tokenizer, useful, config=its, seed=seed, mixed=mixed, log=log)
     seconds = round(time.perf_counter() - started, 3)
-    metrics = {**_summary(steps), "examples": sum(len(useful) for useful, _ in parts), "seconds": seconds}
+    metrics = {
+        **_summary(steps, last=parts[-1][1].steps),
+        "examples": sum(len(useful) for useful, _ in parts),
+        "seconds": seconds,
+    }
     write_checkpoint(out, previous=previous, model=model, dtype=dtype, metrics=metrics, record=record)
     return metrics
 
 
-def _summary(steps: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """First loss, and loss and accuracy over the last tenth."""
-    tail = steps[-max(1, len(steps) // 10) :]
+def _summary(steps: Sequence[dict[str, Any]], *, last: int) -> dict[str, Any]:
+    """First loss, and loss and accuracy over a tenth of the `last` steps."""
+    tail = steps[-max(1, last // 10) :]
     return {
         "steps": len(steps),
         "tokens": sum(one["tokens"] for one in steps),

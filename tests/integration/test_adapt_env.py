@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import time
@@ -10,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from rla.adaptation import drafting
+from rla.adaptation.propose import NOT_TRIED
+from rla.agents.proposer import Proposal
 from rla.shards import ShardWriter, read_manifest, read_rows
 from tests.integration.conftest import Rla
 from tests.integration.pipelines import PARAMS, contents, killed_after, killed_when, run
@@ -61,6 +65,22 @@ def test_a_model_that_has_learnt_nothing_goes_through_to_the_end(rla: Rla, playe
     assert all(row["critique"].startswith("won ") for row in rows)
     assert rla(*call, "--out", "again")[0] == 0
     assert contents(played / "again") == contents(played / "c")
+
+
+def test_an_edit_that_a_model_names_is_proven_and_becomes_pending(
+    rla: Rla, played: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same model, whose replies are read as others: one that fits every scene, and one that fits none."""
+    replies = itertools.cycle([Proposal('{"remove": [{"object": "dragon 1"}]}'), Proposal('{"hint": "where"}')])
+    monkeypatch.setattr(drafting, "read_proposal", lambda *arguments: next(replies))
+    code, _, err = rla("adapt-env", "--run", "r", *MODEL, *SHORT, "--out", "c")
+    assert code == 0, err
+    rows = candidates(played / "c")
+    valid = [row for row in rows if row["valid"]]
+    assert len(valid) >= 8 and {json.loads(row["edit"])["hint"] for row in valid} == {"where"}
+    assert all(row["status"] == "pending" and row["parent_id"] != row["task_id"] for row in valid)
+    refused = [row["reason"] for row in rows if "remove" in row["edit"] and not row["reason"].startswith(NOT_TRIED)]
+    assert refused and all("dragon 1" in reason for reason in refused)
 
 
 def test_an_interrupted_call_keeps_what_was_proven_and_ends_equal(

@@ -11,6 +11,7 @@ import pytest
 import rla.training.sft
 from rla.cli import run
 from rla.shards import digest, read_json
+from rla.training.sft import Example
 from tests.integration.pipelines import PARAMS, contents
 
 SMALL = PARAMS.replace(
@@ -80,21 +81,19 @@ def test_a_kill_while_the_judge_trains_costs_the_judge_alone(
     assert contents(folder / "run/0") == contents(calm / "run/0")
 
 
-def taught(folder: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> list[Counter[tuple[int, ...]]]:
-    """How often each reply is taught by each of the judge's examples; nothing is trained."""
-    found: list[Counter[tuple[int, ...]]] = []
+def replies_of(one: Example) -> Counter[tuple[int, ...]]:
+    """How often an example teaches each reply."""
+    said = [token if weight else None for token, weight in zip(one.token_ids, one.weights, strict=True)]
+    return Counter(tuple(token for token in said[start:end] if token) for start, end, _ in one.branches)
+
+
+def taught(folder: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> tuple[list[Example], list[Example]]:
+    """The judge's examples of its first and its second training; nothing is trained."""
+    found: tuple[list[Example], list[Example]] = [], []
 
     def sft(**arguments: Any) -> None:
-        for one in arguments["examples"]:
-            replies = [
-                tuple(
-                    token
-                    for token, weight in zip(one.token_ids[start:end], one.weights[start:end], strict=True)
-                    if weight
-                )
-                for start, end, _ in one.branches
-            ]
-            found.append(Counter(replies))
+        found[0].extend(arguments["examples"])
+        found[1].extend(arguments["then"][0])
         raise Killed
 
     monkeypatch.setattr(rla.training.sft, "sft", sft)
@@ -104,16 +103,23 @@ def taught(folder: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> list
 
 
 def test_an_episode_teaches_few_judgements_of_each_kind(calm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    few = taught(calm, monkeypatch)
+    first, second = taught(calm, monkeypatch)
+    few = [replies_of(one) for one in first]
     assert len(few) == 4
     assert max(count for replies in few for count in replies.values()) == 2
-    whole = taught(calm, monkeypatch, "--set", "warm_start.alike=0")
+    every, again = taught(calm, monkeypatch, "--set", "warm_start.alike=0")
+    whole = [replies_of(one) for one in every]
     assert max(count for replies in whole for count in replies.values()) > 4
     assert all(kinds.keys() <= all_kinds.keys() for kinds, all_kinds in zip(few, whole, strict=True))
-    noisy = taught(calm, monkeypatch, "--set", "warm_start.reward.noise=0.5")
+    assert sum(len(one.token_ids) for one in first) < sum(len(one.token_ids) for one in every) / 2
+    noisy = [replies_of(one) for one in taught(calm, monkeypatch, "--set", "warm_start.reward.noise=0.5")[0]]
     # Labels are flipped after the bound; before it, those of the rarer sign would all stay.
     assert all(sum(replies.values()) == sum(kept.values()) for replies, kept in zip(noisy, few, strict=True))
     assert noisy != few
+    # The second training shows whole episodes, whatever the bound, and others than the first.
+    assert len(second) == 2 and second == again
+    assert max(count for one in second for count in replies_of(one).values()) > 4
+    assert not {tuple(one.token_ids) for one in second} & {tuple(one.token_ids) for one in every}
 
 
 def test_a_change_of_the_judges_part_leaves_the_policy(calm: Path) -> None:

@@ -26,7 +26,10 @@ def adapted(tmp_path: Path) -> Path:
     """Iteration 1 asks for two tasks, of three proposals; 2 accepts one of them and asks for nothing."""
     folder = tmp_path / "run"
     asked = {"chosen": 2, "proposed": 3, "valid": 2}
-    proposed = {"harder": {"goal": {"proposed": 2, "valid": 1}}, "easier": {"hint": {"proposed": 1, "valid": 1}}}
+    proposed = {
+        "harder": {"goal": {"proposed": 2, "tried": 2, "valid": 1}},
+        "easier": {"hint": {"proposed": 1, "tried": 1, "valid": 1}},
+    }
     write(folder / "1/metrics.json", COUNTS)
     write(folder / "1/candidates/metrics.json", asked | {"by_edit": proposed})
     judged = {"pending": 2, "accepted": 1, "accepted_harder": 1, "accepted_total": 1, "adapted_slots": 1}
@@ -48,8 +51,8 @@ def test_an_iteration_judges_what_the_one_before_proposed(adapted: Path) -> None
 
 def test_edits_are_counted_from_proposal_to_acceptance(adapted: Path) -> None:
     assert edits(collect(adapted)).rows == (
-        ("easier", "hint", "1", "1", "1", "0"),
-        ("harder", "goal", "2", "1", "1", "1"),
+        ("easier", "hint", "1", "1", "1", "1", "0"),
+        ("harder", "goal", "2", "2", "1", "1", "1"),
     )
 
 

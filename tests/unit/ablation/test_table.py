@@ -44,6 +44,11 @@ def test_an_arm_that_is_ahead_of_the_baseline_is_not_compared_with_it() -> None:
     assert cells(FULL)["over the baseline"] == "-"
 
 
+def test_without_an_evaluation_of_the_start_there_is_no_gain() -> None:
+    line = cells(replace(FULL, runs=(replace(GOOD, evaluations={2: WON, 4: WON}),)))
+    assert (line["warm start"], line["gain"], line["success"]) == ("-", "-", "100.0%")
+
+
 def test_all_arms_can_be_read_at_one_iteration() -> None:
     lines = [dict(zip(COLUMNS, row, strict=True)) for row in table([BASE, FULL], baseline="outcome", at=2).rows]
     assert [line["iteration"] for line in lines] == ["2", "2"]
