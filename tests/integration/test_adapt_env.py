@@ -71,7 +71,7 @@ def test_an_edit_that_a_model_names_is_proven_and_becomes_pending(
     rla: Rla, played: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same model, whose replies are read as others: one that fits every scene, and one that fits none."""
-    replies = itertools.cycle([Proposal('{"remove": [{"object": "dragon 1"}]}'), Proposal('{"hint": "where"}')])
+    replies = itertools.cycle([Proposal('{"remove": [{"object": "mug 99"}]}'), Proposal('{"hint": "where"}')])
     monkeypatch.setattr(drafting, "read_proposal", lambda *arguments: next(replies))
     code, _, err = rla("adapt-env", "--run", "r", *MODEL, *SHORT, "--out", "c")
     assert code == 0, err
@@ -80,7 +80,7 @@ def test_an_edit_that_a_model_names_is_proven_and_becomes_pending(
     assert len(valid) >= 8 and {json.loads(row["edit"])["hint"] for row in valid} == {"where"}
     assert all(row["status"] == "pending" and row["parent_id"] != row["task_id"] for row in valid)
     refused = [row["reason"] for row in rows if "remove" in row["edit"] and not row["reason"].startswith(NOT_TRIED)]
-    assert refused and all("dragon 1" in reason for reason in refused)
+    assert refused and all("mug 99" in reason for reason in refused)
 
 
 def test_an_interrupted_call_keeps_what_was_proven_and_ends_equal(
