@@ -104,7 +104,7 @@ def judge_examples(
 
     Beside each action that was taken, others are judged that were not: in the same place, so that what tells them
     apart is the action, not the manner of the episode. With `alike` an episode teaches the same judgement no more
-    often than that: returns and vain looks are two thirds of all steps. It is then judged up to a random step alone,
+    often than that: nearly two thirds of all are returns and vain looks. It is then judged up to a random step alone,
     which costs half as much. `purpose`: of the demonstrations; each has episodes of its own.
     """
     environment = setting(ctx.config.env.name)
