@@ -29,14 +29,16 @@ def draw(arms: Sequence[ArmOutcome], out: Path) -> None:
             continue
         rates = [[100 * run.rate(point) for run in found.runs] for point in iterations]
         axes[0].plot(iterations, [sum(row) / len(row) for row in rates], marker="o", markersize=3, **style)
-        axes[0].fill_between(iterations, [min(row) for row in rates], [max(row) for row in rates], alpha=0.12)
+        low, high = [min(row) for row in rates], [max(row) for row in rates]
+        axes[0].fill_between(iterations, low, high, color=style["color"], alpha=0.12)
         for panel, (key, _) in zip(axes[1:], PANELS, strict=True):
             steps, values = series(found, key)
             panel.plot(steps, values, **style)
     for panel, title in zip(axes, ("success on held-out games", *(title for _, title in PANELS)), strict=True):
         panel.set(title=title, xlabel="iteration", ylabel="%")
         panel.grid(alpha=0.3)
-    axes[0].legend(fontsize=8)
+    handles, titles = axes[0].get_legend_handles_labels()
+    figure.legend(handles, titles, loc="outside lower center", ncols=len(titles), fontsize=9)
     out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out, metadata={"Date": None})
 
