@@ -35,7 +35,8 @@ def table(arms: Sequence[ArmOutcome], *, baseline: str, at: int | None = None) -
 
 
 def line(found: ArmOutcome, against: ArmOutcome | None, last: int) -> tuple[str, ...]:
-    after, reached = sample(found, last), bootstrap.mean(sample(found, last))
+    after = sample(found, last)
+    reached = bootstrap.mean(after)
     start = gain = over = ABSENT
     if 0 in found.shared_points:
         before = sample(found, 0)

@@ -1,4 +1,4 @@
-"""An episode teaches few judgements of each kind; what stands in an example is what was said of that action."""
+"""An episode teaches few judgements of each kind, drawn evenly."""
 
 from __future__ import annotations
 
