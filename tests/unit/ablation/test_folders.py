@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 
+from rla import atomic
 from rla.ablation.design import Arm, Design
 from rla.ablation.folders import RUN, SHARED, START, make_arm, share, start_folder, write_pipeline
 from rla.ablation.run import run_ablation
@@ -61,6 +64,22 @@ def test_a_pipeline_file_that_is_right_is_left_alone(tmp_path: Path) -> None:
     before = (tmp_path / "dvc.yaml").stat().st_mtime_ns
     write_pipeline(tmp_path, {"seed": 1}, {"iterations": {}}, leave_out=START)
     assert (tmp_path / "dvc.yaml").stat().st_mtime_ns == before
+
+
+def test_calls_at_the_same_time_do_not_take_each_others_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process writes all of the start's files while this one writes its first."""
+    flushed, processes = atomic._flushed, iter([1, 2, 2, 2, 1, 1])
+
+    def meanwhile(temporary: Path, write: Callable[[Path], None]) -> None:
+        flushed(temporary, write)
+        monkeypatch.setattr(atomic, "_flushed", flushed)
+        write_pipeline(tmp_path, {"seed": 0}, {"iterations": {}}, leave_out=())
+
+    (tmp_path / ".dvc").mkdir()
+    monkeypatch.setattr(atomic, "_flushed", meanwhile)
+    monkeypatch.setattr(os, "getpid", lambda: next(processes))
+    write_pipeline(tmp_path, {"seed": 0}, {"iterations": {}}, leave_out=())
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".dvc", "dvc.yaml", "iterations.yaml", "params.yaml"]
 
 
 def test_seeds_and_arms_that_the_design_has_not_are_refused(tmp_path: Path) -> None:
