@@ -4,7 +4,8 @@
 
 The most extreme come first (distance from the middle of the band), ties in an order drawn by seed. A slot
 changes only while it has no pending candidate, does not rest after a verdict, and its task is less than
-`max_depth` edits deep.
+`max_depth` edits deep. A task that was made easier is not made harder where it will give way to its root
+(`rla.adaptation.standings`), which is what it was to lead to.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ def choose(
         if task.slot in resting or task.slot in pending:
             continue
         direction = wanted_direction(accuracy, alpha_low=config.alpha_low, alpha_high=config.alpha_high)
+        if direction is Direction.HARDER and task.direction == Direction.EASIER and config.return_after:
+            continue
         if direction is not None:
             choices.append(Choice(task, direction, accuracy))
     middle = (config.alpha_low + config.alpha_high) / 2

@@ -3,9 +3,10 @@
 A task *leaves the band for good* when its last `return_after` measurements as an active task all lie outside of it on
 the same side (too hard: accuracy <= alpha_low; too easy: accuracy >= alpha_high) and it is
 
-    too hard    always                              too easy    only at `max_depth`, where it cannot be made harder
+    too hard    always          too easy    where it was made easier, or at `max_depth`, where it cannot be made harder
 
-A descendant that does gives its slot back to its root, unless a task was accepted for the slot in the same iteration.
+A descendant that does gives its slot back to its root, unless a task was accepted for the slot in the same iteration:
+what led to the root's difficulty is not made harder by other edits once it is mastered, the root itself is next.
 An iteration in which it is not played neither counts nor breaks the row; the measurement at which it was accepted does
 not count. After a verdict the slot rests for `cooldown` iterations, this one included; after a return, whose root is
 first played in the next, for the `cooldown` iterations that follow.
@@ -91,7 +92,7 @@ def next_standings(
                 "pool of one iteration"
             )
         played = _measure(last, task, measured.get(task.task_id, UNPLAYED), iteration=iteration, config=config)
-        standings.append(_decide(played, decided.get(task.slot), config=config))
+        standings.append(_decide(played, decided.get(task.slot), made=task.direction, config=config))
     return standings
 
 
@@ -137,7 +138,7 @@ def _measure(last: Standing, task: Task, result: Measured, *, iteration: int, co
     return replace(fresh, accuracy=accuracy, rollouts=rollouts, outside=side.value if side else None, streak=streak)
 
 
-def _decide(played: Standing, verdict: TaskVerdict | None, *, config: AdaptationConfig) -> Standing:
+def _decide(played: Standing, verdict: TaskVerdict | None, *, made: str | None, config: AdaptationConfig) -> Standing:
     """`played` after its verdict, if there is one, or after its return to the root."""
     afresh = replace(played, since=played.iteration, outside=None, streak=0)
     rest = max(played.rests_until, played.iteration + config.cooldown - 1)
@@ -151,7 +152,7 @@ def _decide(played: Standing, verdict: TaskVerdict | None, *, config: Adaptation
             rests_until=rest,
             accepted=played.accepted + 1,
         )
-    if why := left_for_good(played, config=config):
+    if why := left_for_good(played, made=made, config=config):
         return replace(
             afresh,
             decision=Decision.RETURNED.value,
@@ -166,12 +167,14 @@ def _decide(played: Standing, verdict: TaskVerdict | None, *, config: Adaptation
     return replace(played, decision=Decision.REJECTED.value, reason=verdict.reason, rests_until=rest)
 
 
-def left_for_good(played: Standing, *, config: AdaptationConfig) -> str:
-    """Why the task that holds the slot gives way to its root; "" where it does not."""
+def left_for_good(played: Standing, *, made: str | None, config: AdaptationConfig) -> str:
+    """Why the task that holds the slot, made in direction `made`, gives way to its root; "" where it does not."""
     root = played.depth == 0 or played.task_id == played.slot
     if root or not played.rollouts or not 0 < config.return_after <= played.streak:
         return ""
     measurements = f"in {played.streak} measurements, last accuracy {played.accuracy:.3f}"
     if played.outside == Direction.EASIER:
         return f"too hard {measurements}"
+    if made == Direction.EASIER:
+        return f"mastered {measurements}"
     return f"too easy at the depth limit {measurements}" if played.depth >= config.max_depth else ""

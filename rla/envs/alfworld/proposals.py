@@ -16,8 +16,8 @@ from rla.envs.alfworld.edit_format import Edit, InvalidEdit
 from rla.envs.alfworld.editing import apply_edit, ids_by_name, verify
 from rla.envs.alfworld.engine import FastGame
 from rla.envs.alfworld.layout import Layout, layout_of
-from rla.envs.alfworld.priors import share
-from rla.envs.alfworld.problem import Game
+from rla.envs.alfworld.priors import UNLIKELY, share
+from rla.envs.alfworld.problem import Game, TaskKind
 from rla.envs.alfworld.rules import EASIER, FOCUSED, HARDER, Rule, View
 from rla.envs.alfworld.sentences import Hint, hint_of
 from rla.envs.alfworld.solver import solve
@@ -61,15 +61,15 @@ def effort(game: Game, *, plan_length: int) -> int:
 def propose_edits(game: Game, *, direction: str, rng: random.Random, count: int, focus: str = "") -> list[Edit]:
     """At most `count` edits of `game`, all proven by `verify`, that move its effort in `direction`; the first is used.
 
-    `focus`: a phase of `rla.envs.alfworld.course`; the first half of the draws are by rules that change that phase,
-    and they come first. Then those that leave the least effort: a task that is never won has far to go, and one made
-    harder by a long search is never won. Hints come last: what is changed in the scene is changed for every agent,
-    what is said only for one that heeds it.
+    The order: no hints (what is changed in the scene is changed for every agent, what is said only for one that heeds
+    it); usual edits (what is learnt where things lie as they never do is wrong elsewhere); the same kind of task (or
+    the pool drifts to kinds that are short); of the phase in `focus` (of `rla.envs.alfworld.course`), by whose rules
+    the first half is drawn; least effort left (what is never won has far to go, a long search is never won).
     """
     harder = Direction(direction) is Direction.HARDER
     view = view_of(game)
     before = effort(game, plan_length=_plan_length(game))
-    found: dict[str, tuple[tuple[bool, bool, int], Edit]] = {}
+    found: dict[str, tuple[tuple[bool, bool, bool, bool, int], Edit]] = {}
     first, rules = FOCUSED.get((Direction(direction), focus), ()), HARDER if harder else EASIER
     tries = TRIES_PER_EDIT * count // 2
     focused = ((edit, False) for edit in _draws(view, first or rules, rng, tries=tries))
@@ -87,8 +87,19 @@ def propose_edits(game: Game, *, direction: str, rng: random.Random, count: int,
             continue
         told = _telling(hint_of(child.sentence)) - _telling(view.hint)
         if (after, -told) > (before, 0) if harder else (after, -told) < (before, 0):
-            found[text] = (told != 0, other, after), edit
+            kept = child.problem.goal.kind is view.goal.kind
+            found[text] = (told != 0, not usual(view, edit), not kept, other, after), edit
     return [edit for _, edit in sorted(found.values(), key=itemgetter(0))]
+
+
+def usual(view: View, edit: Edit) -> bool:
+    """Whether all that `edit` places, or asks to place, comes where training games have such things."""
+    kinds = {name: kind for identifier, name in view.names.items() if (kind := view.layout.kind(identifier))}
+    pairs = [(kinds.get(move.item, ""), kinds.get(move.to, "")) for move in edit.moves]
+    pairs += [(add.object_type, kinds.get(add.to, "")) for add in edit.adds]
+    if edit.goal is not None and edit.goal.kind is not TaskKind.LOOK:
+        pairs.append((edit.goal.object_type, edit.goal.target_type))
+    return all(share(item.lower(), place.lower()) > UNLIKELY for item, place in pairs)
 
 
 def _plan_length(game: Game) -> int:

@@ -14,6 +14,7 @@ from rla.envs.alfworld import catalog
 from rla.envs.alfworld.course import FINDING, PLACING, TAKING, TREATING
 from rla.envs.alfworld.edit_format import MAX_ITEMS, Add, Edit, Move
 from rla.envs.alfworld.layout import Layout, legal_goals
+from rla.envs.alfworld.priors import share
 from rla.envs.alfworld.problem import Goal, TaskKind
 from rla.envs.alfworld.sentences import Hint
 from rla.records import Direction
@@ -50,6 +51,19 @@ class View:
     @property
     def needed(self) -> int:
         return 2 if self.goal.kind is TaskKind.TWO else 1
+
+
+def elsewhere(view: View, rng: random.Random) -> Edit | None:
+    """All instances into places drawn as training games have them: what was known of this room is to be found anew."""
+    homes = [place for place in view.searched if _fits(view, place)]
+    if not homes or not 1 <= len(view.instances) <= MAX_ITEMS:
+        return None
+    item = view.goal.object_type.lower()
+    weights = [share(item, view.layout.receptacles[place].lower()) for place in homes]
+    drawn = rng.choices(homes, weights, k=len(view.instances))
+    return Edit(
+        moves=tuple(Move(item=view.names[i], to=view.names[to]) for i, to in zip(view.instances, drawn, strict=True))
+    )
 
 
 def _hide(view: View, rng: random.Random) -> Edit | None:
@@ -225,10 +239,10 @@ def _distracts(view: View, item: str) -> bool:
 
 
 SHARED: tuple[Rule, ...] = (_other_object, _other_target, _other_task)
-HARDER: tuple[Rule, ...] = (_hide, _hide_few, _decoy, _thin, _longer, _tell_less, *SHARED)
+HARDER: tuple[Rule, ...] = (elsewhere, _hide, _hide_few, _decoy, _thin, _longer, _tell_less, *SHARED)
 EASIER: tuple[Rule, ...] = (_expose, _clear, _multiply, _shorter, _tell_more, *SHARED)
 FOCUSED: dict[tuple[Direction, str], tuple[Rule, ...]] = {
-    (Direction.HARDER, FINDING): (_hide, _hide_few, _decoy, _thin),
+    (Direction.HARDER, FINDING): (elsewhere, _hide, _hide_few, _decoy, _thin),
     (Direction.HARDER, TAKING): (_decoy, _thin, _tell_less),
     (Direction.HARDER, TREATING): (_tell_less, _longer),
     (Direction.HARDER, PLACING): (_longer, _other_target, _tell_less),

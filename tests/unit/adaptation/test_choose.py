@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 import pytest
 
@@ -75,3 +76,13 @@ def test_resting_slots_deep_tasks_and_pending_ones_are_left_alone() -> None:
     pool = [task("rests"), deep, waiting, task("deep3", task_id="d3", depth=3)]
     accuracies = {"rests": 1.0, "d4": 1.0, "waiting": 1.0, "d3": 1.0}
     assert chosen(pool, accuracies, resting={"rests"}) == ["deep3"]
+
+
+@pytest.mark.parametrize(
+    ("made", "accuracy", "asked"), [("easier", 1.0, []), ("easier", 0.0, ["a"]), ("harder", 1.0, ["a"])]
+)
+def test_what_was_made_easier_is_left_to_give_way_to_its_root(made: str, accuracy: float, asked: list[str]) -> None:
+    held = replace(task("a", task_id="a-1", depth=1), direction=made)
+    assert chosen([held], {"a-1": accuracy}) == asked
+    never = AdaptationConfig(return_after=0)
+    assert chosen([held], {"a-1": accuracy}, config=never) == ["a"]

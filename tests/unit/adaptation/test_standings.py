@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -50,6 +52,16 @@ def test_a_task_goes_back_when_its_last_measurements_are_outside(
     assert standing.reason == reason
     assert (standing.decision == "returned") == bool(reason)
     assert to_table("standings", [standing.row()]).num_rows == 1
+
+
+def test_a_task_that_was_made_easier_gives_way_once_it_is_mastered() -> None:
+    easier = replace(lineage("a", 1), direction="easier")
+    assert after(easier, [0.5, 1.0]).decision == "kept"
+    back = after(easier, [1.0, 0.875])
+    assert (back.decision, back.task_id) == ("returned", "a")
+    assert back.reason == "mastered in 2 measurements, last accuracy 0.875"
+    assert after(easier, [0.0, 0.0]).reason == "too hard in 2 measurements, last accuracy 0.000"
+    assert after(replace(easier, direction="harder"), [1.0, 1.0]).decision == "kept"
 
 
 def test_return_after_says_how_many_and_0_never() -> None:

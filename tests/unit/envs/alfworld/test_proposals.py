@@ -1,0 +1,120 @@
+"""Edits that rules draw: proven, in the direction asked for, in order; what is usual; how effort is counted."""
+
+import random
+from collections import Counter
+
+import pytest
+
+from rla.envs.alfworld.course import FINDING
+from rla.envs.alfworld.edits import Add, Edit, Move, apply_edit, effort, parse_edit, propose_edits, verify
+from rla.envs.alfworld.goals import Goal, TaskKind
+from rla.envs.alfworld.priors import share
+from rla.envs.alfworld.problem import Game
+from rla.envs.alfworld.proposals import usual, view_of
+from rla.envs.alfworld.rules import elsewhere
+from rla.envs.alfworld.sentences import Hint, hint_of
+from tests.unit.envs.alfworld.test_edits import KITCHEN, game_of_kind, games
+
+
+@pytest.mark.parametrize("direction", ["harder", "easier"])
+def test_proposals_are_proven_and_go_the_right_way(direction: str) -> None:
+    drawn = 0
+    for seed, game in enumerate(games()):
+        before = effort(game, plan_length=plan_length(game))
+        for edit in propose_edits(game, direction=direction, rng=random.Random(seed), count=3):
+            child = apply_edit(game, parse_edit(edit.to_json()))
+            after = effort(child, plan_length=verify(child, parent=game))
+            told_otherwise = hint_of(child.sentence) is not hint_of(game.sentence)
+            shift = after - before if direction == "harder" else before - after
+            assert shift > 0 or (shift == 0 and told_otherwise)
+            drawn += 1
+    assert drawn > 24
+
+
+@pytest.mark.parametrize("direction", ["harder", "easier"])
+def test_the_order_of_edits(direction: str) -> None:
+    """No hints, then usual ones, then those of the same kind of task, then by the effort that is left."""
+    orders, seen = 0, set[tuple[bool, bool, bool]]()
+    for seed, plain in enumerate(games()):
+        game = apply_edit(plain, Edit(hint=Hint.HOW))  # there is more to tell, and something to take away
+        ranks = []
+        for edit in propose_edits(game, direction=direction, rng=random.Random(seed), count=8):
+            child = apply_edit(game, edit)
+            told = hint_of(child.sentence) is not hint_of(game.sentence)
+            other_kind = child.problem.goal.kind is not game.problem.goal.kind
+            left = effort(child, plan_length=verify(child, parent=game))
+            ranks.append((told, not usual(view_of(game), edit), other_kind, left))
+        assert ranks == sorted(ranks)
+        orders += len(set(ranks)) > 1
+        seen |= {rank[:3] for rank in ranks}
+    assert orders > 8
+    assert {(False, False, False), (False, False, True), (True, False, False)} <= seen
+    assert any(unusual for _, unusual, _ in seen)
+
+
+def test_edits_of_the_phase_come_before_others() -> None:
+    """Among usual edits that leave the kind of task and say no more."""
+    beside = 0
+    for seed, game in enumerate(games("small", 24)):
+        view = view_of(game)
+        edits = propose_edits(game, direction="easier", rng=random.Random(seed), count=8, focus=FINDING)
+        alike = [
+            edit
+            for edit in edits
+            if edit.hint is None and usual(view, edit) and (edit.goal is None or edit.goal.kind is view.goal.kind)
+        ]
+        # The rules of this phase leave the goal as it is.
+        goals = [edit.goal is not None for edit in alike]
+        assert all(goals) or not goals[0]
+        beside += len(set(goals)) > 1
+    assert beside > 2
+
+
+def test_an_edit_is_usual_where_training_games_have_such_things() -> None:
+    view = view_of(KITCHEN)
+    names = {view.layout.kind(identifier): name for identifier, name in view.names.items()}
+    # Of a hundred fridges 53 hold a tomato, of a hundred sink basins 11, of a hundred cabinets less than two.
+    for place, expected in (("Fridge", True), ("SinkBasin", True), ("Cabinet", False)):
+        assert usual(view, Edit(adds=(Add(object_type="Tomato", to=names[place], count=1),))) is expected
+        assert usual(view, Edit(moves=(Move(item=names["Tomato"], to=names[place]),))) is expected
+    assert usual(view, Edit(goal=Goal(TaskKind.COOL, "Tomato", "CounterTop")))
+    assert not usual(view, Edit(goal=Goal(TaskKind.PLACE, "Tomato", "Cabinet")))
+    assert usual(view, Edit(goal=Goal(TaskKind.LOOK, "Tomato", "DeskLamp")))  # nothing is placed
+    assert usual(view, Edit(hint=Hint.HOW, removes=(names["Tomato"],)))
+    one_of_two = (Move(item=names["Tomato"], to=names["Fridge"]), Move(item=names["Tomato"], to=names["Cabinet"]))
+    assert not usual(view, Edit(moves=one_of_two))
+
+
+def test_things_are_put_elsewhere_as_often_as_training_games_have_them_there() -> None:
+    view = view_of(KITCHEN)
+    item, kinds = view.goal.object_type.lower(), Counter[str]()
+    rng = random.Random(0)
+    for _ in range(2000):
+        edit = elsewhere(view, rng)
+        assert edit is not None and {move.item for move in edit.moves} == {view.names[i] for i in view.instances}
+        kinds.update(move.to.rsplit(" ", 1)[0] for move in edit.moves)
+    homes = Counter(kind.lower() for kind in view.layout.receptacles.values())
+    fitting = {kind: homes[kind] * share(item, kind) for kind in kinds}
+    for kind, weight in fitting.items():
+        assert kinds[kind] / kinds.total() == pytest.approx(weight / sum(fitting.values()), abs=0.04)
+    assert view.goal.target_type.lower() not in kinds
+
+
+def plan_length(game: Game) -> int:
+    """Of a game that is a task already: the parent stands in as another game."""
+    other = apply_edit(game, Edit(hint=Hint.HOW))
+    return verify(game, parent=other)
+
+
+def test_proposals_depend_on_the_seed_alone() -> None:
+    def draw(seed: int) -> list[Edit]:
+        return propose_edits(KITCHEN, direction="harder", rng=random.Random(seed), count=3)
+
+    assert draw(1) == draw(1)
+
+
+def test_effort_counts_commands_and_places_to_look_into() -> None:
+    game = game_of_kind(TaskKind.PLACE)
+    told = apply_edit(game, Edit(hint=Hint.WHERE))
+    assert effort(told, plan_length=4) == 4
+    assert effort(game, plan_length=4) >= 4
