@@ -63,20 +63,21 @@ def propose_edits(game: Game, *, direction: str, rng: random.Random, count: int,
 
     The order: no hints (what is changed in the scene is changed for every agent, what is said only for one that heeds
     it); usual edits (what is learnt where things lie as they never do is wrong elsewhere); the same kind of task (or
-    the pool drifts to kinds that are short); of the phase in `focus` (of `rla.envs.alfworld.course`), by whose rules
-    the first half is drawn; least effort left (what is never won has far to go, a long search is never won).
+    the pool drifts to kinds that are short); the goal alone (a scene made easy no longer teaches what is hard in it);
+    of the phase in `focus` (of `rla.envs.alfworld.course`), by whose rules the first half is drawn; least effort left
+    (what is never won has far to go, a long search is never won).
     """
     harder = Direction(direction) is Direction.HARDER
     view = view_of(game)
     before = effort(game, plan_length=_plan_length(game))
-    found: dict[str, tuple[tuple[bool, bool, bool, bool, int], Edit]] = {}
+    found: dict[str, tuple[tuple[bool, bool, bool, bool, bool, int], Edit]] = {}
     first, rules = FOCUSED.get((Direction(direction), focus), ()), HARDER if harder else EASIER
     tries = TRIES_PER_EDIT * count // 2
     focused = ((edit, False) for edit in _draws(view, first or rules, rng, tries=tries))
     others = ((edit, bool(first)) for edit in _draws(view, rules, rng, tries=tries))
     for edit, other in chain(focused, others):
-        if len(found) == count:
-            break
+        if len(found) == (count if other or not first else (count + 1) // 2):
+            continue
         text = edit.to_json()
         if text in found:
             continue
@@ -88,7 +89,8 @@ def propose_edits(game: Game, *, direction: str, rng: random.Random, count: int,
         told = _telling(hint_of(child.sentence)) - _telling(view.hint)
         if (after, -told) > (before, 0) if harder else (after, -told) < (before, 0):
             kept = child.problem.goal.kind is view.goal.kind
-            found[text] = (told != 0, not usual(view, edit), not kept, other, after), edit
+            scene = bool(edit.moves or edit.adds or edit.removes)
+            found[text] = (told != 0, not usual(view, edit), not kept, scene, other, after), edit
     return [edit for _, edit in sorted(found.values(), key=itemgetter(0))]
 
 

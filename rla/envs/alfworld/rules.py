@@ -242,13 +242,13 @@ SHARED: tuple[Rule, ...] = (_other_object, _other_target, _other_task)
 HARDER: tuple[Rule, ...] = (elsewhere, _hide, _hide_few, _decoy, _thin, _longer, _tell_less, *SHARED)
 EASIER: tuple[Rule, ...] = (_expose, _clear, _multiply, _shorter, _tell_more, *SHARED)
 FOCUSED: dict[tuple[Direction, str], tuple[Rule, ...]] = {
-    (Direction.HARDER, FINDING): (elsewhere, _hide, _hide_few, _decoy, _thin),
-    (Direction.HARDER, TAKING): (_decoy, _thin, _tell_less),
-    (Direction.HARDER, TREATING): (_tell_less, _longer),
-    (Direction.HARDER, PLACING): (_longer, _other_target, _tell_less),
-    (Direction.EASIER, FINDING): (_tell_where, _expose, _multiply),
-    (Direction.EASIER, TAKING): (_tell_how, _clear, _multiply),
-    (Direction.EASIER, TREATING): (_tell_how, _shorter),
-    (Direction.EASIER, PLACING): (_tell_how, _shorter, _other_target),
+    (Direction.HARDER, FINDING): (_other_object, elsewhere, _hide, _hide_few, _decoy, _thin),
+    (Direction.HARDER, TAKING): (_other_object, _decoy, _thin, _tell_less),
+    (Direction.HARDER, TREATING): (_other_object, _tell_less, _longer),
+    (Direction.HARDER, PLACING): (_other_target, _longer, _tell_less),
+    (Direction.EASIER, FINDING): (_other_object, _tell_where, _expose, _multiply),
+    (Direction.EASIER, TAKING): (_other_object, _tell_how, _clear, _multiply),
+    (Direction.EASIER, TREATING): (_other_object, _tell_how, _shorter),
+    (Direction.EASIER, PLACING): (_other_target, _tell_how, _shorter),
 }
 """Per direction and phase to change, the rules that change it."""

@@ -207,8 +207,11 @@ def test_rules_draw_edits_of_the_phase_in_which_episodes_end() -> None:
     draft = asyncio.run(RulesDrafter(EDITOR).draft(HARD, LOST, course, count=4, seed=3))
     assert draft.critique.startswith("won 0 of 3, 2.0 steps on average; failures ended at: finding a ")
     assert "judged -1: it has been there (2 of 3)" in draft.critique
-    first = json.loads(draft.proposals[0].edit)
-    assert first.keys() & {"hint", "move", "add"}
+    drawn = {
+        focus: EDITOR.propose(TASK, direction="easier", critique="", focus=focus, seed=3, count=4)
+        for focus in ("finding", "placing")
+    }
+    assert [proposal.edit for proposal in draft.proposals] == drawn["finding"] != drawn["placing"]
     assert sum(candidate.valid for candidate in proven(draft)) == 1
 
 

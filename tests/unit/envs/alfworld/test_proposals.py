@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from rla.envs.alfworld.course import FINDING
+from rla.envs.alfworld.course import FINDING, PLACING
 from rla.envs.alfworld.edits import Add, Edit, Move, apply_edit, effort, parse_edit, propose_edits, verify
 from rla.envs.alfworld.goals import Goal, TaskKind
 from rla.envs.alfworld.priors import share
@@ -33,8 +33,8 @@ def test_proposals_are_proven_and_go_the_right_way(direction: str) -> None:
 
 @pytest.mark.parametrize("direction", ["harder", "easier"])
 def test_the_order_of_edits(direction: str) -> None:
-    """No hints, then usual ones, then those of the same kind of task, then by the effort that is left."""
-    orders, seen = 0, set[tuple[bool, bool, bool]]()
+    """No hints, then usual ones, then those of the same kind of task, then of the goal alone, then by effort left."""
+    orders, seen = 0, set[tuple[bool, bool, bool, bool]]()
     for seed, plain in enumerate(games()):
         game = apply_edit(plain, Edit(hint=Hint.HOW))  # there is more to tell, and something to take away
         ranks = []
@@ -43,31 +43,28 @@ def test_the_order_of_edits(direction: str) -> None:
             told = hint_of(child.sentence) is not hint_of(game.sentence)
             other_kind = child.problem.goal.kind is not game.problem.goal.kind
             left = effort(child, plan_length=verify(child, parent=game))
-            ranks.append((told, not usual(view_of(game), edit), other_kind, left))
+            scene = bool(edit.moves or edit.adds or edit.removes)
+            ranks.append((told, not usual(view_of(game), edit), other_kind, scene, left))
         assert ranks == sorted(ranks)
         orders += len(set(ranks)) > 1
-        seen |= {rank[:3] for rank in ranks}
+        seen |= {rank[:4] for rank in ranks}
     assert orders > 8
-    assert {(False, False, False), (False, False, True), (True, False, False)} <= seen
-    assert any(unusual for _, unusual, _ in seen)
+    assert all({rank[key] for rank in seen} == {False, True} for key in range(4))
 
 
 def test_edits_of_the_phase_come_before_others() -> None:
-    """Among usual edits that leave the kind of task and say no more."""
-    beside = 0
-    for seed, game in enumerate(games("small", 24)):
-        view = view_of(game)
-        edits = propose_edits(game, direction="easier", rng=random.Random(seed), count=8, focus=FINDING)
-        alike = [
-            edit
-            for edit in edits
-            if edit.hint is None and usual(view, edit) and (edit.goal is None or edit.goal.kind is view.goal.kind)
-        ]
-        # The rules of this phase leave the goal as it is.
-        goals = [edit.goal is not None for edit in alike]
-        assert all(goals) or not goals[0]
-        beside += len(set(goals)) > 1
-    assert beside > 2
+    """Among usual goals of the same kind: another target where placing failed, another object where finding did."""
+    for focus, kept, compared in ((PLACING, "object_type", 0), (FINDING, "target_type", 0)):
+        for seed, game in enumerate(games("small", 30)):
+            view = view_of(game)
+            edits = propose_edits(game, direction="easier", rng=random.Random(seed), count=16, focus=focus)
+            goals = [
+                edit.goal for edit in edits if edit.goal and usual(view, edit) and edit.goal.kind is view.goal.kind
+            ]
+            focused = [getattr(goal, kept) == getattr(view.goal, kept) for goal in goals]
+            assert focused == sorted(focused, reverse=True)
+            compared += len(set(focused)) > 1
+        assert compared > 1
 
 
 def test_an_edit_is_usual_where_training_games_have_such_things() -> None:
