@@ -16,7 +16,7 @@ from rla.adaptation.kinds import Counted
 from rla.adaptation.kinds import tally as by_edit
 from rla.adaptation.playing import places
 from rla.adaptation.propose import NOT_TRIED, Candidate, Replay, prove
-from rla.adaptation.standings import Standing, resting_slots
+from rla.adaptation.standings import leading_slots, resting_slots
 from rla.adaptation.taken import Taken
 from rla.adaptation.verify import engines, replays, settled
 from rla.atomic import write_json
@@ -29,7 +29,7 @@ from rla.shards import ShardWriter, part_rows, read_manifest, read_rows
 from stages.common import model_folder, origin, read_tasks, run_async
 from stages.context import StageContext
 from stages.fallback import policy_of
-from stages.validate_tasks import accuracies
+from stages.validate_tasks import accuracies, read_standings
 
 MODEL = ("policy", "generator")  # what is read of reads and sections only where a language model proposes
 
@@ -80,7 +80,7 @@ def model_of(ctx: StageContext) -> Path | str | None:
 def chosen(ctx: StageContext) -> list[Choice]:
     """The tasks to change."""
     config = ctx.config.adaptation
-    standings = [Standing(**row) for row in read_rows(ctx.path("standings"), "standings")]
+    standings = read_standings(ctx.path("standings"))
     played = read_rows(ctx.path("trajectories"), "trajectories", ["task_id", "outcome", "stop_reason"])
     return choose(
         read_tasks(ctx.path("pool")),
@@ -88,6 +88,7 @@ def chosen(ctx: StageContext) -> list[Choice]:
         config=config,
         limit=places(ctx.config.rollout, config.acceptance),
         resting=resting_slots(standings, iteration=ctx.iteration),
+        leading=leading_slots(standings, config=config),
         seed=derive(ctx.config.seed, "choose", ctx.iteration),
     )
 
@@ -155,6 +156,7 @@ async def adapt_all(
     """
     roots = {task.task_id: task for task in read_tasks(ctx.path("roots"))}
     taken = Taken(editor, [*read_tasks(ctx.path("pool")), *roots.values()])
+    tried = {standing.slot: set(standing.tried) for standing in read_standings(ctx.path("standings"))}
     for part in writer.parts():
         taken.add(*valid_tasks(part))
 
@@ -180,7 +182,8 @@ async def adapt_all(
             for index in left:
                 drafted, choice = await drafts.pop(index), choices[index]
                 root = roots.get(choice.task.slot, choice.task)
-                proven = await proofs(ctx, drafted, choice, editor=editor, root=root, taken=taken, replay=replay)
+                known = taken.of(choice.task) | tried[choice.task.slot]
+                proven = await proofs(ctx, drafted, choice, editor=editor, root=root, taken=known, replay=replay)
                 taken.add(*(candidate.task for candidate in proven if candidate.valid))
                 writer.write(index, [candidate.row() for candidate in proven])
                 ctx.progress.advance(1)
@@ -193,7 +196,7 @@ async def proofs(
     *,
     editor: Setting,
     root: Task,
-    taken: Taken,
+    taken: set[str],
     replay: Replay | None,
 ) -> list[Candidate]:
     return await prove(
@@ -201,7 +204,7 @@ async def proofs(
         choice,
         editor=editor,
         root=root,
-        taken=taken.of(choice.task),
+        taken=taken,
         critique=drafted.critique,
         created=ctx.iteration,
         replay=replay,

@@ -7,6 +7,7 @@ candidates, this iteration's trajectories, and the roots.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -81,7 +82,12 @@ def standings_before(ctx: StageContext) -> list[Standing]:
     """How the slots stood after the iteration before; at the first nothing has happened to any."""
     folder = ctx.path("before")
     first = ctx.iteration <= 1 and "before" not in ctx.paths and not folder.exists()
-    return [] if first else [Standing(**row) for row in read_rows(folder, "standings")]
+    return [] if first else read_standings(folder)
+
+
+def read_standings(folder: Path) -> list[Standing]:
+    """How the slots of a pool stand, in its order."""
+    return [Standing(**{**row, "tried": tuple(row["tried"])}) for row in read_rows(folder, "standings")]
 
 
 def counted(verdicts: Sequence[TaskVerdict], pending: Sequence[Task], standings: Sequence[Standing]) -> dict[str, Any]:

@@ -72,7 +72,7 @@ def write_pipeline(folder: Path, params: dict[str, Any], plan: dict[str, Any], *
     for name, content in documents.items():
         text = yaml.safe_dump(content, sort_keys=False)
         if not (folder / name).exists() or (folder / name).read_text() != text:
-            write_text(folder / name, text, writer=f".{os.getpid()}")  # calls for different arms share a start
+            write_text(folder / name, text, writer=f".{os.getpid()}")  # calls for other arms write the start's, too
     if not (folder / ".dvc").exists():
         subprocess.run([*DVC, "init", "--no-scm", "--quiet"], cwd=folder, check=True)
 

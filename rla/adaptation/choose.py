@@ -4,8 +4,7 @@
 
 The most extreme come first (distance from the middle of the band), ties in an order drawn by seed. A slot
 changes only while it has no pending candidate, does not rest after a verdict, and its task is less than
-`max_depth` edits deep. A task that was made easier is not made harder where it will give way to its root
-(`rla.adaptation.standings`), which is what it was to lead to.
+`max_depth` edits deep. A task that will give way to its root (`rla.adaptation.standings`) is not made harder.
 """
 
 from __future__ import annotations
@@ -39,13 +38,14 @@ def choose(
     config: AdaptationConfig,
     resting: Collection[str] = (),
     pending: Collection[str] = (),
+    leading: Collection[str] = (),
     limit: int | None = None,
     seed: int,
 ) -> list[Choice]:
     """At most `config.max_tasks` choices, less the slots in `pending`, which still await their verdict.
 
-    `accuracies`: task_id -> accuracy in [0, 1] of the tasks that were played. `resting`, `pending`: slots. `limit`: how
-    many can be played, where that may be fewer.
+    `accuracies`: task_id -> accuracy in [0, 1] of the tasks that were played. `resting`, `pending`, `leading`: slots.
+    `limit`: how many can be played, where that may be fewer.
     """
     choices = []
     for task in pool:
@@ -55,7 +55,7 @@ def choose(
         if task.slot in resting or task.slot in pending:
             continue
         direction = wanted_direction(accuracy, alpha_low=config.alpha_low, alpha_high=config.alpha_high)
-        if direction is Direction.HARDER and task.direction == Direction.EASIER and config.return_after:
+        if direction is Direction.HARDER and task.slot in leading:
             continue
         if direction is not None:
             choices.append(Choice(task, direction, accuracy))

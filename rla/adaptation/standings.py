@@ -3,10 +3,11 @@
 A task *leaves the band for good* when its last `return_after` measurements as an active task all lie outside of it on
 the same side (too hard: accuracy <= alpha_low; too easy: accuracy >= alpha_high) and it is
 
-    too hard    always          too easy    where it was made easier, or at `max_depth`, where it cannot be made harder
+    too hard    always
+    too easy    where all edits made it easier, or at `max_depth`, where it cannot be made harder
 
-A descendant that does gives its slot back to its root, unless a task was accepted for the slot in the same iteration:
-what led to the root's difficulty is not made harder by other edits once it is mastered, the root itself is next.
+A descendant that does gives its slot back to its root, unless a task was accepted for the slot in the same iteration.
+What only made the root easier led up to it: once that is mastered the root is next, and no other edits.
 An iteration in which it is not played neither counts nor breaks the row; the measurement at which it was accepted does
 not count. After a verdict the slot rests for `cooldown` iterations, this one included; after a return, whose root is
 first played in the next, for the `cooldown` iterations that follow.
@@ -44,7 +45,8 @@ class Standing:
     `held_id` held the slot when the iteration began, and `accuracy` over `rollouts` episodes is its; `task_id` holds it
     now, since iteration `since`, at `depth` edits from the root. `outside`: the direction that would lead it back into
     the band, after `streak` measurements in a row. `rests_until`: the last iteration in which it is left alone.
-    `accepted`, `returned`: how often that has happened in this slot.
+    `eased`: every edit between its root and it made it easier. `accepted`, `returned`: how often that has happened in
+    this slot. `tried`: the tasks that were judged for it, in that order; none of them is proposed again.
     """
 
     slot: str
@@ -60,11 +62,13 @@ class Standing:
     outside: str | None
     streak: int
     rests_until: int
+    eased: bool
     accepted: int
     returned: int
+    tried: tuple[str, ...] = ()
 
     def row(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(self), "tried": list(self.tried)}
 
 
 def next_standings(
@@ -92,13 +96,18 @@ def next_standings(
                 "pool of one iteration"
             )
         played = _measure(last, task, measured.get(task.task_id, UNPLAYED), iteration=iteration, config=config)
-        standings.append(_decide(played, decided.get(task.slot), made=task.direction, config=config))
+        standings.append(_decide(played, decided.get(task.slot), config=config))
     return standings
 
 
 def resting_slots(standings: Iterable[Standing], *, iteration: int) -> set[str]:
     """The slots that `adapt-env` leaves alone in `iteration`."""
     return {standing.slot for standing in standings if standing.rests_until >= iteration}
+
+
+def leading_slots(standings: Iterable[Standing], *, config: AdaptationConfig) -> set[str]:
+    """The slots whose task gives way to its root once it is mastered, and so is not made harder."""
+    return {standing.slot for standing in standings if standing.eased and config.return_after}
 
 
 def returned_slots(standings: Iterable[Standing]) -> set[str]:
@@ -122,6 +131,7 @@ def _first(task: Task) -> Standing:
         outside=None,
         streak=0,
         rests_until=0,
+        eased=False,
         accepted=0,
         returned=0,
     )
@@ -138,8 +148,10 @@ def _measure(last: Standing, task: Task, result: Measured, *, iteration: int, co
     return replace(fresh, accuracy=accuracy, rollouts=rollouts, outside=side.value if side else None, streak=streak)
 
 
-def _decide(played: Standing, verdict: TaskVerdict | None, *, made: str | None, config: AdaptationConfig) -> Standing:
+def _decide(played: Standing, verdict: TaskVerdict | None, *, config: AdaptationConfig) -> Standing:
     """`played` after its verdict, if there is one, or after its return to the root."""
+    if verdict is not None:
+        played = replace(played, tried=(*played.tried, verdict.task_id))
     afresh = replace(played, since=played.iteration, outside=None, streak=0)
     rest = max(played.rests_until, played.iteration + config.cooldown - 1)
     if verdict is not None and verdict.accepted:
@@ -150,9 +162,10 @@ def _decide(played: Standing, verdict: TaskVerdict | None, *, made: str | None, 
             task_id=verdict.task_id,
             depth=played.depth + 1,
             rests_until=rest,
+            eased=verdict.direction == Direction.EASIER and (played.eased or played.depth == 0),
             accepted=played.accepted + 1,
         )
-    if why := left_for_good(played, made=made, config=config):
+    if why := left_for_good(played, config=config):
         return replace(
             afresh,
             decision=Decision.RETURNED.value,
@@ -160,6 +173,7 @@ def _decide(played: Standing, verdict: TaskVerdict | None, *, made: str | None, 
             task_id=played.slot,
             depth=0,
             rests_until=max(played.rests_until, played.iteration + config.cooldown),
+            eased=False,
             returned=played.returned + 1,
         )
     if verdict is None:
@@ -167,14 +181,14 @@ def _decide(played: Standing, verdict: TaskVerdict | None, *, made: str | None, 
     return replace(played, decision=Decision.REJECTED.value, reason=verdict.reason, rests_until=rest)
 
 
-def left_for_good(played: Standing, *, made: str | None, config: AdaptationConfig) -> str:
-    """Why the task that holds the slot, made in direction `made`, gives way to its root; "" where it does not."""
+def left_for_good(played: Standing, *, config: AdaptationConfig) -> str:
+    """Why the task that holds the slot gives way to its root; "" where it does not."""
     root = played.depth == 0 or played.task_id == played.slot
     if root or not played.rollouts or not 0 < config.return_after <= played.streak:
         return ""
     measurements = f"in {played.streak} measurements, last accuracy {played.accuracy:.3f}"
     if played.outside == Direction.EASIER:
         return f"too hard {measurements}"
-    if made == Direction.EASIER:
+    if played.eased:
         return f"mastered {measurements}"
     return f"too easy at the depth limit {measurements}" if played.depth >= config.max_depth else ""

@@ -69,7 +69,7 @@ def verify(game: Game, *, parent: Game, root: Game | None = None, others: Collec
     if root is not None and alike == likeness(root):
         raise InvalidEdit("the edit leads back to the task that the slot began with")
     if alike in others or digest(game) in others:
-        raise InvalidEdit("equal to a task that is in the pool or pending")
+        raise InvalidEdit("equal to a task that is in the pool, is pending or was judged for this slot")
     tables = FastGame(game)
     plan = solve(tables)
     if plan is None:

@@ -39,10 +39,6 @@ class Layout:
         """Whether the unary fact `(name identifier)` is among the facts."""
         return (name, identifier) in self.flags
 
-    def kind(self, identifier: str) -> str:
-        """The type of a receptacle or an object; empty where it is neither."""
-        return self.receptacles.get(identifier) or self.objects.get(identifier, "")
-
     def closed(self, receptacle: str) -> bool:
         return self.flag("openable", receptacle) and not self.flag("opened", receptacle)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from itertools import chain
 from operator import itemgetter
+from typing import NamedTuple
 
 from rla.envs.alfworld.edit_format import Edit, InvalidEdit
 from rla.envs.alfworld.editing import apply_edit, ids_by_name, verify
@@ -24,6 +24,17 @@ from rla.envs.alfworld.solver import solve
 from rla.records import Direction
 
 TRIES_PER_EDIT = 10
+
+
+class Rank(NamedTuple):
+    """By what the edits of a game are ordered, least first."""
+
+    hint: bool
+    unusual: bool
+    other_kind: bool
+    other_scene: bool
+    other_phase: bool
+    effort: int
 
 
 def view_of(game: Game) -> View:
@@ -70,38 +81,38 @@ def propose_edits(game: Game, *, direction: str, rng: random.Random, count: int,
     harder = Direction(direction) is Direction.HARDER
     view = view_of(game)
     before = effort(game, plan_length=_plan_length(game))
-    found: dict[str, tuple[tuple[bool, bool, bool, bool, bool, int], Edit]] = {}
+    found: dict[str, tuple[Rank, Edit]] = {}
     first, rules = FOCUSED.get((Direction(direction), focus), ()), HARDER if harder else EASIER
-    tries = TRIES_PER_EDIT * count // 2
-    focused = ((edit, False) for edit in _draws(view, first or rules, rng, tries=tries))
-    others = ((edit, bool(first)) for edit in _draws(view, rules, rng, tries=tries))
-    for edit, other in chain(focused, others):
-        if len(found) == (count if other or not first else (count + 1) // 2):
-            continue
-        text = edit.to_json()
-        if text in found:
-            continue
-        try:
-            child = apply_edit(game, edit)
-            after = effort(child, plan_length=verify(child, parent=game))
-        except InvalidEdit:
-            continue
-        told = _telling(hint_of(child.sentence)) - _telling(view.hint)
-        if (after, -told) > (before, 0) if harder else (after, -told) < (before, 0):
-            kept = child.problem.goal.kind is view.goal.kind
-            scene = bool(edit.moves or edit.adds or edit.removes)
-            found[text] = (told != 0, not usual(view, edit), not kept, scene, other, after), edit
+    halves = [(first, (count + 1) // 2, False), (rules, count, True)] if first else [(rules, count, False)]
+    for drawn_by, most, other in halves:
+        for edit in _draws(view, drawn_by, rng, tries=TRIES_PER_EDIT * count // len(halves)):
+            if len(found) == most:
+                break
+            text = edit.to_json()
+            if text in found:
+                continue
+            try:
+                child = apply_edit(game, edit)
+                after = effort(child, plan_length=verify(child, parent=game))
+            except InvalidEdit:
+                continue
+            told = _telling(hint_of(child.sentence)) - _telling(view.hint)
+            if (after, -told) > (before, 0) if harder else (after, -told) < (before, 0):
+                kept = child.problem.goal.kind is view.goal.kind
+                scene = bool(edit.moves or edit.adds or edit.removes)
+                found[text] = Rank(told != 0, not usual(view, edit), not kept, scene, other, after), edit
     return [edit for _, edit in sorted(found.values(), key=itemgetter(0))]
 
 
 def usual(view: View, edit: Edit) -> bool:
     """Whether all that `edit` places, or asks to place, comes where training games have such things."""
-    kinds = {name: kind for identifier, name in view.names.items() if (kind := view.layout.kind(identifier))}
-    pairs = [(kinds.get(move.item, ""), kinds.get(move.to, "")) for move in edit.moves]
-    pairs += [(add.object_type, kinds.get(add.to, "")) for add in edit.adds]
+    ids = {name: identifier for identifier, name in view.names.items()}
+    pairs = [(view.layout.objects[ids[move.item]], move.to) for move in edit.moves]
+    pairs += [(add.object_type, add.to) for add in edit.adds]
+    placed = [(item, view.layout.receptacles[ids[place]]) for item, place in pairs]
     if edit.goal is not None and edit.goal.kind is not TaskKind.LOOK:
-        pairs.append((edit.goal.object_type, edit.goal.target_type))
-    return all(share(item.lower(), place.lower()) > UNLIKELY for item, place in pairs)
+        placed.append((edit.goal.object_type, edit.goal.target_type))
+    return all(share(item.lower(), place.lower()) > UNLIKELY for item, place in placed)
 
 
 def _plan_length(game: Game) -> int:

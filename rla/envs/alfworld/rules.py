@@ -54,7 +54,7 @@ class View:
 
 
 def elsewhere(view: View, rng: random.Random) -> Edit | None:
-    """All instances into places drawn as training games have them: what was known of this room is to be found anew."""
+    """All instances into places drawn by how often training games have them there."""
     homes = [place for place in view.searched if _fits(view, place)]
     if not homes or not 1 <= len(view.instances) <= MAX_ITEMS:
         return None

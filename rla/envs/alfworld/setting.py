@@ -240,7 +240,7 @@ class AlfworldSetting(StepByStep):
     def propose(
         self, task: Task, *, direction: str, critique: str, focus: str = "", seed: int, count: int
     ) -> list[str]:
-        """Up to `count` edits drawn by rule, as JSON texts; those that change the phase `focus` come first."""
+        """Up to `count` edits drawn by rule, as JSON texts, in the order of `propose_edits`."""
         from rla.envs.alfworld.edits import propose_edits
 
         game, rng = game_of_payload(task.payload), random.Random(seed)

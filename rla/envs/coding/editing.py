@@ -65,7 +65,7 @@ def child_of(task: Task, edit: str, *, taken: Collection[str], created: int) -> 
         edit=json.dumps(fields, sort_keys=True),
     )
     if child.task_id in taken or likeness(child) in taken:
-        raise RejectedEdit("equal to a task that is in the pool or pending")
+        raise RejectedEdit("equal to a task that is in the pool, is pending or was judged for this slot")
     return replace(child, scene=task.scene)  # so that later ones are compared with it
 
 

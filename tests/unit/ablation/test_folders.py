@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from itertools import chain, repeat
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,7 @@ def test_a_pipeline_file_that_is_right_is_left_alone(tmp_path: Path) -> None:
 
 def test_calls_at_the_same_time_do_not_take_each_others_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process writes all of the start's files while this one writes its first."""
-    flushed, processes = atomic._flushed, iter([1, 2, 2, 2, 1, 1])
+    flushed, processes = atomic._flushed, chain([1, 2, 2, 2], repeat(1))
 
     def meanwhile(temporary: Path, write: Callable[[Path], None]) -> None:
         flushed(temporary, write)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 
 import pytest
 
@@ -22,9 +21,10 @@ def chosen(
     config: AdaptationConfig = BAND,
     resting: Collection[str] = (),
     pending: Collection[str] = (),
+    leading: Collection[str] = (),
     seed: int = 0,
 ) -> list[str]:
-    picked = choose(pool, accuracies, config=config, resting=resting, pending=pending, seed=seed)
+    picked = choose(pool, accuracies, config=config, resting=resting, pending=pending, leading=leading, seed=seed)
     return [choice.task.slot for choice in picked]
 
 
@@ -78,11 +78,7 @@ def test_resting_slots_deep_tasks_and_pending_ones_are_left_alone() -> None:
     assert chosen(pool, accuracies, resting={"rests"}) == ["deep3"]
 
 
-@pytest.mark.parametrize(
-    ("made", "accuracy", "asked"), [("easier", 1.0, []), ("easier", 0.0, ["a"]), ("harder", 1.0, ["a"])]
-)
-def test_what_was_made_easier_is_left_to_give_way_to_its_root(made: str, accuracy: float, asked: list[str]) -> None:
-    held = replace(task("a", task_id="a-1", depth=1), direction=made)
-    assert chosen([held], {"a-1": accuracy}) == asked
-    never = AdaptationConfig(return_after=0)
-    assert chosen([held], {"a-1": accuracy}, config=never) == ["a"]
+def test_a_task_that_will_give_way_to_its_root_is_not_made_harder() -> None:
+    pool = [task("a", task_id="a-1", depth=1), task("b", task_id="b-1", depth=1)]
+    assert chosen(pool, {"a-1": 1.0, "b-1": 1.0}, leading={"a"}) == ["b"]
+    assert chosen(pool, {"a-1": 0.0, "b-1": 0.5}, leading={"a"}) == ["a"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rla.adaptation.accept import Measured, TaskVerdict, judge_pending
 from rla.adaptation.pool import next_pool
-from rla.adaptation.standings import Standing, next_standings, resting_slots, returned_slots
+from rla.adaptation.standings import Standing, leading_slots, next_standings, resting_slots, returned_slots
 from rla.config.sections import AdaptationConfig
 from rla.errors import UserError
 from rla.records import Status, Task
@@ -54,14 +54,50 @@ def test_a_task_goes_back_when_its_last_measurements_are_outside(
     assert to_table("standings", [standing.row()]).num_rows == 1
 
 
-def test_a_task_that_was_made_easier_gives_way_once_it_is_mastered() -> None:
-    easier = replace(lineage("a", 1), direction="easier")
-    assert after(easier, [0.5, 1.0]).decision == "kept"
-    back = after(easier, [1.0, 0.875])
-    assert (back.decision, back.task_id) == ("returned", "a")
-    assert back.reason == "mastered in 2 measurements, last accuracy 0.875"
-    assert after(easier, [0.0, 0.0]).reason == "too hard in 2 measurements, last accuracy 0.000"
-    assert after(replace(easier, direction="harder"), [1.0, 1.0]).decision == "kept"
+def chain(*directions: str) -> Standing:
+    """The standing of slot a after such edits were accepted one after another."""
+    standings: list[Standing] = []
+    for iteration, direction in enumerate(directions, 1):
+        held = lineage("a", iteration - 1)
+        child = pending("a", task_id=f"a-{iteration}", parent_id=held.task_id, direction=direction)
+        verdict = replace(verdict_on(child, accepted=True, iteration=iteration), direction=direction)
+        measured = {child.task_id: (0.5, 8)}
+        standings = next_standings([held], [verdict], measured, standings, iteration=iteration, config=DEEP)
+    return standings[0]
+
+
+DEEP = AdaptationConfig(alpha_low=0.2, alpha_high=0.8, max_depth=4, cooldown=1, return_after=2)
+
+
+@pytest.mark.parametrize(
+    ("directions", "reason"),
+    [
+        (("easier",), "mastered in 2 measurements, last accuracy 0.875"),
+        (("easier", "easier"), "mastered in 2 measurements, last accuracy 0.875"),
+        (("harder",), ""),
+        (("harder", "easier"), ""),  # its root was mastered before it
+        (("easier", "harder"), ""),
+    ],
+)
+def test_what_only_made_the_root_easier_gives_way_once_it_is_mastered(directions: tuple[str, ...], reason: str) -> None:
+    start = chain(*directions)
+    assert leading_slots([start], config=DEEP) == ({"a"} if reason else set())
+    assert leading_slots([start], config=AdaptationConfig(return_after=0)) == set()
+    held, standings = lineage("a", len(directions)), [start]
+    for iteration, accuracy in enumerate((1.0, 0.875), len(directions) + 1):
+        measured: dict[str, Measured] = {held.task_id: (accuracy, 8)}
+        standings = next_standings([held], [], measured, standings, iteration=iteration, config=DEEP)
+    assert standings[0].reason == reason
+    assert standings[0].eased is (directions in (("easier",), ("easier", "easier")) and not reason)
+
+
+def test_what_was_judged_for_a_slot_is_remembered() -> None:
+    held, standings = lineage("a", 0), list[Standing]()
+    for iteration, accepted in ((1, False), (2, True)):
+        child = pending("a", task_id=f"a-{iteration}")
+        verdict = verdict_on(child, accepted=accepted, iteration=iteration)
+        standings = next_standings([held], [verdict], {}, standings, iteration=iteration, config=CONFIG)
+    assert standings[0].tried == ("a-1", "a-2")
 
 
 def test_return_after_says_how_many_and_0_never() -> None:

@@ -112,5 +112,5 @@ def test_a_game_that_differs_in_ids_alone_is_the_same_task() -> None:
         editor.apply(root, swap, root=root, taken=set(), created=1)
     hinted = editor.apply(root, '{"hint": "how"}', root=root, taken=set(), created=1)
     assert hinted.task_id != root.task_id
-    with pytest.raises(RejectedEdit, match="in the pool or pending"):
+    with pytest.raises(RejectedEdit, match="in the pool, is pending or was judged"):
         editor.apply(root, '{"hint": "how"}', root=root, taken={editor.likeness(hinted)}, created=1)
