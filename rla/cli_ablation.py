@@ -46,17 +46,20 @@ def run(
 def report(
     design: DesignFile = None,
     root: Root = Path("runs/ablation"),
-    at: Annotated[int | None, typer.Option(min=1, help="Read all arms at this iteration, not at their last.")] = None,
+    at: Annotated[
+        list[int] | None,
+        typer.Option(min=1, help="Read all arms at this iteration, not at their last; repeated: success is the mean."),
+    ] = None,
     curves: Annotated[Path | None, typer.Option(help="Also draw learning curves into this SVG file.")] = None,
     set_: Set = None,
 ) -> None:
     """Print the table of all arms as Markdown; arms that have not been evaluated are left out.
 
-    Example: rla ablation report --curves curves.svg
+    Example: rla ablation report --at 4 --at 8 --curves curves.svg
     """
     from rla.ablation.report import write_report
 
-    guard(lambda: typer.echo(write_report(designed(design, set_ or ()), root, at=at, curves=curves)))
+    guard(lambda: typer.echo(write_report(designed(design, set_ or ()), root, at=at or (), curves=curves)))
 
 
 def designed(path: Path | None, overrides: Sequence[str]) -> Design:

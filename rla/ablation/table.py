@@ -1,12 +1,15 @@
 """The table of an ablation: what each arm reached, what it gained, and what the reward model and the tasks did.
 
 All intervals are 95% bootstrap intervals over seeds and games (`rla.bootstrap`). An arm is read at the last iteration
-at which all of its seeds were evaluated, or at one that is asked for; arms that are not as far as the others say so.
+at which all of its seeds were evaluated, or at those that are asked for, of which success is the mean; arms that are
+not as far as the others say so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+import numpy as np
 
 from rla import bootstrap
 from rla.ablation.outcomes import ArmOutcome
@@ -17,14 +20,14 @@ COLUMNS: tuple[str, ...] = ("arm", "seeds", "iteration", "warm start", "success"
 COLUMNS += ("over the baseline", "mu", "process accuracy", "balanced", "outcome accuracy", "accepted tasks")
 
 
-def table(arms: Sequence[ArmOutcome], *, baseline: str, at: int | None = None) -> Table:
+def table(arms: Sequence[ArmOutcome], *, baseline: str, at: Sequence[int] = ()) -> Table:
     """One line per arm that has been evaluated; `baseline` names the arm that the others are compared with.
 
-    `at`: the iteration to read all of them at; arms that were not evaluated there are left out.
+    `at`: the iterations to read all of them at; arms that were not evaluated at each of these are left out.
     """
     against = next((found for found in arms if found.arm.name == baseline), None)
-    points = [(found, found.shared_points[-1] if at is None else at) for found in arms if found.shared_points]
-    lines = tuple(line(found, against, last) for found, last in points if last in found.shared_points)
+    points = [(found, tuple(sorted(set(at))) or found.shared_points[-1:]) for found in arms if found.shared_points]
+    lines = tuple(line(found, against, read) for found, read in points if evaluated(found, read))
     note = (
         "success on all held-out games at the sampling temperature; intervals: bootstrap over seeds and games, for the "
         "one warm start that all share (of few seeds they are somewhat narrow); gain: over the warm start, paired by "
@@ -34,23 +37,29 @@ def table(arms: Sequence[ArmOutcome], *, baseline: str, at: int | None = None) -
     return Table(title="Ablation", columns=COLUMNS, rows=lines, note=note)
 
 
-def line(found: ArmOutcome, against: ArmOutcome | None, last: int) -> tuple[str, ...]:
-    after = sample(found, last)
+def evaluated(found: ArmOutcome, read: Sequence[int]) -> bool:
+    """Whether all of its seeds were, at every one of these iterations."""
+    return set(read) <= set(found.shared_points)
+
+
+def line(found: ArmOutcome, against: ArmOutcome | None, read: Sequence[int]) -> tuple[str, ...]:
+    """`read`: the iterations whose mean it is; diagnostics are of the last of them."""
+    after, last = sample(found, read), read[-1]
     reached = bootstrap.mean(after)
     start = gain = over = ABSENT
     if 0 in found.shared_points:
-        before = sample(found, 0)
+        before = sample(found, [0])
         start, gain = percent(float(before.mean())), points(bootstrap.difference(after, before))
-    if against is not None and against is not found and last in against.shared_points:
-        over = points(bootstrap.difference(after, sample(against, last)))
+    if against is not None and against is not found and evaluated(against, read):
+        over = points(bootstrap.difference(after, sample(against, read)))
     return (
         found.arm.title,
         str(len(found.runs)),
-        str(last),
+        " ".join(map(str, read)),
         start,
         percent(reached.estimate),
         f"{100 * reached.low:.1f}-{100 * reached.high:.1f}%",
-        " ".join(f"{100 * run.rate(last):.1f}" for run in found.runs),
+        " ".join(f"{100 * rate:.1f}" for rate in after.mean(axis=1)),
         gain,
         over,
         number(average(found, "mu", last), 2),
@@ -61,8 +70,10 @@ def line(found: ArmOutcome, against: ArmOutcome | None, last: int) -> tuple[str,
     )
 
 
-def sample(found: ArmOutcome, iteration: int) -> bootstrap.Rates:
-    return bootstrap.rates([run.evaluations[iteration] for run in found.runs])
+def sample(found: ArmOutcome, read: Sequence[int]) -> bootstrap.Rates:
+    """Success by seed and game, the mean of these iterations."""
+    rates = [bootstrap.rates([run.evaluations[point] for run in found.runs]) for point in read]
+    return np.asarray(np.mean(rates, axis=0))
 
 
 def average(found: ArmOutcome, key: str, until: int) -> float | None:

@@ -60,7 +60,7 @@ def test_arms_share_their_start_and_go_on_where_they_stopped(tmp_path: Path, mon
     assert made == {path: path.stat().st_mtime_ns for run in runs for path in run.rglob("*.parquet")}
     text = write_report(design, root)
     with pytest.raises(UserError, match="no arm has been evaluated at iteration 7; there is 1"):
-        write_report(design, root, at=7)
+        write_report(design, root, at=[7])
     assert text.count("| 1 | 1 |") == 2
     assert "| full |" in text and "| outcome |" in text
 

@@ -50,10 +50,24 @@ def test_without_an_evaluation_of_the_start_there_is_no_gain() -> None:
 
 
 def test_all_arms_can_be_read_at_one_iteration() -> None:
-    lines = [dict(zip(COLUMNS, row, strict=True)) for row in table([BASE, FULL], baseline="outcome", at=2).rows]
+    lines = [dict(zip(COLUMNS, row, strict=True)) for row in table([BASE, FULL], baseline="outcome", at=[2]).rows]
     assert [line["iteration"] for line in lines] == ["2", "2"]
     assert lines[1]["over the baseline"] == "+100.0 [+100.0, +100.0]"
-    assert [row[0] for row in table([BASE, FULL], baseline="outcome", at=4).rows] == ["the full loop"]
+    assert [row[0] for row in table([BASE, FULL], baseline="outcome", at=[4]).rows] == ["the full loop"]
+
+
+def test_the_mean_of_several_iterations_can_be_read() -> None:
+    half = replace(GOOD, seed=1, evaluations={0: LOST, 2: LOST, 4: {"a": [True], "b": [False]}})
+    arms = [
+        replace(BASE, runs=(replace(POOR, evaluations={0: LOST, 2: LOST, 4: WON}),)),
+        replace(FULL, runs=(GOOD, half)),
+    ]
+    lines = [dict(zip(COLUMNS, row, strict=True)) for row in table(arms, baseline="outcome", at=[4, 2]).rows]
+    assert [line["iteration"] for line in lines] == ["2 4", "2 4"]
+    # 1 and 1 of two games, of the second seed 0 and 1/2: 1 and 1/4, in the mean 5/8; the baseline 0 and 1
+    assert (lines[1]["per seed"], lines[1]["success"]) == ("100.0 25.0", "62.5%")
+    assert lines[1]["over the baseline"].startswith("+12.5 [")
+    assert [row[0] for row in table([BASE, FULL], baseline="outcome", at=[2, 4]).rows] == ["the full loop"]
 
 
 def test_curves_are_drawn_of_what_there_is(tmp_path: Path) -> None:
