@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,6 +28,7 @@ def run(
     jobs: Annotated[int, typer.Option(min=1, help="Arms at once.")] = 1,
     only: Annotated[list[str] | None, typer.Option(metavar="ARM", help="Only this arm; may be repeated.")] = None,
     seed: Annotated[list[int] | None, typer.Option(help="Only this seed; may be repeated.")] = None,
+    iterations: Annotated[int | None, typer.Option(min=1, help="Of every arm, in place of the design's.")] = None,
     set_: Set = None,
 ) -> None:
     """Run what is not done yet: the shared start, then every arm and seed as a DVC pipeline in a folder of its own.
@@ -37,7 +39,12 @@ def run(
 
     guard(
         lambda: run_ablation(
-            designed(design, set_ or ()), root, jobs=jobs, only=only or (), seeds=seed or (), say=typer.echo
+            designed(design, set_ or (), iterations=iterations),
+            root,
+            jobs=jobs,
+            only=only or (),
+            seeds=seed or (),
+            say=typer.echo,
         )
     )
 
@@ -62,9 +69,10 @@ def report(
     guard(lambda: typer.echo(write_report(designed(design, set_ or ()), root, at=at or (), curves=curves)))
 
 
-def designed(path: Path | None, overrides: Sequence[str]) -> Design:
+def designed(path: Path | None, overrides: Sequence[str], *, iterations: int | None = None) -> Design:
     from rla.ablation.design import load_design
     from rla.config.load import apply_overrides
     from rla.resources import resource
 
-    return load_design(path or resource("pipelines/ablation.yaml"), overrides=apply_overrides({}, overrides))
+    read = load_design(path or resource("pipelines/ablation.yaml"), overrides=apply_overrides({}, overrides))
+    return read if iterations is None else replace(read, iterations=iterations)
