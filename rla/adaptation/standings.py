@@ -46,7 +46,7 @@ class Standing:
     now, since iteration `since`, at `depth` edits from the root. `outside`: the direction that would lead it back into
     the band, after `streak` measurements in a row. `rests_until`: the last iteration in which it is left alone.
     `eased`: every edit between its root and it made it easier. `accepted`, `returned`: how often that has happened in
-    this slot. `tried`: the tasks that were judged for it, in that order; none of them is proposed again.
+    this slot. `tried`: the tasks that were played and judged for it, in that order; none of them is proposed again.
     """
 
     slot: str
@@ -150,7 +150,7 @@ def _measure(last: Standing, task: Task, result: Measured, *, iteration: int, co
 
 def _decide(played: Standing, verdict: TaskVerdict | None, *, config: AdaptationConfig) -> Standing:
     """`played` after its verdict, if there is one, or after its return to the root."""
-    if verdict is not None:
+    if verdict is not None and verdict.rollouts:
         played = replace(played, tried=(*played.tried, verdict.task_id))
     afresh = replace(played, since=played.iteration, outside=None, streak=0)
     rest = max(played.rests_until, played.iteration + config.cooldown - 1)

@@ -93,11 +93,11 @@ def test_what_only_made_the_root_easier_gives_way_once_it_is_mastered(directions
 
 def test_what_was_judged_for_a_slot_is_remembered() -> None:
     held, standings = lineage("a", 0), list[Standing]()
-    for iteration, accepted in ((1, False), (2, True)):
+    for iteration, accepted, rollouts in ((1, False, 8), (2, False, 0), (3, True, 8)):
         child = pending("a", task_id=f"a-{iteration}")
-        verdict = verdict_on(child, accepted=accepted, iteration=iteration)
+        verdict = replace(verdict_on(child, accepted=accepted, iteration=iteration), rollouts=rollouts)
         standings = next_standings([held], [verdict], {}, standings, iteration=iteration, config=CONFIG)
-    assert standings[0].tried == ("a-1", "a-2")
+    assert standings[0].tried == ("a-1", "a-3")  # the second was never played
 
 
 def test_return_after_says_how_many_and_0_never() -> None:
