@@ -15,7 +15,7 @@ from rla.adaptation.evidence import Evidence, read_evidence
 from rla.adaptation.kinds import Counted
 from rla.adaptation.kinds import tally as by_edit
 from rla.adaptation.playing import places
-from rla.adaptation.propose import NOT_TRIED, Candidate, Replay, prove
+from rla.adaptation.propose import NOT_TRIED, prove
 from rla.adaptation.standings import leading_slots, resting_slots
 from rla.adaptation.taken import Taken
 from rla.adaptation.verify import engines, replays, settled
@@ -156,7 +156,7 @@ async def adapt_all(
     """
     roots = {task.task_id: task for task in read_tasks(ctx.path("roots"))}
     taken = Taken(editor, [*read_tasks(ctx.path("pool")), *roots.values()])
-    tried = {standing.slot: set(standing.tried) for standing in read_standings(ctx.path("standings"))}
+    tried = {standing.slot: standing.tried for standing in read_standings(ctx.path("standings"))}
     for part in writer.parts():
         taken.add(*valid_tasks(part))
 
@@ -182,33 +182,19 @@ async def adapt_all(
             for index in left:
                 drafted, choice = await drafts.pop(index), choices[index]
                 root = roots.get(choice.task.slot, choice.task)
-                known = taken.of(choice.task) | tried[choice.task.slot]
-                proven = await proofs(ctx, drafted, choice, editor=editor, root=root, taken=known, replay=replay)
+                proven = await prove(
+                    drafted.proposals,
+                    choice,
+                    editor=editor,
+                    root=root,
+                    taken=taken.of(choice.task).union(tried[choice.task.slot]),
+                    critique=drafted.critique,
+                    created=ctx.iteration,
+                    replay=replay,
+                )
                 taken.add(*(candidate.task for candidate in proven if candidate.valid))
                 writer.write(index, [candidate.row() for candidate in proven])
                 ctx.progress.advance(1)
-
-
-async def proofs(
-    ctx: StageContext,
-    drafted: Draft,
-    choice: Choice,
-    *,
-    editor: Setting,
-    root: Task,
-    taken: set[str],
-    replay: Replay | None,
-) -> list[Candidate]:
-    return await prove(
-        drafted.proposals,
-        choice,
-        editor=editor,
-        root=root,
-        taken=taken,
-        critique=drafted.critique,
-        created=ctx.iteration,
-        replay=replay,
-    )
 
 
 def valid_tasks(part: Path) -> list[Task]:

@@ -65,10 +65,10 @@ class Standing:
     eased: bool
     accepted: int
     returned: int
-    tried: tuple[str, ...] = ()
+    tried: tuple[str, ...]
 
     def row(self) -> dict[str, Any]:
-        return {**asdict(self), "tried": list(self.tried)}
+        return asdict(self)
 
 
 def next_standings(
@@ -134,6 +134,7 @@ def _first(task: Task) -> Standing:
         eased=False,
         accepted=0,
         returned=0,
+        tried=(),
     )
 
 

@@ -106,7 +106,7 @@ def propose_edits(game: Game, *, direction: str, rng: random.Random, count: int,
 
 def usual(view: View, edit: Edit) -> bool:
     """Whether all that `edit` places, or asks to place, comes where training games have such things."""
-    ids = {name: identifier for identifier, name in view.names.items()}
+    ids = view.ids
     pairs = [(view.layout.objects[ids[move.item]], move.to) for move in edit.moves]
     pairs += [(add.object_type, add.to) for add in edit.adds]
     placed = [(item, view.layout.receptacles[ids[place]]) for item, place in pairs]

@@ -45,6 +45,10 @@ class View:
     searched: list[str]
 
     @property
+    def ids(self) -> dict[str, str]:
+        return {name: identifier for identifier, name in self.names.items()}
+
+    @property
     def instances(self) -> list[str]:
         return self.layout.within_reach(self.goal.object_type)
 
@@ -55,8 +59,7 @@ class View:
 
 def elsewhere(view: View, rng: random.Random) -> Edit | None:
     """All instances into places drawn by how often training games have them there."""
-    homes = [place for place in view.searched if _fits(view, place)]
-    if not homes or not 1 <= len(view.instances) <= MAX_ITEMS:
+    if len(view.instances) > MAX_ITEMS or not (homes := _homes(view)):
         return None
     item = view.goal.object_type.lower()
     weights = [share(item, view.layout.receptacles[place].lower()) for place in homes]
@@ -85,9 +88,14 @@ def _hide_few(view: View, rng: random.Random) -> Edit | None:
 
 
 def _late(view: View) -> list[str]:
-    fitting = [place for place in view.searched if _fits(view, place)]
-    late = fitting[len(fitting) // 2 :]
+    homes = _homes(view)
+    late = homes[len(homes) // 2 :]
     return [place for place in late if view.layout.closed(place)] or late
+
+
+def _homes(view: View) -> list[str]:
+    """Where an instance may lie that is not at its target, in the order of the search."""
+    return [place for place in view.searched if _fits(view, place)]
 
 
 def _fits(view: View, place: str) -> bool:
@@ -225,7 +233,7 @@ def _clear(view: View, rng: random.Random) -> Edit | None:
     shown = _expose(view, rng)
     if shown is None:
         return None
-    ids = {name: identifier for identifier, name in view.names.items()}
+    ids = view.ids
     places = {ids[move.to] for move in shown.moves}
     others = [item for item, place in view.layout.inside.items() if place in places and _distracts(view, item)]
     gone = tuple(view.names[item] for item in others[:MAX_ITEMS])
