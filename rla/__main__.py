@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from rla.processes import LAUNCHED, end_with_parent
+from rla.processes import LAUNCHED, end_with_parent, leave
 
 # Threads that wait for each other spin. Beside another busy process that can cost ten times the work itself; a short
 # spin loses little on a quiet machine. OpenMP reads this when torch is imported.
@@ -15,7 +15,8 @@ SPIN = ("GOMP_SPINCOUNT", "5000")
 def main() -> None:
     """Exit with the status of the command; nothing heavy is imported before a server has been asked."""
     os.environ.setdefault(*SPIN)
-    if LAUNCHED in os.environ or "WORLD_SIZE" in os.environ:
+    one_of_many = LAUNCHED in os.environ or "WORLD_SIZE" in os.environ
+    if one_of_many:
         end_with_parent()  # a launcher gives its processes a session of their own, which no signal to a group reaches
     arguments = sys.argv[1:]
     server = os.environ.get("RLA_PREFORK")
@@ -27,7 +28,10 @@ def main() -> None:
             sys.exit(status)
     from rla.cli import run
 
-    sys.exit(run(arguments))
+    status = run(arguments)
+    if one_of_many:
+        leave(status)
+    sys.exit(status)
 
 
 if __name__ == "__main__":

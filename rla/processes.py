@@ -1,12 +1,17 @@
 """Which of the processes that a launcher (accelerate, torchrun) started this one is, as its environment says; and
-processes that end with their parent.
+processes that end with their parent, or without the interpreter's own end.
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import ctypes
 import os
 import signal
+import sys
+import threading
+from typing import NoReturn
 
 LAUNCHED = "RLA_LAUNCHED"  # set for the processes of `launch.training`
 SET_PARENT_DEATH_SIGNAL = 1  # prctl(2)
@@ -42,3 +47,23 @@ def end_with_parent(parent: int | None = None) -> None:
         control(SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     if parent is not None and os.getppid() != parent:
         raise SystemExit(0)
+
+
+def end_at_once(status: int) -> NoReturn:
+    """End this process at once, with what it has written so far."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(BrokenPipeError):
+            stream.flush()
+    os._exit(status)
+
+
+def leave(status: int) -> NoReturn:
+    """End this process as the interpreter would, its threads and exit functions first, but do not take it down.
+
+    Gloo's threads let go of a collective's tensors after it is done. One that does so while the interpreter is taken
+    down aborts the process, which fails a launch whose work is finished; destroying the process group joins the
+    threads only where nothing else holds it, and FSDP2 and DeepSpeed do.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    end_at_once(status)

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rla.prefork.protocol import ACCEPTED, DONE, PING, REFUSED, RUN, STOP, receive_exactly
-from rla.processes import end_with_parent
+from rla.processes import end_at_once, end_with_parent
 from stages import STAGES
 
 THREADED = ("compute-rewards", "judge-accuracy")  # polars starts threads when it is imported: its stages import it
@@ -268,10 +268,7 @@ def run_child(call: Call) -> NoReturn:
         status = run(call.arguments)
     except Exception:
         traceback.print_exc()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(BrokenPipeError):
-            stream.flush()
-    os._exit(status)
+    end_at_once(status)
 
 
 def main(arguments: list[str]) -> int:

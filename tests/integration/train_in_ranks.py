@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rla.config.sections import LoraConfig, TrainConfig
+from rla.processes import leave
 from rla.training.loop import train
 from tests.unit.training.builders import random_sequences
 
@@ -27,3 +28,4 @@ def run(start: Path, out: Path, *, kind: str = "full", stages: int = 2, seed_of_
 
 if __name__ == "__main__":
     run(Path(sys.argv[1]), Path(sys.argv[2]), kind=sys.argv[3])
+    leave(0)
