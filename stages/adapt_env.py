@@ -206,6 +206,7 @@ def valid_tasks(part: Path) -> list[Task]:
 def tally(choices: Sequence[Choice], parts: Sequence[Path]) -> dict[str, Any]:
     """Tasks chosen, by direction, and their candidates, those of an interrupted call included."""
     rows = [row for part in parts for row in part_rows(part, ["valid", "reason", "direction", "edit"])]
+    rows = [row for row in rows if row["edit"] is not None]  # the others say that nothing was proposed
     return {
         "chosen": len(choices),
         "proposed": len(rows),

@@ -2,6 +2,7 @@
 
 The kind of an edit is the names of what it changes, as the schemas of edits have them, in alphabetical order and
 joined by "+": `goal`, `move+remove`. The text is untrusted: whatever is not such an object is `unreadable`.
+Where nothing was proposed it is `none`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import NamedTuple
 from rla.schema import load_schema
 
 UNREADABLE = "unreadable"
+NONE = "none"
 SCHEMAS = ("edit", "coding_edit")
 Tally = dict[str, dict[str, dict[str, int]]]  # direction -> kind of edit -> name -> count
 
@@ -27,8 +29,10 @@ class Counted(NamedTuple):
 
 def edit_kind(edit: str | None) -> str:
     """The kind of an edit, from its JSON text."""
+    if edit is None:
+        return NONE
     try:
-        fields = json.loads(edit or "")
+        fields = json.loads(edit)
     except (ValueError, RecursionError):
         return UNREADABLE
     known = {name for schema in SCHEMAS for name in load_schema(schema)["properties"]}

@@ -3,7 +3,7 @@
 A proposer answers with edits as JSON texts and proves nothing: its texts are untrusted, whoever wrote them.
 The environment parses, applies and verifies each in turn, and where there is a second engine the plan is replayed
 there; the first that is proven is the slot's pending task, and later ones are not tried. All others are kept as
-invalid with the reason, under an id of their own.
+invalid with the reason, under an id of their own. Where nothing is proposed, that is kept as well, with the critique.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ class Editor(Protocol):
 
 
 NOT_TRIED = "not tried: an earlier proposal was proven"
+NOTHING = "nothing was proposed"
 Replay = Callable[[Task], Awaitable[str]]  # the reason why a second engine refuses the task; empty: it does not
 
 
@@ -85,18 +86,20 @@ async def prove(
     created: int,
     replay: Replay | None = None,
 ) -> list[Candidate]:
-    """Candidates of one task, one for each proposal, at most one of them valid.
+    """Candidates of one task, one for each proposal, at most one of them valid; an invalid one where there is none.
 
     `root`: the task that the slot began with. `taken`: ids and likenesses of the tasks that exist. `created`: the
     iteration. An edit that is proposed twice is tried once.
     """
-    candidates, asked = [], dict[str, str]()
+    candidates, asked = [], dict[str | None, str]()
     for proposal in proposals:
         asked.setdefault(proposal.edit, proposal.refused)
+    if not asked:
+        asked[None] = NOTHING
     proven = False
     for edit, known in asked.items():
         child, reason = None, known or (NOT_TRIED if proven else "")
-        if not reason:
+        if edit is not None and not reason:
             try:
                 child = editor.apply(choice.task, edit, root=root, taken=taken, created=created)
                 reason = await replay(child) if replay is not None else ""
@@ -117,11 +120,11 @@ async def prove(
     return candidates
 
 
-def _refused(parent: Task, edit: str, created: int) -> Task:
-    """A record of an edit that gave no task, under an id that no task can have."""
+def _refused(parent: Task, edit: str | None, created: int) -> Task:
+    """A record of an edit that gave no task, or of none, under an id that no task can have."""
     return replace(
         parent,
-        task_id=content_id("refused", parent.task_id, edit, str(created)),
+        task_id=content_id("refused", parent.task_id, edit or "", str(created)),
         parent_id=parent.task_id,
         depth=parent.depth + 1,
         created=created,

@@ -122,7 +122,7 @@ def overview(found: Mapping[str, Lineage]) -> Table:
                 (
                     entry.slot,
                     entry.root["kind"],
-                    str(len(entry.versions)),
+                    str(sum(version["edit"] is not None for version in entry.versions)),
                     number(last.get("accepted"), 0),
                     number(last.get("returned"), 0),
                     last.get("task_id") or entry.slot,

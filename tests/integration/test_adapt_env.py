@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rla.adaptation import drafting
-from rla.adaptation.propose import NOT_TRIED
+from rla.adaptation.propose import NOT_TRIED, NOTHING, RulesProposer
 from rla.agents.proposer import Proposal
 from rla.shards import ShardWriter, read_manifest, read_rows
 from tests.integration.conftest import Rla
@@ -65,6 +65,18 @@ def test_a_model_that_has_learnt_nothing_goes_through_to_the_end(rla: Rla, playe
     assert all(row["critique"].startswith("won ") for row in rows)
     assert rla(*call, "--out", "again")[0] == 0
     assert contents(played / "again") == contents(played / "c")
+
+
+def test_where_rules_find_nothing_the_critique_is_kept_and_nothing_counts(
+    rla: Rla, played: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RulesProposer, "propose", lambda *_, **__: [])
+    assert rla("adapt-env", "--run", "r", "--out", "c")[0] == 0
+    rows, counts = candidates(played / "c"), read_manifest(played / "c", "candidates")["counts"]
+    assert len(rows) == counts["chosen"] >= 8
+    assert {(row["edit"], row["valid"], row["reason"]) for row in rows} == {(None, False, NOTHING)}
+    assert all(row["critique"].startswith("won ") and row["parent_id"] for row in rows)
+    assert (counts["proposed"], counts["tried"], counts["valid"], counts["by_edit"]) == (0, 0, 0, {})
 
 
 def test_an_edit_that_a_model_names_is_proven_and_becomes_pending(

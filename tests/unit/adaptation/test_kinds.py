@@ -17,7 +17,8 @@ from rla.adaptation.kinds import Counted, added, edit_kind, tally
         ("[1]", "unreadable"),
         ("put it in the safe", "unreadable"),
         ("[" * 100_000, "unreadable"),
-        (None, "unreadable"),
+        ("", "unreadable"),
+        (None, "none"),
     ],
 )
 def test_the_kind_is_what_the_edit_changes(edit: str | None, kind: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from rla.adaptation.choose import Choice
-from rla.adaptation.propose import NOT_TRIED, Candidate, Replay, RulesProposer, prove
+from rla.adaptation.propose import NOT_TRIED, NOTHING, Candidate, Replay, RulesProposer, prove
 from rla.agents.proposer import Proposal
 from rla.envs.setting import RejectedEdit
 from rla.records import Direction, Status, Task
@@ -103,9 +103,15 @@ def test_a_proposal_that_is_none_is_kept_and_never_applied() -> None:
     assert valid.valid
 
 
-def test_an_edit_proposed_twice_is_tried_once_and_no_edits_give_no_candidates() -> None:
+def test_an_edit_proposed_twice_is_tried_once() -> None:
     assert len(proven('{"add": 9}', '{"add": 9}')) == 1
-    assert proven() == []
+
+
+def test_where_nothing_is_proposed_the_critique_is_kept() -> None:
+    (nothing,) = proven()
+    assert (nothing.valid, nothing.reason, nothing.critique) == (False, NOTHING, "too short (3 of 8)")
+    assert (nothing.task.edit, nothing.task.parent_id, nothing.task.direction) == (None, "n4", "harder")
+    assert nothing.task.task_id != "n4"
 
 
 def test_a_row_has_the_columns_of_a_candidates_shard() -> None:
