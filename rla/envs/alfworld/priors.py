@@ -98,5 +98,5 @@ UNLIKELY = 0.005
 
 
 def share(item: str, place: str) -> float:
-    """The chance that a receptacle of type `place` holds an object of type `item` (lower-cased types)."""
-    return SHARES.get(item, {}).get(place, UNLIKELY)
+    """The chance that a receptacle of type `place` holds an object of type `item`; types in either case."""
+    return SHARES.get(item.lower(), {}).get(place.lower(), UNLIKELY)

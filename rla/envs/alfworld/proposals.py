@@ -55,7 +55,7 @@ def search_order(layout: Layout, object_type: str) -> list[str]:
     def likelihood(identifier: str) -> float:
         kind = layout.receptacles[identifier]
         fits = (kind, object_type) in layout.can_contain
-        return share(object_type.lower(), kind.lower()) if fits else 0.0
+        return share(object_type, kind) if fits else 0.0
 
     return sorted(layout.receptacles, key=likelihood, reverse=True)
 
@@ -112,7 +112,7 @@ def usual(view: View, edit: Edit) -> bool:
     placed = [(item, view.layout.receptacles[ids[place]]) for item, place in pairs]
     if edit.goal is not None and edit.goal.kind is not TaskKind.LOOK:
         placed.append((edit.goal.object_type, edit.goal.target_type))
-    return all(share(item.lower(), place.lower()) > UNLIKELY for item, place in placed)
+    return all(share(item, place) > UNLIKELY for item, place in placed)
 
 
 def _plan_length(game: Game) -> int:

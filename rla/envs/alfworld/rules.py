@@ -61,8 +61,7 @@ def elsewhere(view: View, rng: random.Random) -> Edit | None:
     """All instances into places drawn by how often training games have them there."""
     if len(view.instances) > MAX_ITEMS or not (homes := _homes(view)):
         return None
-    item = view.goal.object_type.lower()
-    weights = [share(item, view.layout.receptacles[place].lower()) for place in homes]
+    weights = [share(view.goal.object_type, view.layout.receptacles[place]) for place in homes]
     drawn = rng.choices(homes, weights, k=len(view.instances))
     return Edit(
         moves=tuple(Move(item=view.names[i], to=view.names[to]) for i, to in zip(view.instances, drawn, strict=True))

@@ -207,7 +207,7 @@ def _add_object(rng: random.Random, built: _Room, kind: str) -> None:
     places = [name for name, of in built.receptacles.items() if of in homes]
     basin = next((n for n, of in built.receptacles.items() if catalog.BASINS.get(of) == kind), None)
     if places:
-        weights = [share(kind.lower(), built.receptacles[place].lower()) for place in places]
+        weights = [share(kind, built.receptacles[place]) for place in places]
         home = rng.choices(places, weights)[0]
         point, location = built.point[home], built.location[home]
     elif basin is not None:
