@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from rla.ablation.design import START, Arm, Design
@@ -74,7 +75,19 @@ def write_pipeline(folder: Path, params: dict[str, Any], plan: dict[str, Any], *
         if not (folder / name).exists() or (folder / name).read_text() != text:
             write_text(folder / name, text, writer=f".{os.getpid()}")  # calls for other arms write the start's, too
     if not (folder / ".dvc").exists():
-        subprocess.run([*DVC, "init", "--no-scm", "--quiet"], cwd=folder, check=True)
+        begin_dvc(folder)
+
+
+def begin_dvc(folder: Path) -> None:
+    """`dvc init`, elsewhere first: what a killed call leaves is no half repository, and of two calls one is first."""
+    with TemporaryDirectory(dir=folder, prefix=".init-") as made:
+        subprocess.run([*DVC, "init", "--no-scm", "--quiet"], cwd=made, check=True)
+        (Path(made) / ".dvcignore").replace(folder / ".dvcignore")
+        try:
+            (Path(made) / ".dvc").rename(folder / ".dvc")
+        except OSError:
+            if not (folder / ".dvc").exists():
+                raise
 
 
 def share(source: Path, target: Path) -> None:
