@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 
 from rla.processes import LAUNCHED, end_with_parent, leave
 
@@ -28,10 +29,14 @@ def main() -> None:
             sys.exit(status)
     from rla.cli import run
 
-    status = run(arguments)
-    if one_of_many:
-        leave(status)
-    sys.exit(status)
+    if not one_of_many:
+        sys.exit(run(arguments))
+    status = 1
+    try:
+        status = run(arguments)
+    except BaseException:
+        traceback.print_exc()
+    leave(status)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ def lineage(
     run: Annotated[Path | None, typer.Option(help="Run folder; runs/<name of the params file>.")] = None,
     slot: Annotated[str | None, typer.Option(metavar="ID", help="This slot: the id of its root.")] = None,
     task: Annotated[str | None, typer.Option(metavar="ID", help="The slot of this task, accepted or not.")] = None,
-    refused: Annotated[bool, typer.Option("--refused", help="Also proposals that gave no valid task.")] = False,
+    refused: Annotated[bool, typer.Option("--refused", help="Also what gave no valid task.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Everything that is known, as JSON.")] = False,
 ) -> None:
     """Show how tasks were changed: root, edits, accuracies, verdicts and returns of each slot.

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from typing import NoReturn
 
 LAUNCHED = "RLA_LAUNCHED"  # set for the processes of `launch.training`
@@ -50,20 +51,24 @@ def end_with_parent(parent: int | None = None) -> None:
 
 
 def end_at_once(status: int) -> NoReturn:
-    """End this process at once, with what it has written so far."""
+    """End this process at once, with what it has written so far where that can be written."""
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(BrokenPipeError):
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # absent, full, closed
             stream.flush()
+    ctypes.CDLL(None).fflush(None)
     os._exit(status)
 
 
 def leave(status: int) -> NoReturn:
-    """End this process as the interpreter would, its threads and exit functions first, but do not take it down.
+    """End this process as Python would, its threads and exit functions first, but do not take the interpreter down.
 
     Gloo's threads let go of a collective's tensors after it is done. One that does so while the interpreter is taken
     down aborts the process, which fails a launch whose work is finished; destroying the process group joins the
-    threads only where nothing else holds it, and FSDP2 and DeepSpeed do.
+    threads only where nothing else holds it, and FSDP2 and DeepSpeed do. What fails on the way is printed.
     """
-    threading._shutdown()  # type: ignore[attr-defined]
-    atexit._run_exitfuncs()
+    for step in (threading._shutdown, atexit._run_exitfuncs):  # type: ignore[attr-defined]
+        try:
+            step()
+        except BaseException:
+            traceback.print_exc()
     end_at_once(status)

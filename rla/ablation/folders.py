@@ -79,10 +79,11 @@ def write_pipeline(folder: Path, params: dict[str, Any], plan: dict[str, Any], *
 
 
 def begin_dvc(folder: Path) -> None:
-    """`dvc init`, elsewhere first: what a killed call leaves is no half repository, and of two calls one is first."""
+    """`dvc init`, elsewhere first: a killed call leaves no half repository in place, and of two calls one is first."""
     with TemporaryDirectory(dir=folder, prefix=".init-") as made:
         subprocess.run([*DVC, "init", "--no-scm", "--quiet"], cwd=made, check=True)
-        (Path(made) / ".dvcignore").replace(folder / ".dvcignore")
+        if not (folder / ".dvcignore").exists():
+            (Path(made) / ".dvcignore").replace(folder / ".dvcignore")
         try:
             (Path(made) / ".dvc").rename(folder / ".dvc")
         except OSError:

@@ -16,7 +16,7 @@ from rla.adaptation.critic import critique
 from rla.adaptation.evidence import Evidence
 from rla.adaptation.propose import Editor, RulesProposer
 from rla.agents.critic import episode_messages, excerpt, read_critique, task_messages
-from rla.agents.proposer import Proposal, read_proposal
+from rla.agents.proposer import NOTHING, Proposal, read_proposal
 from rla.config.sections import ProposerConfig
 from rla.envs.course import Course
 from rla.envs.setting import Ask, Message, ProposalPrompt, ProposalView
@@ -65,7 +65,7 @@ class RulesDrafter:
             seed=seed,
             focus=course.focus(choice.direction),
         )
-        return Draft(critique=said, proposals=[Proposal(edit) for edit in edits])
+        return Draft(critique=said, proposals=[Proposal(edit) for edit in edits] or [NOTHING])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,7 @@ class ModelDrafter:
         if not self._fits(ids, self.config.max_tokens):
             held = self.generator.context
             why = f"the prompt of {len(ids)} tokens and a reply do not fit a context of {held} tokens"
-            return Draft(critique=whole, proposals=[Proposal("", why)])
+            return Draft(critique=whole, proposals=[Proposal(None, why)])
         replies = await self.generator.generate(
             Request(
                 prompt_ids=ids,

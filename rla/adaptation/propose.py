@@ -3,7 +3,7 @@
 A proposer answers with edits as JSON texts and proves nothing: its texts are untrusted, whoever wrote them.
 The environment parses, applies and verifies each in turn, and where there is a second engine the plan is replayed
 there; the first that is proven is the slot's pending task, and later ones are not tried. All others are kept as
-invalid with the reason, under an id of their own. Where nothing is proposed, that is kept as well, with the critique.
+invalid with the reason, under an id of their own. Where nothing is proposed, that is kept with the critique.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ class Editor(Protocol):
 
 
 NOT_TRIED = "not tried: an earlier proposal was proven"
-NOTHING = "nothing was proposed"
 Replay = Callable[[Task], Awaitable[str]]  # the reason why a second engine refuses the task; empty: it does not
 
 
@@ -57,7 +56,9 @@ class RulesProposer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One row of a `candidates` shard. An invalid one: its parent's content, its own id, the refused edit."""
+    """One row of a `candidates` shard. An invalid one: its parent's content, its own id, the refused edit; no edit
+    where nothing was proposed.
+    """
 
     task: Task
     valid: bool
@@ -86,7 +87,7 @@ async def prove(
     created: int,
     replay: Replay | None = None,
 ) -> list[Candidate]:
-    """Candidates of one task, one for each proposal, at most one of them valid; an invalid one where there is none.
+    """Candidates of one task, one for each proposal, at most one of them valid.
 
     `root`: the task that the slot began with. `taken`: ids and likenesses of the tasks that exist. `created`: the
     iteration. An edit that is proposed twice is tried once.
@@ -94,8 +95,6 @@ async def prove(
     candidates, asked = [], dict[str | None, str]()
     for proposal in proposals:
         asked.setdefault(proposal.edit, proposal.refused)
-    if not asked:
-        asked[None] = NOTHING
     proven = False
     for edit, known in asked.items():
         child, reason = None, known or (NOT_TRIED if proven else "")

@@ -15,10 +15,15 @@ LONGEST = 8000  # characters that are kept of a reply
 
 
 class Proposal(NamedTuple):
-    """An edit as JSON text; `refused` says why it is none, where that is known before the environment looks at it."""
+    """An edit as JSON text; `refused` says why it is none, where that is known before the environment looks at it.
+    Without an edit it is no proposal, and says why nothing was proposed.
+    """
 
-    edit: str
+    edit: str | None
     refused: str = ""
+
+
+NOTHING = Proposal(None, "no edit was found")
 
 
 def read_proposal(completion: Completion, chat: ChatFormat) -> Proposal:

@@ -28,7 +28,7 @@ def progress(summary: RunSummary) -> Table:
             number(row.get("pool_depth_mean"), 3),
         )
         for row in summary.iterations
-        if row.get("tasks_proposed") or row.get("pending") or row.get("returned")
+        if row.get("tasks_chosen") or row.get("pending") or row.get("returned")
     )
     columns: tuple[str, ...] = (
         "iteration",

@@ -28,7 +28,8 @@ MEASURED = ("iteration", "held_id", "accuracy", "rollouts")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lineage:
     """One slot. `versions`: every proposal in order, with its verdict; None where it was refused before any rollout or
-    is not judged yet. `measurements`: of the tasks that held the slot. `returns`: to the root. `standing`: the last.
+    is not judged yet. One without an edit says that nothing was proposed. `measurements`: of the tasks that held the
+    slot. `returns`: to the root. `standing`: the last.
     """
 
     slot: str
@@ -136,7 +137,7 @@ def overview(found: Mapping[str, Lineage]) -> Table:
 
 
 def history(entry: Lineage, *, refused: bool = False) -> list[Table]:
-    """The tables of one slot: its tasks, and what was measured. `refused`: with proposals that gave no task."""
+    """The tables of one slot: its tasks, and what was measured. `refused`: with all that gave no valid task."""
     root = entry.root
     made: list[tuple[int, tuple[str, ...]]] = [
         (0, ("0", "root", root["task_id"], "", root["instruction"], "", "", ABSENT, ABSENT, ""))
@@ -177,6 +178,8 @@ def version_cells(version: Row) -> tuple[str, ...]:
     verdict = version["verdict"]
     decision = "refused" if not version["valid"] else "pending" if verdict is None else "rejected"
     when, parent, accuracy, why = str(version["created"]), number(version["parent_accuracy"], 3), ABSENT, ""
+    if version["edit"] is None:
+        decision = "none"
     if verdict is not None:
         decision = "accepted" if verdict["accepted"] else decision
         when = f"{when} > {verdict['iteration']}"

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from rla.adaptation import drafting
-from rla.adaptation.propose import NOT_TRIED, NOTHING, RulesProposer
-from rla.agents.proposer import Proposal
+from rla.adaptation.propose import NOT_TRIED, RulesProposer
+from rla.agents.proposer import NOTHING, Proposal
 from rla.shards import ShardWriter, read_manifest, read_rows
 from tests.integration.conftest import Rla
 from tests.integration.pipelines import PARAMS, contents, killed_after, killed_when, run
@@ -74,7 +74,7 @@ def test_where_rules_find_nothing_the_critique_is_kept_and_nothing_counts(
     assert rla("adapt-env", "--run", "r", "--out", "c")[0] == 0
     rows, counts = candidates(played / "c"), read_manifest(played / "c", "candidates")["counts"]
     assert len(rows) == counts["chosen"] >= 8
-    assert {(row["edit"], row["valid"], row["reason"]) for row in rows} == {(None, False, NOTHING)}
+    assert {(row["edit"], row["valid"], row["reason"]) for row in rows} == {(None, False, NOTHING.refused)}
     assert all(row["critique"].startswith("won ") and row["parent_id"] for row in rows)
     assert (counts["proposed"], counts["tried"], counts["valid"], counts["by_edit"]) == (0, 0, 0, {})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -44,21 +45,39 @@ def test_leaving_waits_for_threads_and_calls_exit_functions_without_the_teardown
     assert (done.returncode, done.stdout, done.stderr) == (3, "said\nthread\nexit function\n" + last, "")
 
 
-@pytest.mark.parametrize("launched", [True, False])
+def failing(arguments: list[str]) -> int:
+    raise RuntimeError("a defect")
+
+
+@pytest.mark.parametrize(
+    ("variable", "command", "status"),
+    [
+        ("WORLD_SIZE", lambda arguments: 2, "left with 2"),
+        (entry.LAUNCHED, lambda arguments: 0, "left with 0"),
+        ("WORLD_SIZE", failing, "left with 1"),
+        (None, lambda arguments: 2, 2),
+    ],
+)
 def test_a_launched_process_leaves_with_the_status_of_its_command(
-    launched: bool, monkeypatch: pytest.MonkeyPatch
+    variable: str | None,
+    command: Callable[[list[str]], int],
+    status: str | int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     def leave(status: int) -> None:
         raise SystemExit(f"left with {status}")
 
+    monkeypatch.setenv(*entry.SPIN)
     monkeypatch.delenv(entry.LAUNCHED, raising=False)
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     monkeypatch.delenv("RLA_PREFORK", raising=False)
-    if launched:
-        monkeypatch.setenv("WORLD_SIZE", "2")
+    if variable is not None:
+        monkeypatch.setenv(variable, "2")
     monkeypatch.setattr(entry, "end_with_parent", lambda: None)
     monkeypatch.setattr(entry, "leave", leave)
-    monkeypatch.setattr(rla.cli, "run", lambda arguments: 2)
+    monkeypatch.setattr(rla.cli, "run", command)
     with pytest.raises(SystemExit) as end:
         entry.main()
-    assert end.value.code == ("left with 2" if launched else 2)
+    assert end.value.code == status
+    assert ("RuntimeError: a defect" in capsys.readouterr().err) == (command is failing)

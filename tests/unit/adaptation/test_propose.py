@@ -8,8 +8,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from rla.adaptation.choose import Choice
-from rla.adaptation.propose import NOT_TRIED, NOTHING, Candidate, Replay, RulesProposer, prove
-from rla.agents.proposer import Proposal
+from rla.adaptation.propose import NOT_TRIED, Candidate, Replay, RulesProposer, prove
+from rla.agents.proposer import NOTHING, Proposal
 from rla.envs.setting import RejectedEdit
 from rla.records import Direction, Status, Task
 from tests.unit.adaptation.builders import task
@@ -108,8 +108,8 @@ def test_an_edit_proposed_twice_is_tried_once() -> None:
 
 
 def test_where_nothing_is_proposed_the_critique_is_kept() -> None:
-    (nothing,) = proven()
-    assert (nothing.valid, nothing.reason, nothing.critique) == (False, NOTHING, "too short (3 of 8)")
+    (nothing,) = proven(NOTHING)
+    assert (nothing.valid, nothing.reason, nothing.critique) == (False, NOTHING.refused, "too short (3 of 8)")
     assert (nothing.task.edit, nothing.task.parent_id, nothing.task.direction) == (None, "n4", "harder")
     assert nothing.task.task_id != "n4"
 

@@ -146,6 +146,28 @@ def test_lineage_shows_what_a_model_wrote_without_its_escape_sequences(
     assert "owned" in text and all(line.isprintable() for line in text.split("\n"))
 
 
+def test_lineage_shows_the_critique_of_a_task_for_which_nothing_was_proposed(
+    loop: Loop, tmp_path: Path, capsys: Captured
+) -> None:
+    run = Path(shutil.copytree(loop.run, tmp_path / "run"))
+    first = read_rows(artifact(run, "candidates", 1), "candidates")[0]
+    first |= {"task_id": "x", "edit": None, "reason": "no edit was found", "valid": False, "critique": "won 0 of 8"}
+    made_from = Origin(config="c", inputs={}, seed=0)
+    for iteration in range(1, loop.iteration + 1):
+        shard = [first] if iteration == 1 else []
+        write_shard(artifact(run, "candidates", iteration), "candidates", shard, made_from, overwrite=True)
+    assert call(["lineage", "--run", str(run)]) == 0
+    [told] = [line for line in capsys.readouterr().out.splitlines() if first["slot"] in line]
+    assert told.split()[2] == "0"
+    assert call(["lineage", "--run", str(run), "--slot", first["slot"]]) == 0
+    assert "won 0 of 8" not in capsys.readouterr().out
+    assert call(["lineage", "--run", str(run), "--slot", first["slot"], "--refused"]) == 0
+    [told] = [line for line in capsys.readouterr().out.splitlines() if "won 0 of 8" in line]
+    assert told.split()[1] == "none" and "no edit was found" in told
+    assert call(["lineage", "--run", str(run), "--slot", first["slot"], "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["versions"][0]["edit_kind"] == "none"
+
+
 def test_lineage_shows_slots_and_one_of_them(loop: Loop, capsys: Captured) -> None:
     assert call(["lineage", "--run", str(loop.run)]) == 0
     assert "slots were asked to change" in capsys.readouterr().out
