@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 
-from rla.processes import LAUNCHED, end_with_parent, leave
+from rla.processes import end_with_parent, launched
 
 # Threads that wait for each other spin. Beside another busy process that can cost ten times the work itself; a short
 # spin loses little on a quiet machine. OpenMP reads this when torch is imported.
@@ -16,8 +15,7 @@ SPIN = ("GOMP_SPINCOUNT", "5000")
 def main() -> None:
     """Exit with the status of the command; nothing heavy is imported before a server has been asked."""
     os.environ.setdefault(*SPIN)
-    one_of_many = LAUNCHED in os.environ or "WORLD_SIZE" in os.environ
-    if one_of_many:
+    if launched():
         end_with_parent()  # a launcher gives its processes a session of their own, which no signal to a group reaches
     arguments = sys.argv[1:]
     server = os.environ.get("RLA_PREFORK")
@@ -29,8 +27,12 @@ def main() -> None:
             sys.exit(status)
     from rla.cli import run
 
-    if not one_of_many:
+    if not launched():
         sys.exit(run(arguments))
+    import traceback
+
+    from rla.leaving import leave
+
     status = 1
     try:
         status = run(arguments)

@@ -15,14 +15,14 @@ from pathlib import Path
 
 from rla.config import Config
 from rla.errors import UserError
-from rla.processes import LAUNCHED, end_with_parent
+from rla.processes import LAUNCHED, end_with_parent, launched
 from rla.resources import resource
 
 
 def launcher(config: Config) -> Path | None:
     """The configuration to launch training with, or None where this process is to do it. Raises UserError."""
     name = config.launch.training
-    if name is None or LAUNCHED in os.environ or "WORLD_SIZE" in os.environ:
+    if name is None or launched():
         return None
     path = Path(name)
     if path.is_file():

@@ -23,8 +23,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
+from rla.leaving import end_at_once
 from rla.prefork.protocol import ACCEPTED, DONE, PING, REFUSED, RUN, STOP, receive_exactly
-from rla.processes import end_at_once, end_with_parent
+from rla.processes import end_with_parent
 from stages import STAGES
 
 THREADED = ("compute-rewards", "judge-accuracy")  # polars starts threads when it is imported: its stages import it

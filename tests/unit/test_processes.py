@@ -11,10 +11,12 @@ import pytest
 
 import rla.__main__ as entry
 import rla.cli
+import rla.leaving
+from rla.processes import LAUNCHED
 
 LEAVING = """
 import atexit, sys, threading, time
-from rla.processes import leave
+from rla.leaving import leave
 
 class Kept:
     def __del__(self):
@@ -53,7 +55,7 @@ def failing(arguments: list[str]) -> int:
     ("variable", "command", "status"),
     [
         ("WORLD_SIZE", lambda arguments: 2, "left with 2"),
-        (entry.LAUNCHED, lambda arguments: 0, "left with 0"),
+        (LAUNCHED, lambda arguments: 0, "left with 0"),
         ("WORLD_SIZE", failing, "left with 1"),
         (None, lambda arguments: 2, 2),
     ],
@@ -69,13 +71,13 @@ def test_a_launched_process_leaves_with_the_status_of_its_command(
         raise SystemExit(f"left with {status}")
 
     monkeypatch.setenv(*entry.SPIN)
-    monkeypatch.delenv(entry.LAUNCHED, raising=False)
+    monkeypatch.delenv(LAUNCHED, raising=False)
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     monkeypatch.delenv("RLA_PREFORK", raising=False)
     if variable is not None:
         monkeypatch.setenv(variable, "2")
     monkeypatch.setattr(entry, "end_with_parent", lambda: None)
-    monkeypatch.setattr(entry, "leave", leave)
+    monkeypatch.setattr(rla.leaving, "leave", leave)
     monkeypatch.setattr(rla.cli, "run", command)
     with pytest.raises(SystemExit) as end:
         entry.main()
