@@ -1,0 +1,147 @@
+"""One scripted iteration of each built-in environment, and digests of the rows that it writes.
+
+`python -m tests.integration.golden` writes `golden.json` anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from rla.cli import run
+from rla.envs.coding.problems import problem_of
+from rla.envs.coding.tasks import builtin_tasks
+from rla.envs.coding.writing import PlainTestPrompt
+from rla.llm.base import Request
+from rla.llm.chat import ChatFormat
+from rla.llm.scripted import ScriptedGenerator
+from rla.models.load import load_tokenizer
+from rla.shards import read_rows
+
+GOLDEN = Path(__file__).with_name("golden.json")
+SHARDS = {
+    "0/pool": "tasks",
+    "test/pool": "tasks",
+    "1/trajectories": "trajectories",
+    "1/scores": "scores",
+    "1/verdicts": "verdicts",
+    "1/standings": "standings",
+    "1/pool": "tasks",
+    "1/rewards/policy": "policy_rewards",
+    "1/rewards/rm": "rm_rewards",
+    "1/candidates": "candidates",
+    "2/trajectories": "trajectories",
+    "2/scores": "scores",
+    "2/verdicts": "verdicts",
+    "2/pool": "tasks",
+    "2/rewards/policy": "policy_rewards",
+    "2/rewards/rm": "rm_rewards",
+    "eval/0/trajectories": "trajectories",
+}
+SHARED = """
+seed: 11
+model: {hidden_size: 32, layers: 1, heads: 2, kv_heads: 1, intermediate_size: 32, context: 2048}
+generator: {backend: scripted, context: 2048, threads: 1}
+train_policy: {enabled: false}
+train_rm: {enabled: false}
+warm_start: {enabled: false}
+"""
+ALFWORLD = """
+env: {max_steps: 8, omit_commands: [look, inventory, help, examine]}
+tasks: {size: tiny, train_scenes: 6, test_scenes: 3, tasks_per_scene: 2}
+policy: {reply: text, repeat_task: true, history: full, decoding: admissible, max_tokens: 16, temperature: 1.0}
+judge: {prompt: plain, decoding: admissible, max_tokens: 16, temperature: 1.0}
+rollout: {tasks_per_iteration: 6, rollouts_per_task: 4}
+credit: {reward_model_low: 0.0, reward_model_high: 1.0, normalise: task, policy_low: -1, policy_high: 2}
+adaptation: {max_tasks: 4, verify_engines: fast}
+evaluation: {rollouts_per_task: 2, max_steps: 8}
+"""
+CODING = """
+env: {name: coding, max_steps: 1, coding: {prompt: plain, tests: 4}, execution: {backend: rlimits}}
+tasks: {size: tiny, train_scenes: 8, test_scenes: 4, tasks_per_scene: 1}
+policy: {reply: text, repeat_task: false, history: full, decoding: free, max_tokens: 256, temperature: 1.0}
+judge: {prompt: plain, decoding: free, votes: 4, max_tokens: 96, temperature: 1.0}
+rollout: {tasks_per_iteration: 6, rollouts_per_task: 4}
+credit: {step_weight: 0.5, policy_low: 0.0, policy_high: 1.0, reward_model_low: 0.0, reward_model_high: 1.0}
+adaptation: {max_tasks: 4}
+evaluation: {rollouts_per_task: 2, temperature: 1.0, max_steps: 1}
+"""
+LOOP = ("rollout", "score-steps", "validate-tasks", "compute-rewards", "train-policy", "train-rm", "adapt-env")
+
+
+def rows_digest(folder: Path, kind: str) -> str:
+    """The number of rows and 16 hex digits of their JSON, without the digest of the policy that played."""
+    rows = [{name: value for name, value in row.items() if name != "policy"} for row in read_rows(folder, kind)]
+    text = json.dumps(rows, sort_keys=True)
+    return f"{len(rows)} {hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def called(*arguments: str) -> None:
+    assert run([*arguments, "--run", "r"]) == 0, arguments
+
+
+def turned(folder: Path, params: str) -> dict[str, str]:
+    """Digests of all shards of two iterations in the working folder, which is `folder`."""
+    (folder / "params.yaml").write_text(SHARED + params)
+    called("make-tasks")
+    called("init-model")
+    called("warm-start")
+    called("evaluate")
+    for iteration in ("1", "2"):
+        for stage in LOOP:
+            called(stage, "--iteration", iteration)
+    return {name: rows_digest(folder / "r" / name, kind) for name, kind in SHARDS.items()}
+
+
+def alfworld(folder: Path) -> dict[str, str]:
+    return turned(folder, ALFWORLD)
+
+
+def coding(folder: Path) -> dict[str, str]:
+    """Of three problems one is always solved, one is not, and one is every other time; tests are the problem's own."""
+    known = [
+        problem_of(task.payload)
+        for task in builtin_tasks(
+            seed=11, count=8, split="train", held_out=False, tests=4, levels=(1, 2), kinds=("stdio", "function")
+        )
+    ]
+
+    def made(config: Any, *, model: Path, seed: int, training: bool = True) -> Any:
+        tokenizer = load_tokenizer(model)
+        chat = ChatFormat(tokenizer)
+
+        def reply(request: Request, seed: int) -> list[int]:
+            asked = chat.decode(list(request.prompt_ids))
+            own = next((number for number, problem in enumerate(known) if problem.statement in asked), None)
+            right = own is not None and (True, False, seed % 2 == 0)[own % 3]
+            problem = known[own if own is not None and right else seed % len(known)]
+            test = known[own or 0].tests[seed % 4]
+            said = problem.solution if request.session else PlainTestPrompt().render(test)
+            return [*chat.encode(said or ""), chat.end_id]
+
+        return ScriptedGenerator(reply, context=config.context), tokenizer
+
+    with patch("rla.llm.factory.make_generator", made):
+        return turned(folder, CODING)
+
+
+SCRIPTS: dict[str, Callable[[Path], dict[str, str]]] = {"alfworld": alfworld, "coding": coding}
+
+
+def main() -> None:
+    found = {}
+    for name, script in SCRIPTS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            os.chdir(folder)
+            found[name] = script(Path(folder))
+    GOLDEN.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
