@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from rla.processes import end_with_parent, launched
+from rla.processes.ranks import end_with_parent, launched
 
 # Threads that wait for each other spin. Beside another busy process that can cost ten times the work itself; a short
 # spin loses little on a quiet machine. OpenMP reads this when torch is imported.
@@ -20,18 +20,18 @@ def main() -> None:
     arguments = sys.argv[1:]
     server = os.environ.get("RLA_PREFORK")
     if server and arguments[:1] not in (["prefork"], ["serve"]) and "WORLD_SIZE" not in os.environ:
-        from rla.prefork.client import forward
+        from rla.processes.prefork.client import forward
 
         status = forward(server, arguments)
         if status is not None:
             sys.exit(status)
-    from rla.cli import run
+    from rla.cli.app import run
 
     if not launched():
         sys.exit(run(arguments))
     import traceback
 
-    from rla.leaving import leave
+    from rla.processes.leaving import leave
 
     status = 1
     try:

@@ -2,26 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageSpec:
-    """One command. `reads` and `writes` are artifact names of `rla.layout`; each is also an option `--<option>`.
-
-    `sections` are the params that the stage depends on, whole (`env`) or by key (`policy.reply`); `heavy` stages
-    import torch.
-    """
-
-    name: str
-    module: str
-    summary: str
-    example: str
-    reads: tuple[tuple[str, str], ...]  # (option, artifact)
-    writes: tuple[tuple[str, str], ...]
-    sections: tuple[str, ...]
-    heavy: bool = False
-
+from rla.pipeline.spec import StageSpec
 
 STAGES = (
     StageSpec(

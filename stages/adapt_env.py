@@ -19,16 +19,16 @@ from rla.adaptation.propose import NOT_TRIED, prove
 from rla.adaptation.standings import leading_slots, resting_slots
 from rla.adaptation.taken import Taken
 from rla.adaptation.verify import engines, replays, settled
-from rla.atomic import write_json
 from rla.config.sections import GeneratorConfig
+from rla.envs.protocols import Ask, Setting
 from rla.envs.registry import setting
-from rla.envs.setting import Ask, Setting
-from rla.records import Direction, Task
+from rla.pipeline.common import model_folder, origin, read_tasks, run_async
+from rla.pipeline.context import StageContext
+from rla.pipeline.fallback import policy_of
 from rla.seeds import derive
-from rla.shards import ShardWriter, part_rows, read_manifest, read_rows
-from stages.common import model_folder, origin, read_tasks, run_async
-from stages.context import StageContext
-from stages.fallback import policy_of
+from rla.store.atomic import write_json
+from rla.store.records import Direction, Task
+from rla.store.shards import ShardWriter, part_rows, read_manifest, read_rows
 from stages.validate_tasks import accuracies, read_standings
 
 MODEL = ("policy", "generator")  # what is read of reads and sections only where a language model proposes

@@ -6,21 +6,21 @@ from typing import Any
 
 import polars as pl
 
-from rla.atomic import write_json
 from rla.credit import outcome
 from rla.credit.consistency import rewards as consistency_rewards
-from rla.credit.diagnostics import diagnostics, reward_statistics
-from rla.credit.difficulty import task_rows
-from rla.credit.policy import advantages as policy_advantages
-from rla.credit.process import process_metrics
+from rla.credit.estimators import advantages as policy_advantages
 from rla.envs.registry import setting
-from rla.labelling import Labels
-from rla.records import Status
-from rla.shards import read_manifest, read_table, write_shard
-from stages.common import origin
-from stages.context import StageContext
-from stages.frames import read_episodes, read_judgements, with_scores
-from stages.ground_truth import labels_of
+from rla.metrics.diagnostics import diagnostics, reward_statistics
+from rla.metrics.difficulty import task_rows
+from rla.metrics.process import process_metrics
+from rla.pipeline.common import origin
+from rla.pipeline.context import StageContext
+from rla.rollouts.ground_truth import labels_of
+from rla.rollouts.labels import Labels
+from rla.store.atomic import write_json
+from rla.store.frames import read_episodes, read_judgements, with_scores
+from rla.store.records import Status
+from rla.store.shards import read_manifest, read_table, write_shard
 
 
 def run(ctx: StageContext) -> dict[str, Any]:

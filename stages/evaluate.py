@@ -11,18 +11,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rla.atomic import write_json
 from rla.config.sections import Config
+from rla.envs.protocols import RewardRule
 from rla.envs.registry import setting
-from rla.envs.setting import RewardRule
 from rla.errors import UserError
+from rla.metrics.intervals import wilson
 from rla.models.fingerprint import tokenizer_fingerprint
-from rla.shards import ShardWriter, read_manifest, read_rows
-from rla.stats import wilson
-from stages.common import model_folder, origin, read_tasks
-from stages.context import StageContext
-from stages.dividing import counts_of, divided, slice_of
-from stages.fallback import policy_of, pool_of
+from rla.pipeline.common import model_folder, origin, read_tasks
+from rla.pipeline.context import StageContext
+from rla.pipeline.dividing import counts_of, divided, slice_of
+from rla.pipeline.fallback import policy_of, pool_of
+from rla.store.atomic import write_json
+from rla.store.shards import ShardWriter, read_manifest, read_rows
 from stages.rollout import play
 
 LIMITS = ("invalid_actions", "truncated", "context_stops", "env_errors")  # counts of what did not end as it should
@@ -52,7 +52,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
 
 def by_rule(ctx: StageContext, rule: RewardRule) -> dict[str, Any]:
     """The metrics of the setting's own rule, with the reward model where there is one."""
-    from stages.frames import read_episodes, read_judgements
+    from rla.store.frames import read_episodes, read_judgements
 
     scores = scored(ctx)
     episodes, _ = read_episodes(ctx.path("out"), texts=True)
@@ -61,7 +61,7 @@ def by_rule(ctx: StageContext, rule: RewardRule) -> dict[str, Any]:
 
 def scored(ctx: StageContext) -> Path | None:
     """The folder of what the reward model wrote about the held-out tasks; None where there is no reward model."""
-    from stages.scoring import score, tally
+    from rla.rollouts.scoring import score, tally
 
     rm, folder = ctx.path("rm"), ctx.path("out").with_name("scores")
     if not (ctx.config.judge.enabled and rm.exists()):

@@ -6,13 +6,13 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from rla.atomic import write_json
 from rla.envs.registry import setting
 from rla.errors import UserError
-from rla.shards import read_json
-from stages.common import origin, read_tasks
-from stages.context import StageContext
-from stages.fallback import pool_of
+from rla.pipeline.common import origin, read_tasks
+from rla.pipeline.context import StageContext
+from rla.pipeline.fallback import pool_of
+from rla.store.atomic import write_json
+from rla.store.shards import read_json
 
 PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.jinja", "*.model"]  # what loading needs of a hub repository
 SAMPLE = 64  # tasks that are played for the tokenizer's vocabulary

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from rla.atomic import write_json
-from rla.credit.diagnostics import judge_metrics
-from rla.credit.process import process_metrics
+from rla.metrics.diagnostics import judge_metrics
+from rla.metrics.process import process_metrics
+from rla.pipeline.context import StageContext
+from rla.rollouts.ground_truth import labels_of
+from rla.store.atomic import write_json
 from stages.compute_rewards import frames
-from stages.context import StageContext
-from stages.ground_truth import labels_of
 
 
 def run(ctx: StageContext) -> dict[str, Any]:

@@ -9,10 +9,10 @@ from typing import Any
 from rla.config.sections import TasksConfig
 from rla.envs.registry import setting
 from rla.errors import UserError
-from rla.records import Task
-from rla.shards import write_shard
-from stages.common import origin
-from stages.context import StageContext
+from rla.pipeline.common import origin
+from rla.pipeline.context import StageContext
+from rla.store.records import Task
+from rla.store.shards import write_shard
 
 
 def run(ctx: StageContext) -> dict[str, Any]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from rla.atomic import write_json, write_text
 from rla.errors import UserError
+from rla.pipeline.context import StageContext
 from rla.report.adaptation import adaptation_tables, edit_counts
 from rla.report.collect import RunSummary, collect
 from rla.report.programs import program_tables
 from rla.report.render import as_html, as_markdown, as_text
 from rla.report.tables import tables
-from stages.context import StageContext
+from rla.store.atomic import write_json, write_text
 
 HISTORY: tuple[str, ...] = (
     "success",

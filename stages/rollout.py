@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from rla.adaptation.playing import tasks_to_play
+from rla.envs.hosting import Environments, environments
 from rla.envs.registry import setting
-from rla.envs.where import Environments, environments
 from rla.models.fingerprint import tokenizer_fingerprint
-from rla.records import StopReason, Task, Trajectory
-from rla.rollout import Episode, Rollouts, episodes_of, play_groups
+from rla.pipeline.common import check_failures, model_folder, origin, read_candidates, read_tasks, run_async
+from rla.pipeline.context import StageContext
+from rla.pipeline.dividing import counts_of, divided, slice_of
+from rla.pipeline.fallback import policy_of, pool_of
+from rla.rollouts.play import Episode, Rollouts, episodes_of, play_groups
 from rla.seeds import derive
-from rla.shards import ShardWriter, digest, read_nested, read_part
-from stages.common import check_failures, model_folder, origin, read_candidates, read_tasks, run_async
-from stages.context import StageContext
-from stages.dividing import counts_of, divided, slice_of
-from stages.fallback import policy_of, pool_of
+from rla.store.records import StopReason, Task, Trajectory
+from rla.store.shards import ShardWriter, digest, read_nested, read_part
 
 
 def run(ctx: StageContext) -> dict[str, Any]:

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from rla.models.fingerprint import tokenizer_fingerprint
-from rla.shards import ShardWriter, read_manifest
-from stages.common import check_failures, model_folder, origin
-from stages.context import StageContext
-from stages.dividing import counts_of, divided, slice_of
-from stages.fallback import policy_of
-from stages.scoring import score, tally
+from rla.pipeline.common import check_failures, model_folder, origin
+from rla.pipeline.context import StageContext
+from rla.pipeline.dividing import counts_of, divided, slice_of
+from rla.pipeline.fallback import policy_of
+from rla.rollouts.scoring import score, tally
+from rla.store.shards import ShardWriter, read_manifest
 
 
 def run(ctx: StageContext) -> dict[str, Any]:

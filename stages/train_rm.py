@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from rla.shards import stream_rows
-from stages.context import StageContext
-from stages.training import rewarded, train_stage
+from rla.pipeline.context import StageContext
+from rla.store.shards import stream_rows
+from rla.training.stage import rewarded, train_stage
 
 if TYPE_CHECKING:
     from rla.training.data import TrainingSequence

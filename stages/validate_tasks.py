@@ -12,15 +12,15 @@ from statistics import fmean
 from typing import Any
 
 from rla.adaptation.accept import TaskVerdict, judge_pending
-from rla.adaptation.expert import with_expert
 from rla.adaptation.kinds import Counted, tally
-from rla.adaptation.pool import next_pool
+from rla.adaptation.next_pool import next_pool
+from rla.adaptation.players import with_expert
 from rla.adaptation.standings import Standing, next_standings, returned_slots
 from rla.envs.registry import setting
-from rla.records import Direction, StopReason, Task
-from rla.shards import read_rows, write_shard
-from stages.common import origin, read_tasks
-from stages.context import StageContext
+from rla.pipeline.common import origin, read_tasks
+from rla.pipeline.context import StageContext
+from rla.store.records import Direction, StopReason, Task
+from rla.store.shards import read_rows, write_shard
 
 
 def run(ctx: StageContext) -> dict[str, Any]:

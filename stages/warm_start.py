@@ -10,14 +10,14 @@ from rla.config.sections import SftConfig
 from rla.envs.registry import setting
 from rla.errors import UserError
 from rla.llm.chat import ChatFormat
-from rla.records import Task
+from rla.pipeline.common import model_folder, origin, read_tasks
+from rla.pipeline.context import StageContext
+from rla.pipeline.fallback import policy_of, pool_of
 from rla.seeds import derive
-from rla.shards import digest, read_json
-from stages.common import model_folder, origin, read_tasks
-from stages.context import StageContext
-from stages.fallback import policy_of, pool_of
-from stages.lessons import judge_examples, policy_examples, reward_examples
-from stages.training import finished
+from rla.store.records import Task
+from rla.store.shards import digest, read_json
+from rla.training.lessons import judge_examples, policy_examples, reward_examples
+from rla.training.stage import finished
 
 if TYPE_CHECKING:
     from rla.training.sft import Example

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rla.ablation.outcomes import ArmOutcome
-from rla.requirements import need
+from rla.config.extras import need
 
 PANELS = (
     ("success", "success on the tasks played"),

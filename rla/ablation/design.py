@@ -19,8 +19,8 @@ from typing import Any
 
 from rla.config import load
 from rla.errors import UserError
-from rla.plan import followed
-from rla.resources import resource
+from rla.pipeline.plan import followed
+from rla.store.resources import resource
 
 START = ("make-tasks", "init-model", "warm-start")  # stages whose results all arms share
 FOLDERS = ("tasks.path", "model.policy", "model.reward", "adaptation.llm.model")  # params that may name a local folder

@@ -21,11 +21,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from rla.ablation.design import START, Arm, Design
-from rla.atomic import write_text
 from rla.errors import UserError
-from rla.layout import artifact
-from rla.plan import Plan, document
-from rla.resources import resource
+from rla.pipeline.plan import Plan, document
+from rla.store.atomic import write_text
+from rla.store.layout import artifact
+from rla.store.resources import resource
 
 SHARED = ("train_tasks", "test_tasks", "first_policy", "first_rm", "eval_trajectories", "eval_metrics")
 RUN = Path("run")

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from runpy import run_module
 
-from rla.workers import WATCH, end_with_stdin
+from rla.processes.workers import WATCH, end_with_stdin
 
 
 @contextmanager

@@ -19,8 +19,8 @@ from rla.ablation.design import Arm, Design
 from rla.ablation.folders import make_arm, make_start
 from rla.ablation.repro import lifeline, run_repro
 from rla.errors import UserError
-from rla.lockfile import mend
-from rla.prefork.control import start, stop
+from rla.pipeline.dvc_lock import mend
+from rla.processes.prefork.control import start, stop
 
 LOG = "repro.log"
 

@@ -1,8 +1,8 @@
 """The table of an ablation: what each arm reached, what it gained, and what the reward model and the tasks did.
 
-All intervals are 95% bootstrap intervals over seeds and games (`rla.bootstrap`). An arm is read at the last iteration
-at which all of its seeds were evaluated, or at those that are asked for, of which success is the mean; arms that are
-not as far as the others say so.
+All intervals are 95% bootstrap intervals over seeds and games (`rla.metrics.bootstrap`). An arm is read at the last
+iteration at which all of its seeds were evaluated, or at those that are asked for, of which success is the mean; arms
+that are not as far as the others say so.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rla import bootstrap
 from rla.ablation.outcomes import ArmOutcome
+from rla.metrics import bootstrap
+from rla.metrics.intervals import Interval
 from rla.report.tables import ABSENT, Table, number, percent
-from rla.stats import Interval
 
 COLUMNS: tuple[str, ...] = ("arm", "seeds", "iteration", "warm start", "success", "95% interval", "per seed", "gain")
 COLUMNS += ("over the baseline", "mu", "process accuracy", "balanced", "outcome accuracy", "accepted tasks")

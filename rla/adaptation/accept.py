@@ -20,8 +20,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple
 
 from rla.errors import UserError
-from rla.records import Direction, Task
-from rla.stats import Interval, newcombe
+from rla.metrics.intervals import Interval, newcombe
+from rla.store.records import Direction, Task
 
 Rule = Literal["paper", "interval"]
 Measured = tuple[float, int]  # accuracy, and of how many finished rollouts
@@ -41,7 +41,7 @@ class TaskVerdict:
 
     `parent_accuracy` was measured when the change was asked for, `parent_accuracy_now` and the difference with the same
     policy as `accuracy`; nothing where the parent was not played. Of the expert: success and mean steps on an accepted
-    task, its parent and its root (`rla.adaptation.expert`).
+    task, its parent and its root (`rla.adaptation.players`).
     """
 
     task_id: str

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from rla.config.sections import AdaptationConfig
-from rla.records import Direction, Status, Task, content_id
+from rla.store.records import Direction, Status, Task, content_id
 
 
 class Choice(NamedTuple):

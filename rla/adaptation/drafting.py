@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rla.adaptation.choose import Choice
-from rla.adaptation.critic import critique
 from rla.adaptation.evidence import Evidence
 from rla.adaptation.propose import Editor, RulesProposer
+from rla.adaptation.reasons import critique
 from rla.agents.critic import episode_messages, excerpt, read_critique, task_messages
 from rla.agents.proposer import NOTHING, Proposal, read_proposal
 from rla.config.sections import ProposerConfig
 from rla.envs.course import Course
-from rla.envs.setting import Ask, Message, ProposalPrompt, ProposalView
+from rla.envs.protocols import Ask, Message, ProposalPrompt, ProposalView
 from rla.llm.base import Completion, FinishReason, Generator, Request
 from rla.llm.chat import ChatFormat
-from rla.records import Direction
 from rla.seeds import derive
+from rla.store.records import Direction
 
 STEPS_SHOWN = (12, 6, 3, 1)  # judged steps of an episode that a prompt shows, fewer where it does not fit
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from rla.schema import load_schema
+from rla.store.schema import load_schema
 
 UNREADABLE = "unreadable"
 NONE = "none"

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from rla.adaptation.accept import Rule
 from rla.config.sections import RolloutConfig
-from rla.records import Task
+from rla.store.records import Task
 
 
 def places(config: RolloutConfig, acceptance: Rule) -> int | None:

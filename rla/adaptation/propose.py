@@ -14,12 +14,12 @@ from typing import Any, Protocol
 
 from rla.adaptation.choose import Choice
 from rla.agents.proposer import Proposal
-from rla.envs.setting import RejectedEdit
-from rla.records import Direction, Task, content_id
+from rla.envs.protocols import RejectedEdit
+from rla.store.records import Direction, Task, content_id
 
 
 class Editor(Protocol):
-    """The part of an environment's setting that changes tasks (`rla.envs.setting.Setting` has it)."""
+    """The part of an environment's setting that changes tasks (`rla.envs.protocols.Setting` has it)."""
 
     def propose(
         self, task: Task, *, direction: str, critique: str, focus: str = "", seed: int, count: int

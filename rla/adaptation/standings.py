@@ -26,7 +26,7 @@ from rla.adaptation.accept import UNPLAYED, Measured, TaskVerdict
 from rla.adaptation.choose import wanted_direction
 from rla.config.sections import AdaptationConfig
 from rla.errors import UserError
-from rla.records import Direction, Task
+from rla.store.records import Direction, Task
 
 
 class Decision(StrEnum):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from rla.records import Task
+from rla.store.records import Task
 
 
 class Likening(Protocol):

@@ -14,11 +14,11 @@ from typing import Literal
 from rla.adaptation.propose import Replay
 from rla.config import Config
 from rla.config.sections import EnvConfig
-from rla.envs.base import AwaitedEnvironment, EnvironmentFailure
+from rla.envs.observation import AwaitedEnvironment, EnvironmentFailure
 from rla.envs.pool import EnvironmentPool, Recipe
-from rla.envs.setting import Setting
+from rla.envs.protocols import Setting
 from rla.errors import UserError
-from rla.records import Task
+from rla.store.records import Task
 
 WORKERS = 1  # proofs come one after the other
 DEADLINE_S = 600.0  # at least: a machine that is busy is no reason to refuse a task, and what is refused is stored
@@ -59,7 +59,7 @@ def replays(config: Config, editor: Setting) -> Iterator[Replay | None]:
     if second is None:
         yield None
         return
-    recipe = Recipe(target="rla.envs.where:maker", argument=asdict(second))
+    recipe = Recipe(target="rla.envs.hosting:maker", argument=asdict(second))
     deadline = max(config.pool.step_deadline_s, DEADLINE_S)
     with EnvironmentPool(recipe, workers=WORKERS, busy=WORKERS, deadline_s=deadline) as pool:
 

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rla.agents.replies import after_thinking, reply_text
+from rla.agents.texts import printable
+from rla.envs.protocols import Message
 from rla.envs.quoting import QUOTED, quoted
-from rla.envs.setting import Message
 from rla.llm.base import Completion
 from rla.llm.chat import ChatFormat
-from rla.texts import printable
 
 MAX_CRITIQUE = 1200  # characters
 EXCERPT = 240  # characters of an observation or a judgement that are shown

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rla.agents.replies import reply_text
-from rla.envs.setting import JudgePrompt, JudgeView
+from rla.envs.protocols import JudgePrompt, JudgeView
 from rla.llm.base import Completion, FinishReason
 from rla.llm.chat import ChatFormat
-from rla.records import Judgement, StepScore
+from rla.store.records import Judgement, StepScore
 
 
 def views(trajectory: Mapping[str, Any]) -> Iterator[JudgeView]:

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rla.config.sections import PolicyConfig
-from rla.envs.setting import PolicyPrompt
+from rla.envs.protocols import PolicyPrompt
 from rla.llm.base import Completion, FinishReason
 from rla.llm.chat import ChatFormat
 from rla.llm.trie import TokenTrie
-from rla.records import Segment, Step
+from rla.store.records import Segment, Step
 
 # What the environment is told when a reply holds no admissible command: no engine knows it, so nothing happens.
 NO_ACTION = "no action"

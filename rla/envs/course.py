@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rla.records import Direction
+from rla.store.records import Direction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Defaults of what few settings need of `rla.envs.setting.Setting`."""
+"""Defaults of what few settings need of `rla.envs.protocols.Setting`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Literal
 
 from rla.config import Config
 from rla.config.sections import EnvConfig
-from rla.envs.setting import Ask, Lesson, Prober, Proof, RewardRule, Service
-from rla.records import Task
+from rla.envs.protocols import Ask, Lesson, Prober, Proof, RewardRule, Service
+from rla.store.records import Task
 
 
 class StepByStep:

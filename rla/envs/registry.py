@@ -5,12 +5,12 @@ from __future__ import annotations
 from importlib import import_module
 from importlib.metadata import entry_points
 
-from rla.envs.setting import Setting
+from rla.envs.protocols import Setting
 from rla.errors import UserError
 
 BUILTIN = {
-    "alfworld": "rla.envs.alfworld.setting:AlfworldSetting",
-    "coding": "rla.envs.coding.setting:CodingSetting",
+    "alfworld": "rla.envs.alfworld.environment:AlfworldSetting",
+    "coding": "rla.envs.coding.environment:CodingSetting",
 }
 
 

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 
 from rla.llm.base import Completion, FinishReason, Request
-from rla.llm.errors import check_request
+from rla.llm.refusals import check_request
 
 Reply = Callable[[Request, int], list[int]]
 

@@ -14,8 +14,8 @@ from typing import Any
 from rla.errors import UserError
 from rla.llm.base import Completion, FinishReason, Request
 from rla.llm.chat import ChatFormat
-from rla.llm.errors import check_request
 from rla.llm.http import JsonClient, TransientFailure
+from rla.llm.refusals import check_request
 from rla.llm.restricted import SEED_MASK, restricted
 
 UNKNOWN = -9999.0  # a finite number, as the schema wants, that no sampler reports

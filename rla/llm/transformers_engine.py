@@ -19,8 +19,8 @@ import torch
 from rla.errors import UserError
 from rla.llm import attention
 from rla.llm.base import BREATHS, Completion, Request
-from rla.llm.errors import check_request
 from rla.llm.jobs import Job, Row
+from rla.llm.refusals import check_request
 from rla.llm.sampling import sample, uniforms
 from rla.llm.slot_cache import SlotCache
 from rla.llm.slots import Ints, SlotTable

@@ -20,7 +20,7 @@ from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
 from rla.llm.adapters import Adapter, Parts, base_folder, parts_of
 from rla.llm.base import Completion, FinishReason, Request
-from rla.llm.errors import check_request
+from rla.llm.refusals import check_request
 from rla.llm.restricted import SEED_MASK, restricted
 
 CPU_CACHE_GIB = "2"

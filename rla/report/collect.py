@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rla.layout import artifact
-from rla.shards import MANIFEST, read_json, read_rows
-from rla.stats import Interval, difference
+from rla.metrics.intervals import Interval, difference
+from rla.store.layout import artifact
+from rla.store.shards import MANIFEST, read_json, read_rows
 from stages import STAGES
 
 Row = dict[str, Any]

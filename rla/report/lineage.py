@@ -14,10 +14,10 @@ from typing import Any
 from rla.adaptation.kinds import edit_kind
 from rla.adaptation.standings import Decision
 from rla.errors import UserError
-from rla.layout import artifact
 from rla.report.collect import numbered
 from rla.report.tables import ABSENT, Table, number
-from rla.shards import MANIFEST, read_rows
+from rla.store.layout import artifact
+from rla.store.shards import MANIFEST, read_rows
 
 Row = dict[str, Any]
 TASK = ("task_id", "kind", "instruction", "plan_length")

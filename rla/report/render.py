@@ -6,8 +6,8 @@ import io
 from collections.abc import Sequence
 from html import escape
 
+from rla.agents.texts import printable
 from rla.report.tables import Table
-from rla.texts import printable
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 75rem; padding: 0 1rem }

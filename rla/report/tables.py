@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rla.metrics.intervals import Interval
 from rla.report.collect import RunSummary, places
-from rla.stats import Interval
 from stages import STAGES
 
 ABSENT = "-"

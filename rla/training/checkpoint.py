@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla.atomic import write_json
 from rla.errors import UserError
+from rla.store.atomic import write_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -7,7 +7,7 @@ then the judgements as branches that do not see each other: the prompt is comput
 A token whose only allowed id is itself was not a choice: its log-probability is 0 whatever the weights, its
 gradient is exactly zero. Such tokens are left out of the loss and of every token count.
 
-Rows are plain dictionaries with the columns of `rla/records.py`; reward rows carry `trajectory_id`, `step`,
+Rows are plain dictionaries with the columns of `rla/store/records.py`; reward rows carry `trajectory_id`, `step`,
 `advantage`, and `judgement` (the index of the judgement) for the reward model. Trajectories and scores are read as they
 come and not kept; of the rewards, a number for each key is. What does not match is found when the stream ends.
 """

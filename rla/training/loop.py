@@ -28,10 +28,10 @@ from rla.training.data import TrainingSequence
 from rla.training.losses import LossInputs, policy_loss
 from rla.training.metrics import EXTREMES, Metrics, accumulate, counts, means, pace, speed, statistics, summary
 from rla.training.prepare import Stage, exported, prepare
-from rla.training.progress import Progress, stage_digest
 from rla.training.ranks import Ranks, combined
+from rla.training.resume import Progress, stage_digest
+from rla.training.sequence_file import StoredSequences, unfinished, write_sequences
 from rla.training.state import learning_rate
-from rla.training.store import StoredSequences, unfinished, write_sequences
 from rla.training.terms import correction, k3
 
 NO_SIGNAL = "no sample has an advantage: the checkpoint is carried over unchanged"

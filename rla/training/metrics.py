@@ -13,7 +13,7 @@ from rla.training.speed import Work, matrix_rate
 if TYPE_CHECKING:
     from rla.training.compute import Compute
     from rla.training.data import TrainingSequence
-    from rla.training.store import Facts
+    from rla.training.sequence_file import Facts
 
 Metrics = dict[str, Any]
 EXTREMES = ("ratio_max", "sampler_gap_max")

@@ -19,9 +19,9 @@ from rla.training.compute import Compute
 from rla.training.logprobs import TokenScorer
 from rla.training.optimizing import make_optimizing
 from rla.training.ranks import Ranks
+from rla.training.sequence_file import StoredSequences
 from rla.training.speed import Work
 from rla.training.state import WEIGHTS, TrainState, load_weights
-from rla.training.store import StoredSequences
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

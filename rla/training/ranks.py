@@ -22,9 +22,9 @@ from typing import TypeVar
 import torch
 from torch import Tensor, distributed
 
+from rla.config.extras import need
 from rla.errors import UserError
-from rla.processes import flag, rank, world
-from rla.requirements import need
+from rla.processes.ranks import flag, rank, world
 
 T = TypeVar("T")
 PATIENCE = timedelta(hours=12)  # the others wait while the first one reads shards and writes checkpoints

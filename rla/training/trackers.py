@@ -21,10 +21,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from rla.atomic import write_text
 from rla.config.sections import TrackingConfig
 from rla.errors import UserError
-from rla.processes import rank
+from rla.processes.ranks import rank
+from rla.store.atomic import write_text
 
 CORE = ("tensorboard",)  # comes with the package; the others are extras of their own name
 

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rla.shards import Origin, ShardWriter, stream_rows
+from rla.store.shards import Origin, ShardWriter, stream_rows
 from rla.training.data import policy_sequences
-from rla.training.store import StoredSequences, write_sequences
+from rla.training.sequence_file import StoredSequences, write_sequences
 
 PARTS, ROWS, LENGTH = (4, 32), 16, 4096  # parts of the two shards, trajectories of a part, tokens of a trajectory
 

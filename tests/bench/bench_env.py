@@ -17,7 +17,7 @@ from statistics import mean, median
 from rla.envs.alfworld.engine import FastEngine, FastGame
 from rla.envs.alfworld.problem import load_game
 from rla.envs.alfworld.textworld import StockEngine
-from rla.envs.base import Environment, Observation
+from rla.envs.observation import Environment, Observation
 from tests.parity.alfworld_play import real_games
 
 

@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from rla.cli import run
+from rla.cli.app import run
 from tests.integration.pipelines import PARAMS
 
 EPISODES, ROLLOUTS = (1_000, 5_000, 10_000), 8

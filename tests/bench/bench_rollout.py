@@ -22,14 +22,14 @@ from pathlib import Path
 
 from rla.config import load_config
 from rla.config.sections import GeneratorConfig, ModelConfig, PolicyConfig
-from rla.envs.base import Environment, Observation
+from rla.envs.observation import Environment, Observation
 from rla.envs.registry import setting
 from rla.llm.base import Completion, Generator, Request
 from rla.llm.chat import ChatFormat
 from rla.llm.factory import make_generator
 from rla.models.init import init_model
-from rla.records import Task
-from rla.rollout import Rollouts, episodes_of, play_groups
+from rla.rollouts.play import Rollouts, episodes_of, play_groups
+from rla.store.records import Task
 from tests.bench.lockstep import play_in_lockstep
 from tests.parity.alfworld_play import data_folder
 

@@ -26,9 +26,9 @@ from rla.training.loop import update
 from rla.training.optimizing import make_optimizing
 from rla.training.prepare import Stage, checkpoint_gradients
 from rla.training.ranks import Ranks
+from rla.training.sequence_file import StoredSequences, write_sequences
 from rla.training.speed import Work, matrix_rate
 from rla.training.state import TrainState
-from rla.training.store import StoredSequences, write_sequences
 
 # hidden, intermediate, layers, heads, key heads, vocabulary, tied
 SHAPES = {

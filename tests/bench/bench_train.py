@@ -20,10 +20,10 @@ from pathlib import Path
 
 import torch
 
-from rla.cli import run
+from rla.cli.app import run
 from rla.config.sections import ModelConfig, TrainConfig
 from rla.models.load import load_model
-from rla.shards import read_rows
+from rla.store.shards import read_rows
 from rla.training.batching import collate, micro_batches
 from rla.training.data import TrainingSequence, policy_sequences
 from rla.training.logprobs import TokenScorer

@@ -1,7 +1,7 @@
 """The baseline of `bench_rollout`: all episodes step together, and each step waits for the slowest reply.
 
 As published implementations roll out: one batch of requests for all episodes that are not over, then all
-environments, then the next batch. Prompts, requests, seeds and environments are those of `rla.rollout`; only the
+environments, then the next batch. Prompts, requests, seeds and environments are those of `rla.rollouts.play`; only the
 order of work differs.
 """
 
@@ -11,9 +11,9 @@ import asyncio
 from collections.abc import Sequence
 
 from rla.agents.policy import CommandTries, PolicyAgent
-from rla.envs.base import Environment, Observation, offered
+from rla.envs.observation import Environment, Observation, offered
 from rla.llm.base import Request
-from rla.rollout import Episode, Rollouts
+from rla.rollouts.play import Episode, Rollouts
 from rla.seeds import derive
 
 

@@ -23,7 +23,7 @@ def socket(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture
 def rla(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Rla:
     """Calls the command line in a folder with params.yaml; returns the exit code, stdout and stderr."""
-    from rla.cli import run
+    from rla.cli.app import run
 
     (tmp_path / "params.yaml").write_text(PARAMS)
     monkeypatch.chdir(tmp_path)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from rla.cli import run
+from rla.cli.app import run
 from rla.envs.coding.problems import problem_of
 from rla.envs.coding.tasks import builtin_tasks
 from rla.envs.coding.writing import PlainTestPrompt
@@ -22,7 +22,7 @@ from rla.llm.base import Request
 from rla.llm.chat import ChatFormat
 from rla.llm.scripted import ScriptedGenerator
 from rla.models.load import load_tokenizer
-from rla.shards import read_rows
+from rla.store.shards import read_rows
 
 GOLDEN = Path(__file__).with_name("golden.json")
 SHARDS = {

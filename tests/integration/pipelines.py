@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from rla.resources import resource
+from rla.store.resources import resource
 
 PARAMS = """
 seed: 3

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rla.ablation.comparison import write_report
 from rla.ablation.design import load_design
 from rla.ablation.folders import arm_folder, start_folder
-from rla.ablation.report import write_report
 from rla.ablation.run import run_ablation
 from rla.errors import UserError
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rla.shards import digest
+from rla.store.shards import digest
 from tests.integration.pipelines import PARAMS
 
 RunRla = Callable[..., tuple[int, str]]
@@ -19,7 +19,7 @@ RunRla = Callable[..., tuple[int, str]]
 @pytest.fixture
 def rla(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> RunRla:
     """Calls the command line in a folder with params.yaml; returns the exit code and what went to stderr."""
-    from rla.cli import run
+    from rla.cli.app import run
 
     (tmp_path / "params.yaml").write_text(PARAMS)
     monkeypatch.chdir(tmp_path)
@@ -104,7 +104,7 @@ def test_rows_of_a_data_set_that_are_no_problem_are_counted(rla: RunRla, tmp_pat
 
 
 def test_an_empty_pool(rla: RunRla, played: Path) -> None:
-    from rla.shards import Origin, write_shard
+    from rla.store.shards import Origin, write_shard
 
     write_shard(played / "empty", "tasks", [], Origin(config="", inputs={}, seed=0))
     refused(

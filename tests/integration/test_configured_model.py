@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rla.shards import digest
+from rla.store.shards import digest
 from tests.integration.pipelines import PARAMS
 
 RunRla = Callable[..., int]
@@ -13,7 +13,7 @@ RunRla = Callable[..., int]
 
 @pytest.fixture
 def rla(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunRla:
-    from rla.cli import run
+    from rla.cli.app import run
 
     (tmp_path / "params.yaml").write_text(PARAMS)
     monkeypatch.chdir(tmp_path)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from rla.plan import Plan, write_plan
-from rla.resources import resource
+from rla.pipeline.plan import Plan, write_plan
+from rla.store.resources import resource
 from stages.report import HISTORY
 
 # Outputs depend on stage and iteration, those of compute-rewards also on its parameter.

@@ -1,8 +1,8 @@
 """Shards of a fixed seed and of scripted replies stay as they are: what a stage writes does not change by accident.
 
-Every row of every shard of one ALFWorld and one coding iteration is digested as JSON and compared with `golden.json`. The
-column `policy` is left out, because it is a digest of the checkpoint's own record. After a change that is meant to change
-rows, write the file anew with `python -m tests.integration.golden`.
+Every row of every shard of an ALFWorld and of a coding run is digested as JSON and compared with `golden.json`. The
+column `policy` is left out, because it is a digest of the checkpoint's own record. After a change that is meant to
+change rows, write the file anew with `python -m tests.integration.golden`.
 """
 
 from __future__ import annotations

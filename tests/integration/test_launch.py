@@ -17,10 +17,10 @@ from safetensors.torch import load_file
 
 from rla.config import load_config
 from rla.errors import UserError
-from rla.launch import launcher
-from rla.processes import LAUNCHED
-from rla.resources import resource
-from rla.training.progress import Progress
+from rla.processes.launch import launcher
+from rla.processes.ranks import LAUNCHED
+from rla.store.resources import resource
+from rla.training.resume import Progress
 from tests.integration.pipelines import PARAMS, environment
 
 

@@ -17,15 +17,16 @@ from pathlib import Path
 
 import pytest
 
-from rla.cli import run
+from rla.cli.app import run
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
 from rla.llm.base import Completion, Generator, Request
-from rla.llm.errors import ContextOverflow
 from rla.llm.factory import make_generator
+from rla.llm.refusals import ContextOverflow
+from rla.llm.resident import client, control
+from rla.llm.resident import messages as protocol
+from rla.llm.resident.client import ResidentGenerator, ask
 from rla.llm.trie import TokenTrie
-from rla.resident import client, control, protocol
-from rla.resident.client import ResidentGenerator, ask
 from tests.integration.pipelines import PARAMS, until
 from tests.unit.training.builders import tiny_model
 

@@ -22,10 +22,10 @@ from rla.config.sections import GeneratorConfig
 from rla.llm.base import Completion, FinishReason, Request
 from rla.llm.chat import ChatFormat
 from rla.llm.factory import make_generator, make_transformers
+from rla.llm.resident.seats import Seats
+from rla.llm.resident.web import application, served_model
 from rla.llm.trie import TokenTrie
 from rla.models.load import load_tokenizer
-from rla.resident.seats import Seats
-from rla.resident.web import application, served_model
 from tests.unit.training.builders import tiny_model
 
 SETTINGS = GeneratorConfig(context=128, threads=1, max_sequences=8)

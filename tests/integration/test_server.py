@@ -13,7 +13,7 @@ from rla.llm import http, scripted
 from rla.llm.base import Request
 from rla.llm.restricted import SEED_MASK
 from rla.llm.scripted import ScriptedGenerator
-from rla.shards import read_rows
+from rla.store.shards import read_rows
 from tests.integration.pipelines import PARAMS, contents
 from tests.unit.llm.completions_server import CompletionsServer, Fault
 
@@ -24,7 +24,7 @@ FAULTS = (Fault.DROP, None, Fault.BROKEN, None, Fault.CUT, None, Fault.BUSY, Non
 @pytest.fixture
 def rla(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> RunRla:
     """Calls a stage of the run `r`; what it wrote to stderr. The first call makes tasks and models."""
-    from rla.cli import run
+    from rla.cli.app import run
 
     monkeypatch.setattr(http, "FIRST_DELAY", 0.01)
     monkeypatch.chdir(tmp_path)

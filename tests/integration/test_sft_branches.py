@@ -10,7 +10,7 @@ from rla.llm.chat import ChatFormat
 from rla.models.init import init_model
 from rla.models.load import load_model, load_tokenizer
 from rla.training.branches import IMPLEMENTATION, forks, prefer
-from stages.lessons import branching
+from rla.training.lessons import branching
 
 TEXTS = ["you see a mug 1 . take go desk judge: it helps does not score +1 -1"]
 

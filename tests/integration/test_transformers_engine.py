@@ -24,8 +24,8 @@ from rla.config.sections import GeneratorConfig, ModelConfig
 from rla.errors import UserError
 from rla.llm.base import Completion, FinishReason, Generator, Request
 from rla.llm.chat import ChatFormat
-from rla.llm.errors import ContextOverflow
 from rla.llm.factory import make_generator
+from rla.llm.refusals import ContextOverflow
 from rla.llm.scripted import ScriptedGenerator
 from rla.llm.transformers_engine import TransformersGenerator
 from rla.llm.trie import TokenTrie

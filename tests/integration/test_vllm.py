@@ -26,8 +26,8 @@ from rla.config.sections import GeneratorConfig, ModelConfig, TrainConfig
 from rla.errors import UserError
 from rla.llm.base import Completion, FinishReason, Generator, Request
 from rla.llm.chat import ChatFormat
-from rla.llm.errors import ContextOverflow
 from rla.llm.factory import make_generator
+from rla.llm.refusals import ContextOverflow
 from rla.llm.trie import TokenTrie
 from rla.llm.vllm_engine import VllmGenerator
 from rla.models.init import init_model

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import rla.training.sft
-from rla.cli import run
-from rla.shards import digest, read_json
+from rla.cli.app import run
+from rla.store.shards import digest, read_json
 from rla.training.sft import Example
 from tests.integration.pipelines import PARAMS, contents
 

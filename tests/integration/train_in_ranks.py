@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rla.config.sections import LoraConfig, TrainConfig
-from rla.leaving import leave
+from rla.processes.leaving import leave
 from rla.training.loop import train
 from tests.unit.training.builders import random_sequences
 

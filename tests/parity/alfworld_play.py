@@ -15,7 +15,7 @@ from rla.envs.alfworld.engine import FastEngine, FastGame
 from rla.envs.alfworld.expert import Expert
 from rla.envs.alfworld.problem import Game, TaskKind
 from rla.envs.alfworld.textworld import StockEngine
-from rla.envs.base import Observation
+from rla.envs.observation import Observation
 
 INVALID = (
     "go to mars 1",

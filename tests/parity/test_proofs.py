@@ -10,9 +10,9 @@ import pytest
 from rla.adaptation.verify import engines, replays
 from rla.config import Config
 from rla.config.sections import AdaptationConfig, EnvConfig
-from rla.envs.alfworld.setting import AlfworldSetting
+from rla.envs.alfworld.environment import AlfworldSetting
 from rla.envs.alfworld.tasks import builtin_tasks
-from rla.records import Task
+from rla.store.records import Task
 
 CONFIG = Config(adaptation=AdaptationConfig(verify_engines="both"))
 

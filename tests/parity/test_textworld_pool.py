@@ -11,13 +11,13 @@ from importlib.util import find_spec
 import pytest
 
 from rla.config.sections import Config, EnvConfig
+from rla.envs.alfworld.environment import AlfworldSetting
 from rla.envs.alfworld.problem import load_game
-from rla.envs.alfworld.setting import AlfworldSetting
 from rla.envs.alfworld.tasks import builtin_tasks, task_from_game
-from rla.envs.base import Observation
+from rla.envs.hosting import environments, pooled
+from rla.envs.observation import Observation
 from rla.envs.pool import EnvironmentPool, Recipe
-from rla.envs.where import environments, pooled
-from rla.records import Task
+from rla.store.records import Task
 from tests.parity.alfworld_play import real_games
 
 STEPS = 4
@@ -65,7 +65,7 @@ def test_a_killed_worker_changes_no_observation() -> None:
         return list(await asyncio.gather(*(disturbed(pool, task) for task in tasks)))
 
     tasks = games()
-    recipe = Recipe(target="rla.envs.where:maker", argument=asdict(CONFIG))
+    recipe = Recipe(target="rla.envs.hosting:maker", argument=asdict(CONFIG))
     with EnvironmentPool(recipe, workers=2, busy=2, deadline_s=60) as pool:
         found = asyncio.run(main(pool))
     assert found == [inline(task) for task in tasks]

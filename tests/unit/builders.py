@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rla.records import Judgement, Segment, Step, StepScore, Task, Trajectory
+from rla.store.records import Judgement, Segment, Step, StepScore, Task, Trajectory
 
 
 def task(name: str = "t1", **changes: Any) -> Task:

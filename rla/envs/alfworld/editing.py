@@ -22,7 +22,7 @@ from rla.envs.alfworld.scenes import mangled, object_facts
 from rla.envs.alfworld.sentences import Hint, hint_of, hint_sentences, sentence, variant_of
 from rla.envs.alfworld.solver import solve
 from rla.envs.alfworld.tasks import digest, likeness
-from rla.records import content_id
+from rla.store.records import content_id
 
 Fact = tuple[str, ...]
 Entries = list[tuple[str, str]]

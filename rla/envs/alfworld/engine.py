@@ -11,7 +11,7 @@ from rla.envs.alfworld.observations import describe, welcome
 from rla.envs.alfworld.problem import Verbs
 from rla.envs.alfworld.state import NOTHING, Move, Op, State
 from rla.envs.alfworld.tables import FastGame
-from rla.envs.base import Observation
+from rla.envs.observation import Observation
 
 __all__ = ["FastEngine", "FastGame", "Move", "Op", "State", "apply", "legal"]
 

@@ -17,7 +17,7 @@ from rla.envs.alfworld.problem import Game, TaskKind, render_problem
 from rla.envs.alfworld.tasks import game_of
 from rla.envs.alfworld.textworld import game_data
 from rla.errors import UserError
-from rla.records import Task
+from rla.store.records import Task
 
 _SAFE = re.compile(r"[A-Za-z0-9_]{1,80}", re.ASCII)
 

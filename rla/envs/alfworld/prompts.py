@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rla.envs.alfworld.labels import REASONS
+from rla.envs.protocols import JudgeView, Message
 from rla.envs.quoting import QUOTED, quoted
-from rla.envs.setting import JudgeView, Message
 
 WELCOME = "-= Welcome to TextWorld, ALFRED! =-"
 BOXED = re.compile(r"\\boxed\s*\{([^{}]*)\}")

@@ -18,10 +18,10 @@ from rla.envs.alfworld.layout import DEVICES, Layout, layout_of
 from rla.envs.alfworld.problem import Game, TaskKind
 from rla.envs.alfworld.sentences import Hint, hint_of
 from rla.envs.alfworld.tasks import game_of
+from rla.envs.protocols import Message, ProposalView
 from rla.envs.quoting import QUOTED, quoted
-from rla.envs.setting import Message, ProposalView
-from rla.records import Task
-from rla.schema import load_schema
+from rla.store.records import Task
+from rla.store.schema import load_schema
 
 RUBRIC = """You change tasks of a text game in a household, in which an agent learns to act: {wanted}. The agent \
 sees the task and the receptacles' names, goes to them, opens them, takes an object, treats it (clean: sinkbasin, \
@@ -46,7 +46,7 @@ CLOSING = "The change, as one JSON object:"
 
 
 class EditPrompt:
-    """`rla.envs.setting.ProposalPrompt` of ALFWorld."""
+    """`rla.envs.protocols.ProposalPrompt` of ALFWorld."""
 
     criticised = True
 

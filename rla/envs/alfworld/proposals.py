@@ -21,7 +21,7 @@ from rla.envs.alfworld.problem import Game, TaskKind
 from rla.envs.alfworld.rules import EASIER, FOCUSED, HARDER, Rule, View
 from rla.envs.alfworld.sentences import Hint, hint_of
 from rla.envs.alfworld.solver import solve
-from rla.records import Direction
+from rla.store.records import Direction
 
 TRIES_PER_EDIT = 10
 
@@ -75,7 +75,7 @@ def propose_edits(game: Game, *, direction: str, rng: random.Random, count: int,
     The order: no hints (what is changed in the scene is changed for every agent, what is said only for one that heeds
     it); usual edits (what is learnt where things lie as they never do is wrong elsewhere); the same kind of task (or
     the pool drifts to kinds that are short); the goal alone (a scene made easy no longer teaches what is hard in it);
-    of the phase in `focus` (of `rla.envs.alfworld.course`), by whose rules the first half is drawn; least effort left
+    of the phase in `focus` (of `rla.envs.alfworld.phases`), by whose rules the first half is drawn; least effort left
     (what is never won has far to go, a long search is never won).
     """
     harder = Direction(direction) is Direction.HARDER

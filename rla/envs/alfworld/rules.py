@@ -11,13 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from rla.envs.alfworld import catalog
-from rla.envs.alfworld.course import FINDING, PLACING, TAKING, TREATING
 from rla.envs.alfworld.edit_format import MAX_ITEMS, Add, Edit, Move
 from rla.envs.alfworld.layout import Layout, legal_goals
+from rla.envs.alfworld.phases import FINDING, PLACING, TAKING, TREATING
 from rla.envs.alfworld.priors import share
 from rla.envs.alfworld.problem import Goal, TaskKind
 from rla.envs.alfworld.sentences import Hint
-from rla.records import Direction
+from rla.store.records import Direction
 
 LENGTH: dict[TaskKind, int] = {
     TaskKind.PLACE: 0,

@@ -22,8 +22,8 @@ from rla.envs.alfworld.scenes import Scene, Size, generate_scene
 from rla.envs.alfworld.sentences import VARIANTS, hint_of, sentence
 from rla.envs.alfworld.solver import solve
 from rla.errors import UserError
-from rla.records import Status, Task, content_id
 from rla.seeds import derive
+from rla.store.records import Status, Task, content_id
 
 ENV = "alfworld"
 CAN = "canContain"

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rla.envs.alfworld.problem import Game, Verbs, check_sentence, read_grammar, render_problem
-from rla.envs.base import EnvironmentFailure, Observation
+from rla.envs.observation import EnvironmentFailure, Observation
 from rla.errors import UserError
 
 _UNSET_TASK = "UNKNOWN GOAL."

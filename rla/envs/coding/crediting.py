@@ -1,5 +1,5 @@
-"""From the rows of an iteration to rewards and metrics: `rla.envs.setting.RewardRule` by the formulas of `rewards` and
-`evaluation`.
+"""From the rows of an iteration to rewards and metrics: `rla.envs.protocols.RewardRule` by the formulas of `rewards`
+and `evaluation`.
 
     given[j][i]     the verdict in the last observation of program j's episode
     written[j][k]   the score of judgement k in the row of program j: +1 passes, null for what is no test
@@ -19,7 +19,6 @@ import polars as pl
 
 from rla.config.sections import CreditConfig
 from rla.credit.normalise import POLICY_REWARDS, RM_REWARDS, shaped
-from rla.envs.coding.environment import passed
 from rla.envs.coding.evaluation import Metric, evaluate
 from rla.envs.coding.rewards import (
     Executions,
@@ -31,8 +30,9 @@ from rla.envs.coding.rewards import (
     trains,
     written_rewards,
 )
-from rla.envs.setting import reference_row
-from rla.records import Status
+from rla.envs.coding.service import passed
+from rla.envs.protocols import reference_row
+from rla.store.records import Status
 
 Scores = dict[str, list[int | None]]  # trajectory -> score of each judgement
 

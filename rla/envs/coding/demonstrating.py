@@ -15,13 +15,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from rla.envs.coding.builtin.recall import entry_of, training_entries
-from rla.envs.coding.environment import told
 from rla.envs.coding.probing import WritingPrompt
 from rla.envs.coding.problems import CallTest, Problem, StdioTest, Test, problem_of, question
-from rla.envs.setting import Demonstration, Lesson, PolicyPrompt
+from rla.envs.coding.service import told
+from rla.envs.protocols import Demonstration, Lesson, PolicyPrompt
 from rla.errors import UserError
-from rla.records import Task
 from rla.seeds import derive
+from rla.store.records import Task
 
 TESTS = 6  # that one lesson teaches on a problem
 SHOWN = 4  # tests of a problem that the vocabulary is counted on

@@ -23,9 +23,9 @@ from rla.envs.coding.checkers import Checker, CheckerKind
 from rla.envs.coding.fences import is_text
 from rla.envs.coding.problems import InvalidProblem, Problem, Test, given, problem_of, task_from_problem
 from rla.envs.coding.writing import LONGEST_TEXT, Written, read_test
-from rla.envs.setting import RejectedEdit
-from rla.records import Direction, Status, Task, content_id
-from rla.schema import load_schema
+from rla.envs.protocols import RejectedEdit
+from rla.store.records import Direction, Status, Task, content_id
+from rla.store.schema import load_schema
 
 RELATIVE, REWRITE = "relative", "rewrite"
 REWRITTEN = "rewritten"  # the source of a problem that a language model wrote

@@ -23,7 +23,7 @@ from fractions import Fraction
 from math import comb
 
 from rla.envs.coding.rewards import Executions, consistent, solved
-from rla.stats import Interval, clustered_mean
+from rla.metrics.intervals import Interval, clustered_mean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

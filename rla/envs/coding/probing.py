@@ -1,4 +1,4 @@
-"""Tests that the reward model writes for a task, and the programs that they are tried on: `rla.envs.setting.Prober`.
+"""Tests that the reward model writes for a task, and the programs that they are tried on: `rla.envs.protocols.Prober`.
 
 A written test says what a program has to answer to an input. That is compared by the problem's checker, as a given test
 is; a test is never compared with the ground truth here.
@@ -12,8 +12,8 @@ from typing import Protocol
 from rla.envs.coding.problems import Problem, Test, problem_of
 from rla.envs.coding.running import Runner
 from rla.envs.coding.writing import Written, read_test
-from rla.envs.setting import Message
-from rla.records import Task
+from rla.envs.protocols import Message
+from rla.store.records import Task
 
 TRUSTED = "builtin/"  # problems of ours: a test of the library runs their solutions
 

@@ -20,8 +20,8 @@ from jsonschema import Draft202012Validator
 from rla.envs.coding.checkers import Checker, CheckerKind, Json
 from rla.envs.coding.nesting import levels, too_deep
 from rla.errors import UserError
-from rla.records import Status, Task, content_id
-from rla.resources import resource
+from rla.store.records import Status, Task, content_id
+from rla.store.resources import resource
 
 ENV = "coding"
 STDIO = "stdio"

@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rla.envs.coding.environment import passed
 from rla.envs.coding.problems import Problem, problem_of, question
+from rla.envs.coding.service import passed
 from rla.envs.coding.writing import texts_of
 from rla.envs.course import Course
+from rla.envs.protocols import Message, ProposalView
 from rla.envs.quoting import QUOTED, quoted
-from rla.envs.setting import Message, ProposalView
-from rla.records import Task
-from rla.schema import load_schema
+from rla.store.records import Task
+from rla.store.schema import load_schema
 
 LONGEST_SHOWN = 200  # characters: longer tests are left out of the prompt, with their numbers
 RUBRIC = """You change programming problems on which a policy learns to write programs: {wanted}. Stay close to the \
@@ -71,7 +71,7 @@ def course_of(episodes: Sequence[Mapping[str, Any]]) -> Executed:
 
 
 class RewritePrompt:
-    """`rla.envs.setting.ProposalPrompt` of the coding setting."""
+    """`rla.envs.protocols.ProposalPrompt` of the coding setting."""
 
     criticised = False
 

@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from rla.config.sections import ExecutionConfig
-from rla.envs.base import EnvironmentFailure
 from rla.envs.coding.checkers import CheckerKind, Json, agrees, checker_calls, verdict
 from rla.envs.coding.execution import Call, ExitStatus, Job, Limits, Result, Sandbox, default_limits, make_sandbox
 from rla.envs.coding.problems import Problem, StdioTest, Test, given, wanted
+from rla.envs.observation import EnvironmentFailure
 
 INTERPRETER_MB = 128  # address space that Python itself takes, beside the problem's limit
 SLEEP = 4.0  # the wall clock is at least this many times the CPU time

@@ -10,7 +10,7 @@ from rla.envs.coding.builtin.drawing import KINDS, LEVELS
 from rla.envs.coding.importing import import_problems
 from rla.envs.coding.importing.importer import MAX_TEST_CHARS, MAX_TESTS
 from rla.envs.coding.problems import task_from_problem
-from rla.records import Task
+from rla.store.records import Task
 
 
 def builtin_tasks(

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rla.envs.base import EnvironmentFailure, Observation
-from rla.envs.pool.protocol import Message, to_observation
+from rla.envs.observation import EnvironmentFailure, Observation
 from rla.envs.pool.remote import Lost, Worker
+from rla.envs.pool.wire import Message, to_observation
 from rla.errors import UserError
-from rla.records import Task
+from rla.store.records import Task
 
 if TYPE_CHECKING:
     from rla.envs.pool.pool import EnvironmentPool

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from rla.envs.pool.protocol import Message, receive, send
+from rla.envs.pool.wire import Message, receive, send
 from rla.envs.pool.worker import Maker, work
 from rla.errors import UserError
-from rla.processes import end_with_parent
+from rla.processes.ranks import end_with_parent
 
 FORBIDDEN = ("torch", "vllm")  # their threads and GPU contexts do not survive a fork
 GRACE = 2.0  # seconds that workers have to close their environments

@@ -12,10 +12,10 @@ from types import TracebackType
 
 from rla.envs.pool.episode import PooledEnvironment
 from rla.envs.pool.nursery import Recipe
-from rla.envs.pool.protocol import Message
 from rla.envs.pool.remote import Lost, Nursery, Worker
+from rla.envs.pool.wire import Message
 from rla.errors import UserError
-from rla.records import Task
+from rla.store.records import Task
 
 STARTS = 3  # nurseries tried for one worker
 

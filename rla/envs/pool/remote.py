@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass
 
 from rla.envs.pool.nursery import Recipe
-from rla.envs.pool.protocol import HEAD, Message, length, packed, parsed
+from rla.envs.pool.wire import HEAD, Message, length, packed, parsed
 from rla.errors import UserError
 
 START_SECONDS = 300.0  # a cold disk and a busy machine included

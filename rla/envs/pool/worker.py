@@ -13,10 +13,10 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rla.envs.base import Environment, EnvironmentFailure, Observation
-from rla.envs.pool.protocol import Message, from_observation, receive, send
+from rla.envs.observation import Environment, EnvironmentFailure, Observation
+from rla.envs.pool.wire import Message, from_observation, receive, send
 from rla.errors import UserError
-from rla.records import Task
+from rla.store.records import Task
 
 Maker = Callable[[Task], Environment]
 

@@ -7,9 +7,9 @@ import pytest
 import yaml
 
 from rla.ablation.design import load_design, merged
-from rla.cli_ablation import designed
+from rla.cli.ablation import designed
 from rla.errors import UserError
-from rla.resources import resource
+from rla.store.resources import resource
 
 DESIGN: dict[str, Any] = {
     "params": "shared.yaml",

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import yaml
 
-from rla import atomic
 from rla.ablation.design import Arm, Design
 from rla.ablation.folders import RUN, SHARED, START, begin_dvc, make_arm, share, start_folder, write_pipeline
 from rla.ablation.run import run_ablation
 from rla.errors import UserError
-from rla.layout import artifact
-from rla.plan import followed
+from rla.pipeline.plan import followed
+from rla.store import atomic
+from rla.store.layout import artifact
 
 ARM = Arm(name="full", title="the loop", changes={})
 DESIGN = Design(shared={"seed": 0}, iterations=4, evaluate_every=2, seeds=(1,), baseline="full", arms=(ARM,))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rla.adaptation.accept import TaskVerdict
-from rla.records import Direction, Status, Task
+from rla.store.records import Direction, Status, Task
 
 
 def task(slot: str, *, task_id: str | None = None, depth: int = 0, status: Status = Status.ACTIVE) -> Task:

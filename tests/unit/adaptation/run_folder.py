@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rla.cli import run as call
+from rla.cli.app import run as call
+from rla.cli.progress import make_progress
 from rla.config import load_config
 from rla.envs.registry import setting
-from rla.layout import artifact
-from rla.progress import make_progress
-from rla.records import Task, Trajectory
+from rla.pipeline.common import read_candidates, read_tasks
+from rla.pipeline.context import StageContext
 from rla.seeds import derive
-from rla.shards import Origin, write_shard
+from rla.store.layout import artifact
+from rla.store.records import Task, Trajectory
+from rla.store.shards import Origin, write_shard
 from stages import STAGES
-from stages.common import read_candidates, read_tasks
-from stages.context import StageContext
 from stages.rollout import chosen_tasks
 from tests.unit.builders import trajectory
 

@@ -6,8 +6,8 @@ import pytest
 
 from rla.adaptation.accept import TaskVerdict, Verdict, judge_pending, verdict
 from rla.errors import UserError
-from rla.records import Direction
-from rla.schema import to_table
+from rla.store.records import Direction
+from rla.store.schema import to_table
 from tests.unit.adaptation.builders import pending
 
 

@@ -6,12 +6,12 @@ import asyncio
 
 from rla.adaptation.accept import judge_pending
 from rla.adaptation.choose import choose
-from rla.adaptation.pool import next_pool
+from rla.adaptation.next_pool import next_pool
 from rla.adaptation.propose import Candidate, RulesProposer, prove
 from rla.agents.proposer import Proposal
 from rla.config.sections import AdaptationConfig, TasksConfig
 from rla.envs.registry import setting
-from rla.records import Status, Task
+from rla.store.records import Status, Task
 
 
 def adapted(pool: list[Task], roots: dict[str, Task], iteration: int) -> list[Candidate]:

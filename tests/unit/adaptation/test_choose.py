@@ -8,7 +8,7 @@ import pytest
 
 from rla.adaptation.choose import Choice, choose, wanted_direction
 from rla.config.sections import AdaptationConfig
-from rla.records import Direction, Status, Task
+from rla.store.records import Direction, Status, Task
 from tests.unit.adaptation.builders import task
 
 BAND = AdaptationConfig(alpha_low=0.2, alpha_high=0.8, max_tasks=16, max_depth=4)

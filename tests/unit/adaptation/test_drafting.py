@@ -19,7 +19,7 @@ from rla.envs.registry import setting
 from rla.llm.base import Request
 from rla.llm.chat import ChatFormat
 from rla.llm.scripted import ScriptedGenerator
-from rla.records import Direction, Task
+from rla.store.records import Direction, Task
 from tests.unit.llm.test_chat import HOSTILE, byte_tokenizer
 
 CHAT = ChatFormat(byte_tokenizer())

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from rla.adaptation.expert import Played, play, with_expert
+from rla.adaptation.players import Played, play, with_expert
 from rla.config.sections import EnvConfig, TasksConfig
+from rla.envs.protocols import Demonstration
 from rla.envs.registry import setting
-from rla.envs.setting import Demonstration
-from rla.records import Task
+from rla.store.records import Task
 from tests.unit.adaptation.builders import pending, task, verdict_on
 
 CONFIG = EnvConfig(max_steps=20, omit_commands=("look", "inventory", "help", "examine"))

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from rla.adaptation.choose import Choice
 from rla.adaptation.propose import NOT_TRIED, Candidate, Replay, RulesProposer, prove
 from rla.agents.proposer import NOTHING, Proposal
-from rla.envs.setting import RejectedEdit
-from rla.records import Direction, Status, Task
+from rla.envs.protocols import RejectedEdit
+from rla.store.records import Direction, Status, Task
 from tests.unit.adaptation.builders import task
 
 ROOT = replace(task("n4"), payload="4.0")

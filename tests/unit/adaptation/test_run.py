@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from rla.cli import run as call
-from rla.layout import artifact
-from rla.shards import Origin, read_manifest, read_rows, write_shard
+from rla.cli.app import run as call
+from rla.store.layout import artifact
+from rla.store.shards import Origin, read_manifest, read_rows, write_shard
 from tests.unit.adaptation.run_folder import Loop
 
 ERRS = (0.8, 0.5, 0.1, 0.1, 0.9, 0.9)  # share of random actions: the policy learns, and then forgets

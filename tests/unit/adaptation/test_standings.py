@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rla.adaptation.accept import Measured, TaskVerdict, judge_pending
-from rla.adaptation.pool import next_pool
+from rla.adaptation.next_pool import next_pool
 from rla.adaptation.standings import Standing, leading_slots, next_standings, resting_slots, returned_slots
 from rla.config.sections import AdaptationConfig
 from rla.errors import UserError
-from rla.records import Status, Task
-from rla.schema import to_table
+from rla.store.records import Status, Task
+from rla.store.schema import to_table
 from tests.unit.adaptation.builders import lineage, pending, task, verdict_on
 
 CONFIG = AdaptationConfig(alpha_low=0.2, alpha_high=0.8, max_depth=2, cooldown=1, return_after=2)

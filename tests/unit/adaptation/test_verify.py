@@ -12,11 +12,11 @@ import pytest
 from rla.adaptation.taken import Taken
 from rla.adaptation.verify import engines, refusal, settled
 from rla.config.sections import AdaptationConfig, Config, EnvConfig, TasksConfig
-from rla.envs.base import EnvironmentFailure, Observation
+from rla.envs.observation import EnvironmentFailure, Observation
+from rla.envs.protocols import RejectedEdit
 from rla.envs.registry import setting
-from rla.envs.setting import RejectedEdit
 from rla.errors import UserError
-from rla.records import Task
+from rla.store.records import Task
 from tests.unit.adaptation.builders import task
 
 
@@ -67,7 +67,7 @@ def test_a_plan_is_replayed_to_its_end(corridor: Corridor, plan: list[str], reas
 def test_auto_is_settled_by_what_is_installed(
     asked: Literal["auto", "fast", "both"], installed: bool, found: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rla.envs.alfworld.setting.find_spec", lambda name: name if installed else None)
+    monkeypatch.setattr("rla.envs.alfworld.environment.find_spec", lambda name: name if installed else None)
     config, editor = Config(adaptation=AdaptationConfig(verify_engines=asked)), setting("alfworld")
     known = settled(config, editor)
     assert known.adaptation.verify_engines == found

@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 from rla.credit import consistency, integrated, outcome
-from rla.credit.diagnostics import diagnostics
 from rla.credit.normalise import standardised
+from rla.metrics.diagnostics import diagnostics
 from tests.unit.credit.builders import Votes, episodes, judgements, steps
 
 

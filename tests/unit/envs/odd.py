@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rla.envs.base import EnvironmentFailure, Observation
+from rla.envs.observation import EnvironmentFailure, Observation
 from rla.errors import UserError
-from rla.records import Task
+from rla.store.records import Task
 
 FAULTS = ("die", "hang", "raise", "fail")
 HERE = os.getpid()  # of the process that imported this module

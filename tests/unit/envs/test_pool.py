@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rla.envs.base import EnvironmentFailure, Observation
+from rla.envs.observation import EnvironmentFailure, Observation
 from rla.envs.pool import EnvironmentPool, PooledEnvironment, Recipe
 from rla.errors import UserError
 from tests.unit.builders import task

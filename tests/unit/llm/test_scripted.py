@@ -8,7 +8,7 @@ import math
 import pytest
 
 from rla.llm.base import Completion, FinishReason, Request
-from rla.llm.errors import ContextOverflow
+from rla.llm.refusals import ContextOverflow
 from rla.llm.scripted import ScriptedGenerator
 from rla.llm.trie import TokenTrie
 

@@ -14,8 +14,8 @@ from rla.errors import UserError
 from rla.llm import http
 from rla.llm.base import Completion, Request
 from rla.llm.chat import ChatFormat
-from rla.llm.errors import ContextOverflow
 from rla.llm.http import API_KEY, JsonClient
+from rla.llm.refusals import ContextOverflow
 from rla.llm.restricted import restricted
 from rla.llm.scripted import ScriptedGenerator
 from rla.llm.server_engine import UNKNOWN, ServerGenerator

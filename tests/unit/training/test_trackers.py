@@ -17,15 +17,15 @@ pytest.importorskip("torch")
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from rla.cli.progress import LineProgress
 from rla.config import config_digest, load_config
 from rla.config.sections import Config, TrackingConfig, TrainConfig
 from rla.errors import UserError
-from rla.progress import LineProgress
-from rla.shards import Origin, ShardWriter
+from rla.pipeline.context import StageContext
+from rla.store.shards import Origin, ShardWriter
+from rla.training.stage import train_stage
 from rla.training.trackers import Trackers, identity, settings
 from stages import STAGES
-from stages.context import StageContext
-from stages.training import train_stage
 from tests.unit.training.builders import random_sequences, tiny_model
 
 SPECS = {spec.name: spec for spec in STAGES}
@@ -208,6 +208,6 @@ def test_wandb_and_trackio_resume_the_run_of_the_folder_and_of_no_other(tmp_path
 
 
 def test_trackers_are_imported_by_training_alone() -> None:
-    code = "import sys, rla.training.trackers, stages.training; "
+    code = "import sys, rla.training.trackers, rla.training.stage; "
     code += "sys.exit(any(name in sys.modules for name in ('torch', 'accelerate', 'tensorboard')))"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from rla.envs.alfworld.course import course_of, phases_of
 from rla.envs.alfworld.goals import Goal, TaskKind
+from rla.envs.alfworld.phases import course_of, phases_of
 from rla.envs.course import Course
-from rla.records import Direction
+from rla.store.records import Direction
 
 GOAL = Goal(TaskKind.CLEAN, "Mug", "CoffeeMachine")
 WAY = [

@@ -2,7 +2,7 @@ import pytest
 
 from rla.envs.alfworld.engine import FastEngine, FastGame
 from rla.envs.alfworld.problem import TaskKind, Verbs
-from rla.envs.base import Observation
+from rla.envs.observation import Observation
 from rla.errors import UserError
 
 from . import scenes

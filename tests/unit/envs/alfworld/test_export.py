@@ -11,7 +11,7 @@ import pytest
 from rla.envs.alfworld.export import export_games, trajectory_data
 from rla.envs.alfworld.tasks import builtin_tasks, game_of, import_tasks
 from rla.errors import UserError
-from rla.records import Task
+from rla.store.records import Task
 
 INSTALLED = importlib.util.find_spec("alfworld") is not None
 

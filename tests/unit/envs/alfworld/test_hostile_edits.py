@@ -16,9 +16,9 @@ from rla.envs.alfworld.goals import TaskKind
 from rla.envs.alfworld.layout import layout_of
 from rla.envs.alfworld.sentences import HOW_START, WHERE_START, Hint, hint_of, sentence
 from rla.envs.alfworld.tasks import builtin_tasks, game_of
+from rla.envs.protocols import RejectedEdit
 from rla.envs.registry import setting
-from rla.envs.setting import RejectedEdit
-from rla.records import Task
+from rla.store.records import Task
 
 SETTING = setting("alfworld")
 (TASK,) = builtin_tasks(seed=5, scenes=1, tasks_per_scene=1, size="small", kinds=["clean"], rooms=["kitchen"])

@@ -3,9 +3,9 @@
 from random import Random
 
 from rla.envs.alfworld.engine import FastGame
+from rla.envs.alfworld.environment import WAYS, candidates, contrast
 from rla.envs.alfworld.labels import AGAIN, LIKELY, PROGRESS, REFUSED, UNLIKELY, USELESS, Sight, label_steps
-from rla.envs.alfworld.setting import WAYS, candidates, contrast
-from rla.envs.setting import Labelled
+from rla.envs.protocols import Labelled
 
 from . import scenes
 

@@ -5,9 +5,9 @@ from collections import Counter
 
 import pytest
 
-from rla.envs.alfworld.course import FINDING, PLACING
 from rla.envs.alfworld.edits import Add, Edit, Move, apply_edit, effort, parse_edit, propose_edits, verify
 from rla.envs.alfworld.goals import Goal, TaskKind
+from rla.envs.alfworld.phases import FINDING, PLACING
 from rla.envs.alfworld.priors import share
 from rla.envs.alfworld.problem import Game
 from rla.envs.alfworld.proposals import usual, view_of

@@ -16,9 +16,9 @@ from rla.envs.coding.prompts import PlainProgramPrompt
 from rla.envs.coding.proving import UNPROVEN, CodingProof
 from rla.envs.coding.rewriting import course_of
 from rla.envs.coding.running import Runner
+from rla.envs.protocols import Message, ProposalView, RejectedEdit
 from rla.envs.registry import setting
-from rla.envs.setting import Message, ProposalView, RejectedEdit
-from rla.records import Task
+from rla.store.records import Task
 from tests.unit.envs.coding.builders import function, stdio
 from tests.unit.envs.coding.trusted import Trusted
 

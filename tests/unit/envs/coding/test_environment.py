@@ -7,11 +7,11 @@ import asyncio
 import pytest
 
 from rla.config.sections import EnvConfig, ExecutionConfig
-from rla.envs.base import EnvironmentFailure, Observation
 from rla.envs.coding.checkers import Checker, CheckerKind
-from rla.envs.coding.environment import CodingService, passed, told
 from rla.envs.coding.problems import Problem, StdioTest, task_from_problem
 from rla.envs.coding.running import INTERPRETER_MB, Runner
+from rla.envs.coding.service import CodingService, passed, told
+from rla.envs.observation import EnvironmentFailure, Observation
 from tests.unit.envs.coding.builders import function, stdio
 from tests.unit.envs.coding.trusted import Trusted
 

@@ -24,7 +24,7 @@ from rla.envs.coding.problems import (
     wanted,
 )
 from rla.errors import UserError
-from rla.schema import to_table
+from rla.store.schema import to_table
 from tests.unit.envs.coding.builders import function, stdio
 
 CHECKED = Checker(kind=CheckerKind.PROGRAM, program="def check(input, expected, actual):\n    return True")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rla.envs.coding.problems import problem_of
 from rla.envs.coding.tasks import builtin_tasks, import_tasks
-from rla.schema import to_table
+from rla.store.schema import to_table
 
 
 def test_built_in_problems_are_rows_that_can_be_stored() -> None:

@@ -1,0 +1,37 @@
+"""`rla ablation report`: the table as Markdown, beside the arms' folders, and the learning curves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rla.ablation.design import Design
+from rla.ablation.outcomes import outcomes
+from rla.ablation.table import table
+from rla.errors import UserError
+from rla.report.render import as_markdown
+from rla.store.atomic import write_text
+
+TABLE = "ablation.md"
+
+
+def write_report(design: Design, root: Path, *, at: Sequence[int] = (), curves: Path | None = None) -> str:
+    """The text, also written to `<root>/ablation.md`; `at`: as it was at these iterations.
+
+    Raises UserError where no arm has been evaluated, or none at one of these iterations.
+    """
+    arms = [found for found in outcomes(design, root) if found.shared_points]
+    if not arms:
+        raise UserError(f"{root}: no arm has been evaluated; run `rla ablation run --root {root}` first")
+    known = sorted({point for found in arms for point in found.shared_points if point > 0})
+    if absent := sorted(set(at) - set(known)):
+        raise UserError(
+            f"{root}: no arm has been evaluated at iteration {absent[0]}; there is {', '.join(map(str, known))}"
+        )
+    text = as_markdown(f"Ablation {root}", [table(arms, baseline=design.baseline, at=at)])
+    write_text(root / TABLE, text)
+    if curves is not None:
+        from rla.ablation.curves import draw
+
+        draw(arms, curves)
+    return text

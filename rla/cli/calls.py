@@ -1,0 +1,142 @@
+"""One call of one stage: resolve config and folders, run it, print its summary, note how long it took.
+
+Times are kept in `<run>/timings/<iteration>-<stage>.json`, outside of every shard: outputs of equal inputs
+stay equal.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from rla.config import Config, load_config, resolved
+from rla.pipeline.context import Progress, StageContext
+from rla.pipeline.spec import StageSpec
+from rla.processes.ranks import speaks
+from rla.processes.workers import end_with_stdin
+from rla.store.atomic import write_json
+from rla.store.resources import resource
+
+DEFAULT_PIPELINE = "alfworld-tiny"
+COMPLETE = ("manifest.json", "checkpoint.json", "config.json", "report.json")
+
+Echo = Callable[[str], None]
+
+
+def call_stage(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> None:
+    """Run `spec` with the command line's `values`. Raises UserError for anything that the user can mend."""
+    from rla.cli.progress import make_progress
+
+    end_with_stdin()
+    params = params_file(values["params"], values["env"])
+    config = load_config(params, overrides_of(values))
+    run = values["run"] or default_run(params)
+    if not values["dry_run"]:
+        with make_progress() as progress:
+            ctx = context(spec, values, config=config, run=run, progress=progress)
+            summary = timed(ctx)
+        if speaks():
+            echo("\n".join(line(key, value) for key, value in summary.items()))
+        return
+    ctx = context(spec, values, config=config, run=run, progress=make_progress())
+    echo(describe(ctx, params))
+
+
+def params_file(given: Path | None, env: str | None = None) -> Path:
+    """The file given, else ./params.yaml, else the packaged small setting: of `env`, where another one is asked for
+    than that of ./params.yaml.
+    """
+    if given:
+        return given
+    local = Path("params.yaml")
+    found = local if local.exists() else resource(f"pipelines/{DEFAULT_PIPELINE}.yaml")
+    if env is None or load_config(found).env.name == env:
+        return found
+    small = resource("pipelines") / f"{env}-tiny.yaml"
+    return small if small.is_file() else found
+
+
+def default_run(params: Path) -> Path:
+    """`runs/<name>`: params.yaml is the small setting, other files name the run by their own name."""
+    return Path("runs") / (DEFAULT_PIPELINE if params.stem == "params" else params.stem)
+
+
+def overrides_of(values: Mapping[str, Any]) -> list[str]:
+    """`--set`, `--seed` and `--env` as key=value texts."""
+    overrides = list(values["set_"] or ())
+    if values["seed"] is not None:
+        overrides.append(f"seed={values['seed']}")
+    if values["env"] is not None:
+        overrides.append(f"env.name={json.dumps(values['env'])}")
+    return overrides
+
+
+def context(
+    spec: StageSpec, values: Mapping[str, Any], *, config: Config, run: Path, progress: Progress
+) -> StageContext:
+    names = [name for name, _ in (*spec.reads, *spec.writes)]
+    given = {name: values[f"path_{name}".replace("-", "_")] for name in names}
+    own = {key.removeprefix("own_"): value for key, value in values.items() if key.startswith("own_")}
+    return StageContext(
+        spec=spec,
+        config=config,
+        run=run,
+        iteration=values["iteration"],
+        progress=progress,
+        paths={name: path for name, path in given.items() if path is not None},
+        options={key: value for key, value in own.items() if value is not None},
+        overwrite=values["overwrite"],
+    )
+
+
+def timed(ctx: StageContext) -> dict[str, Any]:
+    """Run the stage and add this call to its times; a call that finds no output starts them anew."""
+    part = f"-slice-{ctx.options['slice'].replace('/', '-of-')}" if "slice" in ctx.options else ""
+    record = ctx.run / "timings" / f"{ctx.iteration}-{ctx.spec.name}{part}.json"
+    resumed = any(ctx.path(option).exists() for option, _ in ctx.spec.writes)
+    calls = json.loads(record.read_text())["calls"] if resumed and record.exists() else []
+    started, clock = datetime.now(UTC), time.perf_counter()
+    summary: dict[str, Any] = import_module(ctx.spec.module).run(ctx)
+    seconds = round(time.perf_counter() - clock, 3)
+    calls.append({"started": started.isoformat(timespec="seconds"), "seconds": seconds})
+    if speaks():
+        write_json(record, {"stage": ctx.spec.name, "iteration": ctx.iteration, "calls": calls})
+    return summary
+
+
+def line(key: str, value: Any) -> str:
+    """`key: value`; `text` stands for itself."""
+    return str(value) if key == "text" else f"{key}: {readable(value)}"
+
+
+def readable(value: Any) -> str:
+    """One line for a summary value; floats to four digits."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {readable(item)}" for key, item in value.items())
+    return str(value)
+
+
+def describe(ctx: StageContext, params: Path) -> str:
+    """What `--dry-run` prints: the stage's part of the config, then its folders and their state."""
+    import yaml
+
+    sections = resolved(ctx.config, ctx.spec.sections) if ctx.spec.sections else {}
+    lines = [f"# {ctx.spec.name}, iteration {ctx.iteration}, params {params}, run {ctx.run}"]
+    lines += [yaml.safe_dump(sections, sort_keys=False).rstrip()] if sections else []
+    lines += [f"reads   --{option} {ctx.path(option)}: {state(ctx.path(option))}" for option, _ in ctx.spec.reads]
+    lines += [f"writes  --{option} {ctx.path(option)}: {state(ctx.path(option))}" for option, _ in ctx.spec.writes]
+    return "\n".join(lines)
+
+
+def state(path: Path) -> str:
+    """complete, incomplete or absent."""
+    if path.is_file() or any((path / name).exists() for name in COMPLETE):
+        return "complete"
+    return "incomplete" if path.exists() else "absent"

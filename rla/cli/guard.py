@@ -1,0 +1,52 @@
+"""The edge of the command line: what an error, Ctrl-C and SIGTERM become."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event, current_thread, main_thread
+from types import FrameType
+from typing import Any
+
+import typer
+
+from rla.errors import UserError
+from rla.processes.ranks import rank
+
+
+def guard(call: Callable[[], Any]) -> None:
+    """Run `call`; errors that the user can mend become exit code 2, an interrupt 130, SIGTERM 143."""
+    ended = Event()
+    try:
+        with terminated_as_interrupted(ended):
+            call()
+    except UserError as error:
+        if rank() == 0:  # of several processes all meet the same
+            typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from None
+    except KeyboardInterrupt:
+        typer.echo("interrupted: the same command goes on where this one stopped", err=True)
+        raise typer.Exit(128 + (signal.SIGTERM if ended.is_set() else signal.SIGINT)) from None
+
+
+@contextmanager
+def terminated_as_interrupted(ended: Event) -> Iterator[None]:
+    """Inside, SIGTERM sets `ended` and does what Ctrl-C does: the scheduler cancels its episodes, finished groups
+    stay, nothing is left running. Processes of a launcher end as it says.
+    """
+
+    def on_terminate(_: int, frame: FrameType | None) -> None:
+        ended.set()
+        interrupt = signal.getsignal(signal.SIGINT)  # asyncio's own, while it runs
+        (interrupt if callable(interrupt) else signal.default_int_handler)(signal.SIGINT, frame)
+
+    if current_thread() is not main_thread() or "WORLD_SIZE" in os.environ:
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, on_terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)

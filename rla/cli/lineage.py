@@ -1,0 +1,49 @@
+"""`rla lineage`: what became of the tasks of a run, as tables or as JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rla.cli.guard import guard
+
+
+def lineage(
+    run: Annotated[Path | None, typer.Option(help="Run folder; runs/<name of the params file>.")] = None,
+    slot: Annotated[str | None, typer.Option(metavar="ID", help="This slot: the id of its root.")] = None,
+    task: Annotated[str | None, typer.Option(metavar="ID", help="The slot of this task, accepted or not.")] = None,
+    refused: Annotated[bool, typer.Option("--refused", help="Also what gave no valid task.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Everything that is known, as JSON.")] = False,
+) -> None:
+    """Show how tasks were changed: root, edits, accuracies, verdicts and returns of each slot.
+
+    Example: rla lineage --run runs/alfworld-tiny --slot 0f3a9c51d2b47e86
+    """
+    guard(lambda: typer.echo(shown(run, slot=slot, task=task, refused=refused, as_json=as_json), nl=False))
+
+
+def shown(run: Path | None, *, slot: str | None, task: str | None, refused: bool, as_json: bool) -> str:
+    """What the command prints. Raises UserError for a run, slot or task that does not exist."""
+    from rla.cli.calls import default_run, params_file
+    from rla.errors import UserError
+    from rla.report.lineage import find, history, lineages, overview
+    from rla.report.render import as_text
+
+    folder = run or default_run(params_file(None))
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such run; give --run one of the folders below runs")
+    if slot is not None and task is not None:
+        raise UserError("--slot and --task name the same thing twice; give one of them")
+    found = lineages(folder)
+    if slot is None and task is None:
+        changed = [entry.as_json() for entry in found.values() if entry.versions]
+        return json.dumps(changed, indent=1) + "\n" if as_json else as_text(f"Run {folder}", [overview(found)])
+    entry = find(found, slot=slot, task=task)
+    return (
+        json.dumps(entry.as_json(), indent=1) + "\n"
+        if as_json
+        else as_text(f"Run {folder}", [table for table in history(entry, refused=refused) if table.rows])
+    )

@@ -1,0 +1,86 @@
+"""The commands of the two servers that stages may use: `rla prefork` and `rla serve`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rla.cli.guard import guard
+from rla.errors import UserError
+
+prefork = typer.Typer(help="A server that has imported torch already and forks one child per stage.")
+serve = typer.Typer(help="One inference engine for all stages of a run, which take turns with their weights.")
+
+
+@prefork.command("start")
+def prefork_start(
+    socket: Annotated[Path, typer.Option(help="Unix socket; its folder must be private to you.")],
+    parent: Annotated[int, typer.Option(help="Stop when this process is gone; 0: never.")] = 0,
+    idle: Annotated[float, typer.Option(help="Stop after this many idle minutes.")] = 10.0,
+) -> None:
+    """Start the server in the background. Then call stages with RLA_PREFORK=<socket>."""
+    from rla.processes.prefork.control import start
+
+    guard(lambda: typer.echo(start(socket, parent=parent, idle_minutes=idle)))
+
+
+@prefork.command("stop")
+def prefork_stop(socket: Annotated[Path, typer.Option(help="Unix socket of the server.")]) -> None:
+    """Stop the server; children that still run are ended."""
+    from rla.processes.prefork.control import stop
+
+    guard(lambda: typer.echo(stop(socket)))
+
+
+@prefork.command("status")
+def prefork_status(socket: Annotated[Path, typer.Option(help="Unix socket of the server.")]) -> None:
+    """Say whether the server answers."""
+    from rla.processes.prefork.control import status
+
+    guard(lambda: typer.echo(status(socket)))
+
+
+@serve.command("start")
+def serve_start(
+    socket: Annotated[Path, typer.Option(help="Unix socket; its folder must be private to you.")],
+    params: Annotated[Path | None, typer.Option(help="Start only where this file has engine.resident: true.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override of --params.")] = None,
+    port: Annotated[int, typer.Option(help="Also answer OpenAI-compatible requests on this TCP port.")] = 0,
+    model: Annotated[Path | None, typer.Option(help="The checkpoint that --port serves.")] = None,
+    parent: Annotated[int, typer.Option(help="Stop when this process is gone; 0: never.")] = 0,
+    idle: Annotated[float, typer.Option(help="Stop after this many idle minutes.")] = 30.0,
+) -> None:
+    """Start the server in the background. Then call stages with RLA_ENGINE=<socket>.
+
+    With --port and --model it always starts, and serves the model at http://127.0.0.1:<port>/v1.
+    """
+    from rla.config import load_config
+    from rla.llm.resident.control import Web, start
+
+    def begin() -> None:
+        config = load_config(params, set_ or ())
+        if bool(port) != (model is not None):
+            raise UserError("--port and --model go together: the port answers for one model")
+        web = None if model is None else Web(port=port, model=model, config=config.generator, seed=config.seed)
+        if params is None or config.engine.resident or web is not None:
+            typer.echo(start(socket, parent=parent, idle_minutes=idle, web=web))
+
+    guard(begin)
+
+
+@serve.command("stop")
+def serve_stop(socket: Annotated[Path, typer.Option(help="Unix socket of the server.")]) -> None:
+    """Stop the server; stages that use it end with an error, and go on when they are called again."""
+    from rla.llm.resident.control import stop
+
+    guard(lambda: typer.echo(stop(socket)))
+
+
+@serve.command("status")
+def serve_status(socket: Annotated[Path, typer.Option(help="Unix socket of the server.")]) -> None:
+    """Say whether the server answers."""
+    from rla.llm.resident.control import status
+
+    guard(lambda: typer.echo(status(socket)))

@@ -1,0 +1,68 @@
+"""A problem as an environment of one step: the question, then the verdict on the program.
+
+The verdict is one line that the environment writes, `tests: 11010`: a digit for each given test, 1 where the program
+passes it. It is the last observation of the episode, and all that rewards and metrics read of how it went.
+
+Programs are run by a sandbox that the episodes of a stage share, and that has processes enough: the environment answers
+later (`AwaitedEnvironment`), and the pool of worker processes has nothing to do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from rla.config.sections import EnvConfig
+from rla.envs.coding.problems import Problem, problem_of, question
+from rla.envs.coding.running import Runner
+from rla.envs.observation import AwaitedEnvironment, EnvironmentFailure, Observation
+from rla.store.records import Task
+
+VERDICT = re.compile(r"tests: ([01]+)")
+
+
+def told(passes: Sequence[bool]) -> str:
+    """The verdict as a line."""
+    return "tests: " + "".join("1" if passed else "0" for passed in passes)
+
+
+def passed(observation: str) -> list[bool] | None:
+    """The verdict that a line says; nothing where it is another text."""
+    found = VERDICT.fullmatch(observation)
+    return None if found is None else [digit == "1" for digit in found[1]]
+
+
+class Examination:
+    """One episode: `AwaitedEnvironment`. Raises EnvironmentFailure where the sandbox fails."""
+
+    def __init__(self, problem: Problem, runner: Runner) -> None:
+        self._problem, self._runner = problem, runner
+        self._over = True
+
+    async def reset(self) -> Observation:
+        self._over = False
+        return Observation(text=question(self._problem), commands=(), won=False, done=False)
+
+    async def step(self, action: str) -> Observation:
+        """The verdict on the program `action`; whatever could not be read as one is run, and fails."""
+        if self._over:
+            raise EnvironmentFailure("a step after the end")
+        self._over = True
+        passes = await self._runner.passes(self._problem, action, self._problem.tests)
+        return Observation(text=told(passes), commands=(), won=all(passes), done=True)
+
+    def close(self) -> None:
+        """The sandbox is the service's."""
+
+
+class CodingService:
+    """`rla.envs.protocols.Service`: one sandbox for all episodes of a stage. Raises UserError where there is none."""
+
+    def __init__(self, config: EnvConfig, runner: Runner | None = None) -> None:
+        self._runner = runner or Runner(config.execution)
+
+    def make(self, task: Task) -> AwaitedEnvironment:
+        return Examination(problem_of(task.payload), self._runner)
+
+    async def close(self) -> None:
+        await self._runner.close()

@@ -1,0 +1,67 @@
+"""What stage, nursery and workers say to each other: JSON objects, each after its length.
+
+JSON and not pickle: a worker may run what a model has written, and nothing that it answers is executed here.
+
+| to | message | answer |
+|---|---|---|
+| nursery | `{"sys_path", "target", "argument"}` | `{"ready": true}` or `{"refused": why}` |
+| nursery | one byte with a socket | none: the worker that it starts speaks first on that socket, `{"pid"}` |
+| worker | `{"reset": task}`, `{"step": action}` | `{"observation"}`, `{"failure": why}`, `{"refused": why}` |
+| worker | `{"close": true}` | none |
+
+A `failure` with `"last": true` is a worker's last answer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from io import BufferedRWPair
+from typing import Any
+
+from rla.envs.observation import Observation
+
+HEAD = 4  # bytes of a length
+
+Message = dict[str, Any]
+
+
+def packed(message: Mapping[str, Any]) -> bytes:
+    """The bytes of a message."""
+    data = json.dumps(message).encode()
+    return len(data).to_bytes(HEAD, "big") + data
+
+
+def parsed(data: bytes) -> Message:
+    """The message of what follows a head."""
+    message: Message = json.loads(data)
+    return message
+
+
+def length(head: bytes) -> int:
+    """How many bytes follow the head."""
+    return int.from_bytes(head, "big")
+
+
+def receive(stream: BufferedRWPair) -> Message | None:
+    """The next message; None where the other end has closed."""
+    head = stream.read(HEAD)
+    data = stream.read(length(head)) if len(head) == HEAD else b""
+    if not data or len(data) < length(head):
+        return None
+    return parsed(data)
+
+
+def send(stream: BufferedRWPair, message: Mapping[str, Any]) -> None:
+    """Write a message and flush it. Raises OSError where the other end is gone."""
+    stream.write(packed(message))
+    stream.flush()
+
+
+def from_observation(seen: Observation) -> Message:
+    return {"text": seen.text, "commands": seen.commands, "won": seen.won, "done": seen.done}
+
+
+def to_observation(data: Mapping[str, Any]) -> Observation:
+    """The observation as it was before it was sent: its commands are a tuple again."""
+    return Observation(text=data["text"], commands=tuple(data["commands"]), won=data["won"], done=data["done"])

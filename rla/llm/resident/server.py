@@ -1,0 +1,277 @@
+"""The server's end: one event loop that holds the engines and answers the stages' connections.
+
+A connection that ends, for whatever reason, takes its requests, sessions and lease along.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rla.config.load import build
+from rla.config.sections import GeneratorConfig
+from rla.errors import UserError
+from rla.llm.base import Completion, Generator
+from rla.llm.resident.messages import (
+    MAGIC,
+    OPEN,
+    PING,
+    STOP,
+    Message,
+    NotOurs,
+    completion_data,
+    error_data,
+    pack,
+    read,
+    request_of,
+    session_of,
+)
+from rla.llm.resident.seats import Seats, Wanted
+from rla.processes.prefork.server import alive
+
+if TYPE_CHECKING:
+    from aiohttp.web import AppRunner
+
+log = logging.getLogger("rla.llm.resident")
+
+TICK = 1.0  # seconds between looks at the parent and the clock
+PRELOADED = ("rla.llm.transformers_engine", "rla.models.load", "transformers.models.qwen3.modeling_qwen3")
+LATE = 1.0  # seconds that a pass waits for a stage to act on its replies; a stage that is late is waited for no more
+
+
+@dataclass(slots=True, kw_only=True)
+class Server:
+    """State of the process. `parent` 0 means that no process is watched."""
+
+    code: str
+    parent: int
+    idle_seconds: float
+    seats: Seats = field(default_factory=Seats)
+    connections: set[asyncio.Task[None]] = field(default_factory=set)
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    used: float = field(default_factory=time.monotonic)
+    opened: int = 0
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection, from its first message to its end."""
+        task = asyncio.current_task()
+        assert task is not None
+        self.connections.add(task)
+        self.opened += 1
+        try:
+            await self._serve(reader, writer, name=f"stage {self.opened}")
+        except NotOurs as error:
+            log.warning("a connection was closed: %s", error)
+        except (EOFError, OSError):
+            pass  # the other end is gone
+        finally:
+            self.connections.discard(task)
+            self.used = time.monotonic()
+            writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, name: str) -> None:
+        first = await read(reader)
+        if first.get("magic") != MAGIC:
+            raise NotOurs(f"its first message has no {MAGIC}")
+        kind, same = first.get("kind"), first.get("code") == self.code
+        accepted = kind == STOP or (kind in (OPEN, PING) and same)
+        writer.write(pack({"magic": MAGIC, "accepted": accepted}))
+        await writer.drain()
+        if kind == STOP:
+            self.stopping.set()
+        elif not same:
+            log.warning("%s has other code than this server", name)
+        elif kind == OPEN:
+            await self._lease(first, reader, writer, name)
+
+    async def _lease(
+        self, first: Message, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, name: str
+    ) -> None:
+        stage = Stage(name=name, reader=reader, writer=writer)
+        try:
+            async with self.seats.lease(wanted_of(first), stage, stage.answered) as engine:
+                log.info(
+                    "%s: %s", name, first["model"] if engine else "refused, the engine is in use with other weights"
+                )
+                writer.write(pack({"context": engine.context if engine else None}))
+                if engine is not None:
+                    await stage.listen(engine)
+        except (UserError, ValueError, RuntimeError) as error:
+            log.exception("%s: no engine", name)
+            writer.write(pack({"error": error_data(error)}))
+            await writer.drain()
+
+
+def wanted_of(message: Message) -> Wanted:
+    """What an `open` asks for. Raises NotOurs."""
+    try:
+        return Wanted(
+            model=str(message["model"]),
+            config=build(GeneratorConfig, message["config"], "the stage", "generator."),
+            stop_ids=tuple(int(token) for token in message["stop_ids"]),
+            seed=int(message["seed"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise NotOurs(f"a malformed open ({type(error).__name__}: {error})") from error
+
+
+class Stage:
+    """A connection that holds a lease: its requests in the engine, and answers on their way."""
+
+    def __init__(self, *, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._name = name
+        self._reader, self._writer = reader, writer
+        self._tasks: dict[int, asyncio.Task[list[Completion]]] = {}
+        self._sessions: set[str] = set()
+        self._replies: list[Message] = []  # not sent yet
+        self._turn = 0
+        self._acted = asyncio.Event()  # on the last turn's replies
+        self._acted.set()
+        self._late = False
+
+    async def listen(self, engine: Generator) -> None:
+        """Take calls until the stage ends the connection."""
+        try:
+            while True:
+                message = await read(self._reader)
+                for call in message["calls"]:
+                    self._take(call, engine)
+                if message["turn"] == self._turn:
+                    self._late = False
+                    self._acted.set()
+        except (KeyError, TypeError, ValueError) as error:
+            raise NotOurs(f"{self._name}: a malformed message ({error})") from error
+        finally:
+            self._acted.set()
+            for task in self._tasks.values():
+                task.cancel()
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+            self._replies.clear()
+            for session in self._sessions:
+                engine.release(session)
+
+    async def answered(self) -> None:
+        """Wait until the stage has acted on the replies that it was sent, but not for one that is late."""
+        self._send()
+        if self._acted.is_set() or self._late:
+            return
+        try:
+            await asyncio.wait_for(self._acted.wait(), LATE)
+        except TimeoutError:
+            self._late = True
+
+    def _take(self, call: Message, engine: Generator) -> None:
+        if "release" in call:
+            session = session_of(call["release"], owner=self._name)
+            self._sessions.discard(session)
+            engine.release(session)
+        elif "cancel" in call:
+            task = self._tasks.get(call["cancel"])
+            if task is not None:
+                task.cancel()
+        else:
+            name = int(call["id"])
+            request = request_of(call, owner=self._name)
+            if request.session is not None:
+                self._sessions.add(request.session)
+            task = asyncio.create_task(engine.generate(request))
+            task.add_done_callback(partial(self._done, name))
+            self._tasks[name] = task
+
+    def _done(self, name: int, task: asyncio.Task[list[Completion]]) -> None:
+        """Answer a request, with its error where it has one: the stage is told, and the server goes on."""
+        del self._tasks[name]
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is None:
+            reply: Message = {"completions": list(map(completion_data, task.result()))}
+        else:
+            log.error("%s: request %d", self._name, name, exc_info=error)
+            reply = {"error": error_data(error)}
+        if not self._replies:
+            asyncio.get_running_loop().call_soon(self._send)
+        self._replies.append({"id": name, **reply})
+
+    def _send(self) -> None:
+        """What has been answered since the last time, in one frame."""
+        replies, self._replies = self._replies, []
+        if replies:
+            self._turn += 1
+            self._acted.clear()
+            self._writer.write(pack({"turn": self._turn, "replies": replies}))
+
+
+async def serve(server: Server, listener: socket.socket, web: Mapping[str, Any] | None = None) -> None:
+    """Answer until told to stop, idle for too long, or without the process that is served.
+
+    `web`: {port, model, config, seed} of what is also served over TCP.
+    """
+    loop = asyncio.get_running_loop()
+    runner = None if web is None else await listen_on_tcp(server, web)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, server.stopping.set)
+    async with await asyncio.start_unix_server(server.accept, sock=listener):
+        while not (server.stopping.is_set() or expired(server)):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(server.stopping.wait(), TICK)
+        for task in tuple(server.connections):
+            task.cancel()
+        await asyncio.gather(*server.connections, return_exceptions=True)
+    if runner is not None:
+        await runner.cleanup()
+    server.seats.close()
+
+
+async def listen_on_tcp(server: Server, web: Mapping[str, Any]) -> AppRunner:
+    """Raises UserError for a model without a tokenizer, OSError for a port that is taken."""
+    from rla.llm.resident.web import served_model, start
+
+    def touch() -> None:
+        server.used = time.monotonic()
+
+    config = build(GeneratorConfig, web["config"], "rla serve", "generator.")
+    served = served_model(str(web["model"]), config, int(web["seed"]), seats=server.seats, touch=touch)
+    return await start(served, int(web["port"]))
+
+
+def expired(server: Server) -> bool:
+    """Nobody is connected, and the parent is gone or nobody has been for too long."""
+    if server.connections:
+        return False
+    if server.parent and not alive(server.parent):
+        return True
+    return time.monotonic() - server.used > server.idle_seconds
+
+
+def main(arguments: list[str]) -> int:
+    """`<file descriptor of the listening socket> <its path> <parent or 0> <idle seconds> <code> [<web as JSON>]`."""
+    listener, path = socket.socket(fileno=int(arguments[0])), Path(arguments[1])
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
+    logging.getLogger().setLevel(logging.WARNING)
+    log.setLevel(logging.INFO)
+    web = json.loads(arguments[5]) if len(arguments) > 5 else None
+    server = Server(parent=int(arguments[2]), idle_seconds=float(arguments[3]), code=arguments[4])
+    try:
+        for name in PRELOADED:
+            import_module(name)
+        asyncio.run(serve(server, listener, web))
+    finally:
+        path.unlink(missing_ok=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

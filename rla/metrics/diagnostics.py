@@ -1,0 +1,125 @@
+"""What an iteration's episodes and judgements say about the policy and about the reward model.
+
+    p+ = P(S = +1 | success),  p- = P(S = -1 | failure)      over valid votes, all steps pooled
+    mu = p+ + p-                                             the reward model is informative iff mu > 1
+    bound = 1 - exp(-m (mu - 1)^2 / 4) for mu > 1, else 0    at most the ordering accuracy; m: valid
+                                                             votes a step, mean over judged steps
+    outcome accuracy = P(sign(mean over steps of the mean score) = O)         a tie counts one half
+    self-agreement   = P(two different valid votes on one step are equal)     mean over steps with two or more
+
+How balanced the tasks are: `rla.metrics.difficulty`; the votes against fact: `rla.metrics.process`. A quantity without
+data is null. Source: RLAnything, Theorem 1.
+"""
+
+from __future__ import annotations
+
+from math import exp
+
+import polars as pl
+
+from rla.metrics.difficulty import balance
+from rla.metrics.intervals import wilson
+from rla.store.records import Status
+
+Metrics = dict[str, float | int | None]
+
+
+def diagnostics(episodes: pl.DataFrame, judgements: pl.DataFrame, steps: pl.DataFrame) -> Metrics:
+    """All of the above as flat numbers, named as in an iteration's metrics file.
+
+    `episodes`: trajectory_id, task_id, status, outcome, n_steps. `judgements`: trajectory_id, step, score
+    (+1, -1, null). `steps`: trajectory_id, step, mean_score. Success is that of active tasks; the reward
+    model is measured on all episodes given, pending tasks included.
+    """
+    return {**_success(episodes), **judge_metrics(episodes, judgements, steps), **balance(episodes)}
+
+
+def judge_metrics(episodes: pl.DataFrame, judgements: pl.DataFrame, steps: pl.DataFrame) -> Metrics:
+    """What votes and outcomes alone say about the reward model; arguments as for `diagnostics`."""
+    return {
+        **_informativeness(episodes, judgements),
+        "rm_outcome_accuracy": outcome_accuracy(episodes, steps),
+        "self_agreement": self_agreement(judgements),
+    }
+
+
+def theorem1_bound(mu: float, votes: float) -> float:
+    """1 - exp(-votes (mu - 1)^2 / 4) where mu > 1, else 0."""
+    return 1.0 - exp(-votes * (mu - 1.0) ** 2 / 4.0) if mu > 1.0 else 0.0
+
+
+def outcome_accuracy(episodes: pl.DataFrame, steps: pl.DataFrame) -> float | None:
+    """Share of the trajectories whose average score has the sign of their outcome; ties count one half.
+
+    Trajectories without any valid judgement are left out; null where none is left.
+    """
+    means = (
+        steps.select("trajectory_id", pl.col("mean_score").cast(pl.Float64))
+        .drop_nulls()
+        .group_by("trajectory_id", maintain_order=True)
+        .agg(pl.col("mean_score").mean())
+        .join(episodes.select("trajectory_id", "outcome"), on="trajectory_id")
+    )
+    agreement = pl.col("mean_score") * pl.col("outcome")
+    tie = pl.col("mean_score").abs() < 1e-12
+    return _number(means.select(pl.when(tie).then(0.5).otherwise((agreement > 0).cast(pl.Float64)).mean()))
+
+
+def self_agreement(judgements: pl.DataFrame) -> float | None:
+    """Probability that two valid votes on the same step are equal, averaged over the steps that have two."""
+    plus, votes = pl.col("plus").cast(pl.Float64), pl.col("votes").cast(pl.Float64)
+    minus = votes - plus
+    steps = (
+        judgements.drop_nulls("score")
+        .group_by("trajectory_id", "step", maintain_order=True)
+        .agg(plus=(pl.col("score") > 0).sum(), votes=pl.len())
+        .filter(pl.col("votes") > 1)
+    )
+    equal = (plus * (plus - 1) + minus * (minus - 1)) / (votes * (votes - 1))
+    return _number(steps.select(equal.mean()))
+
+
+def reward_statistics(policy_rewards: pl.DataFrame, rm_rewards: pl.DataFrame) -> Metrics:
+    """How much there is to train on; a sample is a row whose advantage is not 0."""
+    trains = pl.col("advantage") != 0
+    return {
+        "policy_samples": policy_rewards.filter(trains).height,
+        "rm_samples": rm_rewards.filter(trains).height,
+        "reward_mean": _number(policy_rewards.select(pl.col("reward").mean())),
+        "advantage_std": _number(policy_rewards.select(pl.col("advantage").std(ddof=0))),
+    }
+
+
+def _success(episodes: pl.DataFrame) -> Metrics:
+    active = episodes.filter(pl.col("status") == Status.ACTIVE.value)
+    interval = wilson(active.filter(pl.col("outcome") > 0).height, active.height)
+    return {
+        "episodes": active.height,
+        "success": interval.estimate if interval else None,
+        "success_low": interval.low if interval else None,
+        "success_high": interval.high if interval else None,
+        "mean_steps": _number(active.select(pl.col("n_steps").cast(pl.Float64).mean())),
+    }
+
+
+def _informativeness(episodes: pl.DataFrame, judgements: pl.DataFrame) -> Metrics:
+    votes = judgements.join(episodes.select("trajectory_id", "outcome"), on="trajectory_id")
+    valid = votes.drop_nulls("score")
+    p_plus = _number(valid.filter(pl.col("outcome") > 0).select((pl.col("score") > 0).mean()))
+    p_minus = _number(valid.filter(pl.col("outcome") < 0).select((pl.col("score") < 0).mean()))
+    mu = None if p_plus is None or p_minus is None else p_plus + p_minus
+    # A reply that does not parse tells nothing: it is no vote of m, and a step that only has such replies has none.
+    valid_votes = votes.group_by("trajectory_id", "step").agg(valid=pl.col("score").count())
+    per_step = _number(valid_votes.select(pl.col("valid").mean()))
+    return {
+        "p_plus": p_plus,
+        "p_minus": p_minus,
+        "mu": mu,
+        "theorem1_bound": None if mu is None or per_step is None else theorem1_bound(mu, per_step),
+        "unparsable_votes": _number(votes.select(pl.col("score").is_null().mean())),
+    }
+
+
+def _number(frame: pl.DataFrame) -> float | None:
+    value = frame.item()
+    return None if value is None else float(value)

@@ -1,0 +1,43 @@
+"""What a stage gets: the resolved config, its folders, and where to report progress."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from rla.config import Config
+from rla.pipeline.spec import StageSpec
+from rla.store.layout import artifact
+
+
+class Progress(Protocol):
+    """A bar on a terminal, plain lines elsewhere. Used as a context manager by the command line, not by stages."""
+
+    def start(self, description: str, total: int) -> None: ...
+
+    def advance(self, count: int = 1, **fields: Any) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageContext:
+    """One call of one stage. `paths` holds the options that were given; the rest follow `rla.store.layout`."""
+
+    spec: StageSpec
+    config: Config
+    run: Path
+    iteration: int
+    progress: Progress
+    paths: Mapping[str, Path] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)  # the stage's own: source, split, export
+    overwrite: bool = False
+
+    def path(self, option: str) -> Path:
+        """The folder of a `reads` or `writes` option."""
+        if option in self.paths:
+            return self.paths[option]
+        names = dict(self.spec.reads) | dict(self.spec.writes)
+        return artifact(self.run, names[option], self.iteration)

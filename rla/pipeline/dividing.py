@@ -1,0 +1,47 @@
+"""`--slice i/n` and `--workers n`: which share of a shard a call makes, and what it has to tell afterwards.
+
+Without either, `generator.data_parallel` says how many workers there are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rla.errors import UserError
+from rla.pipeline.again import called_again
+from rla.pipeline.context import StageContext
+from rla.processes.workers import run_workers
+from rla.store.shards import ShardWriter, read_manifest
+from rla.store.slices import WHOLE, Slice, slice_manifests
+
+
+def slice_of(ctx: StageContext) -> Slice:
+    """The slice that the options ask for. Raises UserError."""
+    text, workers = ctx.options.get("slice"), ctx.options.get("workers")
+    if text is not None and workers is not None:
+        raise UserError("--slice is a share of the work, --workers divides all of it; give one of them")
+    if text is not None:
+        return Slice.parse(text)
+    count = ctx.config.generator.data_parallel if workers is None else int(workers)
+    return Slice(index=0, count=count) if count > 1 else WHOLE
+
+
+def divided(ctx: StageContext, writer: ShardWriter) -> bool:
+    """Whether this call leaves the work to worker processes, which have then done it. Raises UserError."""
+    if writer.slice.index > 0:
+        return False
+    ctx.progress.note(f"{ctx.spec.name}: {writer.slice.count} workers")
+    with called_again(ctx, ctx.paths) as arguments:
+        asked = "--workers" if "workers" in ctx.options else "generator.data_parallel:"
+        run_workers(arguments, workers=writer.slice.count, generator=ctx.config.generator, asked=asked)
+    return True
+
+
+def counts_of(writer: ShardWriter) -> dict[str, Any]:
+    """The counts of the shard; before it is complete those of the slice, and which slices are missing."""
+    if writer.slice.count == 1 or writer.slice.index == 0 or writer.complete:
+        return dict(read_manifest(writer.folder, writer.kind)["counts"])
+    found = slice_manifests(writer.folder, writer.slice.count)
+    own = found[writer.slice]
+    missing = ", ".join(str(part) for part, manifest in found.items() if manifest is None)
+    return {"slice": str(writer.slice), **(own["counts"] if own else {}), "missing slices": missing or "none"}

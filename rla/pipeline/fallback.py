@@ -1,0 +1,51 @@
+"""What a stage does in a fresh folder: the built-in tasks and an untrained model stand in for what is missing.
+
+Only the conventional folders are filled in; a folder that was named by an option must exist.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rla.errors import UserError
+from rla.pipeline.context import StageContext
+from rla.store.layout import artifact
+from stages import STAGES
+
+
+def ensure(ctx: StageContext, name: str, **options: Any) -> None:
+    """Run the stage `name` of the same run with its default folders. A slice does not: all of them would at once."""
+    from importlib import import_module
+
+    if "slice" in ctx.options:
+        raise UserError(f"{ctx.run}: slices share what they read; call `rla {name} --run {ctx.run}` first")
+    spec = next(spec for spec in STAGES if spec.name == name)
+    ctx.progress.note(f"{name}: making what is missing in {ctx.run}")
+    import_module(spec.module).run(replace(ctx, spec=spec, paths={}, options=options, overwrite=False))
+
+
+def pool_of(ctx: StageContext, option: str = "pool") -> Path:
+    """The pool of the option; the first one is made where it is missing."""
+    folder = ctx.path(option)
+    if option not in ctx.paths and not folder.exists() and ctx.iteration <= 1:
+        tasks = ctx.config.tasks
+        held_out = folder == artifact(ctx.run, "test_tasks", 0)
+        ensure(ctx, "make-tasks", split=tasks.test_split if held_out else tasks.train_split)
+    return folder
+
+
+def policy_of(ctx: StageContext, option: str = "policy", model: str = "policy") -> Path:
+    """The checkpoint of the option; at the first iteration the initial model where nothing has been trained."""
+    folder = ctx.path(option)
+    if option in ctx.paths or folder.exists() or ctx.iteration > 1:
+        return folder
+    initial = artifact(ctx.run, f"init_{model}", 0)
+    if not initial.exists():
+        if not artifact(ctx.run, "train_tasks", 0).exists():
+            ensure(ctx, "make-tasks", split=ctx.config.tasks.train_split)
+        ensure(ctx, "init-model")
+    if not option.startswith("init"):
+        ctx.progress.note(f"{initial}: the model as it started acts; `rla warm-start` trains it first")
+    return initial

@@ -1,0 +1,121 @@
+"""`iterations.yaml`: the run folder and the iterations that `dvc.yaml` loops over.
+
+Growing a run only appends: the entries of earlier iterations stay as they are, so DVC redoes none of them.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+from rla.cli.calls import default_run
+from rla.config import Config, load_config
+from rla.errors import UserError
+from rla.pipeline.dvc_lock import mend
+from rla.store.atomic import write_text
+
+HEADER = "# Written by `rla plan`; read by dvc.yaml. More iterations: make run ITERATIONS=60\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What `rla plan` was asked for."""
+
+    iterations: int
+    evaluate_every: int = 0
+    params: Path = Path("params.yaml")
+    run: Path | None = None
+    seed: int | None = None
+    overrides: Sequence[str] = ()
+
+
+def run_folder(plan: Plan) -> Path:
+    """The run's folder: as given, else by params file and seed."""
+    folder = plan.run or default_run(plan.params)
+    return folder if plan.run or plan.seed is None else folder.with_name(f"{folder.name}-seed{plan.seed}")
+
+
+def call_options(plan: Plan) -> str:
+    """The options of every stage call, quoted for a shell."""
+    words = ["--run", str(run_folder(plan))]
+    if plan.params != Path("params.yaml"):
+        words += ["--params", str(plan.params)]
+    if plan.seed is not None:
+        words += ["--seed", str(plan.seed)]
+    for text in plan.overrides:
+        words += ["--set", text]
+    return shlex.join(words)
+
+
+def evaluations(plan: Plan, earlier: Sequence[int]) -> list[int]:
+    """The warm start, every K-th iteration, the last one, and those that an earlier plan of this run had."""
+    every = range(0, plan.iterations + 1, plan.evaluate_every) if plan.evaluate_every else ()
+    return sorted({0, plan.iterations, *every, *(number for number in earlier if number <= plan.iterations)})
+
+
+def document(plan: Plan, found: dict[str, Any]) -> dict[str, Any]:
+    """The content of iterations.yaml; `found` is what the file held before."""
+    run = str(run_folder(plan))
+    earlier = found.get("evaluations", []) if found.get("run") == run else []
+    loop = {
+        str(number): {
+            "prev": number - 1,
+            "tasks": f"{number - 1}/candidates" if number > 1 else "0/pool",
+        }
+        for number in range(1, plan.iterations + 1)
+    }
+    return {
+        "run": run,
+        "options": call_options(plan),
+        "params": str(plan.params),
+        "last": plan.iterations,
+        "evaluations": evaluations(plan, earlier),
+        "iterations": loop,
+    }
+
+
+def followed(pipeline: dict[str, Any]) -> set[str]:
+    """The params, as dotted keys, that the stages of a dvc.yaml depend on."""
+    bodies = (stage.get("do", stage) for stage in pipeline["stages"].values())
+    entries = (entry for body in bodies for entry in body.get("params", []))
+    return {key for entry in entries for keys in entry.values() for key in keys}
+
+
+def refuse_unnamed(params: Path, config: Config, pipeline: Path) -> None:
+    """UserError where `params` leaves out a key that the pipeline follows: DVC looks at the file, not at defaults."""
+    import yaml
+
+    if not pipeline.is_file():
+        return
+    written = yaml.safe_load(params.read_text()) or {}
+    lines = []
+    for key in sorted(followed(yaml.safe_load(pipeline.read_text()))):
+        *parents, name = key.split(".")
+        inside = reduce(lambda node, parent: node.get(parent) or {}, parents, written)
+        if name not in inside:
+            value = reduce(getattr, key.split("."), config)
+            lines.append(f"{key} (default: {value})" if isinstance(value, str | int | float) else key)
+    if lines:
+        raise UserError(f"{params}: {pipeline.name} follows keys that are not in it; add {', '.join(lines)}")
+
+
+def write_plan(plan: Plan, out: Path) -> str:
+    """Write the file where it differs; returns a line about it. UserError where params do not exist or fall short."""
+    import yaml
+
+    if not plan.params.is_file():
+        raise UserError(f"{plan.params}: no such file; give --params a file such as params.yaml")
+    config = load_config(plan.params, plan.overrides)
+    refuse_unnamed(plan.params, config, out.with_name("dvc.yaml"))
+    mend(out.parent)
+    found = yaml.safe_load(out.read_text()) if out.exists() else None
+    data = document(plan, found if isinstance(found, dict) else {})
+    text = HEADER + yaml.safe_dump(data, sort_keys=False, default_flow_style=None)
+    if not out.exists() or out.read_text() != text:
+        write_text(out, text)
+    points = ", ".join(map(str, data["evaluations"]))
+    return f"{out}: {plan.iterations} iterations of {data['run']}, evaluated at {points}"

@@ -1,0 +1,86 @@
+"""The scheduler of judgements: every step of a trajectory is judged m times, samples of a step sharing their prompt.
+
+The steps of a trajectory are judged in order, as one session: where their prompts share a prefix, an engine computes it
+once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rla.agents.judge import read_judgement, step_score, views
+from rla.config.sections import JudgeConfig
+from rla.envs.protocols import JudgePrompt, JudgeView
+from rla.llm.base import Generator, Request
+from rla.llm.chat import ChatFormat
+from rla.llm.trie import TokenTrie
+from rla.rollouts.groups import run_groups
+from rla.seeds import derive
+from rla.store.records import Judgement, StepScore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judging:
+    """What all judgements of one stage share."""
+
+    generator: Generator
+    chat: ChatFormat
+    prompt: JudgePrompt
+    config: JudgeConfig
+    seed: int
+    replies: TokenTrie | None  # all replies that may be given, with `decoding: admissible`
+
+
+async def judge_groups(
+    groups: Iterable[Sequence[Mapping[str, Any]]],
+    shared: Judging,
+    *,
+    concurrency: int,
+    finished: Callable[[int, list[StepScore]], None],
+) -> None:
+    """Judge every step of every trajectory row; `finished(index, rows)` as each group completes."""
+
+    def whole(number: int, judged: list[list[StepScore]]) -> None:
+        finished(number, [row for rows in judged for row in rows])
+
+    await run_groups(groups, lambda row: judge_trajectory(row, shared), concurrency=concurrency, finished=whole)
+
+
+async def judge_trajectory(trajectory: Mapping[str, Any], shared: Judging) -> list[StepScore]:
+    """The rows of one trajectory, step by step, as one session of the engine."""
+    name = trajectory["trajectory_id"]
+    rows = []
+    for index, view in enumerate(views(trajectory)):
+        prompt_ids, judgements = await judge_step(name, index, view, shared)
+        rows.append(step_score(trajectory, index, prompt_ids, judgements))
+    shared.generator.release(name)
+    return rows
+
+
+async def judge_step(
+    trajectory_id: str, index: int, view: JudgeView, shared: Judging
+) -> tuple[list[int], list[Judgement]]:
+    """The prompt ids and the m judgements of one step; a prompt that does not fit has no judgements that count."""
+    prompt_ids = shared.chat.first(shared.prompt.messages(view))
+    if len(prompt_ids) + shared.config.max_tokens > shared.generator.context:
+        return prompt_ids, []
+    request = Request(
+        prompt_ids=prompt_ids,
+        max_tokens=shared.config.max_tokens,
+        temperature=shared.config.temperature,
+        seed=derive(shared.seed, trajectory_id, index),
+        samples=shared.config.votes,
+        session=trajectory_id,
+        allowed=shared.replies,
+    )
+    completions = await shared.generator.generate(request)
+    return prompt_ids, [read_judgement(c, shared.chat, shared.prompt) for c in completions]
+
+
+def reply_trie(chat: ChatFormat, prompt: JudgePrompt, config: JudgeConfig) -> TokenTrie | None:
+    """The trie of the prompt's replies with `decoding: admissible`, else nothing."""
+    if config.decoding == "free":
+        return None
+    return TokenTrie([*chat.encode(reply), chat.end_id] for reply in prompt.replies())

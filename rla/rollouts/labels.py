@@ -1,0 +1,68 @@
+"""Ground truth about the steps of played episodes, by replaying their actions in the environment's own setting.
+
+A replay is believed only where it shows what the policy saw: an episode that was played with other rules (another
+`env.grammar`, a changed pool) gets no labels rather than wrong ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import polars as pl
+
+from rla.config.sections import EnvConfig
+from rla.envs.protocols import Setting
+from rla.store.records import Task
+
+LABELS = {
+    "trajectory_id": pl.String,
+    "task_id": pl.String,
+    "step": pl.Int32,
+    "label": pl.Int8,
+    "before": pl.Float64,
+    "after": pl.Float64,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """What is replayed of an episode: the actions, and the text that answered each of them."""
+
+    trajectory_id: str
+    task_id: str
+    actions: list[str]
+    answers: list[str]
+
+
+@dataclass(slots=True)
+class Labels:
+    """One row per labelled step, columns of `LABELS`: `label` is +1 where the step helped and -1 where it did not,
+    `before` and `after` are what was left to do (infinite: no plan; null: the environment has no such measure).
+
+    `unlabelled`: episodes without ground truth: their task is not known, or the replay showed something else.
+    """
+
+    frame: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=LABELS))
+    unlabelled: int = 0
+
+
+def label_episodes(
+    episodes: Iterable[Played], tasks: Mapping[str, Task], *, environment: Setting, config: EnvConfig
+) -> Labels:
+    """Labels of all steps of the episodes. `tasks`: by task_id."""
+    columns: dict[str, list[object]] = {name: [] for name in LABELS}
+    unlabelled = 0
+    for played in episodes:
+        task = tasks.get(played.task_id)
+        labels = [] if task is None else [taken for taken, *_ in environment.label(task, config, played.actions)]
+        if [taken.next_observation for taken in labels] != played.answers:
+            unlabelled += 1
+            continue
+        columns["trajectory_id"] += [played.trajectory_id] * len(labels)
+        columns["task_id"] += [played.task_id] * len(labels)
+        columns["step"] += range(len(labels))
+        columns["label"] += [taken.score for taken in labels]
+        columns["before"] += [taken.before for taken in labels]
+        columns["after"] += [taken.after for taken in labels]
+    return Labels(pl.DataFrame(columns, schema=LABELS), unlabelled)

@@ -1,0 +1,146 @@
+"""The scheduler between environments and a generator.
+
+One coroutine per episode and no barrier between steps: an episode's next prompt is submitted as soon as its
+environment has answered: at once, or, from a worker process, later. Episodes of one task start together, so that a
+task's group is complete early.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from rla.agents.policy import CommandTries, PolicyAgent
+from rla.config.sections import PolicyConfig
+from rla.envs.observation import AwaitedEnvironment, Environment, EnvironmentFailure, offered, settled
+from rla.envs.protocols import PolicyPrompt
+from rla.llm.base import Generator, Request
+from rla.llm.chat import ChatFormat
+from rla.rollouts.groups import run_groups
+from rla.seeds import derive
+from rla.store.records import Status, Step, StopReason, Task, Trajectory, content_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Episode:
+    """One episode to play: rollout number `rollout` of `task`."""
+
+    task: Task
+    rollout: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollouts:
+    """Everything that the episodes of one stage share."""
+
+    generator: Generator
+    chat: ChatFormat
+    prompt: PolicyPrompt
+    config: PolicyConfig
+    make_env: Callable[[Task], Environment | AwaitedEnvironment]
+    max_steps: int
+    omit: frozenset[str]
+    iteration: int
+    policy: str  # digest of the checkpoint
+
+
+def episodes_of(task: Task, *, count: int, seed: int, iteration: int) -> list[Episode]:
+    """The `count` episodes of a task, each with its own derived seed."""
+    return [
+        Episode(task=task, rollout=rollout, seed=derive(seed, task.task_id, rollout, iteration))
+        for rollout in range(count)
+    ]
+
+
+async def play_groups(
+    groups: Iterable[Sequence[Episode]],
+    shared: Rollouts,
+    *,
+    concurrency: int,
+    finished: Callable[[int, list[Trajectory]], None],
+) -> None:
+    """Play all groups; `finished(index, trajectories)` is called as each group completes."""
+    tries = CommandTries(shared.chat)
+    await run_groups(groups, lambda episode: play(episode, shared, tries), concurrency=concurrency, finished=finished)
+
+
+async def play(episode: Episode, shared: Rollouts, tries: CommandTries) -> Trajectory:
+    """Play one episode to its end. An environment that fails ends it with `env_error`, not the run."""
+    agent = PolicyAgent(
+        chat=shared.chat,
+        prompt=shared.prompt,
+        config=shared.config,
+        tries=tries,
+        instruction=episode.task.instruction,
+    )
+    session = f"{episode.task.task_id}/{episode.rollout}"
+    steps: list[Step] = []
+    error: str | None = None
+    last = ""
+    environment: Environment | AwaitedEnvironment | None = None
+    try:
+        environment = shared.make_env(episode.task)
+        observation = await settled(environment.reset())
+        last = observation.text
+        stop = StopReason.MAX_STEPS
+        for index in range(shared.max_steps):
+            commands = offered(observation.commands, shared.omit)
+            prompt_ids, trie = agent.prompt(observation.text, commands)
+            budget = shared.generator.context - len(prompt_ids)
+            if budget < shared.config.max_tokens:
+                stop = StopReason.CONTEXT
+                break
+            request = Request(
+                prompt_ids=prompt_ids,
+                max_tokens=shared.config.max_tokens,
+                temperature=shared.config.temperature,
+                seed=derive(episode.seed, index),
+                session=session,
+                allowed=trie,
+            )
+            (completion,) = await shared.generator.generate(request)
+            steps.append(agent.read(completion, observation.text, commands))
+            observation = await settled(environment.step(steps[-1].action))
+            last = observation.text
+            if observation.won or observation.done:
+                stop = StopReason.WON if observation.won else StopReason.MAX_STEPS
+                break
+    except EnvironmentFailure as failure:
+        stop, error = StopReason.ENV_ERROR, str(failure)
+    finally:
+        shared.generator.release(session)
+        if environment is not None:
+            environment.close()
+    return record(episode, shared, agent, steps, stop=stop, last=last, error=error)
+
+
+def record(
+    episode: Episode,
+    shared: Rollouts,
+    agent: PolicyAgent,
+    steps: list[Step],
+    *,
+    stop: StopReason,
+    last: str,
+    error: str | None,
+) -> Trajectory:
+    task = episode.task
+    return Trajectory(
+        trajectory_id=content_id(task.task_id, str(shared.iteration), str(episode.rollout)),
+        task_id=task.task_id,
+        slot=task.slot,
+        status=Status(task.status).value,
+        iteration=shared.iteration,
+        rollout=episode.rollout,
+        seed=episode.seed,
+        outcome=1 if stop is StopReason.WON else -1,
+        stop_reason=stop.value,
+        instruction=task.instruction,
+        kind=task.kind,
+        policy=shared.policy,
+        steps=steps,
+        segments=agent.segments(),
+        final_observation=last,
+        error=error,
+    )

@@ -1,0 +1,165 @@
+"""Scores of a trajectory shard by the reward model: what `score-steps` and `evaluate` do alike.
+
+The setting says what is asked: a judgement of every step, or replies about whole tasks (`rla.rollouts.probe`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rla.config import Config
+from rla.envs.protocols import Prober
+from rla.envs.registry import setting
+from rla.errors import UserError
+from rla.llm.base import Generator
+from rla.llm.chat import ChatFormat
+from rla.pipeline.common import model_folder, run_async, tasks_of
+from rla.pipeline.context import StageContext
+from rla.store.records import StepScore, Task
+from rla.store.shards import ShardWriter, part_rows, read_footer, read_manifest, read_nested, verify_parts
+
+COLUMNS = ("task_id", "trajectory_id", "instruction", "steps", "final_observation", "stop_reason")
+
+
+Finished = Callable[[int, list[StepScore]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlayedTask:
+    """The trajectories of one task: where they lie, how many steps they have. Rows are read when it is their turn."""
+
+    task_id: str
+    parts: tuple[Path, ...]
+    steps: int
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Those that have steps, in order."""
+        return [row for part in self.parts for row in part_rows(part, COLUMNS, keys={self.task_id}) if row["steps"]]
+
+
+def played_tasks(trajectories: Path) -> list[PlayedTask]:
+    """The tasks of a trajectory shard that have steps to judge, in order. Damage of the shard is found here."""
+    manifest = read_manifest(trajectories, "trajectories")
+    verify_parts(trajectories, manifest)
+    parts: dict[str, list[Path]] = {}
+    steps: dict[str, int] = {}
+    for part in manifest["parts"]:
+        path = trajectories / part["name"]
+        read_footer(path)
+        for row in read_nested(path, ["task_id", "steps.list.element.valid"]):
+            if row["steps"]:
+                name = row["task_id"]
+                steps[name] = steps.get(name, 0) + len(row["steps"])
+                if path not in parts.setdefault(name, []):
+                    parts[name].append(path)
+    return [PlayedTask(task_id=name, parts=tuple(found), steps=steps[name]) for name, found in parts.items()]
+
+
+def score(ctx: StageContext, writer: ShardWriter, trajectories: Path, rm: Path, *, pools: Sequence[str]) -> None:
+    """Scores for every played task of the writer's slice that has no part yet. `pools`: options of the folders that
+    hold the tasks, for settings that have to know them.
+    """
+    from rla.llm.factory import make_generator
+
+    groups = enumerate(played_tasks(trajectories))
+    left = [(index, task) for index, task in groups if index not in writer.done and writer.slice.takes(index)]
+    ctx.progress.start("score-steps", total=sum(task.steps for _, task in left))
+
+    def finished(position: int, scores: list[StepScore]) -> None:
+        writer.write(left[position][0], [score.row() for score in scores])
+        ctx.progress.advance(len(scores))
+
+    if not left:
+        return
+    prober = setting(ctx.config.env.name).prober(ctx.config)
+    generator, tokenizer = make_generator(ctx.config.generator, model=model_folder(rm), seed=ctx.config.seed)
+    chat, tasks = ChatFormat(tokenizer), [task for _, task in left]
+    if prober is None:
+        _judge(ctx, tasks, generator, chat, finished)
+    else:
+        _probe(ctx, tasks, known_tasks(ctx, tasks, pools), prober, generator, chat, finished)
+    generator.close()
+
+
+def _judge(
+    ctx: StageContext, tasks: Sequence[PlayedTask], generator: Generator, chat: ChatFormat, finished: Finished
+) -> None:
+    from rla.rollouts.judge import Judging, judge_groups, reply_trie
+
+    prompt = setting(ctx.config.env.name).judge_prompt(ctx.config)
+    shared = Judging(
+        generator=generator,
+        chat=chat,
+        prompt=prompt,
+        config=ctx.config.judge,
+        seed=ctx.config.seed,
+        replies=reply_trie(chat, prompt, ctx.config.judge),
+    )
+    run_async(
+        judge_groups(
+            (task.rows() for task in tasks),
+            shared,
+            concurrency=trajectories_at_once(ctx.config),
+            finished=finished,
+        )
+    )
+
+
+def _probe(
+    ctx: StageContext,
+    tasks: Sequence[PlayedTask],
+    known: dict[str, Task],
+    prober: Prober,
+    generator: Generator,
+    chat: ChatFormat,
+    finished: Finished,
+) -> None:
+    from rla.rollouts.probe import Probing, probe_tasks
+
+    def items() -> Iterator[tuple[Task, list[dict[str, Any]]]]:
+        yield from ((known[task.task_id], task.rows()) for task in tasks)
+
+    shared = Probing(generator=generator, chat=chat, prober=prober, config=ctx.config.judge, seed=ctx.config.seed)
+    run_async(probe_tasks(items(), shared, concurrency=ctx.config.rollout.concurrency, finished=finished))
+
+
+def known_tasks(ctx: StageContext, tasks: Sequence[PlayedTask], pools: Sequence[str]) -> dict[str, Task]:
+    """The rows of the tasks that were played. Raises UserError where one is in none of the pools."""
+    wanted = {task.task_id for task in tasks}
+    found: dict[str, Task] = {}
+    for option in pools:
+        kind = "candidates" if option == "candidates" else "tasks"
+        if kind == "tasks" or ctx.path(option).exists():
+            found |= tasks_of(ctx.path(option), kind, wanted)
+    if missing := sorted(wanted - found.keys()):
+        raise UserError(
+            f"{ctx.path(pools[0])}: {len(missing)} of the played tasks are not in it (the first: {missing[0]}); give "
+            "the pool and the candidates that were played"
+        )
+    return found
+
+
+def trajectories_at_once(config: Config) -> int:
+    """With an engine of fixed slots: half of them hold prompts, the others are for judgements that part from the first.
+
+    Without that room a prompt's slot would be taken from it before its next step.
+    """
+    if config.generator.backend != "transformers":
+        return config.rollout.concurrency
+    return max(1, min(config.rollout.concurrency, config.generator.max_sequences // min(config.judge.votes, 2)))
+
+
+def tally(parts: Sequence[Path]) -> dict[str, int]:
+    """Steps, those whose prompt did not fit, judgements, unparsable and truncated ones."""
+    counts = dict.fromkeys(("steps", "skipped", "judgements", "unparsable", "truncated"), 0)
+    for part in parts:
+        for row in read_nested(part, ["judgements.list.element.score", "judgements.list.element.truncated"]):
+            counts["steps"] += 1
+            counts["skipped"] += not row["judgements"]
+            counts["judgements"] += len(row["judgements"])
+            counts["unparsable"] += sum(vote["score"] is None for vote in row["judgements"])
+            counts["truncated"] += sum(vote["truncated"] for vote in row["judgements"])
+    return counts

@@ -1,0 +1,132 @@
+"""Reading shard folders: complete ones of the right kind and version, whose parts are those of their manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rla.errors import UserError
+from rla.store.schema import arrow_schema, load_schema
+from rla.store.slices import MANIFEST, optional_json, unfinished
+
+STREAMED = 32  # rows that a stream decodes at a time
+
+
+def read_manifest(folder: Path, kind: str | None = None) -> dict[str, Any]:
+    """The manifest of a complete shard, of the right kind and schema version."""
+    path = folder / MANIFEST
+    manifest = optional_json(path)
+    if manifest is None:
+        raise unfinished(folder)
+    if kind is not None:
+        if manifest.get("kind") != kind:
+            raise UserError(f"{path}: a shard of kind {manifest.get('kind')!r}; expected {kind!r}")
+        version = load_schema(kind)["version"]
+        if manifest.get("schema_version") != version:
+            raise UserError(
+                f"{path}: schema version {manifest.get('schema_version')}, this program reads version {version}; "
+                "rerun the stage that made it"
+            )
+    return manifest
+
+
+def verify_parts(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """The parts on disk are those of the manifest, with their sizes."""
+    listed = {part["name"]: part["bytes"] for part in manifest["parts"]}
+    found = {path.name: path.stat().st_size for path in folder.glob("part-*.parquet")}
+    for name in sorted(listed.keys() | found.keys()):
+        if listed.get(name) != found.get(name):
+            raise UserError(
+                f"{folder / name}: {found.get(name, 'no')} bytes, manifest.json says {listed.get(name, 'nothing')}; "
+                "the shard was changed or truncated: rerun the stage that made it with --overwrite"
+            )
+
+
+def damaged(folder: Path, manifest: Mapping[str, Any], *, tolerate: bool) -> bool:
+    """Whether parts are missing, changed or unreadable. Such a shard is an error unless it may be made again."""
+    try:
+        verify_parts(folder, manifest)
+        for part in manifest["parts"]:
+            read_footer(folder / part["name"])
+    except UserError:
+        if not tolerate:
+            raise
+        return True
+    return False
+
+
+def read_footer(path: Path) -> None:
+    try:
+        pq.read_metadata(path)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise UserError(f"{path}: not a readable Parquet file ({error}); rerun its stage with --overwrite") from None
+
+
+def read_part(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
+    """One Parquet file; columns in the order asked for. `pq.read_table` would import pandas for it, a second, as the
+    first array that is made of Python values does.
+    """
+    with pq.ParquetFile(path) as file:
+        table = file.read(columns=list(columns) if columns else None)
+    return table.select(list(columns)) if columns else table
+
+
+def read_table(folder: Path, kind: str, columns: Sequence[str] | None = None) -> pa.Table:
+    """All rows of a complete shard, parts in order."""
+    manifest = read_manifest(folder, kind)
+    verify_parts(folder, manifest)
+    tables = []
+    for part in manifest["parts"]:
+        path = folder / part["name"]
+        try:
+            tables.append(read_part(path, columns))
+        except (pa.ArrowInvalid, OSError) as error:
+            raise UserError(
+                f"{path}: not a readable Parquet file ({error}); rerun its stage with --overwrite"
+            ) from None
+    schema = arrow_schema(kind)
+    if columns:
+        schema = pa.schema([schema.field(name) for name in columns])
+    return pa.concat_tables(tables) if tables else schema.empty_table()
+
+
+def read_rows(folder: Path, kind: str, columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    """`read_table` as plain dictionaries."""
+    rows: list[dict[str, Any]] = read_table(folder, kind, columns).to_pylist()
+    return rows
+
+
+def stream_rows(
+    folder: Path, kind: str, columns: Sequence[str], *, keys: Collection[Any] | None = None
+) -> Iterator[dict[str, Any]]:
+    """The rows of a complete shard as plain dictionaries, one after the other: a few of a part are in memory at a time.
+
+    With `keys` only rows whose first column is among them. Damage is found before the first row.
+    """
+    manifest = read_manifest(folder, kind)
+    verify_parts(folder, manifest)
+    for part in manifest["parts"]:
+        read_footer(folder / part["name"])
+    for part in manifest["parts"]:
+        yield from part_rows(folder / part["name"], columns, keys=keys)
+
+
+def part_rows(path: Path, columns: Sequence[str], *, keys: Collection[Any] | None = None) -> Iterator[dict[str, Any]]:
+    """`stream_rows` of one part."""
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(batch_size=STREAMED, columns=list(columns)):
+            found = batch.column(columns[0]).to_pylist()
+            for index, key in enumerate(found):
+                if keys is None or key in keys:
+                    yield batch.slice(index, 1).to_pylist()[0]
+
+
+def read_nested(path: Path, columns: Sequence[str]) -> list[dict[str, Any]]:
+    """The rows of one part with nothing but `columns`: a nested one by its path, `steps.list.element.valid`."""
+    with pq.ParquetFile(path) as file:
+        rows: list[dict[str, Any]] = file.read(columns=list(columns)).to_pylist()
+    return rows

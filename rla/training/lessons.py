@@ -1,0 +1,185 @@
+"""What `warm-start` teaches: expert episodes for the policy, labelled judgements of steps for the reward model."""
+
+from __future__ import annotations
+
+import operator
+import random
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any
+
+from rla.agents.judge import views
+from rla.config.sections import SftConfig
+from rla.envs.protocols import Demonstration
+from rla.envs.registry import setting
+from rla.errors import UserError
+from rla.llm.chat import ChatFormat
+from rla.pipeline.context import StageContext
+from rla.seeds import derive
+from rla.store.records import Task
+
+if TYPE_CHECKING:
+    from rla.training.sft import Example
+
+OTHERS = 2  # actions not taken that the judge learns on beside each that was
+JUDGED = (0.0, 0.9)  # shares of random actions in the episodes that the judge learns on
+OBSERVED = 0.3  # loss weight of observation tokens: predicting the world helps a policy that starts from nothing
+
+
+def demonstrations(
+    ctx: StageContext, tasks: list[Task], *, count: int, random_shares: tuple[float, float], purpose: str
+) -> list[tuple[Task, Demonstration]]:
+    """`count` expert episodes over the tasks in turn; each one's share of random actions is drawn between bounds."""
+    environment = setting(ctx.config.env.name)
+    rng = random.Random(derive(ctx.config.seed, "demonstrations", purpose))
+    played = []
+    for number in range(count):
+        task = tasks[number % len(tasks)]
+        seed, share = rng.getrandbits(62), rng.uniform(*random_shares)
+        shown = environment.demonstrate(task, ctx.config.env, seed=seed, random_share=share)
+        played.append((task, shown))
+    return played
+
+
+def policy_examples(ctx: StageContext, chat: ChatFormat, tasks: list[Task], config: SftConfig) -> list[Example]:
+    """One growing sequence per episode, as a rollout with `history: full` would see it.
+
+    Random actions are cloned like the expert's: a demonstrator that errs leaves reinforcement something to mend.
+    """
+    prompt = setting(ctx.config.env.name).policy_prompt(ctx.config)
+    from rla.training.sft import Example
+
+    examples = []
+    for task, shown in demonstrations(
+        ctx, tasks, count=config.examples, random_shares=(0.0, 2 * config.noise), purpose="policy"
+    ):
+        ids: list[int] = []
+        weights: list[float] = []
+        for index, (observation, commands, action) in enumerate(
+            zip(shown.observations, shown.commands, shown.actions, strict=True)
+        ):
+            if index == 0:
+                asked = chat.first(prompt.opening(observation, commands))
+            else:
+                asked = chat.next_turn(prompt.turn(observation, commands, task.instruction), ended=True)
+            reply = [*chat.encode(prompt.render(action, commands)), chat.end_id]
+            ids += asked + reply
+            weights += [OBSERVED] * len(asked) + [1.0] * len(reply)
+        if len(ids) <= ctx.config.model.context:
+            examples.append(Example(token_ids=ids, weights=weights))
+    ctx.progress.note(f"warm-start: {config.examples - len(examples)} demonstrations are longer than model.context")
+    return examples
+
+
+def reward_examples(ctx: StageContext, chat: ChatFormat, tasks: list[Task], config: SftConfig) -> list[Example]:
+    """Judgements of demonstrated steps, or what the setting teaches on whole tasks: an example is a task's lesson, its
+    replies as branches of the prompt.
+    """
+    environment, examples = setting(ctx.config.env.name), []
+    for number in range(config.examples):
+        seed = derive(ctx.config.seed, "lessons", number)
+        lesson = environment.lesson(tasks[number % len(tasks)], ctx.config, seed=seed)
+        if lesson is None:
+            return judge_examples(ctx, chat, tasks, config, alike=ctx.config.warm_start.alike)
+        asked = chat.first(lesson.messages)
+        replies = [[*chat.encode(reply), chat.end_id] for reply in lesson.replies]
+        if len(asked) + max(map(len, replies)) <= ctx.config.model.context:
+            examples.append(branching([asked] * len(replies), replies))
+    ctx.progress.note(f"warm-start: {config.examples - len(examples)} lessons are longer than model.context")
+    return examples
+
+
+def judge_examples(
+    ctx: StageContext,
+    chat: ChatFormat,
+    tasks: list[Task],
+    config: SftConfig,
+    *,
+    alike: int,
+    purpose: str = "judge",
+) -> list[Example]:
+    """One example per episode, its judgements as branches of the last prompt; `noise`: share of flipped labels.
+
+    Beside each action that was taken, others are judged that were not: in the same place, so that what tells them
+    apart is the action, not the manner of the episode. With `alike` an episode teaches the same judgement no more
+    often than that: nearly two thirds of all are returns and vain looks. It is then judged up to a random step alone,
+    which costs half as much. `purpose`: of the demonstrations; each has episodes of its own.
+    """
+    environment = setting(ctx.config.env.name)
+    prompt = environment.judge_prompt(ctx.config)
+    policy_prompt = environment.policy_prompt(ctx.config)
+    rng = random.Random(derive(ctx.config.seed, "labels"))
+    examples: list[Example] = []
+    for task, shown in demonstrations(ctx, tasks, count=config.examples, random_shares=JUDGED, purpose=purpose):
+        labels = environment.label(task, ctx.config.env, shown.actions, others=OTHERS, seed=rng.getrandbits(62))
+        if not labels:
+            raise UserError(
+                f"env.name: {environment.name} has no ground truth about steps; set warm_start.enabled: false"
+            )
+        until = rng.randint(1, len(labels)) if alike else len(labels)
+        steps = zip(views(as_row(task, shown, policy_prompt.render)), labels, strict=True)
+        judged = [
+            (view, one, rng.random() < config.noise)
+            for view, labelled in islice(steps, until)
+            for one in reversed(labelled)  # the action taken last: its prompt shares most with those that follow
+        ]
+        asked, replies = [], []
+        for number in few_alike(rng, [(one.score, one.reason) for _, one, _ in judged], alike):
+            view, one, flipped = judged[number]
+            said = policy_prompt.render(one.action, view.commands)
+            tried = replace(view, action=one.action, reply=said, next_observation=one.next_observation)
+            asked.append(chat.first(prompt.messages(tried)))
+            reply = prompt.render(-one.score if flipped else one.score, one.reason)
+            replies.append([*chat.encode(reply), chat.end_id])
+        if max(map(len, map(operator.add, asked, replies))) <= ctx.config.model.context:
+            examples.append(branching(asked, replies))
+    ctx.progress.note(f"warm-start: {config.examples - len(examples)} judged episodes are longer than model.context")
+    return examples
+
+
+def few_alike(rng: random.Random, kinds: Sequence[Hashable], most: int) -> list[int]:
+    """The places of at most `most` of each kind, drawn at random, in their order; 0: of all."""
+    places: defaultdict[Hashable, list[int]] = defaultdict(list)
+    for place, kind in enumerate(kinds):
+        places[kind].append(place)
+    drawn = (rng.sample(alike, min(most or len(alike), len(alike))) for alike in places.values())
+    return sorted(chain.from_iterable(drawn))
+
+
+def branching(prompts: list[list[int]], replies: list[list[int]]) -> Example:
+    """The last prompt as the trunk; each reply, with what its own prompt does not share with the trunk, as a branch."""
+    from rla.training.sft import Example
+
+    trunk = prompts[-1]
+    ids, weights = list(trunk), [0.0] * len(trunk)
+    branches = []
+    for prompt, reply in zip(prompts, replies, strict=True):
+        # The token that predicts a branch's first one must stand in the branch.
+        limit = min(len(prompt), len(trunk)) - 1
+        anchor = next((n for n in range(limit) if prompt[n] != trunk[n]), limit)
+        own = prompt[anchor:]
+        branches.append((len(ids), len(ids) + len(own) + len(reply), anchor))
+        ids += own + reply
+        weights += [0.0] * len(own) + [1.0] * len(reply)
+    return Example(token_ids=ids, weights=weights, branches=branches)
+
+
+def as_row(task: Task, shown: Demonstration, render: Any) -> dict[str, Any]:
+    """A demonstration in the columns of a trajectory row that a judge reads."""
+    steps = [
+        {
+            "observation": observation,
+            "commands": commands,
+            "reply": render(action, commands),
+            "action": action,
+            "valid": True,
+        }
+        for observation, commands, action in zip(shown.observations, shown.commands, shown.actions, strict=True)
+    ]
+    return {
+        "instruction": task.instruction,
+        "steps": steps,
+        "final_observation": shown.final_observation,
+    }

@@ -1,0 +1,132 @@
+"""What `train-policy` and `train-rm` share: one checkpoint in, sequences, one checkpoint out."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rla.config.extras import need
+from rla.config.sections import TrainConfig
+from rla.errors import UserError
+from rla.models.fingerprint import refuse_other_tokenizer
+from rla.pipeline.again import called_again
+from rla.pipeline.common import model_folder, origin
+from rla.pipeline.context import StageContext
+from rla.pipeline.fallback import policy_of
+from rla.processes.launch import launch, launcher
+from rla.processes.ranks import world
+from rla.seeds import derive
+from rla.store.shards import read_json, read_manifest, stream_rows
+from rla.training.complete import open_to_train
+
+if TYPE_CHECKING:
+    from rla.training.data import TrainingSequence
+
+
+def rewarded(folder: Path, kind: str, keys: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    """Reward rows that carry a gradient: an advantage of zero trains nothing."""
+    return (row for row in stream_rows(folder, kind, [*keys, "advantage"]) if row["advantage"])
+
+
+def named(sequences: Iterator[TrainingSequence], *, data: tuple[Path, ...]) -> Iterator[TrainingSequence]:
+    """The same; an error in the rows names the folders that they come from."""
+    try:
+        yield from sequences
+    except UserError as error:
+        raise UserError(f"{' with '.join(map(str, data))}: {error}") from error
+
+
+def train_stage(
+    ctx: StageContext,
+    *,
+    checkpoint: str,
+    config: TrainConfig,
+    temperature: float,
+    data: tuple[Path, ...],
+    sequences: Callable[[], Iterator[TrainingSequence]],
+) -> dict[str, Any]:
+    """Train `checkpoint` (an option's name) on `sequences`. A finished checkpoint of the same origin is kept.
+
+    The first folder of `data` is the shard that holds the token ids: it must have the checkpoint's tokenizer.
+    """
+    for shard in data:
+        read_manifest(shard)  # before a model is made for nothing
+    source = policy_of(ctx, checkpoint, checkpoint)
+    out = ctx.path("out")
+    made_from = origin(ctx, [source, *data])
+    marker = {"origin": made_from.as_json()}
+    if agreed(lambda: finished(out, marker, overwrite=ctx.overwrite)):
+        return {checkpoint: str(out), **read_json(out / "metrics.json")}
+    check_inputs(config, source, data[0])
+    file = launcher(ctx.config)
+
+    from rla.training.trackers import Trackers
+
+    with Trackers(config=ctx.config.tracking, run=ctx.run, stage=ctx.spec.name) as trackers:
+        if file is not None:
+            options = [option for option, _ in (*ctx.spec.reads, *ctx.spec.writes)]
+            paths = {option: ctx.path(option) for option in options} | {checkpoint: source}
+            with called_again(ctx, paths) as arguments:
+                launch(file, arguments)
+            return {checkpoint: str(out), **read_json(out / "metrics.json")}
+        from rla.training.loop import train
+
+        def log(update: dict[str, Any]) -> None:
+            ctx.progress.advance(loss=update["loss"])
+            trackers.log(update)
+
+        ctx.progress.start(ctx.spec.name, total=config.updates * config.epochs)
+        metrics = train(
+            model_folder=source,
+            out=out,
+            sequences=named(sequences(), data=data) if config.enabled else (),
+            config=config,
+            temperature=temperature,
+            seed=derive(ctx.config.seed, ctx.spec.name, ctx.iteration),
+            record=marker,
+            log=log,
+        )
+    return {checkpoint: str(out), **metrics}
+
+
+def check_inputs(config: TrainConfig, source: Path, shard: Path) -> None:
+    """What can be known before rows are read and a model is loaded. Raises UserError."""
+    if not config.enabled:
+        return
+    refuse_other_tokenizer(model_folder(source), recorded=read_manifest(shard).get("tokenizer"), shard=shard)
+    open_to_train(source)
+    if config.lora.rank:
+        need("peft", extra="lora", why="lora.rank is set")
+
+
+def agreed(question: Callable[[], bool]) -> bool:
+    """Of several processes the first one finds the answer."""
+    if world() == 1:
+        return question()
+    from rla.training.ranks import Ranks
+
+    ranks = Ranks.join()
+    return ranks.tell(question() if ranks.first else None)
+
+
+def finished(out: Path, marker: dict[str, Any], *, overwrite: bool) -> bool:
+    """True where `out` is a complete checkpoint of this origin. One of another origin is refused, or removed.
+
+    A folder without its record is what a removal has left that was killed.
+    """
+    record = out / "checkpoint.json"
+    if not record.exists():
+        if overwrite:
+            shutil.rmtree(out, ignore_errors=True)
+        return False
+    if read_json(record).get("origin") != marker["origin"]:
+        if overwrite:
+            shutil.rmtree(out)
+            return False
+        raise UserError(
+            f"{out}: a checkpoint made from other inputs or settings; rerun with --overwrite or choose another folder"
+        )
+    shutil.rmtree(out.with_name(f"{out.name}.partial"), ignore_errors=True)  # of a call that was killed at its very end
+    return True

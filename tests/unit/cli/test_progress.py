@@ -1,0 +1,79 @@
+"""Progress: few plain lines in a log, a bar on a terminal."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from rla.cli.progress import BarProgress, LineProgress, duration, make_progress
+
+
+class Clock:
+    """Seconds that pass when the test says so."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def play(episodes: int, seconds_each: float) -> str:
+    """What a log holds after `episodes` steps of equal length."""
+    stream, clock = io.StringIO(), Clock()
+    with LineProgress(stream, clock=clock) as progress:
+        progress.start("rollout", total=episodes)
+        for _ in range(episodes):
+            clock.now += seconds_each
+            progress.advance(won=1)
+    return stream.getvalue()
+
+
+def test_short_work_says_nothing() -> None:
+    assert play(episodes=9, seconds_each=1) == ""
+
+
+def test_long_work_says_a_line_every_ten_seconds_and_one_at_the_end() -> None:
+    assert play(episodes=10, seconds_each=4).splitlines() == [
+        "rollout 3/10, 0.2/s, 28 s left, won 1",
+        "rollout 6/10, 0.2/s, 16 s left, won 1",
+        "rollout 9/10, 0.2/s, 4 s left, won 1",
+        "rollout 10/10 in 40 s, 0.2/s",
+    ]
+
+
+def test_notes_come_at_once() -> None:
+    stream = io.StringIO()
+    LineProgress(stream).note("an untrained model acts")
+    assert stream.getvalue() == "an untrained model acts\n"
+
+
+def test_a_terminal_gets_a_bar_with_counts_and_notes() -> None:
+    stream = Terminal()
+    with make_progress(stream) as progress:
+        assert isinstance(progress, BarProgress)
+        progress.start("judging", total=3)
+        progress.advance(2, unparsable=0.25)
+        progress.note("half way")
+        progress.advance()
+    text = stream.getvalue()
+    assert "judging" in text
+    assert "3/3" in text
+    assert "half way" in text
+
+
+def test_a_note_before_the_bar_is_a_plain_line() -> None:
+    stream = Terminal()
+    make_progress(stream).note("making tasks")
+    assert stream.getvalue() == "making tasks\n"
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(7.6, "8 s"), (125, "2 min 5 s"), (3780, "1 h 3 min")])
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

@@ -1,0 +1,142 @@
+"""params.yaml: unknown keys, wrong types and impossible combinations are refused, with the file and the key."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from rla.config import config_digest, load_config, resolved
+from rla.config.params_schema import params_schema
+from rla.errors import UserError
+from rla.store.resources import resource
+
+
+def write(folder: Path, data: object) -> Path:
+    path = folder / "params.yaml"
+    path.write_text(yaml.safe_dump(data))
+    return path
+
+
+def test_defaults_are_the_papers_values() -> None:
+    config = load_config(None)
+    assert (config.rollout.rollouts_per_task, config.judge.votes, config.credit.step_weight) == (8, 3, 1.0)
+    assert (config.adaptation.alpha_low, config.adaptation.alpha_high) == (0.2, 0.8)
+
+
+def test_overrides_are_typed(tmp_path: Path) -> None:
+    path = write(tmp_path, {"train_policy": {"lr": 1e-3}})
+    config = load_config(path, ["train_policy.lr=3e-4", "env.omit_commands=[look, help]"])
+    assert config.train_policy.lr == 3e-4
+    assert config.env.omit_commands == ("look", "help")
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"rolout": {}}, "unknown key rolout; did you mean rollout"),
+        ({"rollout": {"rollouts_per_tsk": 4}}, "did you mean rollout.rollouts_per_task"),
+        ({"env": {"engine": "unity"}}, "choose one of fast, textworld"),
+        ({"seed": "one"}, "expected int"),
+        ({"warm_start": {"calibration": {"steps": -1}}}, "warm_start.calibration.steps is -1; it must be 0 or more"),
+        ({"warm_start": {"calibration": {"steps": 1, "examples": 0}}}, "warm_start.calibration.examples is 0"),
+        ({"env": {"name": "coding"}, "warm_start": {"alike": 2}}, "warm_start.alike is 2; env.name: coding needs 0"),
+        ({"warm_start": {"alike": -1}}, "warm_start.alike is -1; it must be 0 or more"),
+        ({"evaluation": {"temperature": -1.0}}, "evaluation.temperature is -1.0; it must be 0 or more"),
+        ({"warm_start": {"reward": {"examples": 0}}}, "warm_start.reward.examples is 0; it must be above 0"),
+        ({"policy": {"max_tokens": 0}}, "policy.max_tokens is 0; it must be above 0"),
+        ({"credit": {"policy_low": 0.8, "policy_high": 0.2}}, "credit needs policy_low <= policy_high"),
+        (
+            {"env": {"name": "coding", "execution": {"backend": "sandboxfusion"}}},
+            "set env.execution.server to the base URL of a SandboxFusion server",
+        ),
+        ({"rollout": 3}, "rollout must be a mapping of keys, not 3"),
+        ({"judge": {"votes": 0}}, "judge.votes is 0; it must be above 0"),
+        ({"tasks": {"source": "alfworld"}}, "set tasks.path"),
+        ({"adaptation": {"alpha_low": 0.9}}, "alpha_low < alpha_high"),
+        ({"adaptation": {"confidence": 1.0}}, "confidence is 1.0; it must lie between 0 and 1"),
+        ({"adaptation": {"return_after": -1}}, "return_after is -1; it must be 0 or more"),
+        (
+            {"adaptation": {"acceptance": "interval"}, "rollout": {"pending": "within", "tasks_per_iteration": 1}},
+            "set rollout.tasks_per_iteration to 2 or more",
+        ),
+        ({"policy": {"decoding": "admissible", "reply": "index"}}, "needs policy.reply: text"),
+        ({"generator": {"backend": "server"}}, "set generator.server to the base URL"),
+        ({"generator": {"backend": "server", "server": "localhost:8000"}}, "such as http://localhost:8000/v1"),
+        ({"generator": {"backend": "server", "server": "http://me:key@host/v1"}}, "keys belong into the environment"),
+        ({"generator": {"lora": "adapter"}}, "lora: adapter needs generator.backend: vllm, not transformers"),
+        (
+            {"generator": {"lora": "adapter", "backend": "vllm", "max_lora_rank": 24}},
+            "max_lora_rank is 24; vLLM knows 1, 8",
+        ),
+        (
+            {"generator": {"lora": "adapter", "backend": "vllm"}, "train_rm": {"lora": {"rank": 128}}},
+            "train_rm.lora.rank is 128; set generator.max_lora_rank",
+        ),
+        ({"generator": {"data_parallel": 0}}, "generator.data_parallel is 0; it must be above 0"),
+        ({"generator": {"server_timeout": 0}}, "server_timeout is 0.0; it must be above 0"),
+    ],
+)
+def test_bad_params_name_the_file_and_the_key(tmp_path: Path, data: object, message: str) -> None:
+    path = write(tmp_path, data)
+    with pytest.raises(UserError, match=message) as error:
+        load_config(path)
+    assert str(path) in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["a: [", b"\xff\xfe"])
+def test_a_params_file_that_is_no_yaml_is_named(tmp_path: Path, text: str | bytes) -> None:
+    path = tmp_path / "params.yaml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(UserError, match=r"params\.yaml: not valid YAML"):
+        load_config(path)
+    with pytest.raises(UserError, match="no such file; give --params a file"):
+        load_config(tmp_path)
+
+
+def test_an_evaluation_may_be_greedy() -> None:
+    assert load_config(None, ["evaluation.temperature=0"]).evaluation.temperature == 0
+
+
+def test_an_override_that_is_no_yaml_is_named() -> None:
+    with pytest.raises(UserError, match=r"--set tasks\.kinds=\[stdio: '\[stdio' is not valid YAML"):
+        load_config(None, ["tasks.kinds=[stdio"])
+
+
+def test_digest_depends_on_the_stages_own_sections_only() -> None:
+    base, other = load_config(None), load_config(None, ["train_rm.lr=1e-3"])
+    assert config_digest(base, ["rollout"]) == config_digest(other, ["rollout"])
+    assert config_digest(base, ["train_rm"]) != config_digest(other, ["train_rm"])
+
+
+def test_where_a_server_is_and_how_many_workers_there_are_do_not_enter_a_digest() -> None:
+    served = ["generator.backend=server", "generator.server=http://a/v1"]
+    moved = ["generator.backend=server", "generator.server=http://b/v1", "generator.data_parallel=4"]
+    one, other = load_config(None, served), load_config(None, moved)
+    assert one != other
+    assert config_digest(one, ["generator", "policy.reply"]) == config_digest(other, ["generator", "policy.reply"])
+    assert config_digest(one, ["generator"]) != config_digest(load_config(None), ["generator"])
+
+
+def test_the_schema_file_is_the_one_that_the_classes_give() -> None:
+    stored = json.loads((resource("schemas") / "params.schema.json").read_text())
+    assert stored == params_schema()
+
+
+@pytest.mark.parametrize("name", ["alfworld-tiny", "alfworld-qwen2.5-7b"])
+def test_the_settings_that_are_shipped_are_valid(name: str) -> None:
+    path = resource("pipelines") / f"{name}.yaml"
+    jsonschema.validate(yaml.safe_load(path.read_text()), params_schema())
+    assert resolved(load_config(path), ["env"])["env"]["name"] == "alfworld"
+
+
+def test_what_only_the_coding_setting_reads_is_part_of_no_other_origin() -> None:
+    def digest(*overrides: str) -> str:
+        return config_digest(load_config(None, overrides), ["env"])
+
+    assert digest() == digest("env.coding.tests=3", "env.execution.wall_s=1")
+    coding = digest("env.name=coding")
+    assert coding != digest("env.name=coding", "env.coding.tests=3")
+    assert coding != digest("env.name=coding", "env.execution.wall_s=1")
+    assert coding == digest("env.name=coding", "env.execution.workers=3")

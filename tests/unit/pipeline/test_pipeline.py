@@ -1,0 +1,219 @@
+"""dvc.yaml against the stage table: whatever a stage reads can make it run again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import yaml
+
+from rla.config.sections import WarmStartConfig
+from rla.errors import UserError
+from rla.metrics.diagnostics import judge_metrics
+from rla.metrics.difficulty import balance
+from rla.metrics.process import process_metrics
+from rla.pipeline.plan import Plan, document, followed, write_plan
+from rla.pipeline.spec import StageSpec
+from rla.rollouts.labels import LABELS
+from rla.store.layout import artifact
+from rla.store.resources import resource
+from stages import STAGES
+from stages.report import HISTORY
+from stages.warm_start import SECTIONS
+from tests.unit.credit.builders import episodes, judgements, steps
+
+ITERATION = 2
+APART = ("report", "judge-accuracy")  # they read what is there, and nothing of the loop reads them
+SPECS = {spec.name: spec for spec in STAGES if spec.name not in APART}
+
+Stage = dict[str, Any]
+
+
+def expanded() -> dict[str, Stage]:
+    """The stages of dvc.yaml at iteration 2 and all that iteration 1 has, as `<name>@<iteration>`."""
+    pipeline = yaml.safe_load(resource("dvc.yaml").read_text())["stages"]
+    plan = document(Plan(iterations=ITERATION, run=Path("runs/t")), {})
+    stages = {}
+    for name, body in pipeline.items():
+        if "do" not in body:
+            stages[name] = filled(body, plan, "", {})
+        elif name == "evaluate":
+            stages |= {f"{name}@{number}": filled(body["do"], plan, number, {}) for number in plan["evaluations"]}
+        else:
+            stages |= {f"{name}@{key}": filled(body["do"], plan, key, item) for key, item in plan["iterations"].items()}
+    return stages
+
+
+def filled(body: Stage, plan: dict[str, Any], key: Any, item: dict[str, Any]) -> Stage:
+    """`body` with DVC's placeholders replaced."""
+    values = {"run": plan["run"], "last": plan["last"], "params": "params.yaml", "options": plan["options"]}
+    values |= {"key": key, "item": key, **{f"item.{name}": value for name, value in item.items()}}
+    text = json.dumps(body)
+    for name, value in values.items():
+        text = text.replace(f"${{{name}}}", str(value))
+    assert "${" not in text
+    filled: Stage = json.loads(text)
+    return filled
+
+
+def outputs(stage: Stage) -> list[str]:
+    return [next(iter(out)) for out in stage.get("outs", [])]
+
+
+def sections(stage: Stage) -> set[str]:
+    return followed({"stages": {"": stage}})
+
+
+def upstream(stages: dict[str, Stage], name: str) -> set[str]:
+    """The names of all stages that `name` depends on, however indirectly."""
+    makers = {path: maker for maker, stage in stages.items() for path in outputs(stage)}
+    found: set[str] = set()
+    waiting = [name]
+    while waiting:
+        for path in stages[waiting.pop()].get("deps", []):
+            maker = makers[path]
+            if maker not in found:
+                found.add(maker)
+                waiting.append(maker)
+    return found
+
+
+def instance(spec: StageSpec, stages: dict[str, Stage]) -> str:
+    return spec.name if spec.name in stages else f"{spec.name}@{ITERATION}"
+
+
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+def test_a_change_of_any_parameter_that_a_stage_reads_reaches_it(spec: StageSpec) -> None:
+    stages = expanded()
+    name = instance(spec, stages)
+    reached = sections(stages[name]).union(*(sections(stages[maker]) for maker in upstream(stages, name)))
+    assert [path for path in (*spec.sections, "seed") if not {path, path.split(".")[0]} & reached] == []
+
+
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+def test_a_stage_names_no_parameter_that_it_does_not_read(spec: StageSpec) -> None:
+    stages = expanded()
+    read = {*spec.sections, "seed"}
+    assert [path for path in sections(stages[instance(spec, stages)]) if not {path, path.split(".")[0]} & read] == []
+
+
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+def test_a_change_of_any_folder_that_a_stage_reads_reaches_it(spec: StageSpec) -> None:
+    stages = expanded()
+    name = instance(spec, stages)
+    reached = set(stages[name].get("deps", []))
+    for maker in upstream(stages, name):
+        reached |= {*outputs(stages[maker]), *stages[maker].get("deps", [])}
+    for _, artifact_name in spec.reads:
+        path = artifact(Path("runs/t"), artifact_name, ITERATION)
+        assert {str(path), str(path.parent)} & reached
+
+
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+def test_dvc_knows_every_folder_that_a_stage_writes(spec: StageSpec) -> None:
+    stages = expanded()
+    known = outputs(stages[instance(spec, stages)])
+    for _, name in spec.writes:
+        path = str(artifact(Path("runs/t"), name, ITERATION))
+        assert path in known or str(Path(path).parent) in known
+
+
+SETTINGS = [path for name in ("alfworld", "coding") for path in sorted(resource("pipelines").glob(f"{name}-*.yaml"))]
+
+
+@pytest.mark.parametrize("path", [resource("params.yaml"), *SETTINGS])
+def test_every_setting_names_all_keys_that_dvc_looks_at(path: Path, tmp_path: Path) -> None:
+    shutil.copy(resource("dvc.yaml"), tmp_path)
+    write_plan(Plan(iterations=1, params=path), tmp_path / "iterations.yaml")
+
+
+def test_a_setting_that_leaves_out_a_key_that_dvc_looks_at_is_refused(tmp_path: Path) -> None:
+    shutil.copy(resource("dvc.yaml"), tmp_path)
+    params = tmp_path / "params.yaml"
+    written = yaml.safe_load(resource("params.yaml").read_text())
+    del written["judge"]["prompt"], written["evaluation"]
+    params.write_text(yaml.safe_dump(written))
+    with pytest.raises(UserError, match=r"params\.yaml: .*; add evaluation, judge\.prompt \(default: \w+\)$"):
+        write_plan(Plan(iterations=1, params=params), tmp_path / "iterations.yaml")
+    assert not (tmp_path / "iterations.yaml").exists()
+
+
+def test_the_two_warm_starts_together_read_what_their_stage_says() -> None:
+    said = set(SPECS["warm-start"].sections)
+    keys = {key for keys in SECTIONS.values() for key in keys}
+    own = {key for key in keys if key.startswith("warm_start.")}
+    assert own == {f"warm_start.{one.name}" for one in fields(WarmStartConfig)}
+    assert keys - own | {"warm_start"} == said
+
+
+def test_every_plotted_series_is_one_that_the_report_writes() -> None:
+    plotted = [
+        field
+        for entry in yaml.safe_load(resource("dvc.yaml").read_text())["plots"]
+        for plot in entry.values()
+        for fields in plot["y"].values()
+        for field in ([fields] if isinstance(fields, str) else fields)
+    ]
+    assert set(plotted) <= set(HISTORY)
+    assert {"mu", "theorem1_bound", "unparsable_votes", "rm_process_balanced", "self_agreement"} <= set(plotted)
+
+
+def test_every_figure_on_the_reward_model_is_followed_over_iterations() -> None:
+    nothing = (episodes({}), judgements({}), steps({}))
+    labels = pl.DataFrame(schema=LABELS)
+    figures = {*judge_metrics(*nothing), *balance(nothing[0]), *process_metrics(*nothing[:2], labels)}
+    assert figures | {"unlabelled_episodes"} <= set(HISTORY)
+    assert len(set(HISTORY)) == len(HISTORY)
+
+
+def test_an_override_counts_when_the_plan_reads_the_params(tmp_path: Path) -> None:
+    params = tmp_path / "params.yaml"
+    params.write_text("tasks: {source: alfworld}\n")
+    with pytest.raises(UserError, match=r"set tasks\.path"):
+        write_plan(Plan(iterations=1, params=params), tmp_path / "iterations.yaml")
+    write_plan(Plan(iterations=1, params=params, overrides=["tasks.path=games"]), tmp_path / "iterations.yaml")
+    with pytest.raises(UserError, match="foo"):
+        write_plan(Plan(iterations=1, params=params, overrides=["rollout.foo=3"]), tmp_path / "iterations.yaml")
+
+
+def test_the_packaged_small_setting_is_the_one_at_the_top() -> None:
+    copy = resource("pipelines/alfworld-tiny.yaml")
+    assert copy.read_text() == resource("params.yaml").read_text(), "cp params.yaml pipelines/alfworld-tiny.yaml"
+
+
+def test_more_iterations_leave_the_earlier_ones_as_they_are() -> None:
+    short = document(Plan(iterations=3), {})
+    long = document(Plan(iterations=5, evaluate_every=2), short)
+    assert {key: long["iterations"][key] for key in short["iterations"]} == short["iterations"]
+    assert long["iterations"]["5"] == {"prev": 4, "tasks": "4/candidates"}
+    assert long["evaluations"] == [0, 2, 3, 4, 5]
+    assert long["last"] == 5
+
+
+def test_seed_and_params_name_the_run() -> None:
+    plan = document(Plan(iterations=1, params=Path("pipelines/alfworld-qwen2.5-7b.yaml"), seed=4), {})
+    assert plan["run"] == "runs/alfworld-qwen2.5-7b-seed4"
+    assert plan["options"] == f"--run {plan['run']} --params pipelines/alfworld-qwen2.5-7b.yaml --seed 4"
+
+
+def test_another_run_does_not_inherit_evaluations() -> None:
+    other = document(Plan(iterations=9, seed=1), {})
+    assert document(Plan(iterations=2, seed=2), other)["evaluations"] == [0, 2]
+
+
+def test_a_plan_is_written_only_where_it_differs(tmp_path: Path) -> None:
+    out, plan = tmp_path / "iterations.yaml", Plan(iterations=2, params=resource("params.yaml"))
+    write_plan(plan, out)
+    before = out.stat().st_mtime_ns
+    assert write_plan(plan, out).endswith("evaluated at 0, 2")
+    assert out.stat().st_mtime_ns == before
+
+
+def test_a_plan_for_params_that_do_not_exist_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such file"):
+        write_plan(Plan(iterations=2, params=tmp_path / "none.yaml"), tmp_path / "iterations.yaml")

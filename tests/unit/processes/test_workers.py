@@ -1,0 +1,51 @@
+"""What the workers of one machine get: GPUs that no other has, a share of the threads, and no pre-fork server."""
+
+import os
+
+import pytest
+
+from rla.config.sections import GeneratorConfig
+from rla.errors import UserError
+from rla.processes.workers import environment, shares
+
+
+@pytest.mark.parametrize(
+    ("visible", "generator", "workers", "expected"),
+    [
+        ("0,1,2,3", GeneratorConfig(backend="vllm", tensor_parallel=2), 2, [["0", "1"], ["2", "3"]]),
+        ("4, GPU-ab", GeneratorConfig(backend="transformers"), 2, [["4"], ["GPU-ab"]]),
+        ("0,1", GeneratorConfig(backend="scripted"), 3, [[], [], []]),
+        ("", GeneratorConfig(backend="transformers"), 2, [[], []]),
+        ("-1", GeneratorConfig(backend="vllm"), 2, [[], []]),
+    ],
+)
+def test_each_worker_has_gpus_of_its_own(
+    visible: str, generator: GeneratorConfig, workers: int, expected: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert shares(generator, workers) == expected
+
+
+def test_more_workers_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
+    config = GeneratorConfig(backend="vllm", tensor_parallel=2)
+    with pytest.raises(UserError, match=r"--workers 3: each worker takes 2 GPUs, and 4 are .* --workers 2"):
+        shares(config, 3)
+
+
+def test_too_few_gpus_for_one_worker_names_the_key_that_asks_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    config = GeneratorConfig(backend="vllm", tensor_parallel=2, data_parallel=2)
+    message = r"generator\.data_parallel: 2: each worker takes 2 GPUs, and 1 is visible; .* a smaller generator\.tensor"
+    with pytest.raises(UserError, match=message):
+        shares(config, 2, asked="generator.data_parallel:")
+
+
+def test_what_a_worker_is_started_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLA_PREFORK", "socket")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    own = environment(workers=3, gpus=["2", "3"])
+    assert (own["OMP_NUM_THREADS"], own["CUDA_VISIBLE_DEVICES"]) == ("2", "2,3") and "RLA_PREFORK" not in own
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    assert environment(workers=16, gpus=[])["OMP_NUM_THREADS"] == "5"

@@ -1,0 +1,159 @@
+"""The report of a run folder: worked examples of cells, and of runs that lack most of what a run has."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rla.cli.app import run
+from rla.report.collect import collect
+from rla.report.render import as_html, as_markdown, as_text
+from rla.report.tables import (
+    Table,
+    against_fact,
+    difficulty,
+    evaluation,
+    limits,
+    reward_model,
+    tables,
+    times,
+    training,
+)
+from rla.store.shards import Origin, write_shard
+from tests.unit.builders import trajectory
+
+
+def write(path: Path, data: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(data))
+
+
+@pytest.fixture
+def played(tmp_path: Path) -> Path:
+    """Two iterations, the second without training yet; two evaluations of two tasks, two episodes each."""
+    folder = tmp_path / "run"
+    measured = {"success": 0.5, "success_low": 0.412, "success_high": 0.588, "mean_steps": 12.34, "mu": 1.257}
+    write(folder / "1/metrics.json", measured | {"rm_outcome_accuracy": 0.75, "accepted": 2, "rejected": 1})
+    write(folder / "1/policy/metrics.json", {"approx_kl": 0.01234, "entropy": 0.5})
+    write(folder / "1/candidates/metrics.json", {"proposed": 4, "valid": 3})
+    write(folder / "2/metrics.json", {"success": 0.625, "mu": None})
+    write(folder / "timings/1-rollout.json", timing(1, "rollout", 3.0, 1.25))
+    write(folder / "timings/1-train-rm.json", timing(1, "train-rm", 2.0))
+    write(folder / "timings/1-warm-start.json", timing(1, "warm-start", 60.0))
+    for number, outcomes in ((0, {"a": (-1, -1), "b": (-1, 1)}), (2, {"a": (1, -1), "b": (1, 1)})):
+        won = sum(outcome == 1 for pair in outcomes.values() for outcome in pair)
+        kinds = {"pick_and_place_simple": {"episodes": 4, "success": won / 4}}
+        write(folder / f"eval/{number}/metrics.json", {"episodes": 4, "success": won / 4, "by_kind": kinds})
+        rows = [
+            trajectory(f"{task}{index}", task_id=task, outcome=outcome).row()
+            for task, pair in outcomes.items()
+            for index, outcome in enumerate(pair)
+        ]
+        origin = Origin(config="c", inputs={}, seed=0)
+        write_shard(folder / f"eval/{number}/trajectories", "trajectories", rows, origin)
+    return folder
+
+
+def timing(iteration: int, stage: str, *seconds: float) -> dict[str, Any]:
+    calls = [{"started": "2026-01-01T00:00:00+00:00", "seconds": value} for value in seconds]
+    return {"stage": stage, "iteration": iteration, "calls": calls}
+
+
+def test_training_cells(played: Path) -> None:
+    first, second = training(collect(played)).rows
+    assert first == (*("1", "50.0%", "41.2-58.8%", "12.3", "75.0%", "1.26", "4", "3", "2", "1", "0.0123", "0.500"),)
+    assert second == ("2", "62.5%", *("-",) * 10)
+
+
+def test_cells_of_the_reward_model_and_of_difficulty(played: Path) -> None:
+    found = {"p_plus": 0.75, "p_minus": 0.5, "mu": 1.25, "theorem1_bound": 0.0458, "label_mu": 1.3}
+    found |= {"rm_process_accuracy": 0.65, "rm_process_low": 0.6, "rm_process_high": 0.7, "rm_process_balanced": None}
+    found |= {"importance_ratio_median": 3.0, "importance_ratio_max": 7.0, "one_sided_tasks": 0.25, "good_steps": 0.4}
+    write(played / "1/metrics.json", found)
+    summary = collect(played)
+    assert reward_model(summary).rows == (("1", "75.0%", "50.0%", "1.25", "4.6%", "-", "-", "-"),)
+    assert against_fact(summary).rows == (("1", "65.0%", "60.0-70.0%", *["-"] * 8, "1.30"),)
+    assert difficulty(summary).rows == (("1", "3.00", "-", "7.00", "25.0%", "40.0%", *["-"] * 3),)
+
+
+def test_evaluation_cells_and_the_gain(played: Path) -> None:
+    table = evaluation(collect(played))
+    assert table.columns == ("iteration", "episodes", "success", "95% interval", "steps", "place")
+    assert table.rows == (("0", "4", "25.0%", "-", "-", "25.0%"), ("2", "4", "75.0%", "-", "-", "75.0%"))
+    # Both tasks gained one of two episodes: no spread between tasks, so Newcombe's interval of 1/4
+    # [4.6, 69.9] and 3/4 [30.1, 95.4]: 50 - sqrt(2) 44.9 and 50 + sqrt(2) 20.4.
+    assert table.note == "last minus first: +50.0 points, 95% interval -13.5 to +78.9"
+
+
+def test_times_add_up_calls_and_leave_the_warm_start_out_of_the_loop(played: Path) -> None:
+    table = times(collect(played))
+    assert table.rows[0] == ("1", "4.2", "-", "-", "-", "-", "2.0", "-", "6.2")
+    assert table.note == "outside of the loop: warm-start 60.0"
+
+
+def test_what_met_a_limit_is_counted_for_rollouts_judgements_and_evaluations(played: Path) -> None:
+    assert limits(collect(played)).rows == ()
+    counts = {"episodes": 8, "won": 1, "steps": 40, "invalid_actions": 3, "truncated": 2, "context_stops": 1}
+    write(played / "1/trajectories/manifest.json", {"counts": counts | {"env_errors": 0}})
+    judged = {"steps": 40, "skipped": 4, "judgements": 108, "unparsable": 6, "truncated": 5}
+    write(played / "1/scores/manifest.json", {"counts": judged})
+    evaluated = {"episodes": 4, "success": 0.5, "mean_steps": 2.5, "invalid_actions": 1, "truncated": 1}
+    write(played / "eval/0/metrics.json", evaluated | {"context_stops": 2, "env_errors": 0})
+    assert limits(collect(played)).rows == (
+        ("1", "8", "1", "0", "40", "2", "3", "40", "4", "108", "5", "6"),
+        ("evaluation 0", "4", "2", "0", "10", "1", "1", *["-"] * 5),
+    )
+
+
+def test_slices_of_a_stage_count_once_with_the_longest(played: Path) -> None:
+    for index, seconds in ((1, 7.0), (2, 9.0)):
+        write(played / f"timings/1-rollout-slice-{index}-of-2.json", timing(1, "rollout", seconds))
+    assert times(collect(played)).rows[0][1] == "9.0"
+
+
+def test_an_empty_run_has_only_places(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    assert [table.title for table in tables(collect(tmp_path / "run"))] == ["Where it lies"]
+
+
+def test_markup_in_cells_is_text() -> None:
+    table = Table(title="T", columns=("a", "b"), rows=(("<b>|[bold]", "1"),))
+    assert "<td>&lt;b&gt;|[bold]</td>" in as_html("<run>", [table])
+    assert "| &lt;b>\\|[bold] | 1 |" in as_markdown("run", [table])
+    assert "<b>|[bold]" in as_text("run", [table])
+
+
+def test_what_a_terminal_would_obey_is_replaced_in_plain_text() -> None:
+    """An escape sequence that sets the title, a bell, a direction mark and C1 of eight bits; the newline stays."""
+    hostile = "a\x1b]0;owned\x07b\u202ec\x9b2Jd\ne"
+    table = Table(title=hostile, columns=("a", "b"), rows=((hostile, "1"),), note=hostile)
+    text = as_text(hostile, [table])
+    assert all(line.isprintable() for line in text.split("\n"))
+    assert text.count("a ]0;owned b c 2Jd") == 4 and "\n  e" in text
+
+
+def test_the_command_prints_the_table_and_writes_what_dvc_plots(
+    played: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["report", "--run", str(played)]) == 0
+    assert "last minus first: +50.0 points" in capsys.readouterr().out
+    report = played / "report"
+    assert {path.name for path in report.iterdir()} >= {
+        "report.txt",
+        "report.md",
+        "report.html",
+        "report.json",
+    }
+    history = json.loads((report / "history.json").read_text())
+    assert [row["success"] for row in history] == [0.5, 0.625]
+    assert history[1]["mu"] is None and history[0].keys() == history[1].keys()
+    measured = json.loads((report / "metrics/002.json").read_text())
+    assert measured["held_out"] == 0.75 and "mu" not in measured
+
+
+def test_a_run_that_does_not_exist_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["report", "--run", str(tmp_path / "none")]) == 2
+    assert "no such run" in capsys.readouterr().err

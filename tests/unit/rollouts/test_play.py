@@ -1,0 +1,149 @@
+"""The scheduler with a three-step corridor for an environment and scripted replies: spans, stops and failures."""
+
+import asyncio
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from rla.agents.policy import NO_ACTION
+from rla.config.sections import PolicyConfig
+from rla.envs.alfworld.prompts import IndexPolicyPrompt, TextPolicyPrompt
+from rla.envs.observation import EnvironmentFailure, Observation
+from rla.llm.base import Request
+from rla.llm.chat import ChatFormat
+from rla.llm.scripted import ScriptedGenerator
+from rla.models.tokenizer import build_tokenizer
+from rla.rollouts.play import Episode, Rollouts, episodes_of, play_groups
+from rla.store.records import StopReason, Task, Trajectory
+from tests.unit.builders import task
+
+WORDS = ["you stand at door 1 2 3 . go to door help you won ! no action wall"]
+
+
+class Corridor:
+    """Doors 1, 2, 3 in a row: going to door 3 wins."""
+
+    def __init__(self, breaks_at: int | None = None) -> None:
+        self.door, self.steps, self.breaks_at, self.closed = 0, 0, breaks_at, False
+
+    def reset(self) -> Observation:
+        return self.observe()
+
+    def step(self, action: str) -> Observation:
+        self.steps += 1
+        if self.steps == self.breaks_at:
+            raise EnvironmentFailure("the corridor collapsed")
+        if action in self.observe().commands:
+            self.door += 1
+        return self.observe()
+
+    def observe(self) -> Observation:
+        won = self.door == 3
+        commands = (f"go to door {self.door + 1}", "go to wall", "help")
+        return Observation(text=f"you stand at door {self.door} .", commands=commands, won=won, done=won)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+CHAT = ChatFormat(build_tokenizer(WORDS, context=256))
+
+
+def forward(request: Request, seed: int) -> list[int]:
+    """Always the next door: the prompt ends with the observation of the door where it stands."""
+    door = int(re.findall(r"door (\d)", CHAT.decode(list(request.prompt_ids)))[-1])
+    return [*CHAT.encode(f"go to door {door + 1}"), CHAT.end_id]
+
+
+def play(
+    reply: Callable[[Request, int], list[int]],
+    *,
+    config: PolicyConfig | None = None,
+    environment: Callable[[Task], Corridor] = lambda _: Corridor(),
+    groups: int = 1,
+    max_steps: int = 5,
+    context: int = 256,
+    concurrency: int = 4,
+) -> list[Trajectory]:
+    config = config or PolicyConfig(max_tokens=8, decoding="admissible")
+    shared = Rollouts(
+        generator=ScriptedGenerator(reply, context=context, stop_id=CHAT.end_id),
+        chat=CHAT,
+        prompt=TextPolicyPrompt() if config.reply == "text" else IndexPolicyPrompt(),
+        config=config,
+        make_env=environment,
+        max_steps=max_steps,
+        omit=frozenset({"help"}),
+        iteration=1,
+        policy="p" * 16,
+    )
+    played: dict[int, list[Trajectory]] = {}
+    episodes = [episodes_of(task(f"t{n}"), count=2, seed=0, iteration=1) for n in range(groups)]
+    asyncio.run(play_groups(episodes, shared, concurrency=concurrency, finished=played.__setitem__))
+    return [trajectory for index in range(groups) for trajectory in played[index]]
+
+
+def test_a_won_episode_is_one_growing_segment_whose_spans_hold_the_replies() -> None:
+    won = play(forward)[0]
+    assert (won.outcome, won.stop_reason, len(won.steps)) == (1, "won", 3)
+    assert [step.action for step in won.steps] == ["go to door 1", "go to door 2", "go to door 3"]
+    (segment,) = won.segments
+    for step in won.steps:
+        assert CHAT.decode(segment.token_ids[step.start : step.end - 1]) == step.action
+        assert all(segment.sampled[step.start : step.end])
+    assert sum(segment.sampled) == len(segment.allowed) == sum(step.end - step.start for step in won.steps)
+    assert all("help" not in step.commands for step in won.steps)
+
+
+def test_history_window_gives_each_step_its_own_segment() -> None:
+    config = PolicyConfig(max_tokens=8, decoding="admissible", history="window")
+    won = play(forward, config=config)[0]
+    assert [step.segment for step in won.steps] == [0, 1, 2]
+    assert len(won.segments) == 3
+
+
+def test_an_unreadable_reply_is_no_action_and_is_not_replaced_by_the_first_command() -> None:
+    config = PolicyConfig(max_tokens=8, decoding="free")
+    lost = play(lambda request, seed: [*CHAT.encode("go help"), CHAT.end_id], config=config)[0]
+    assert lost.stop_reason == StopReason.MAX_STEPS and len(lost.steps) == 5
+    assert {(step.valid, step.action) for step in lost.steps} == {(False, NO_ACTION)}
+    assert lost.final_observation == "you stand at door 0 ."
+
+
+def test_a_reply_cut_by_the_token_limit_is_marked() -> None:
+    config = PolicyConfig(max_tokens=2, decoding="free")
+    cut = play(lambda request, seed: [*CHAT.encode("go to door 1"), CHAT.end_id], config=config)[0]
+    assert all(step.truncated and not step.valid for step in cut.steps)
+
+
+def test_a_prompt_that_outgrows_the_context_ends_the_episode() -> None:
+    stopped = play(forward, context=30)[0]
+    assert stopped.stop_reason == StopReason.CONTEXT and 0 < len(stopped.steps) < 3
+
+
+def test_an_environment_that_fails_ends_its_episode_and_not_the_run() -> None:
+    played = play(forward, environment=lambda t: Corridor(2 if t.task_id == "t0" else None), groups=2)
+    assert [t.stop_reason for t in played] == ["env_error", "env_error", "won", "won"]
+    assert played[0].error == "the corridor collapsed" and len(played[0].steps) == 2
+
+
+@pytest.mark.parametrize("concurrency", [1, 3, 16])
+def test_what_is_played_does_not_depend_on_concurrency(concurrency: int) -> None:
+    def random_path(request: Request, seed: int) -> list[int]:
+        words = ("go to wall", None)[seed % 2]
+        return [*CHAT.encode(words), CHAT.end_id] if words else forward(request, seed)
+
+    reference = play(random_path, groups=3, concurrency=2)
+    assert play(random_path, groups=3, concurrency=concurrency) == reference
+
+
+def test_seeds_differ_by_task_rollout_and_iteration() -> None:
+    def seeds(name: str, iteration: int) -> list[int]:
+        return [e.seed for e in episodes_of(task(name), count=2, seed=0, iteration=iteration)]
+
+    drawn = seeds("a", 1) + seeds("b", 1) + seeds("a", 2)
+    assert len(set(drawn)) == 6
+    assert seeds("a", 1) == seeds("a", 1)
+    assert replace(Episode(task=task("a"), rollout=0, seed=1), seed=drawn[0]).seed == drawn[0]

@@ -1,0 +1,68 @@
+"""The Arrow schema and the checks come from the JSON Schema; both must refuse the same rows."""
+
+import json
+from typing import Any
+
+import jsonschema
+import pyarrow as pa
+import pytest
+
+from rla.errors import UserError
+from rla.store.schema import arrow_schema, load_schema, to_table
+from tests.unit.builders import score, task, trajectory
+
+ROWS: dict[str, dict[str, Any]] = {
+    "tasks": task().row(),
+    "trajectories": trajectory().row(),
+    "scores": score().row(),
+}
+
+
+def plain(row: dict[str, Any]) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(json.dumps(row))
+    return data
+
+
+@pytest.mark.parametrize("kind", sorted(ROWS))
+def test_good_rows_pass_both(kind: str) -> None:
+    jsonschema.validate(plain(ROWS[kind]), load_schema(kind))
+    assert to_table(kind, [ROWS[kind]]).num_rows == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        ("tasks", {"task_id": ""}),
+        ("tasks", {"status": "waiting"}),
+        ("tasks", {"depth": -1}),
+        ("tasks", {"slot": None}),
+        ("trajectories", {"outcome": 0}),
+        ("trajectories", {"stop_reason": "bored"}),
+        ("trajectories", {"seed": "seven"}),
+        ("trajectories", {"steps": [plain(ROWS["trajectories"])["steps"][0] | {"start": -1}]}),
+        ("scores", {"mean_score": 1.5}),
+        ("scores", {"judgements": [plain(ROWS["scores"])["judgements"][0] | {"score": 0}]}),
+        ("scores", {"judgements": [plain(ROWS["scores"])["judgements"][0] | {"logprobs": [0.5]}]}),
+    ],
+)
+def test_bad_rows_fail_both(kind: str, change: dict[str, Any]) -> None:
+    row = plain(ROWS[kind]) | change
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(row, load_schema(kind))
+    with pytest.raises(UserError, match=kind):
+        to_table(kind, [row])
+
+
+def test_a_missing_column_is_named() -> None:
+    row = plain(ROWS["tasks"])
+    del row["payload"]
+    with pytest.raises(UserError, match="payload"):
+        to_table("tasks", [row])
+
+
+def test_arrow_types_follow_the_formats() -> None:
+    schema = arrow_schema("trajectories")
+    assert schema.field("outcome").type == pa.int8()
+    assert schema.field("seed").type == pa.int64()
+    assert not schema.field("task_id").nullable and schema.field("error").nullable
+    assert schema.metadata[b"rla_schema_version"] == b"1"
