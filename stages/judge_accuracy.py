@@ -13,12 +13,12 @@ from rla.metrics.process import process_metrics
 from rla.pipeline.context import StageContext
 from rla.rollouts.ground_truth import labels_of
 from rla.store.atomic import write_json
-from stages.compute_rewards import frames
+from rla.store.frames import read_iteration
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
     """Writes the figures as JSON and returns them; `docs/diagnostics.md` says what each means."""
-    episodes, steps, judgements = frames(ctx)
+    episodes, steps, judgements = read_iteration(ctx.path("trajectories"), ctx.path("scores"))
     labels = labels_of(ctx)
     metrics = {
         "episodes": episodes.height,

@@ -1,4 +1,4 @@
-"""`make-tasks`: the training and the held-out pool, from built-in scenes or from a data folder."""
+"""`make-tasks`: the training and the held-out pool, of the environment's own tasks or of a data set."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rla.config.sections import TasksConfig
-from rla.envs.registry import setting
+from rla.envs.protocols import Exports, Imports, need
+from rla.envs.registry import environment
 from rla.errors import UserError
-from rla.pipeline.common import origin
 from rla.pipeline.context import StageContext
+from rla.pipeline.origins import origin
 from rla.store.records import Task
 from rla.store.shards import write_shard
 
@@ -21,24 +21,19 @@ def run(ctx: StageContext) -> dict[str, Any]:
     only = ctx.options.get("split")
     config = ctx.config.tasks
     splits = {"train": config.train_split, "test": config.test_split}
-    made = {option: tasks_of(ctx, split) for option, split in splits.items() if not only or split == only}
+    made = {option: made_tasks(ctx, split) for option, split in splits.items() if not only or split == only}
     summary: dict[str, Any] = {}
     for option, tasks in made.items():
         folder = ctx.path(option)
         if not tasks:
             raise UserError(f"{folder}: no task made for split {splits[option]!r}; check tasks.* in the params")
         rows = [task.row() for task in sorted(tasks, key=lambda task: task.task_id)]
-        write_shard(
-            folder,
-            "tasks",
-            rows,
-            origin(ctx, []),
-            counts={"scenes": len({t.scene for t in tasks})},
-            overwrite=ctx.overwrite,
-        )
+        counts = {"scenes": len({t.scene for t in tasks})}
+        write_shard(folder, "tasks", rows, origin(ctx, []), counts=counts, overwrite=ctx.overwrite)
         summary[option] = f"{len(rows)} tasks in {folder}"
         if ctx.options.get("export"):
-            count = setting(ctx.config.env.name).export_tasks(tasks, Path(ctx.options["export"]))
+            exporter = need(environment(ctx.config.env.name), Exports, "make-tasks --export")
+            count = exporter.export_tasks(tasks, Path(ctx.options["export"]))
             summary[f"{option} exported"] = f"{count} games in {ctx.options['export']}"
     return summary
 
@@ -46,15 +41,13 @@ def run(ctx: StageContext) -> dict[str, Any]:
 def with_options(ctx: StageContext) -> StageContext:
     """`--from`, `--limit` and `--split` are short for params, so that the pool's origin records them.
 
-    A split whose name begins with valid, test or eval is held out. ALFWorld's own held-out split is `valid_seen`.
+    A split whose name begins with valid, test or eval is held out.
     """
     tasks = ctx.config.tasks
     if ctx.options.get("from"):
-        tasks = replace(tasks, source=setting(ctx.config.env.name).imported, path=str(ctx.options["from"]))
+        tasks = replace(tasks, source="files", path=str(ctx.options["from"]))
     if ctx.options.get("limit"):
         tasks = replace(tasks, limit=int(ctx.options["limit"]))
-    if tasks.source == "alfworld" and tasks.test_split == TasksConfig().test_split:
-        tasks = replace(tasks, test_split="valid_seen")
     only = ctx.options.get("split")
     if only and only not in (tasks.train_split, tasks.test_split):
         held_out = str(only).startswith(("valid", "test", "eval"))
@@ -62,16 +55,9 @@ def with_options(ctx: StageContext) -> StageContext:
     return replace(ctx, config=replace(ctx.config, tasks=tasks))
 
 
-def tasks_of(ctx: StageContext, split: str) -> list[Task]:
-    config = ctx.config.tasks
-    environment = setting(ctx.config.env.name)
-    if config.source == "builtin":
-        return environment.make_tasks(config, seed=ctx.config.seed, split=split, env=ctx.config.env)
-    return environment.import_tasks(
-        Path(config.path or ""),
-        split=split,
-        limit=config.limit,
-        env=ctx.config.env,
-        held_out=split == config.test_split,
-        tell=ctx.progress.note,
-    )
+def made_tasks(ctx: StageContext, split: str) -> list[Task]:
+    """The tasks of a split, built in or imported."""
+    chosen = environment(ctx.config.env.name)
+    if ctx.config.tasks.source == "builtin":
+        return chosen.tasks(ctx.config, split=split, seed=ctx.config.seed)
+    return need(chosen, Imports, "make-tasks").import_tasks(ctx.config, split=split, tell=ctx.progress.note)

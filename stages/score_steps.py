@@ -1,17 +1,19 @@
-"""`score-steps`: m judgements of every step by the reward model, or what the setting has it write about each task."""
+"""`score-steps`: m judgements of every step by the reward model, or what it writes about each task (`Probes`)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from rla.models.checkpoint import model_folder
 from rla.models.fingerprint import tokenizer_fingerprint
-from rla.pipeline.common import check_failures, model_folder, origin
 from rla.pipeline.context import StageContext
 from rla.pipeline.dividing import counts_of, divided, slice_of
 from rla.pipeline.fallback import policy_of
-from rla.rollouts.scoring import score, tally
-from rla.store.shards import ShardWriter, read_manifest
+from rla.pipeline.origins import check_failures, origin
+from rla.rollouts.score_shard import score_counts, score_played
+from rla.store.reading import read_manifest
+from rla.store.shards import ShardWriter
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
@@ -25,14 +27,14 @@ def run(ctx: StageContext) -> dict[str, Any]:
     writer = ShardWriter(folder, "scores", made_from, overwrite=ctx.overwrite, part=slice_of(ctx))
     if not (writer.complete or divided(ctx, writer)):
         if judged:
-            score(ctx, writer, trajectories, rm, pools=("pool", "candidates"))
+            score_played(ctx, writer, trajectories, rm, pools=("pool", "candidates"))
         elif writer.slice.takes(0):
             writer.write(0, [])
 
         def check(counts: Mapping[str, int]) -> None:
             limit = ctx.config.rollout.max_failed_share
-            check_failures(folder, counts["skipped"], counts["steps"], limit, what="steps, whose prompt did not fit,")
+            check_failures(folder, counts["skipped"], counts["steps"], limit, of="steps, whose prompt did not fit,")
 
         tokenizer = tokenizer_fingerprint(model_folder(rm)) if judged else None
-        writer.finish(tally(writer.parts()), tokenizer=tokenizer, check=check)
+        writer.finish(score_counts(writer.parts()), tokenizer=tokenizer, check=check)
     return {"scores": str(folder), **counts_of(writer)}

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from rla.pipeline.context import StageContext
-from rla.store.shards import stream_rows
+from rla.store.reading import stream_rows
 from rla.training.stage import rewarded, train_stage
 
 if TYPE_CHECKING:

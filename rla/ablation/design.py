@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rla.config import load
+from rla.envs import configured
 from rla.errors import UserError
 from rla.pipeline.plan import followed
 from rla.store.resources import resource
@@ -72,7 +73,7 @@ def load_design(path: Path, *, overrides: Mapping[str, Any] | None = None) -> De
     )
     fixed = start_params()
     for arm in arms:
-        load.from_mapping(design.params(arm), where=f"{path}, arm {arm.name}")
+        configured.from_mapping(design.params(arm), where=f"{path}, arm {arm.name}")
         wrong = sorted(key for key in leaves(arm.changes) if any(key == one or within(key, one) for one in fixed))
         if wrong:
             raise UserError(f"{path}: arm {arm.name} changes {', '.join(wrong)}, which the shared start is made with")

@@ -13,13 +13,16 @@ from typing import Protocol
 
 from rla.adaptation.choose import Choice
 from rla.adaptation.evidence import Evidence
-from rla.adaptation.propose import Editor, RulesProposer
+from rla.adaptation.propose import RulesProposer
 from rla.adaptation.reasons import critique
 from rla.agents.critic import episode_messages, excerpt, read_critique, task_messages
 from rla.agents.proposer import NOTHING, Proposal, read_proposal
 from rla.config.sections import ProposerConfig
 from rla.envs.course import Course
-from rla.envs.protocols import Ask, Message, ProposalPrompt, ProposalView
+from rla.envs.prompts import ProposalPrompt
+from rla.envs.protocols import Adapts
+from rla.envs.services import Ask
+from rla.envs.views import Message, ProposalView
 from rla.llm.base import Completion, FinishReason, Generator, Request
 from rla.llm.chat import ChatFormat
 from rla.seeds import derive
@@ -52,7 +55,7 @@ def counted(choice: Choice, evidence: Evidence, course: Course) -> str:
 class RulesDrafter:
     """Edits by the environment's rules, of the phase that the course points to."""
 
-    editor: Editor
+    editor: Adapts
 
     async def draft(self, choice: Choice, evidence: Evidence, course: Course, *, count: int, seed: int) -> Draft:
         said = counted(choice, evidence, course)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rla.store.reading import stream_rows
 from rla.store.records import StopReason
-from rla.store.shards import stream_rows
 
 EPISODE = (
     "task_id",

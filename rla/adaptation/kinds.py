@@ -1,6 +1,6 @@
 """Counts of adaptation by direction and by kind of edit.
 
-The kind of an edit is the names of what it changes, as the schemas of edits have them, in alphabetical order and
+The kind of an edit is the names of what it changes, as the environment calls them, in alphabetical order and
 joined by "+": `goal`, `move+remove`. The text is untrusted: whatever is not such an object is `unreadable`.
 Where nothing was proposed it is `none`.
 """
@@ -8,14 +8,15 @@ Where nothing was proposed it is `none`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from rla.store.schema import load_schema
+from rla.envs.protocols import Adapts
+from rla.envs.registry import environment
+from rla.errors import UserError
 
 UNREADABLE = "unreadable"
 NONE = "none"
-SCHEMAS = ("edit", "coding_edit")
 Tally = dict[str, dict[str, dict[str, int]]]  # direction -> kind of edit -> name -> count
 
 
@@ -27,25 +28,33 @@ class Counted(NamedTuple):
     marks: Mapping[str, bool]
 
 
-def edit_kind(edit: str | None) -> str:
-    """The kind of an edit, from its JSON text."""
+def edit_kind(edit: str | None, fields: Collection[str]) -> str:
+    """The kind of an edit, from its JSON text; `fields`: the names that edits of its environment may have."""
     if edit is None:
         return NONE
     try:
-        fields = json.loads(edit)
+        read = json.loads(edit)
     except (ValueError, RecursionError):
         return UNREADABLE
-    known = {name for schema in SCHEMAS for name in load_schema(schema)["properties"]}
-    if not isinstance(fields, dict) or not fields or not set(fields) <= known:
+    if not isinstance(read, dict) or not read or not set(read) <= set(fields):
         return UNREADABLE
-    return "+".join(sorted(fields))
+    return "+".join(sorted(read))
 
 
-def tally(entries: Iterable[Counted]) -> Tally:
+def fields_of(env: str) -> frozenset[str]:
+    """The names that edits of an environment may have; none where it cannot be had here, or changes no tasks."""
+    try:
+        chosen = environment(env)
+    except UserError:
+        return frozenset()
+    return chosen.edit_fields if isinstance(chosen, Adapts) else frozenset()
+
+
+def edit_tally(entries: Iterable[Counted], *, fields: Collection[str]) -> Tally:
     """How many entries have each mark, by direction and kind; kinds that did not occur are left out."""
     counts: Tally = {}
     for entry in entries:
-        cell = counts.setdefault(str(entry.direction), {}).setdefault(edit_kind(entry.edit), {})
+        cell = counts.setdefault(str(entry.direction), {}).setdefault(edit_kind(entry.edit, fields), {})
         for name, marked in entry.marks.items():
             cell[name] = cell.get(name, 0) + marked
     return {direction: dict(sorted(kinds.items())) for direction, kinds in sorted(counts.items())}

@@ -1,4 +1,5 @@
-"""How an independent policy, the setting's expert, fares on accepted tasks: with their parents and roots, to compare.
+"""How an independent policy, the environment's expert, fares on accepted tasks: with their parents and roots, to
+compare.
 
 The expert sees observations only and learns nothing, so its success moves with the tasks alone, while that of the
 policy moves with what it has learnt. It plays the commands that the policy is offered, at most `env.max_steps` of them;
@@ -9,53 +10,45 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from rla.adaptation.accept import TaskVerdict
-from rla.config.sections import EnvConfig
-from rla.envs.protocols import Demonstration
+from rla.config import Config
+from rla.envs.protocols import HasExpert
 from rla.seeds import derive
 from rla.store.records import Task
 
 
-class Player(Protocol):
-    """The part of an environment's setting that plays (`rla.envs.protocols.Setting` has it)."""
-
-    def demonstrate(self, task: Task, config: EnvConfig, *, seed: int, random_share: float) -> Demonstration: ...
-
-
-class Played(NamedTuple):
+class ExpertFigures(NamedTuple):
     """Share of won episodes, and mean number of commands over all of them."""
 
     success: float
     steps: float
 
 
-def play(task: Task, player: Player, config: EnvConfig, *, episodes: int, seed: int) -> Played:
+def expert_figures(task: Task, player: HasExpert, config: Config, *, episodes: int) -> ExpertFigures:
     """`episodes` (1 or more) of the expert on `task`."""
     played = [
-        player.demonstrate(task, config, seed=derive(seed, "expert", task.task_id, number), random_share=0.0)
+        player.play_expert(task, config, seed=derive(config.seed, "expert", task.task_id, number))
         for number in range(episodes)
     ]
     won = sum(demonstration.won for demonstration in played)
-    return Played(won / episodes, sum(len(demonstration.actions) for demonstration in played) / episodes)
+    return ExpertFigures(won / episodes, sum(len(demonstration.actions) for demonstration in played) / episodes)
 
 
 def with_expert(
-    verdicts: Iterable[TaskVerdict],
-    tasks: Mapping[str, Task],
-    player: Player,
-    config: EnvConfig,
-    *,
-    episodes: int,
-    seed: int,
+    verdicts: Iterable[TaskVerdict], tasks: Mapping[str, Task], player: HasExpert, config: Config
 ) -> list[TaskVerdict]:
-    """`verdicts`, the accepted ones with the expert's figures. `tasks`: task_id -> task, with parents and roots."""
-    found: dict[str, Played] = {}
+    """`verdicts`, the accepted ones with the figures of `adaptation.expert_episodes` episodes.
 
-    def figures(task_id: str) -> Played:
+    `tasks`: task_id -> task, with parents and roots.
+    """
+    episodes = config.adaptation.expert_episodes
+    found: dict[str, ExpertFigures] = {}
+
+    def figures(task_id: str) -> ExpertFigures:
         if task_id not in found:
-            found[task_id] = play(tasks[task_id], player, config, episodes=episodes, seed=seed)
+            found[task_id] = expert_figures(tasks[task_id], player, config, episodes=episodes)
         return found[task_id]
 
     return [

@@ -1,32 +1,22 @@
 """From a task that should change to candidates: proven by their environment, or kept with the reason why not.
 
-A proposer answers with edits as JSON texts and proves nothing: its texts are untrusted, whoever wrote them.
-The environment parses, applies and verifies each in turn, and where there is a second engine the plan is replayed
-there; the first that is proven is the slot's pending task, and later ones are not tried. All others are kept as
-invalid with the reason, under an id of their own. Where nothing is proposed, that is kept with the critique.
+A proposer answers with edits as JSON texts and proves nothing: its texts are untrusted, whoever wrote them. The
+environment parses, applies and verifies each in turn, and proves it further where it can (`Proves`); the first that is
+proven is the slot's pending task, and later ones are not tried. All others are kept as invalid with the reason, under
+an id of their own. Where nothing is proposed, that is kept with the critique.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from rla.adaptation.choose import Choice
 from rla.agents.proposer import Proposal
-from rla.envs.protocols import RejectedEdit
+from rla.envs.protocols import Adapts
+from rla.envs.views import RejectedEdit
 from rla.store.records import Direction, Task, content_id
-
-
-class Editor(Protocol):
-    """The part of an environment's setting that changes tasks (`rla.envs.protocols.Setting` has it)."""
-
-    def propose(
-        self, task: Task, *, direction: str, critique: str, focus: str = "", seed: int, count: int
-    ) -> list[str]: ...
-
-    def apply(self, task: Task, edit: str, *, root: Task, taken: Collection[str], created: int) -> Task: ...
-
 
 NOT_TRIED = "not tried: an earlier proposal was proven"
 Replay = Callable[[Task], Awaitable[str]]  # the reason why a second engine refuses the task; empty: it does not
@@ -36,7 +26,7 @@ Replay = Callable[[Task], Awaitable[str]]  # the reason why a second engine refu
 class RulesProposer:
     """Edits drawn by the environment's own rules, which do not look at how far the accuracy is off."""
 
-    editor: Editor
+    editor: Adapts
 
     def propose(
         self,
@@ -80,7 +70,7 @@ async def prove(
     proposals: Iterable[Proposal],
     choice: Choice,
     *,
-    editor: Editor,
+    editor: Adapts,
     root: Task,
     taken: Collection[str],
     critique: str,

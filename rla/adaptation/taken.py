@@ -13,7 +13,7 @@ from rla.store.records import Task
 
 
 class Likening(Protocol):
-    """The part of an environment's setting that compares tasks."""
+    """The part of `rla.envs.protocols.Adapts` that compares tasks."""
 
     def likeness(self, task: Task) -> str: ...
 

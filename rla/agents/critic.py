@@ -12,8 +12,8 @@ from typing import Any
 
 from rla.agents.replies import after_thinking, reply_text
 from rla.agents.texts import printable
-from rla.envs.protocols import Message
 from rla.envs.quoting import QUOTED, quoted
+from rla.envs.views import Message
 from rla.llm.base import Completion
 from rla.llm.chat import ChatFormat
 

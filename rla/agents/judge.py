@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rla.agents.replies import reply_text
-from rla.envs.protocols import JudgePrompt, JudgeView
+from rla.envs.prompts import JudgePrompt
+from rla.envs.views import JudgeView
 from rla.llm.base import Completion, FinishReason
 from rla.llm.chat import ChatFormat
 from rla.store.records import Judgement, StepScore

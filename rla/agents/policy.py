@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rla.config.sections import PolicyConfig
-from rla.envs.protocols import PolicyPrompt
+from rla.envs.prompts import PolicyPrompt
 from rla.llm.base import Completion, FinishReason
 from rla.llm.chat import ChatFormat
 from rla.llm.trie import TokenTrie

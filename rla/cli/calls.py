@@ -14,15 +14,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from rla.config import Config, load_config, resolved
+from rla.config import Config, resolved
+from rla.envs.configured import load_config
 from rla.pipeline.context import Progress, StageContext
+from rla.pipeline.params_files import default_run, params_file
 from rla.pipeline.spec import StageSpec
 from rla.processes.ranks import speaks
 from rla.processes.workers import end_with_stdin
 from rla.store.atomic import write_json
-from rla.store.resources import resource
+from stages import STAGES
 
-DEFAULT_PIPELINE = "alfworld-tiny"
 COMPLETE = ("manifest.json", "checkpoint.json", "config.json", "report.json")
 
 Echo = Callable[[str], None]
@@ -33,9 +34,10 @@ def call_stage(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> Non
     from rla.cli.progress import make_progress
 
     end_with_stdin()
-    params = params_file(values["params"], values["env"])
+    env = values["env"].partition(":")[0] if values["env"] else None
+    params = params_file(values["params"], env)
     config = load_config(params, overrides_of(values))
-    run = values["run"] or default_run(params)
+    run = values["run"] or default_run(params, env)
     if not values["dry_run"]:
         with make_progress() as progress:
             ctx = context(spec, values, config=config, run=run, progress=progress)
@@ -47,32 +49,15 @@ def call_stage(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> Non
     echo(describe(ctx, params))
 
 
-def params_file(given: Path | None, env: str | None = None) -> Path:
-    """The file given, else ./params.yaml, else the packaged small setting: of `env`, where another one is asked for
-    than that of ./params.yaml.
-    """
-    if given:
-        return given
-    local = Path("params.yaml")
-    found = local if local.exists() else resource(f"pipelines/{DEFAULT_PIPELINE}.yaml")
-    if env is None or load_config(found).env.name == env:
-        return found
-    small = resource("pipelines") / f"{env}-tiny.yaml"
-    return small if small.is_file() else found
-
-
-def default_run(params: Path) -> Path:
-    """`runs/<name>`: params.yaml is the small setting, other files name the run by their own name."""
-    return Path("runs") / (DEFAULT_PIPELINE if params.stem == "params" else params.stem)
-
-
 def overrides_of(values: Mapping[str, Any]) -> list[str]:
-    """`--set`, `--seed` and `--env` as key=value texts."""
+    """`--set`, `--seed` and `--env` as key=value texts; `--env name:id` also names one of the environment's own."""
     overrides = list(values["set_"] or ())
     if values["seed"] is not None:
         overrides.append(f"seed={values['seed']}")
     if values["env"] is not None:
-        overrides.append(f"env.name={json.dumps(values['env'])}")
+        name, colon, own = values["env"].partition(":")
+        overrides.append(f"env.name={json.dumps(name)}")
+        overrides += [f"env.own.id={json.dumps(own)}"] if colon else []
     return overrides
 
 
@@ -84,6 +69,7 @@ def context(
     own = {key.removeprefix("own_"): value for key, value in values.items() if key.startswith("own_")}
     return StageContext(
         spec=spec,
+        stages=STAGES,
         config=config,
         run=run,
         iteration=values["iteration"],

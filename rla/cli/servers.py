@@ -56,7 +56,7 @@ def serve_start(
 
     With --port and --model it always starts, and serves the model at http://127.0.0.1:<port>/v1.
     """
-    from rla.config import load_config
+    from rla.envs.configured import load_config
     from rla.llm.resident.control import Web, start
 
     def begin() -> None:

@@ -8,19 +8,14 @@ from urllib.parse import urlsplit
 from rla.config.sections import Config, GeneratorConfig
 from rla.errors import UserError
 
-LIMITS = ("wall_s", "cpu_s", "memory_mb", "processes", "file_mb", "output_kb")  # of `env.execution`
-COUNTS = ("tests", "max_tests", "max_test_chars", "solvers", "inputs")  # of `env.coding`
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # vLLM's MaxLoRARanks
 
 
 def check(config: Config, where: str) -> None:
     """Refuse values that no run can use, with the key to change."""
-    if config.tasks.source == "alfworld" and not config.tasks.path:
-        raise UserError(f"{where}: tasks.source is alfworld; set tasks.path to the folder that holds json_2.1.1")
     if config.tasks.source == "files" and not config.tasks.path:
-        raise UserError(f"{where}: tasks.source is files; set tasks.path to a file, a folder or hub:owner/name")
-    check_coding(config, where)
-    if config.policy.decoding == "admissible" and config.policy.reply == "index":
+        raise UserError(f"{where}: tasks.source is files; set tasks.path to the data")
+    if config.policy.decoding == "admissible" and config.policy.reply != "text":
         raise UserError(f"{where}: policy.decoding: admissible needs policy.reply: text")
     if config.warm_start.enabled and config.policy.history == "window":
         raise UserError(
@@ -48,7 +43,6 @@ def check(config: Config, where: str) -> None:
             raise UserError(f"{where}: {name}.lora.rank must be 0 or more, {name}.lr_min lie in [0, 1]")
     for key, value in (
         ("pool.workers", config.pool.workers),
-        ("env.execution.workers", config.env.execution.workers),
         ("warm_start.alike", config.warm_start.alike),
         ("warm_start.calibration.steps", config.warm_start.calibration.steps),
         ("evaluation.temperature", config.evaluation.temperature),  # 0: the likeliest token, which nothing learns from
@@ -83,32 +77,6 @@ def check_adaptation(config: Config, where: str) -> None:
         raise UserError(
             f"{where}: adaptation.acceptance: interval plays a task and its parent, and rollout.pending: within counts "
             "both; set rollout.tasks_per_iteration to 2 or more"
-        )
-
-
-def check_coding(config: Config, where: str) -> None:
-    """What one question with one reply, scored by tests, has no place for."""
-    if config.env.name != "coding":
-        if config.tasks.source == "files":
-            raise UserError(f"{where}: tasks.source: files needs env.name: coding")
-        return
-    wanted: dict[str, tuple[object, tuple[object, ...]]] = {
-        "tasks.source": (config.tasks.source, ("builtin", "files")),
-        "policy.decoding": (config.policy.decoding, ("free",)),
-        "judge.decoding": (config.judge.decoding, ("free",)),
-        "credit.estimator": (config.credit.estimator, ("integrated", "outcome")),
-        "credit.reward_model_balanced": (config.credit.reward_model_balanced, (False,)),
-        "warm_start.alike": (config.warm_start.alike, (0,)),
-        "warm_start.calibration.steps": (config.warm_start.calibration.steps, (0,)),
-    }
-    for key, (value, possible) in wanted.items():
-        if value not in possible:
-            raise UserError(f"{where}: {key} is {value}; env.name: coding needs {' or '.join(map(str, possible))}")
-    execution = config.env.execution
-    if execution.backend == "sandboxfusion" and urlsplit(execution.server).scheme not in ("http", "https"):
-        raise UserError(
-            f"{where}: env.execution.backend is sandboxfusion; set env.execution.server to the base URL of a "
-            f"SandboxFusion server, such as http://localhost:8080, not {execution.server!r}"
         )
 
 
@@ -182,6 +150,4 @@ def positive_values(config: Config) -> dict[str, float]:
             for name in ("policy", "reward", *(["calibration"] if config.warm_start.calibration.steps else []))
             for key in ("examples", "steps", "batch_size")
         },
-        **{f"env.execution.{key}": getattr(config.env.execution, key) for key in LIMITS},
-        **{f"env.coding.{key}": getattr(config.env.coding, key) for key in COUNTS},
     }

@@ -6,7 +6,6 @@ from dataclasses import field
 from typing import Any
 
 WITHOUT_EFFECT = {"effect": False}  # metadata of keys that no output depends on: no origin is digested from them
-FOR_CODING = {"only_for": "coding"}  # of parts of `env` that no other environment reads: no origin of theirs has them
 
 
 def without_effect(default: Any) -> Any:

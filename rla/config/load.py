@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields, is_dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -16,17 +16,21 @@ from rla.config.checks import check
 from rla.config.sections import Config
 from rla.errors import UserError
 
+ParamsOf = Callable[[str], type]  # the dataclass of an environment's own parameters, by `env.name`
+DEFAULTS = "the defaults"
 
-def load_config(path: Path | None, overrides: Sequence[str] = ()) -> Config:
+
+def load_config(path: Path | None, overrides: Sequence[str] = (), *, params_of: ParamsOf) -> Config:
     """The config of `path` (none: all defaults) with `key=value` overrides applied.
 
-    Raises UserError naming the file and the key for unknown keys, wrong types and impossible combinations.
+    Raises UserError naming the file and the key for unknown keys, wrong types and impossible combinations, and whatever
+    `params_of` raises.
     """
-    where = str(path) if path else "the defaults"
+    where = str(path) if path else DEFAULTS
     data = read_yaml(path, remedy="give --params a file such as params.yaml") if path else {}
     if not isinstance(data or {}, dict):
         raise UserError(f"{path}: params must be a mapping of sections; see schemas/params.schema.json")
-    return from_mapping(apply_overrides(data or {}, overrides), where=where)
+    return from_mapping(apply_overrides(data or {}, overrides), where=where, params_of=params_of)
 
 
 def read_yaml(path: Path, *, remedy: str) -> Any:
@@ -39,9 +43,13 @@ def read_yaml(path: Path, *, remedy: str) -> Any:
         raise UserError(f"{path}: not valid YAML ({str(error).splitlines()[0]}); mend the file") from None
 
 
-def from_mapping(data: Mapping[str, Any], *, where: str) -> Config:
+def from_mapping(data: Mapping[str, Any], *, where: str, params_of: ParamsOf) -> Config:
     """The config of nested params; `where` names their origin in errors, which are those of `load_config`."""
     config: Config = build(Config, data, where, "")
+    if not config.env.name:
+        raise UserError(f"{where}: env.name says no environment; set it, or give --env NAME (`rla envs` lists them)")
+    own = build(params_of(config.env.name), config.env.own or {}, where, "env.own.")
+    config = replace(config, env=replace(config.env, own=own))
     check(config, where)
     return config
 
@@ -88,6 +96,8 @@ def coerce(hint: Any, value: Any, where: str, key: str) -> Any:
     if is_dataclass(hint):
         return build(hint, value, where, f"{key}.")
     args = get_args(hint)
+    if hint is Any:
+        return value
     if type(None) in args:
         return None if value is None else coerce(args[0], value, where, key)
     if args and args[-1] is Ellipsis and isinstance(value, list):
@@ -128,7 +138,7 @@ def resolved(config: Config, sections: Sequence[str] = ()) -> dict[str, Any]:
 def config_digest(config: Config, sections: Sequence[str]) -> str:
     """SHA-256 (16 hex digits) of the sections and keys that a stage reads: others may change without a rerun.
 
-    Keys that are marked as without effect, or as another environment's, may change too.
+    Keys that are marked as without effect may change too.
     """
     text = json.dumps(effective(config, resolved(config, sections)), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -141,10 +151,5 @@ def effective(section: Any, data: Any) -> Any:
     return {
         entry.name: effective(getattr(section, entry.name), data[entry.name])
         for entry in fields(section)
-        if entry.name in data and matters(section, entry.metadata)
+        if entry.name in data and entry.metadata.get("effect", True)
     }
-
-
-def matters(section: Any, metadata: Mapping[str, Any]) -> bool:
-    """Whether an output may depend on a key of `section`."""
-    return metadata.get("effect", True) and metadata.get("only_for") in (None, getattr(section, "name", None))

@@ -6,43 +6,51 @@ One dataclass per section of `params.yaml`. `schemas/params.schema.json` is gene
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
-from rla.config.coding import CodingConfig, ExecutionConfig
-from rla.config.effect import FOR_CODING, without_effect
+from rla.config.effect import without_effect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvConfig:
-    """The environment that the policy acts in."""
+    """The environment that the policy acts in. `own`: the environment's own parameters, an instance of its `Params`."""
 
-    name: Literal["alfworld", "coding"] = "alfworld"
-    engine: Literal["fast", "textworld"] = "fast"
-    grammar: Literal["file", "packaged"] = "file"  # whose wording: the game file's, or the installed package's
+    name: str | None = None  # `rla envs` lists those that are installed
     max_steps: int = 40
-    omit_commands: tuple[str, ...] = ()  # first words of commands not offered: look, inventory, help, examine
-    coding: CodingConfig = field(default_factory=CodingConfig, metadata=FOR_CODING)
-    execution: ExecutionConfig = field(default_factory=ExecutionConfig, metadata=FOR_CODING)
+    omit_commands: tuple[str, ...] = ()  # first words of commands that are not offered to the policy
+    reward_threshold: float = 1.0  # of environments that count rewards: an episode that reaches it is won
+    own: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TasksConfig:
-    """Which tasks exist. `builtin` generates them, `alfworld` imports the folder `path`, `files` (coding) a file, a
-    folder or `hub:owner/name`.
+    """Which tasks exist. `builtin`: those that the environment makes itself; `files`: those of the data at `path`.
 
-    Coding: a scene is a problem, `kinds` are stdio and function, and `size` bounds the level: 2, 3, 4 or 5.
+    What a scene, a kind and a size are is the environment's to say (its guide does).
     """
 
-    source: Literal["builtin", "alfworld", "files"] = "builtin"
+    source: Literal["builtin", "files"] = "builtin"
     path: str | None = None
     train_split: str = "train"
     test_split: str = "test"
     size: Literal["tiny", "small", "medium", "full"] = "tiny"
-    kinds: tuple[str, ...] = ()  # empty: all six
+    kinds: tuple[str, ...] = ()  # empty: all
     train_scenes: int = 64
     test_scenes: int = 32
     tasks_per_scene: int = 2
-    limit: int | None = None  # at most this many imported games
+    limit: int | None = None  # at most this many tasks of `files`
+
+    def held_out(self, split: str) -> bool:
+        """Whether a split is for evaluation alone."""
+        return split == self.test_split
+
+    def scenes(self, split: str) -> int:
+        """How many scenes of a split are asked for."""
+        return self.test_scenes if self.held_out(split) else self.train_scenes
+
+    def count(self, split: str) -> int:
+        """How many tasks of a split are asked for."""
+        return self.scenes(split) * self.tasks_per_scene
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,9 +92,12 @@ class GeneratorConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyConfig:
-    """How the policy is asked and read: for the command itself, or for the number of one of the commands listed."""
+    """How the policy is asked and read. `text`: the reply is the action. `index`: it ends with the number of a command.
 
-    reply: Literal["text", "index"] = "text"
+    `tagged`: it reasons first, and the action stands between <action> and </action>.
+    """
+
+    reply: Literal["text", "index", "tagged"] = "text"
     history: Literal["full", "window"] = "full"
     repeat_task: bool = False  # every observation after the first ends with the task
     decoding: Literal["free", "admissible"] = "free"
@@ -206,7 +217,6 @@ class AdaptationConfig:
     confidence: float = 0.9  # `interval`: of the two-sided interval that must exclude "no difference"
     proposer: Literal["rules", "llm"] = "rules"
     llm: ProposerConfig = field(default_factory=ProposerConfig)
-    verify_engines: Literal["auto", "fast", "both"] = "auto"  # auto: both where the second one is installed
     alpha_low: float = 0.2
     alpha_high: float = 0.8
     max_tasks: int = 16  # tasks that may be pending at once
@@ -214,9 +224,7 @@ class AdaptationConfig:
     max_depth: int = 4
     cooldown: int = 1  # iterations that a slot rests after a verdict or a return
     return_after: int = 2  # measurements outside the band after which a task gives way to its root; 0: never
-    expert_episodes: int = (
-        8  # episodes that the setting's expert plays of an accepted task, its parent, its root; 0: none
-    )
+    expert_episodes: int = 8  # that the environment's expert plays of an accepted task, its parent, its root; 0: none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The estimator that a run names: from its config to the function that computes the policy's advantages."""
+"""From the `credit` section to the advantages of both models: the policy's by the estimator that it names."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import polars as pl
 
 from rla.config.sections import CreditConfig
 from rla.credit import anchor, integrated, outcome, returns, step
+from rla.credit.consistency import rewards as consistency_rewards
 
 
-def advantages(episodes: pl.DataFrame, steps: pl.DataFrame, config: CreditConfig) -> pl.DataFrame:
+def policy_advantages(episodes: pl.DataFrame, steps: pl.DataFrame, config: CreditConfig) -> pl.DataFrame:
     """One row per step of the episodes given; frames as the estimators take them."""
     match config.estimator:
         case "integrated":
@@ -28,3 +29,36 @@ def advantages(episodes: pl.DataFrame, steps: pl.DataFrame, config: CreditConfig
             )
         case "anchor":
             return anchor.advantages(episodes, steps, discount=config.outcome_discount, weight=config.anchor_weight)
+
+
+def both_advantages(
+    episodes: pl.DataFrame, steps: pl.DataFrame, judgements: pl.DataFrame, config: CreditConfig
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Rows of `policy_rewards` and of `rm_rewards`, both of `episodes` alone."""
+    own = steps.join(episodes.select("trajectory_id"), on="trajectory_id", how="semi")
+    policy = policy_advantages(episodes, own, config)
+    accuracy = outcome.accuracies(episodes)
+    if config.estimator != "step":  # that one asks nobody who won
+        policy = only_mixed(policy, accuracy, low=config.policy_low, high=config.policy_high)
+    rm = consistency_rewards(
+        judgements,
+        policy,
+        accuracy,
+        step_weight=config.step_weight,
+        normalise=config.reward_model_normalise,
+        low=config.reward_model_low,
+        high=config.reward_model_high,
+        balanced=config.reward_model_balanced,
+    )
+    return policy, rm
+
+
+def only_mixed(policy: pl.DataFrame, accuracy: pl.DataFrame, *, low: float, high: float) -> pl.DataFrame:
+    """Advantage 0 for tasks outside low < accuracy < high.
+
+    Where all outcomes are equal they cancel in the standardisation, and the judge's noise alone, blown up to unit
+    spread, would train the policy.
+    """
+    inside = accuracy.filter((pl.col("accuracy") > low) & (pl.col("accuracy") < high))["task_id"]
+    kept = pl.col("task_id").is_in(inside.implode())
+    return policy.with_columns(advantage=pl.when(kept).then("advantage").otherwise(0.0))

@@ -1,20 +1,25 @@
-"""Where the environments of a stage step: in its own process, in a pool of others (`pool.mode`), or in a service of the
-setting's own, which has processes enough already.
+"""Where the episodes of a stage step: in its own process, in a pool of others (`pool.mode`), or in a service of the
+environment's own (`Shares`), which has processes enough already.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-from rla.config import Config
-from rla.config.load import build
-from rla.config.sections import EnvConfig, PoolConfig
+from rla.config import Config, resolved
+from rla.config.sections import PoolConfig
+from rla.envs.configured import from_mapping
 from rla.envs.observation import AwaitedEnvironment, Environment
-from rla.envs.registry import setting
+from rla.envs.pool.nursery import Recipe
+from rla.envs.pool.pool import EnvironmentPool
+from rla.envs.protocols import Pooled, Shares
+from rla.envs.registry import environment
+from rla.errors import UserError
 from rla.store.records import Task
 
 MakeEnv = Callable[[Task], Environment | AwaitedEnvironment]
@@ -42,20 +47,18 @@ def environments(config: Config, *, note: Callable[[str], None]) -> Iterator[Env
 
     Raises UserError.
     """
-    chosen = setting(config.env.name)
-    service = chosen.service(config.env)
-    if service is not None:
+    chosen = environment(config.env.name)
+    if isinstance(chosen, Shares):
+        service = chosen.service(config)
         yield Environments(service.make, service.close)
         return
-    if not pooled(config.pool, slow=chosen.slow(config.env)):
-        yield Environments(lambda task: chosen.make(task, config.env))
+    slow = isinstance(chosen, Pooled) and chosen.slow(config)
+    if not pooled(config.pool, slow=slow):
+        yield Environments(lambda task: chosen.make(task, config))
         return
-    from rla.envs.pool import EnvironmentPool, Recipe
-
-    recipe = Recipe(target="rla.envs.hosting:maker", argument=asdict(config.env))
     workers = config.pool.workers or PER_CORE * cores()
     with EnvironmentPool(
-        recipe,
+        recipe_of(config),
         workers=min(workers, config.rollout.concurrency),
         busy=BUSY_PER_CORE * cores(),
         deadline_s=config.pool.step_deadline_s,
@@ -76,9 +79,24 @@ def cores() -> int:
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
+def recipe_of(config: Config) -> Recipe:
+    """How the pool's processes make the environments of `config`."""
+    return Recipe(target="rla.envs.hosting:maker", argument=resolved(config))
+
+
 def maker(argument: Mapping[str, Any]) -> Callable[[Task], Environment]:
-    """What the pool's processes make environments with; `argument` is the section `env` as JSON."""
-    config: EnvConfig = build(EnvConfig, argument, "env", "env.")
-    chosen = setting(config.name)
-    chosen.warm(config)
-    return lambda task: chosen.make(task, config)
+    """What the pool's processes make environments with; `argument` is the whole config as JSON."""
+    config = from_mapping(argument, where="the parameters of this stage")
+    chosen = environment(config.env.name)
+    if isinstance(chosen, Pooled):
+        chosen.warm(config)
+
+    def make(task: Task) -> Environment:
+        made = chosen.make(task, config)
+        if inspect.iscoroutinefunction(made.reset):
+            raise UserError(
+                f"env.name: {chosen.name} answers later, so it cannot step in the pool; set pool.mode: auto"
+            )
+        return made  # type: ignore[return-value]
+
+    return make

@@ -7,12 +7,23 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What an environment answers: `text` for the agent, `commands` admissible now (the engine's order)."""
+    """What an environment answers.
+
+    `text`: what the agent reads. `commands`: what is admissible now, in the environment's order; empty where actions
+    are free text. `won` ends the episode as a success, `done` ends it. `reward`: what the episode has earned so far,
+    for environments that count rewards; the episode is won once it reaches `env.reward_threshold`. `images`: PNG files.
+    """
 
     text: str
-    commands: tuple[str, ...]
-    won: bool
-    done: bool
+    commands: tuple[str, ...] = ()
+    won: bool = False
+    done: bool = False
+    reward: float | None = None
+    images: tuple[bytes, ...] = ()
+
+    def success(self, threshold: float) -> bool:
+        """Whether the episode is won: the environment says so, or its reward has reached the threshold."""
+        return self.won or (self.reward is not None and self.reward >= threshold)
 
 
 class Environment(Protocol):

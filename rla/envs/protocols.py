@@ -1,237 +1,187 @@
-"""What is specific to one environment, behind one protocol: tasks, prompts, labels and edits.
+"""What an environment offers. `Env` is required; every further ability is a protocol of its own, and optional.
 
-Stages ask `rla.envs.registry.setting(name)` for it; nothing else in the library imports an environment's modules.
+| protocol | members | who asks for it |
+|---|---|---|
+| `Env` | `name`, `Params`, `tasks`, `make`, `policy_prompt` | every stage |
+| `Checks` | `check` | whoever reads parameters |
+| `Judged` | `judge_prompt` | score-steps |
+| `Probes` | `prober`, `reward_rule` | score-steps, compute-rewards: a reward model that writes about tasks |
+| `Shares`, `Pooled` | `service`; `slow`, `warm` | rollout |
+| `Imports`, `Exports` | `import_tasks`; `export_tasks` | make-tasks |
+| `Vocabulary` | `exact_text`, `tokenizer_texts`, `tokenizer_phrases` | init-model |
+| `Demonstrates`, `Teaches` | `demonstrate`; `lesson` | warm-start |
+| `Labels`, `HasExpert` | `label`; `play_expert` | diagnostics; verdicts |
+| `Adapts` | `edit_fields`, `course`, `propose`, `apply`, `likeness` | adapt-env |
+| `AsksModel`, `Proves` | `proposal_prompt`; `proof` | adapt-env |
+
+An environment has an ability where its class has these members: it inherits from nothing. A stage that cannot do
+without one asks for it with `need`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from rla.config import Config
-from rla.config.sections import CreditConfig, EnvConfig, TasksConfig
 from rla.envs.course import Course
 from rla.envs.observation import AwaitedEnvironment, Environment
+from rla.envs.prompts import JudgePrompt, PolicyPrompt, ProposalPrompt
+from rla.envs.services import Ask, Prober, Proof, RewardRule, Service
+from rla.envs.views import Demonstration, Labelled, Lesson
+from rla.errors import UserError
 from rla.store.records import Task
 
-if TYPE_CHECKING:
-    import polars as pl
 
-Message = dict[str, str]  # {"role": ..., "content": ...}
+@runtime_checkable
+class Env(Protocol):
+    """The required interface.
 
-
-class PolicyPrompt(Protocol):
-    """Texts that ask the policy for its next action, and the reading of its reply."""
-
-    def opening(self, observation: str, commands: Sequence[str]) -> list[Message]: ...
-
-    def turn(self, observation: str, commands: Sequence[str], instruction: str) -> str: ...
-
-    def window(
-        self, history: Sequence[tuple[str, str]], observation: str, commands: Sequence[str], instruction: str
-    ) -> list[Message]: ...
-
-    def parse(self, reply: str, commands: Sequence[str]) -> str | None: ...
-
-    def render(self, action: str, commands: Sequence[str]) -> str: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgeView:
-    """What a judge may see of one step. The outcome is not among it."""
-
-    instruction: str
-    history: Sequence[tuple[str, str]]  # (observation, action) before this step
-    observation: str
-    commands: Sequence[str]
-    reply: str
-    action: str
-    valid: bool
-    next_observation: str
-
-
-class JudgePrompt(Protocol):
-    """Texts that ask the judge about one step, and the reading of its reply: +1, -1 or nothing.
-
-    `replies` are all that may be said with `judge.decoding: admissible`; empty where replies are free text.
+    `name`: by which `env.name` finds it. `Params`: a frozen dataclass of the environment's own parameters, with a
+    default for each; `config.env.own` is an instance of it.
     """
-
-    def messages(self, view: JudgeView) -> list[Message]: ...
-
-    def parse(self, reply: str) -> int | None: ...
-
-    def render(self, score: int, reason: str) -> str: ...
-
-    def replies(self) -> tuple[str, ...]: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProposalView:
-    """What a proposer is told beside the task itself. `critique` is a text of models: data, whatever it says."""
-
-    direction: str
-    accuracy: float
-    critique: str
-
-
-class ProposalPrompt(Protocol):
-    """Texts that ask a language model to change a task, and the JSON Schema of its answer for that task's scene.
-
-    `criticised`: whether a language model reads the episodes first; otherwise what was counted is all the critique.
-    """
-
-    criticised: bool
-
-    def messages(self, task: Task, view: ProposalView) -> list[Message]: ...
-
-    def schema(self, task: Task) -> Mapping[str, Any]: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Demonstration:
-    """An expert's episode: per step the observation, the commands offered and the action; then the last text."""
-
-    observations: list[str]
-    commands: list[tuple[str, ...]]
-    actions: list[str]
-    final_observation: str
-    won: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Labelled:
-    """An action in some state, what it led to, and whether it helped: +1 or -1, with a short reason.
-
-    `before` and `after`: how much was left to do, by the environment's own solver (infinite: no plan leads to the
-    goal). None where it has no such measure.
-    """
-
-    action: str
-    next_observation: str
-    score: int
-    reason: str
-    before: float | None = None
-    after: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lesson:
-    """What a reward model that judges no single steps is taught on one task: a prompt, and replies that are right."""
-
-    messages: list[Message]
-    replies: list[str]
-
-
-class Service(Protocol):
-    """Environments that answer later and share what they run on. One event loop may use it."""
-
-    def make(self, task: Task) -> AwaitedEnvironment: ...
-
-    async def close(self) -> None: ...
-
-
-class Prober(Protocol):
-    """A reward model that writes K replies about a task, once, where others judge each step of each trajectory.
-
-    `tried`: [action][reply], +1 where the action does what the reply demands, -1 where not, None where the reply
-    demands nothing that can be read. `reference`: an action that is known to be right, if there is one. Both raise
-    EnvironmentFailure. One event loop may use it.
-    """
-
-    def messages(self, task: Task) -> list[Message]: ...
-
-    async def tried(self, task: Task, actions: Sequence[str], replies: Sequence[str | None]) -> list[list[int | None]]:
-        """A reply that was cut is None."""
-        ...
-
-    async def reference(self, task: Task) -> str | None: ...
-
-    async def close(self) -> None: ...
-
-
-class RewardRule(Protocol):
-    """Rewards of a setting's own. `episodes`: trajectory_id, task_id, rollout, status, outcome, n_steps and
-    final_observation; `judgements`: trajectory_id, task_id, step, judgement, score and tokens, the number sampled.
-    """
-
-    def rewards(
-        self, episodes: pl.DataFrame, judgements: pl.DataFrame, config: CreditConfig
-    ) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Rows of `policy_rewards` and of `rm_rewards`, both of the tasks of `episodes` alone."""
-        ...
-
-    def metrics(self, episodes: pl.DataFrame, judgements: pl.DataFrame) -> dict[str, Any]:
-        """Flat numbers, null where there is nothing to count."""
-        ...
-
-
-Ask = Callable[[list[Message], int], Awaitable[list[str]]]  # so many replies of the language model that proposes
-
-
-class Proof(Protocol):
-    """Why a changed task that is well made is refused; empty where it is not. One event loop may use it."""
-
-    async def __call__(self, task: Task) -> str: ...
-
-    async def close(self) -> None: ...
-
-
-class Setting(Protocol):
-    """An environment as the stages see it; `rla.envs.defaults.StepByStep` has what most need of its later part."""
 
     name: str
-    imported: Literal["alfworld", "files"]  # the `tasks.source` of data that `import_tasks` reads
-    has_expert: bool  # whether `demonstrate` plays what it sees, so that its success says something about a task
-    own_proof: bool  # whether `proof` takes the place of a second engine
-    exact_text: bool  # whether line ends, spaces and capitals matter to what is read and written
+    Params: type
 
-    def make(self, task: Task, config: EnvConfig) -> Environment: ...
-
-    def slow(self, config: EnvConfig) -> bool:
-        """Whether a step takes so long that environments should step in processes of their own."""
+    def tasks(self, config: Config, *, split: str, seed: int) -> list[Task]:
+        """The environment's own tasks of a split. `config.tasks.count(split)` says how many are asked for; there may be
+        fewer. Equal arguments give equal tasks, and no task is in two splits.
+        """
         ...
 
-    def warm(self, config: EnvConfig) -> None:
-        """Import what `make` needs; UserError where it is not installed. Called once, before workers are forked."""
+    def make(self, task: Task, config: Config) -> Environment | AwaitedEnvironment:
+        """One episode of the task, not yet reset. Raises UserError where it cannot be made on this machine."""
         ...
-
-    def make_tasks(self, config: TasksConfig, *, seed: int, split: str, env: EnvConfig | None = None) -> list[Task]: ...
-
-    def import_tasks(
-        self,
-        folder: Path,
-        *,
-        split: str,
-        limit: int | None,
-        env: EnvConfig | None = None,
-        held_out: bool = False,
-        tell: Callable[[str], None] | None = None,
-    ) -> list[Task]:
-        """The tasks of a data set; `tell` gets a line on what of it is no task, where anything can be."""
-        ...
-
-    def export_tasks(self, tasks: Sequence[Task], folder: Path) -> int: ...
 
     def policy_prompt(self, config: Config) -> PolicyPrompt: ...
 
+
+@runtime_checkable
+class Checks(Protocol):
+    """Parameters that do not go together in this environment are refused when they are read."""
+
+    def check(self, config: Config) -> None:
+        """Raises UserError with the key to change."""
+        ...
+
+
+@runtime_checkable
+class Judged(Protocol):
+    """A reward model judges each step."""
+
     def judge_prompt(self, config: Config) -> JudgePrompt: ...
 
-    def demonstrate(self, task: Task, config: EnvConfig, *, seed: int, random_share: float) -> Demonstration: ...
 
-    def label(
-        self, task: Task, config: EnvConfig, actions: Sequence[str], *, others: int = 0, seed: int = 0
-    ) -> list[list[Labelled]]:
-        """Per step of an episode: the action taken, then up to `others` of the other commands that were offered.
+@runtime_checkable
+class Probes(Protocol):
+    """A reward model writes about whole tasks, and the environment tries what it wrote on the policy's actions."""
 
-        Empty where the environment has no ground truth about steps.
+    def prober(self, config: Config) -> Prober:
+        """Raises UserError where nothing can be tried on this machine."""
+        ...
+
+    def reward_rule(self) -> RewardRule: ...
+
+
+@runtime_checkable
+class Shares(Protocol):
+    """Episodes of a stage share a service, and answer later; they need no pool of processes."""
+
+    def service(self, config: Config) -> Service:
+        """Raises UserError where there is none."""
+        ...
+
+
+@runtime_checkable
+class Pooled(Protocol):
+    """Episodes may step in processes of their own."""
+
+    def slow(self, config: Config) -> bool:
+        """Whether a step takes so long that they should."""
+        ...
+
+    def warm(self, config: Config) -> None:
+        """Import what `make` needs. Called once, before workers are forked. UserError where it is not installed."""
+        ...
+
+
+@runtime_checkable
+class Imports(Protocol):
+    """Tasks of a data set (`tasks.source: files`)."""
+
+    def import_tasks(self, config: Config, *, split: str, tell: Callable[[str], None] | None = None) -> list[Task]:
+        """The tasks of the data at `config.tasks.path`, at most `config.tasks.limit`. `tell` gets a line on what of it
+        is no task. Raises UserError.
         """
         ...
+
+
+@runtime_checkable
+class Exports(Protocol):
+    """Tasks as files of the environment's own format (`--export`)."""
+
+    def export_tasks(self, tasks: Sequence[Task], folder: Path) -> int:
+        """Returns the number of files."""
+        ...
+
+
+@runtime_checkable
+class Vocabulary(Protocol):
+    """What a small new model may have to read and write; without it `init-model` makes a tokenizer of characters.
+
+    `exact_text`: whether line ends, spaces and capitals matter.
+    """
+
+    exact_text: bool
 
     def tokenizer_texts(self, tasks: Iterable[Task], config: Config) -> Iterable[str]: ...
 
     def tokenizer_phrases(self, config: Config) -> Sequence[str]: ...
+
+
+@runtime_checkable
+class Demonstrates(Protocol):
+    """Episodes that a policy may be cloned from."""
+
+    def demonstrate(self, task: Task, config: Config, *, seed: int, random_share: float) -> Demonstration:
+        """An episode in which a share of the actions is drawn at random."""
+        ...
+
+
+@runtime_checkable
+class Teaches(Protocol):
+    """What a reward model that judges no single steps is taught before reinforcement."""
+
+    def lesson(self, task: Task, config: Config, *, seed: int) -> Lesson:
+        """`config.warm_start.reward.noise` is the share of wrong replies. UserError where there is nothing to teach."""
+        ...
+
+
+@runtime_checkable
+class Labels(Protocol):
+    """Ground truth about steps."""
+
+    def label(
+        self, task: Task, config: Config, actions: Sequence[str], *, others: int = 0, seed: int = 0
+    ) -> list[list[Labelled]]:
+        """Per step of an episode: the action taken, then up to `others` of the other commands that were offered."""
+        ...
+
+
+@runtime_checkable
+class HasExpert(Protocol):
+    """A player that sees observations only: its success says something about a task."""
+
+    def play_expert(self, task: Task, config: Config, *, seed: int) -> Demonstration: ...
+
+
+@runtime_checkable
+class Adapts(Protocol):
+    """Tasks can be changed by edits, which are JSON objects. `edit_fields`: the names that an edit may have."""
+
+    edit_fields: frozenset[str]
 
     def course(self, task: Task, episodes: Sequence[Mapping[str, Any]]) -> Course:
         """How rows of its trajectories (outcome, steps with observation and action, final_observation) went."""
@@ -243,8 +193,6 @@ class Setting(Protocol):
         """Edits by rule, as JSON texts; `focus`: the phase of the task's course that should change."""
         ...
 
-    def proposal_prompt(self) -> ProposalPrompt: ...
-
     def apply(self, task: Task, edit: str, *, root: Task, taken: Collection[str], created: int) -> Task:
         """The child of `task`, proven; RejectedEdit with the reason otherwise. `taken`: ids and likenesses of tasks."""
         ...
@@ -253,42 +201,42 @@ class Setting(Protocol):
         """Equal for tasks that ask the same of the same scene, even where their ids differ."""
         ...
 
-    def solution(self, task: Task, config: EnvConfig) -> list[str]:
-        """Commands that win the task; none where there is no way."""
-        ...
 
-    def second_engine(self, config: EnvConfig) -> EnvConfig | None:
-        """Another implementation of the environment to repeat a proof in; None where none is installed."""
-        ...
+@runtime_checkable
+class AsksModel(Protocol):
+    """A language model may propose edits."""
 
-    def service(self, config: EnvConfig) -> Service | None:
-        """What environments share that answer later, outside of the pool; None: `make` gives them. Raises UserError."""
-        ...
+    def proposal_prompt(self) -> ProposalPrompt: ...
 
-    def prober(self, config: Config) -> Prober | None:
-        """Where the reward model writes about tasks; None: it judges steps. Raises UserError."""
-        ...
 
-    def reward_rule(self) -> RewardRule | None:
-        """Rewards of its own; None: those of `credit`."""
-        ...
+@runtime_checkable
+class Proves(Protocol):
+    """A proof that `Adapts.apply` cannot give, because it takes long."""
 
-    def lesson(self, task: Task, config: Config, *, seed: int) -> Lesson | None:
-        """What the reward model is taught before reinforcement; None: judgements of demonstrated steps.
-
-        `warm_start.reward.noise` is the share of wrong replies. Raises UserError where there is nothing to teach.
+    def proof(self, config: Config, ask: Ask | None) -> Proof:
+        """`ask` is there where a language model proposes. Raises UserError where a proof that is asked for is not to be
+        had here.
         """
         ...
 
-    def proof(self, config: Config, ask: Ask | None) -> Proof | None:
-        """A proof that `apply` cannot give, because it takes long; `ask` is there where a language model proposes."""
-        ...
+
+INSTEAD = {  # what to do about a stage that needs an ability which the environment does not have
+    Judged: "set judge.enabled: false",
+    Imports: "set tasks.source: builtin",
+    Exports: "leave out --export",
+    Demonstrates: "set warm_start.enabled: false",
+    Labels: "set warm_start.enabled: false",
+    Adapts: "set adaptation.enabled: false",
+    AsksModel: "set adaptation.proposer: rules",
+}
+Ability = TypeVar("Ability")
 
 
-def reference_row(task_id: str) -> str:
-    """The trajectory id under which a scores shard holds the scores of a task's reference."""
-    return f"reference-{task_id}"
-
-
-class RejectedEdit(Exception):
-    """A proposed edit that is not legal, not provable or not new; the message is the reason, kept beside it."""
+def need(env: Env, ability: type[Ability], stage: str) -> Ability:
+    """`env` as what has that ability. Raises UserError that names the protocol and what to do without it."""
+    if isinstance(env, ability):
+        return env
+    remedy = INSTEAD.get(ability, "choose another environment")
+    raise UserError(
+        f"env.name: {env.name} is not {ability.__name__} (rla.envs.protocols), which {stage} needs; {remedy}"
+    )

@@ -1,24 +1,61 @@
-"""Environments by name. Third parties add theirs through the entry-point group `rla.envs`."""
+"""Environments by name: the built-in ones, and those of the entry-point group `rla.envs` of any installed package.
+
+A package that brings an environment says so in its pyproject.toml:
+
+    [project.entry-points."rla.envs"]
+    guess-number = "guess_number:GuessNumber"
+"""
 
 from __future__ import annotations
 
+import difflib
 from importlib import import_module
 from importlib.metadata import entry_points
 
-from rla.envs.protocols import Setting
+from rla.envs.protocols import Env
 from rla.errors import UserError
 
+GROUP = "rla.envs"
 BUILTIN = {
-    "alfworld": "rla.envs.alfworld.environment:AlfworldSetting",
-    "coding": "rla.envs.coding.environment:CodingSetting",
+    "alfworld": "rla.envs.alfworld.environment:Alfworld",
+    "coding": "rla.envs.coding.environment:Coding",
 }
 
 
-def setting(name: str) -> Setting:
-    """An instance of the setting `name`; UserError lists the known ones."""
-    targets = dict(BUILTIN) | {entry.name: entry.value for entry in entry_points(group="rla.envs")}
-    if name not in targets:
-        raise UserError(f"env.name is {name!r}; known environments: {', '.join(sorted(targets))}")
-    module, _, attribute = targets[name].partition(":")
-    instance: Setting = getattr(import_module(module), attribute)()
-    return instance
+def installed() -> dict[str, str]:
+    """The name of every environment that is there, with the `module:class` that it is."""
+    return dict(sorted((BUILTIN | {entry.name: entry.value for entry in entry_points(group=GROUP)}).items()))
+
+
+def environment(name: str | None) -> Env:
+    """A new instance of the environment `name`. Raises UserError for an unknown name and for a class that is none."""
+    targets = installed()
+    if name is None or name not in targets:
+        near = difflib.get_close_matches(name or "", targets, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"installed: {', '.join(targets)}"
+        raise UserError(f"env.name is {name!r}; {hint}")
+    return instance(name, targets[name])
+
+
+def instance(name: str, target: str) -> Env:
+    """An instance of the class at `module:class`. Raises UserError where it cannot be imported or is no `Env`."""
+    module, _, attribute = target.partition(":")
+    try:
+        found = getattr(import_module(module), attribute)()
+    except (ImportError, AttributeError) as error:
+        raise UserError(
+            f"env.name: {name} is {target}, which cannot be imported ({error}); mend its package"
+        ) from error
+    missing = [member for member in REQUIRED if not hasattr(found, member)]
+    if missing:
+        raise UserError(f"env.name: {name} ({target}) has no {', '.join(missing)}; see rla.envs.protocols.Env")
+    result: Env = found
+    return result
+
+
+REQUIRED = ("name", "Params", "tasks", "make", "policy_prompt")
+
+
+def params_of(name: str) -> type:
+    """The dataclass of an environment's own parameters. Raises UserError as `environment` does."""
+    return environment(name).Params

@@ -1,7 +1,7 @@
 """Which base and which adapter a model folder stands for: an engine keeps the base and takes adapters by request.
 
 A checkpoint of LoRA training holds the adapter, the run's first weights, which are its base, and both merged
-(`rla.training.checkpoint`). The base that an adapter's own `adapter_config.json` names is not used: it is whatever
+(`rla.models.checkpoint`). The base that an adapter's own `adapter_config.json` names is not used: it is whatever
 folder the training stage had read. Any other folder is its own base and has no adapter.
 """
 
@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from rla.errors import UserError
-from rla.training.checkpoint import MANIFEST, REFERENCE, WEIGHT_SUFFIXES, open_checkpoint
+from rla.models.checkpoint import MANIFEST, REFERENCE, WEIGHT_SUFFIXES, open_checkpoint
 
 SETTINGS, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 # What of an adapter's settings decides what it computes.

@@ -20,7 +20,7 @@ from rla.errors import UserError
 from rla.llm.chat import ChatFormat
 from rla.llm.http import JsonClient, ServerRefusal
 from rla.llm.server_engine import ServerGenerator
-from rla.store.shards import folder_digest
+from rla.store.digests import folder_digest
 
 FLAG = "start vLLM with --logprobs-mode processed_logprobs (docs/engines.md)"
 PROMPT = [0, 1, 2, 3]  # ids that every vocabulary has

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,6 +27,7 @@ class StageContext:
     """One call of one stage. `paths` holds the options that were given; the rest follow `rla.store.layout`."""
 
     spec: StageSpec
+    stages: Sequence[StageSpec]  # all of them: what is missing in a fresh folder is made by another
     config: Config
     run: Path
     iteration: int

@@ -11,7 +11,8 @@ from rla.errors import UserError
 from rla.pipeline.again import called_again
 from rla.pipeline.context import StageContext
 from rla.processes.workers import run_workers
-from rla.store.shards import ShardWriter, read_manifest
+from rla.store.reading import read_manifest
+from rla.store.shards import ShardWriter
 from rla.store.slices import WHOLE, Slice, slice_manifests
 
 

@@ -6,22 +6,20 @@ Only the conventional folders are filled in; a folder that was named by an optio
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from rla.errors import UserError
 from rla.pipeline.context import StageContext
 from rla.store.layout import artifact
-from stages import STAGES
 
 
 def ensure(ctx: StageContext, name: str, **options: Any) -> None:
     """Run the stage `name` of the same run with its default folders. A slice does not: all of them would at once."""
-    from importlib import import_module
-
     if "slice" in ctx.options:
         raise UserError(f"{ctx.run}: slices share what they read; call `rla {name} --run {ctx.run}` first")
-    spec = next(spec for spec in STAGES if spec.name == name)
+    spec = next(spec for spec in ctx.stages if spec.name == name)
     ctx.progress.note(f"{name}: making what is missing in {ctx.run}")
     import_module(spec.module).run(replace(ctx, spec=spec, paths={}, options=options, overwrite=False))
 

@@ -12,10 +12,11 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from rla.cli.calls import default_run
-from rla.config import Config, load_config
+from rla.config import Config
+from rla.envs.configured import load_config
 from rla.errors import UserError
 from rla.pipeline.dvc_lock import mend
+from rla.pipeline.params_files import default_run
 from rla.store.atomic import write_text
 
 HEADER = "# Written by `rla plan`; read by dvc.yaml. More iterations: make run ITERATIONS=60\n"

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from rla.metrics.intervals import Interval, difference
-from rla.store.layout import artifact
-from rla.store.shards import MANIFEST, read_json, read_rows
-from stages import STAGES
+from rla.store.layout import PATHS, artifact
+from rla.store.reading import read_rows
+from rla.store.slices import MANIFEST, read_json
 
 Row = dict[str, Any]
 
@@ -99,11 +99,7 @@ def outcomes(folder: Path) -> dict[str, list[bool]]:
     return won
 
 
-def places(run: Path) -> list[tuple[str, str]]:
-    """(artifact, folder) of every output of every stage; `<i>` stands for the iteration."""
-    found: dict[str, str] = {}
-    for spec in STAGES:
-        for _, name in spec.writes:
-            first, second = artifact(run, name, 1), artifact(run, name, 2)
-            found[name] = str(first) if first == second else str(second).replace("/2/", "/<i>/")
-    return list(found.items())
+def artifact_places(run: Path) -> list[tuple[str, str]]:
+    """(artifact, folder) of every output of a run; `<i>` stands for the iteration."""
+    names = [name for name in PATHS if not name.startswith("previous_")]
+    return [(name, str(run / PATHS[name].format(i="<i>", p=""))) for name in names]

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rla.adaptation.kinds import edit_kind
+from rla.adaptation.kinds import edit_kind, fields_of
 from rla.adaptation.standings import Decision
 from rla.errors import UserError
 from rla.report.collect import numbered
 from rla.report.tables import ABSENT, Table, number
 from rla.store.layout import artifact
-from rla.store.shards import MANIFEST, read_rows
+from rla.store.reading import read_rows
+from rla.store.slices import MANIFEST
 
 Row = dict[str, Any]
 TASK = ("task_id", "kind", "instruction", "plan_length")
@@ -57,7 +58,7 @@ def lineages(run: Path) -> dict[str, Lineage]:
     verdicts = {(row["iteration"], row["task_id"]): row for i in iterations for row in rows_of(run, "verdicts", i)}
     standings = by_slot(row for i in iterations for row in rows_of(run, "standings", i))
     return {
-        root["slot"]: lineage(root, proposals.get(root["slot"], []), verdicts, standings.get(root["slot"], []))
+        root["slot"]: slot_lineage(root, proposals.get(root["slot"], []), verdicts, standings.get(root["slot"], []))
         for root in read_rows(artifact(run, "train_tasks", 0), "tasks")
     }
 
@@ -74,14 +75,15 @@ def by_slot(rows: Iterable[Row]) -> dict[str, list[Row]]:
     return found
 
 
-def lineage(
+def slot_lineage(
     root: Row, proposals: Sequence[Row], verdicts: Mapping[tuple[int, str], Row], standings: Sequence[Row]
 ) -> Lineage:
     """The lineage of one slot from its rows. A proposal of iteration t is judged in t + 1."""
+    fields = fields_of(root["env"])
     versions = [
         {name: row[name] for name in PROPOSAL}
         | {
-            "edit_kind": edit_kind(row["edit"]),
+            "edit_kind": edit_kind(row["edit"], fields),
             "parent_accuracy": row["parent_accuracy"],
             "verdict": verdicts.get((row["created"] + 1, row["task_id"])) if row["valid"] else None,
         }

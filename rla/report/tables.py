@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rla.metrics.intervals import Interval
-from rla.report.collect import RunSummary, places
-from stages import STAGES
+from rla.report.collect import RunSummary, artifact_places
 
 ABSENT = "-"
 LOOP = (
@@ -191,18 +190,17 @@ def times(summary: RunSummary) -> Table:
         seconds = [summary.seconds.get((iteration, stage)) for stage in LOOP]
         total = sum(value for value in seconds if value is not None)
         rows.append((str(iteration), *(number(value, 1) for value in seconds), number(total, 1)))
-    outside = {
-        spec.name: sum(value for (_, stage), value in summary.seconds.items() if stage == spec.name)
-        for spec in STAGES
-        if spec.name not in (*LOOP, "report")
-    }
+    outside: dict[str, float] = {}
+    for (_, stage), value in summary.seconds.items():
+        if stage not in (*LOOP, "report"):
+            outside[stage] = outside.get(stage, 0.0) + value
     spent = ", ".join(f"{name} {value:.1f}" for name, value in outside.items() if value)
     note = f"outside of the loop: {spent}" if spent else ""
     return Table(title="Seconds", columns=("iteration", *LOOP, "sum"), rows=tuple(rows), note=note)
 
 
 def locations(summary: RunSummary) -> Table:
-    return Table(title="Where it lies", columns=("artifact", "folder"), rows=tuple(places(summary.run)))
+    return Table(title="Where it lies", columns=("artifact", "folder"), rows=tuple(artifact_places(summary.run)))
 
 
 def percent(value: Any) -> str:

@@ -5,34 +5,39 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from rla.envs.registry import setting
-from rla.pipeline.common import tasks_of
+from rla.envs.protocols import Labels
+from rla.envs.registry import environment
 from rla.pipeline.context import StageContext
-from rla.rollouts.labels import Labels, Played, label_episodes
+from rla.rollouts.labels import PlayedEpisode, StepLabels, label_episodes
+from rla.store.pools import tasks_by_id
+from rla.store.reading import read_manifest, read_nested
 from rla.store.records import StopReason
-from rla.store.shards import read_manifest, read_nested
 
 COLUMNS = ["trajectory_id", "task_id", "stop_reason", "final_observation"]
 COLUMNS += [f"steps.list.element.{name}" for name in ("action", "observation")]
 
 
-def labels_of(ctx: StageContext) -> Labels:
-    """Labels of the stage's `trajectories`, whose tasks lie in its `pool` and its `candidates` (if any)."""
-    trajectories = ctx.path("trajectories")
-    episodes = list(played(trajectories))
+def labels_of(ctx: StageContext) -> StepLabels:
+    """Labels of the stage's `trajectories`, whose tasks lie in its `pool` and its `candidates` (if any); none where the
+    environment has no ground truth about steps.
+    """
+    chosen = environment(ctx.config.env.name)
+    if not isinstance(chosen, Labels):
+        return StepLabels()
+    episodes = list(played_episodes(ctx.path("trajectories")))
     wanted = {episode.task_id for episode in episodes}
-    tasks = tasks_of(ctx.path("pool"), "tasks", wanted)
+    tasks = tasks_by_id(ctx.path("pool"), "tasks", wanted)
     if ctx.path("candidates").exists():
-        tasks |= tasks_of(ctx.path("candidates"), "candidates", wanted)
-    return label_episodes(episodes, tasks, environment=setting(ctx.config.env.name), config=ctx.config.env)
+        tasks |= tasks_by_id(ctx.path("candidates"), "candidates", wanted)
+    return label_episodes(episodes, tasks, labeller=chosen, config=ctx.config)
 
 
-def played(trajectories: Path) -> Iterator[Played]:
+def played_episodes(trajectories: Path) -> Iterator[PlayedEpisode]:
     """The episodes of a shard that have steps; those that the environment broke are no evidence of anything."""
     for part in read_manifest(trajectories, "trajectories")["parts"]:
         for row in read_nested(trajectories / part["name"], COLUMNS):
             if row["steps"] and row["stop_reason"] != StopReason.ENV_ERROR:
-                yield Played(
+                yield PlayedEpisode(
                     trajectory_id=row["trajectory_id"],
                     task_id=row["task_id"],
                     actions=[step["action"] for step in row["steps"]],

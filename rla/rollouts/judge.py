@@ -12,7 +12,8 @@ from typing import Any
 
 from rla.agents.judge import read_judgement, step_score, views
 from rla.config.sections import JudgeConfig
-from rla.envs.protocols import JudgePrompt, JudgeView
+from rla.envs.prompts import JudgePrompt
+from rla.envs.views import JudgeView
 from rla.llm.base import Generator, Request
 from rla.llm.chat import ChatFormat
 from rla.llm.trie import TokenTrie

@@ -1,4 +1,4 @@
-"""Ground truth about the steps of played episodes, by replaying their actions in the environment's own setting.
+"""Ground truth about the steps of played episodes, by replaying their actions in the environment itself.
 
 A replay is believed only where it shows what the policy saw: an episode that was played with other rules (another
 `env.grammar`, a changed pool) gets no labels rather than wrong ones.
@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from rla.config.sections import EnvConfig
-from rla.envs.protocols import Setting
+from rla.config import Config
+from rla.envs.protocols import Labels
 from rla.store.records import Task
 
 LABELS = {
@@ -26,7 +26,7 @@ LABELS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
+class PlayedEpisode:
     """What is replayed of an episode: the actions, and the text that answered each of them."""
 
     trajectory_id: str
@@ -36,7 +36,7 @@ class Played:
 
 
 @dataclass(slots=True)
-class Labels:
+class StepLabels:
     """One row per labelled step, columns of `LABELS`: `label` is +1 where the step helped and -1 where it did not,
     `before` and `after` are what was left to do (infinite: no plan; null: the environment has no such measure).
 
@@ -48,14 +48,14 @@ class Labels:
 
 
 def label_episodes(
-    episodes: Iterable[Played], tasks: Mapping[str, Task], *, environment: Setting, config: EnvConfig
-) -> Labels:
+    episodes: Iterable[PlayedEpisode], tasks: Mapping[str, Task], *, labeller: Labels, config: Config
+) -> StepLabels:
     """Labels of all steps of the episodes. `tasks`: by task_id."""
     columns: dict[str, list[object]] = {name: [] for name in LABELS}
     unlabelled = 0
     for played in episodes:
         task = tasks.get(played.task_id)
-        labels = [] if task is None else [taken for taken, *_ in environment.label(task, config, played.actions)]
+        labels = [] if task is None else [taken for taken, *_ in labeller.label(task, config, played.actions)]
         if [taken.next_observation for taken in labels] != played.answers:
             unlabelled += 1
             continue
@@ -65,4 +65,4 @@ def label_episodes(
         columns["label"] += [taken.score for taken in labels]
         columns["before"] += [taken.before for taken in labels]
         columns["after"] += [taken.after for taken in labels]
-    return Labels(pl.DataFrame(columns, schema=LABELS), unlabelled)
+    return StepLabels(pl.DataFrame(columns, schema=LABELS), unlabelled)

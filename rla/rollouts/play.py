@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from rla.agents.policy import CommandTries, PolicyAgent
-from rla.config.sections import PolicyConfig
+from rla.config.sections import EnvConfig, PolicyConfig
 from rla.envs.observation import AwaitedEnvironment, Environment, EnvironmentFailure, offered, settled
-from rla.envs.protocols import PolicyPrompt
+from rla.envs.prompts import PolicyPrompt
 from rla.llm.base import Generator, Request
 from rla.llm.chat import ChatFormat
 from rla.rollouts.groups import run_groups
@@ -38,9 +38,8 @@ class Rollouts:
     chat: ChatFormat
     prompt: PolicyPrompt
     config: PolicyConfig
+    env: EnvConfig
     make_env: Callable[[Task], Environment | AwaitedEnvironment]
-    max_steps: int
-    omit: frozenset[str]
     iteration: int
     policy: str  # digest of the checkpoint
 
@@ -84,8 +83,8 @@ async def play(episode: Episode, shared: Rollouts, tries: CommandTries) -> Traje
         observation = await settled(environment.reset())
         last = observation.text
         stop = StopReason.MAX_STEPS
-        for index in range(shared.max_steps):
-            commands = offered(observation.commands, shared.omit)
+        for index in range(shared.env.max_steps):
+            commands = offered(observation.commands, shared.env.omit_commands)
             prompt_ids, trie = agent.prompt(observation.text, commands)
             budget = shared.generator.context - len(prompt_ids)
             if budget < shared.config.max_tokens:
@@ -103,8 +102,9 @@ async def play(episode: Episode, shared: Rollouts, tries: CommandTries) -> Traje
             steps.append(agent.read(completion, observation.text, commands))
             observation = await settled(environment.step(steps[-1].action))
             last = observation.text
-            if observation.won or observation.done:
-                stop = StopReason.WON if observation.won else StopReason.MAX_STEPS
+            won = observation.success(shared.env.reward_threshold)
+            if won or observation.done:
+                stop = StopReason.WON if won else StopReason.MAX_STEPS
                 break
     except EnvironmentFailure as failure:
         stop, error = StopReason.ENV_ERROR, str(failure)

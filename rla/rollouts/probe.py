@@ -14,7 +14,8 @@ from typing import Any
 
 from rla.config.sections import JudgeConfig
 from rla.envs.observation import EnvironmentFailure
-from rla.envs.protocols import Prober, reference_row
+from rla.envs.services import Prober
+from rla.envs.views import reference_row
 from rla.llm.base import Completion, FinishReason, Generator, Request
 from rla.llm.chat import ChatFormat
 from rla.rollouts.groups import run_groups

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import polars as pl
 
-from rla.store.records import StopReason
-from rla.store.shards import read_table
+from rla.store.reading import read_table
+from rla.store.records import Status, StopReason
 
 KEYS = ("trajectory_id", "task_id", "step")
 JUDGEMENTS = pl.Schema(
@@ -68,3 +68,21 @@ def read_judgements(scores: Path | None) -> pl.DataFrame:
             tokens=pl.col("judgements").struct.field("token_ids").list.len(),
         )
     )
+
+
+def read_iteration(
+    trajectories: Path, scores: Path, *, texts: bool = False
+) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """(episodes, steps, judgements); those of episodes that the environment broke are in none of the three."""
+    episodes, played = read_episodes(trajectories, texts=texts)
+    judgements = read_judgements(scores)
+    steps = with_scores(played, scores)
+    return episodes, steps, judgements.join(episodes, on="trajectory_id", how="semi", maintain_order="left")
+
+
+def training_episodes(episodes: pl.DataFrame, verdicts: Path) -> pl.DataFrame:
+    """Active episodes, and pending ones whose task was accepted."""
+    decided = pl.DataFrame(pl.from_arrow(read_table(verdicts, "verdicts", ["task_id", "accepted"])))
+    accepted = decided.filter(pl.col("accepted"))["task_id"]
+    active = pl.col("status") == Status.ACTIVE.value
+    return episodes.filter(active | pl.col("task_id").is_in(accepted.implode()))

@@ -20,41 +20,12 @@ import pyarrow.parquet as pq
 from rla import __version__
 from rla.errors import UserError
 from rla.store.atomic import clear_aside, create_json, write_atomic, write_json
-from rla.store.digests import digest, folder_digest
 from rla.store.reading import (
     damaged,
-    part_rows,
-    read_footer,
-    read_manifest,
-    read_nested,
-    read_part,
-    read_rows,
-    read_table,
-    stream_rows,
     verify_parts,
 )
 from rla.store.schema import load_schema, to_table
 from rla.store.slices import MANIFEST, STARTED, WHOLE, Slice, joined, optional_json, read_json, slice_manifests, slices
-
-__all__ = [
-    "MANIFEST",
-    "STARTED",
-    "Origin",
-    "ShardWriter",
-    "digest",
-    "folder_digest",
-    "part_rows",
-    "read_footer",
-    "read_json",
-    "read_manifest",
-    "read_nested",
-    "read_part",
-    "read_rows",
-    "read_table",
-    "stream_rows",
-    "verify_parts",
-    "write_shard",
-]
 
 Check = Callable[[Mapping[str, Any]], None]
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rla.errors import UserError
-from rla.training.checkpoint import Checkpoint, open_checkpoint
+from rla.models.checkpoint import Checkpoint, open_checkpoint
 
 WARM = ("weights", "reference")  # `<name>.safetensors`, or `<name>-00000.safetensors` and on
 TRAINED = ("moments", "rng")

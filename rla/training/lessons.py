@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from rla.agents.judge import views
 from rla.config.sections import SftConfig
-from rla.envs.protocols import Demonstration
-from rla.envs.registry import setting
-from rla.errors import UserError
+from rla.envs.protocols import Demonstrates, Judged, Labels, Teaches, need
+from rla.envs.registry import environment
+from rla.envs.views import Demonstration
 from rla.llm.chat import ChatFormat
 from rla.pipeline.context import StageContext
 from rla.seeds import derive
@@ -32,13 +32,13 @@ def demonstrations(
     ctx: StageContext, tasks: list[Task], *, count: int, random_shares: tuple[float, float], purpose: str
 ) -> list[tuple[Task, Demonstration]]:
     """`count` expert episodes over the tasks in turn; each one's share of random actions is drawn between bounds."""
-    environment = setting(ctx.config.env.name)
+    player = need(environment(ctx.config.env.name), Demonstrates, "warm-start")
     rng = random.Random(derive(ctx.config.seed, "demonstrations", purpose))
     played = []
     for number in range(count):
         task = tasks[number % len(tasks)]
         seed, share = rng.getrandbits(62), rng.uniform(*random_shares)
-        shown = environment.demonstrate(task, ctx.config.env, seed=seed, random_share=share)
+        shown = player.demonstrate(task, ctx.config, seed=seed, random_share=share)
         played.append((task, shown))
     return played
 
@@ -48,7 +48,7 @@ def policy_examples(ctx: StageContext, chat: ChatFormat, tasks: list[Task], conf
 
     Random actions are cloned like the expert's: a demonstrator that errs leaves reinforcement something to mend.
     """
-    prompt = setting(ctx.config.env.name).policy_prompt(ctx.config)
+    prompt = environment(ctx.config.env.name).policy_prompt(ctx.config)
     from rla.training.sft import Example
 
     examples = []
@@ -74,15 +74,16 @@ def policy_examples(ctx: StageContext, chat: ChatFormat, tasks: list[Task], conf
 
 
 def reward_examples(ctx: StageContext, chat: ChatFormat, tasks: list[Task], config: SftConfig) -> list[Example]:
-    """Judgements of demonstrated steps, or what the setting teaches on whole tasks: an example is a task's lesson, its
-    replies as branches of the prompt.
+    """Judgements of demonstrated steps, or what the environment teaches on whole tasks: an example is a task's lesson,
+    its replies as branches of the prompt.
     """
-    environment, examples = setting(ctx.config.env.name), []
+    teacher = environment(ctx.config.env.name)
+    if not isinstance(teacher, Teaches):
+        return judge_examples(ctx, chat, tasks, config, alike=ctx.config.warm_start.alike)
+    examples = []
     for number in range(config.examples):
         seed = derive(ctx.config.seed, "lessons", number)
-        lesson = environment.lesson(tasks[number % len(tasks)], ctx.config, seed=seed)
-        if lesson is None:
-            return judge_examples(ctx, chat, tasks, config, alike=ctx.config.warm_start.alike)
+        lesson = teacher.lesson(tasks[number % len(tasks)], ctx.config, seed=seed)
         asked = chat.first(lesson.messages)
         replies = [[*chat.encode(reply), chat.end_id] for reply in lesson.replies]
         if len(asked) + max(map(len, replies)) <= ctx.config.model.context:
@@ -107,17 +108,14 @@ def judge_examples(
     often than that: nearly two thirds of all are returns and vain looks. It is then judged up to a random step alone,
     which costs half as much. `purpose`: of the demonstrations; each has episodes of its own.
     """
-    environment = setting(ctx.config.env.name)
-    prompt = environment.judge_prompt(ctx.config)
-    policy_prompt = environment.policy_prompt(ctx.config)
+    chosen = environment(ctx.config.env.name)
+    labeller = need(chosen, Labels, "warm-start")
+    prompt = need(chosen, Judged, "warm-start").judge_prompt(ctx.config)
+    policy_prompt = chosen.policy_prompt(ctx.config)
     rng = random.Random(derive(ctx.config.seed, "labels"))
     examples: list[Example] = []
     for task, shown in demonstrations(ctx, tasks, count=config.examples, random_shares=JUDGED, purpose=purpose):
-        labels = environment.label(task, ctx.config.env, shown.actions, others=OTHERS, seed=rng.getrandbits(62))
-        if not labels:
-            raise UserError(
-                f"env.name: {environment.name} has no ground truth about steps; set warm_start.enabled: false"
-            )
+        labels = labeller.label(task, ctx.config, shown.actions, others=OTHERS, seed=rng.getrandbits(62))
         until = rng.randint(1, len(labels)) if alike else len(labels)
         steps = zip(views(as_row(task, shown, policy_prompt.render)), labels, strict=True)
         judged = [

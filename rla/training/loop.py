@@ -20,9 +20,10 @@ from torch import Tensor
 
 from rla.config.sections import TrainConfig
 from rla.errors import UserError
+from rla.models.checkpoint import Checkpoint
 from rla.training.aggregation import token_weights
 from rla.training.batching import collate, plan_updates
-from rla.training.checkpoint import Checkpoint, carry_over, refuse_existing, write_checkpoint
+from rla.training.checkpoint_writing import carry_over, refuse_existing, write_checkpoint
 from rla.training.complete import open_to_train
 from rla.training.data import TrainingSequence
 from rla.training.losses import LossInputs, policy_loss

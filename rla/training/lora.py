@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla.errors import UserError
+from rla.models.checkpoint import ADAPTER, REFERENCE, Checkpoint
 from rla.models.load import load_model
-from rla.training.checkpoint import ADAPTER, REFERENCE, Checkpoint
 from rla.training.state import WEIGHTS, load_weights, matching, trainable
 from rla.training.tensors import TensorFiles
 

@@ -16,6 +16,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from rla.errors import UserError
+from rla.training.adam import make_optimizer
 from rla.training.ranks import Ranks, Sharing
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from rla.training.logprobs import TokenScorer
 
 Moments = dict[str, Tensor]
-ADAM_KEYS = ("step", "exp_avg", "exp_avg_sq")
 
 
 class Optimizing(Protocol):
@@ -95,18 +95,6 @@ class Plain:
             key: value.to(parameter.device if fused else "cpu") if key == "step" else _placed(value, like=parameter)
             for key, value in values.items()
         }
-
-
-def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
-    """AdamW; of parameters on a GPU its fused form, which needs no memory of its own."""
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    return torch.optim.AdamW(
-        parameters,
-        lr=config.lr,
-        betas=(config.beta1, config.beta2),
-        weight_decay=config.weight_decay,
-        fused=parameters[0].device.type == "cuda",
-    )
 
 
 def make_optimizing(scorer: TokenScorer, config: TrainConfig, compute: Compute) -> Optimizing:

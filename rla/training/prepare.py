@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from rla.config.sections import TrainConfig
 from rla.errors import UserError
+from rla.models.checkpoint import REFERENCE, Checkpoint
 from rla.models.load import load_model
 from rla.training.batching import collate, micro_batches
-from rla.training.checkpoint import REFERENCE, Checkpoint
 from rla.training.compute import Compute
 from rla.training.logprobs import TokenScorer
 from rla.training.optimizing import make_optimizing

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla.errors import UserError
-from rla.training.checkpoint import ADAPTER, Checkpoint, model_digest, publish
+from rla.models.checkpoint import ADAPTER, Checkpoint, model_digest
+from rla.training.checkpoint_writing import publish
 
 if TYPE_CHECKING:
     from rla.config.sections import TrainConfig

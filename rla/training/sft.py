@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from rla.config.sections import SftConfig
 from rla.errors import UserError
-from rla.training.checkpoint import open_checkpoint, refuse_existing, write_checkpoint
+from rla.models.checkpoint import open_checkpoint
+from rla.training.checkpoint_writing import refuse_existing, write_checkpoint
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Any
 from rla.config.extras import need
 from rla.config.sections import TrainConfig
 from rla.errors import UserError
+from rla.models.checkpoint import model_folder
 from rla.models.fingerprint import refuse_other_tokenizer
 from rla.pipeline.again import called_again
-from rla.pipeline.common import model_folder, origin
 from rla.pipeline.context import StageContext
 from rla.pipeline.fallback import policy_of
+from rla.pipeline.origins import origin
 from rla.processes.launch import launch, launcher
 from rla.processes.ranks import world
 from rla.seeds import derive
-from rla.store.shards import read_json, read_manifest, stream_rows
+from rla.store.reading import read_manifest, stream_rows
+from rla.store.slices import read_json
 from rla.training.complete import open_to_train
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ def rewarded(folder: Path, kind: str, keys: tuple[str, ...]) -> Iterator[dict[st
     return (row for row in stream_rows(folder, kind, [*keys, "advantage"]) if row["advantage"])
 
 
-def named(sequences: Iterator[TrainingSequence], *, data: tuple[Path, ...]) -> Iterator[TrainingSequence]:
+def named_sequences(sequences: Iterator[TrainingSequence], *, data: tuple[Path, ...]) -> Iterator[TrainingSequence]:
     """The same; an error in the rows names the folders that they come from."""
     try:
         yield from sequences
@@ -57,7 +59,7 @@ def train_stage(
     out = ctx.path("out")
     made_from = origin(ctx, [source, *data])
     marker = {"origin": made_from.as_json()}
-    if agreed(lambda: finished(out, marker, overwrite=ctx.overwrite)):
+    if agreed_answer(lambda: finished_checkpoint(out, marker, overwrite=ctx.overwrite)):
         return {checkpoint: str(out), **read_json(out / "metrics.json")}
     check_inputs(config, source, data[0])
     file = launcher(ctx.config)
@@ -81,7 +83,7 @@ def train_stage(
         metrics = train(
             model_folder=source,
             out=out,
-            sequences=named(sequences(), data=data) if config.enabled else (),
+            sequences=named_sequences(sequences(), data=data) if config.enabled else (),
             config=config,
             temperature=temperature,
             seed=derive(ctx.config.seed, ctx.spec.name, ctx.iteration),
@@ -101,7 +103,7 @@ def check_inputs(config: TrainConfig, source: Path, shard: Path) -> None:
         need("peft", extra="lora", why="lora.rank is set")
 
 
-def agreed(question: Callable[[], bool]) -> bool:
+def agreed_answer(question: Callable[[], bool]) -> bool:
     """Of several processes the first one finds the answer."""
     if world() == 1:
         return question()
@@ -111,7 +113,7 @@ def agreed(question: Callable[[], bool]) -> bool:
     return ranks.tell(question() if ranks.first else None)
 
 
-def finished(out: Path, marker: dict[str, Any], *, overwrite: bool) -> bool:
+def finished_checkpoint(out: Path, marker: dict[str, Any], *, overwrite: bool) -> bool:
     """True where `out` is a complete checkpoint of this origin. One of another origin is refused, or removed.
 
     A folder without its record is what a removal has left that was killed.

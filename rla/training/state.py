@@ -19,7 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from rla.errors import UserError
-from rla.training.optimizing import ADAM_KEYS, Optimizing
+from rla.training.adam import ADAM_KEYS
+from rla.training.optimizing import Optimizing
 from rla.training.ranks import Ranks
 from rla.training.tensors import TensorFiles, save_tensors
 

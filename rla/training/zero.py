@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from rla.errors import UserError
+from rla.training.adam import make_optimizer
 
 if TYPE_CHECKING:
     from rla.config.sections import TrainConfig
@@ -29,8 +30,6 @@ class Zero:
     def __init__(self, scorer: TokenScorer, config: TrainConfig, *, compute: Compute) -> None:
         import deepspeed
         from accelerate.utils import DeepSpeedPlugin
-
-        from rla.training.optimizing import make_optimizer
 
         settings: dict[str, Any] = {
             **DeepSpeedPlugin().deepspeed_config,

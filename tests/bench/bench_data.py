@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rla.store.shards import Origin, ShardWriter, stream_rows
+from rla.store.reading import stream_rows
+from rla.store.shards import Origin, ShardWriter
 from rla.training.data import policy_sequences
 from rla.training.sequence_file import StoredSequences, write_sequences
 

@@ -26,8 +26,8 @@ from pathlib import Path
 import psutil
 
 from rla.report.tables import LOOP
+from rla.store.reading import read_rows
 from rla.store.resources import resource
-from rla.store.shards import read_rows
 
 STAGES = (*LOOP, "evaluate")
 ENGINE_STAGES = ("rollout", "score-steps", "evaluate")

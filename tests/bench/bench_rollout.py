@@ -20,8 +20,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from rla.config import load_config
 from rla.config.sections import GeneratorConfig, ModelConfig, PolicyConfig
+from rla.envs.configured import load_config
 from rla.envs.observation import Environment, Observation
 from rla.envs.registry import setting
 from rla.llm.base import Completion, Generator, Request

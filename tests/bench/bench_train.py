@@ -23,7 +23,7 @@ import torch
 from rla.cli.app import run
 from rla.config.sections import ModelConfig, TrainConfig
 from rla.models.load import load_model
-from rla.store.shards import read_rows
+from rla.store.reading import read_rows
 from rla.training.batching import collate, micro_batches
 from rla.training.data import TrainingSequence, policy_sequences
 from rla.training.logprobs import TokenScorer

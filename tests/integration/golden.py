@@ -16,13 +16,13 @@ from unittest.mock import patch
 
 from rla.cli.app import run
 from rla.envs.coding.problems import problem_of
-from rla.envs.coding.tasks import builtin_tasks
+from rla.envs.coding.tasks import builtin_problems
 from rla.envs.coding.writing import PlainTestPrompt
 from rla.llm.base import Request
 from rla.llm.chat import ChatFormat
 from rla.llm.scripted import ScriptedGenerator
 from rla.models.load import load_tokenizer
-from rla.store.shards import read_rows
+from rla.store.reading import read_rows
 
 GOLDEN = Path(__file__).with_name("golden.json")
 SHARDS = {
@@ -53,17 +53,17 @@ train_rm: {enabled: false}
 warm_start: {enabled: false}
 """
 ALFWORLD = """
-env: {max_steps: 8, omit_commands: [look, inventory, help, examine]}
+env: {name: alfworld, max_steps: 8, own: {verify_engines: fast}, omit_commands: [look, inventory, help, examine]}
 tasks: {size: tiny, train_scenes: 6, test_scenes: 3, tasks_per_scene: 2}
 policy: {reply: text, repeat_task: true, history: full, decoding: admissible, max_tokens: 16, temperature: 1.0}
 judge: {prompt: plain, decoding: admissible, max_tokens: 16, temperature: 1.0}
 rollout: {tasks_per_iteration: 6, rollouts_per_task: 4}
 credit: {reward_model_low: 0.0, reward_model_high: 1.0, normalise: task, policy_low: -1, policy_high: 2}
-adaptation: {max_tasks: 4, verify_engines: fast}
+adaptation: {max_tasks: 4}
 evaluation: {rollouts_per_task: 2, max_steps: 8}
 """
 CODING = """
-env: {name: coding, max_steps: 1, coding: {prompt: plain, tests: 4}, execution: {backend: rlimits}}
+env: {name: coding, max_steps: 1, own: {prompt: plain, tests: 4, execution: {backend: rlimits}}}
 tasks: {size: tiny, train_scenes: 8, test_scenes: 4, tasks_per_scene: 1}
 policy: {reply: text, repeat_task: false, history: full, decoding: free, max_tokens: 256, temperature: 1.0}
 judge: {prompt: plain, decoding: free, votes: 4, max_tokens: 96, temperature: 1.0}
@@ -107,7 +107,7 @@ def coding(folder: Path) -> dict[str, str]:
     """Of three problems one is always solved, one is not, and one is every other time; tests are the problem's own."""
     known = [
         problem_of(task.payload)
-        for task in builtin_tasks(
+        for task in builtin_problems(
             seed=11, count=8, split="train", held_out=False, tests=4, levels=(1, 2), kinds=("stdio", "function")
         )
     ]

@@ -14,7 +14,8 @@ import pytest
 from rla.adaptation import drafting
 from rla.adaptation.propose import NOT_TRIED, RulesProposer
 from rla.agents.proposer import NOTHING, Proposal
-from rla.store.shards import ShardWriter, read_manifest, read_rows
+from rla.store.reading import read_manifest, read_rows
+from rla.store.shards import ShardWriter
 from tests.integration.conftest import Rla
 from tests.integration.pipelines import PARAMS, contents, killed_after, killed_when, run
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rla.store.shards import digest
+from rla.store.digests import digest
 from tests.integration.pipelines import PARAMS
 
 RunRla = Callable[..., tuple[int, str]]

@@ -16,7 +16,8 @@ from rla.llm.chat import ChatFormat
 from rla.llm.scripted import ScriptedGenerator
 from rla.models.load import load_tokenizer
 from rla.seeds import derive
-from rla.store.shards import read_json, read_rows
+from rla.store.reading import read_rows
+from rla.store.slices import read_json
 from tests.integration.conftest import Rla
 from tests.unit.envs.coding.test_example import PROBLEM, REPLIES, WRITTEN
 

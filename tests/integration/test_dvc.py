@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from rla.pipeline.plan import Plan, write_plan
+from rla.report.series import HISTORY
 from rla.store.resources import resource
-from stages.report import HISTORY
 
 # Outputs depend on stage and iteration, those of compute-rewards also on its parameter.
 PROGRAM = """#!/usr/bin/env bash

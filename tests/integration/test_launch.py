@@ -15,7 +15,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from rla.config import load_config
+from rla.envs.configured import load_config
 from rla.errors import UserError
 from rla.processes.launch import launcher
 from rla.processes.ranks import LAUNCHED

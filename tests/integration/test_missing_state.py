@@ -11,8 +11,9 @@ torch = pytest.importorskip("torch")
 
 from rla.config.sections import TrainConfig  # noqa: E402
 from rla.errors import UserError  # noqa: E402
+from rla.models.checkpoint import open_checkpoint  # noqa: E402
 from rla.models.load import load_model  # noqa: E402
-from rla.training.checkpoint import open_checkpoint, write_checkpoint  # noqa: E402
+from rla.training.checkpoint_writing import write_checkpoint  # noqa: E402
 from rla.training.complete import open_to_train  # noqa: E402
 from rla.training.loop import train  # noqa: E402
 from tests.unit.training.builders import random_sequences, tiny_model  # noqa: E402

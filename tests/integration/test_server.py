@@ -13,7 +13,7 @@ from rla.llm import http, scripted
 from rla.llm.base import Request
 from rla.llm.restricted import SEED_MASK
 from rla.llm.scripted import ScriptedGenerator
-from rla.store.shards import read_rows
+from rla.store.reading import read_rows
 from tests.integration.pipelines import PARAMS, contents
 from tests.unit.llm.completions_server import CompletionsServer, Fault
 

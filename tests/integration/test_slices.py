@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from rla.store.reading import read_rows
 from rla.store.resources import resource
-from rla.store.shards import read_rows
 from tests.integration.conftest import Rla
 from tests.integration.pipelines import contents, environment, until
 from tests.integration.test_stage_kill import LARGER, STAGES

@@ -10,7 +10,8 @@ import pytest
 
 import rla.training.sft
 from rla.cli.app import run
-from rla.store.shards import digest, read_json
+from rla.store.digests import digest
+from rla.store.slices import read_json
 from rla.training.sft import Example
 from tests.integration.pipelines import PARAMS, contents
 

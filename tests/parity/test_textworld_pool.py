@@ -16,7 +16,8 @@ from rla.envs.alfworld.problem import load_game
 from rla.envs.alfworld.tasks import builtin_tasks, task_from_game
 from rla.envs.hosting import environments, pooled
 from rla.envs.observation import Observation
-from rla.envs.pool import EnvironmentPool, Recipe
+from rla.envs.pool.nursery import Recipe
+from rla.envs.pool.pool import EnvironmentPool
 from rla.store.records import Task
 from tests.parity.alfworld_play import real_games
 

@@ -21,7 +21,7 @@ from rla.envs.alfworld.problem import Game, Problem
 from rla.envs.alfworld.scenes import mangled, object_facts
 from rla.envs.alfworld.sentences import Hint, hint_of, hint_sentences, sentence, variant_of
 from rla.envs.alfworld.solver import solve
-from rla.envs.alfworld.tasks import digest, likeness
+from rla.envs.alfworld.tasks import game_digest, game_likeness
 from rla.store.records import content_id
 
 Fact = tuple[str, ...]
@@ -63,12 +63,12 @@ def verify(game: Game, *, parent: Game, root: Game | None = None, others: Collec
     reason = why_illegal(game.problem.goal, layout)
     if reason is not None:
         raise InvalidEdit(reason)
-    alike = likeness(game)
-    if alike == likeness(parent):
+    alike = game_likeness(game)
+    if alike == game_likeness(parent):
         raise InvalidEdit("the edit changes nothing")
-    if root is not None and alike == likeness(root):
+    if root is not None and alike == game_likeness(root):
         raise InvalidEdit("the edit leads back to the task that the slot began with")
-    if alike in others or digest(game) in others:
+    if alike in others or game_digest(game) in others:
         raise InvalidEdit("equal to a task that is in the pool, is pending or was judged for this slot")
     tables = FastGame(game)
     plan = solve(tables)

@@ -23,7 +23,7 @@ from rla.envs.alfworld.priors import share
 from rla.envs.alfworld.problem import Goal, TaskKind
 from rla.envs.alfworld.solver import remaining
 from rla.envs.alfworld.state import State
-from rla.envs.protocols import Labelled
+from rla.envs.views import Labelled
 
 PROGRESS = {
     "go": "it goes where the task needs it",

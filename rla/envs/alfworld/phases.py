@@ -20,7 +20,7 @@ _TREATED = {TaskKind.CLEAN: "clean", TaskKind.HEAT: "heat", TaskKind.COOL: "cool
 _PLACED = {TaskKind.LOOK: "getting light on the {item}", TaskKind.TWO: "getting both {item}s to a {target}"}
 
 
-def course_of(goal: Goal, episodes: Sequence[Mapping[str, Any]]) -> Course:
+def game_course(goal: Goal, episodes: Sequence[Mapping[str, Any]]) -> Course:
     """`episodes`: outcome, steps (observation, action) and final_observation of trajectories of one task."""
     names = phases_of(goal)
     ended: Counter[str] = Counter()

@@ -18,8 +18,8 @@ from rla.envs.alfworld.layout import DEVICES, Layout, layout_of
 from rla.envs.alfworld.problem import Game, TaskKind
 from rla.envs.alfworld.sentences import Hint, hint_of
 from rla.envs.alfworld.tasks import game_of
-from rla.envs.protocols import Message, ProposalView
 from rla.envs.quoting import QUOTED, quoted
+from rla.envs.views import Message, ProposalView
 from rla.store.records import Task
 from rla.store.schema import load_schema
 

@@ -124,7 +124,7 @@ def _rooms(names: Sequence[str]) -> list[Room]:
     return [Room(name) for name in names] or list(Room)
 
 
-def import_tasks(folder: Path, *, split: str, limit: int | None = None) -> Iterator[Task]:
+def imported_games(folder: Path, *, split: str, limit: int | None = None) -> Iterator[Task]:
     """The solvable games of an ALFWorld data folder's `split`, each content once, in path order.
 
     `folder` holds `json_2.1.x/<split>/`, or `<split>/`. Raises `UserError` when there is no game or a file is
@@ -174,7 +174,7 @@ def _floor_plan(path: Path) -> str:
 
 def task_from_game(game: Game, *, split: str, scene: str, **columns: Any) -> Task:
     """The task row of `game`; `columns` are further fields of `Task`. Without `slot` it is its own root."""
-    task_id = digest(game)
+    task_id = game_digest(game)
     columns.setdefault("slot", task_id)
     columns.setdefault("status", Status.ACTIVE.value)
     return Task(
@@ -184,12 +184,12 @@ def task_from_game(game: Game, *, split: str, scene: str, **columns: Any) -> Tas
         kind=game.problem.goal.kind.value,
         scene=scene,
         instruction=game.sentence,
-        payload=payload_of(game),
+        payload=game_payload(game),
         **columns,
     )
 
 
-def digest(game: Game) -> str:
+def game_digest(game: Game) -> str:
     """Identity of a game: objects, facts, goal, hint and verbs, whatever their order, name and wording."""
     goal = game.problem.goal
     objects = sorted(" ".join(entry) for entry in game.problem.objects)
@@ -198,7 +198,7 @@ def digest(game: Game) -> str:
     return content_id(ENV, *head, game.verbs.value, "\n".join(objects), "\n".join(facts))
 
 
-def likeness(game: Game) -> str:
+def game_likeness(game: Game) -> str:
     """Equal for games that ask the same in the same scene, whatever their objects' ids.
 
     An object counts by its type, its own facts and where it lies: two mugs that lie in the same place are one as good
@@ -219,7 +219,7 @@ def likeness(game: Game) -> str:
     return content_id("alike", *head, "\n".join(facts))
 
 
-def payload_of(game: Game) -> str:
+def game_payload(game: Game) -> str:
     """The JSON text that `game_of` reads back."""
     fields = {"problem": render_problem(game.problem), "sentence": game.sentence, "verbs": game.verbs.value}
     return json.dumps(fields, sort_keys=True)

@@ -31,7 +31,7 @@ from rla.envs.coding.rewards import (
     written_rewards,
 )
 from rla.envs.coding.service import passed
-from rla.envs.protocols import reference_row
+from rla.envs.views import reference_row
 from rla.store.records import Status
 
 Scores = dict[str, list[int | None]]  # trajectory -> score of each judgement

@@ -18,7 +18,8 @@ from rla.envs.coding.builtin.recall import entry_of, training_entries
 from rla.envs.coding.probing import WritingPrompt
 from rla.envs.coding.problems import CallTest, Problem, StdioTest, Test, problem_of, question
 from rla.envs.coding.service import told
-from rla.envs.protocols import Demonstration, Lesson, PolicyPrompt
+from rla.envs.prompts import PolicyPrompt
+from rla.envs.views import Demonstration, Lesson
 from rla.errors import UserError
 from rla.seeds import derive
 from rla.store.records import Task

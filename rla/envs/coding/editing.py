@@ -23,7 +23,7 @@ from rla.envs.coding.checkers import Checker, CheckerKind
 from rla.envs.coding.fences import is_text
 from rla.envs.coding.problems import InvalidProblem, Problem, Test, given, problem_of, task_from_problem
 from rla.envs.coding.writing import LONGEST_TEXT, Written, read_test
-from rla.envs.protocols import RejectedEdit
+from rla.envs.views import RejectedEdit
 from rla.store.records import Direction, Status, Task, content_id
 from rla.store.schema import load_schema
 
@@ -64,7 +64,7 @@ def child_of(task: Task, edit: str, *, taken: Collection[str], created: int) -> 
         created=created,
         edit=json.dumps(fields, sort_keys=True),
     )
-    if child.task_id in taken or likeness(child) in taken:
+    if child.task_id in taken or problem_likeness(child) in taken:
         raise RejectedEdit("equal to a task that is in the pool, is pending or was judged for this slot")
     return replace(child, scene=task.scene)  # so that later ones are compared with it
 
@@ -85,7 +85,7 @@ def read_edit(edit: str) -> dict[str, Any]:
     return fields
 
 
-def likeness(task: Task) -> str:
+def problem_likeness(task: Task) -> str:
     """Equal for tasks that ask the same, whatever their tests."""
     return content_id("coding", task.kind, " ".join(task.instruction.split()).casefold())
 

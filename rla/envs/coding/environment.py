@@ -6,129 +6,95 @@ An episode is one question and one program; the reward model writes tests for a 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from rla.config import Config
-from rla.config.sections import EnvConfig, TasksConfig
 from rla.envs.coding.builtin.drawing import KINDS
 from rla.envs.coding.demonstrating import demonstration, lesson_of, texts_of_builtin
+from rla.envs.coding.params import CodingParams, check_coding, own_of
 from rla.envs.coding.probing import CodingProber, WritingPrompt
 from rla.envs.coding.problems import problem_of, question
 from rla.envs.coding.prompts import PlainProgramPrompt, PublishedProgramPrompt
 from rla.envs.coding.running import Runner
-from rla.envs.coding.service import CodingService
-from rla.envs.coding.tasks import builtin_tasks, import_tasks
+from rla.envs.coding.service import CodingService, LoneExamination
+from rla.envs.coding.tasks import builtin_problems, imported_problems
 from rla.envs.coding.writing import PlainTestPrompt, PublishedTestPrompt
 from rla.envs.course import Course
-from rla.envs.defaults import StepByStep
-from rla.envs.observation import Environment
-from rla.envs.protocols import (
-    Ask,
-    Demonstration,
-    JudgePrompt,
-    Labelled,
-    Lesson,
-    PolicyPrompt,
-    Proof,
-    ProposalPrompt,
-    RewardRule,
-)
-from rla.errors import UserError
+from rla.envs.observation import AwaitedEnvironment
+from rla.envs.prompts import PolicyPrompt, ProposalPrompt
+from rla.envs.services import Ask, Proof, RewardRule
+from rla.envs.views import Demonstration, Lesson
 from rla.store.records import Task
+from rla.store.schema import load_schema
 
 LEVELS = {"tiny": (1, 2), "small": (1, 2, 3), "medium": (1, 2, 3, 4), "full": (1, 2, 3, 4, 5)}
 
 
-class CodingSetting(StepByStep):
+class Coding:
     """The policy writes programs, the reward model writes tests for them."""
 
     name = "coding"
-    has_expert = False  # a reference solution says nothing about how hard a problem is
-    own_proof = True
+    Params = CodingParams
     exact_text = True
 
-    def make(self, task: Task, config: EnvConfig) -> Environment:
-        raise UserError("env.name: coding has no environments for the pool; set pool.mode: auto")
+    @property
+    def edit_fields(self) -> frozenset[str]:
+        return frozenset(load_schema("coding_edit")["properties"])
 
-    def slow(self, config: EnvConfig) -> bool:
-        return False
+    def check(self, config: Config) -> None:
+        check_coding(config)
 
-    def warm(self, config: EnvConfig) -> None:
-        """There is nothing to import."""
-
-    def service(self, config: EnvConfig) -> CodingService:
-        return CodingService(config)
-
-    def make_tasks(self, config: TasksConfig, *, seed: int, split: str, env: EnvConfig | None = None) -> list[Task]:
+    def tasks(self, config: Config, *, split: str, seed: int) -> list[Task]:
         """Built-in problems; fewer than asked for where there are no more."""
-        held_out = split == config.test_split
-        scenes = config.test_scenes if held_out else config.train_scenes
-        return builtin_tasks(
+        return builtin_problems(
             seed=seed,
-            count=scenes * config.tasks_per_scene,
+            count=config.tasks.count(split),
             split=split,
-            held_out=held_out,
-            tests=(env or EnvConfig()).coding.tests,
-            levels=LEVELS[config.size],
-            kinds=config.kinds or KINDS,
+            held_out=config.tasks.held_out(split),
+            tests=own_of(config).tests,
+            levels=LEVELS[config.tasks.size],
+            kinds=config.tasks.kinds or KINDS,
         )
 
-    def import_tasks(
-        self,
-        folder: Path,
-        *,
-        split: str,
-        limit: int | None,
-        env: EnvConfig | None = None,
-        held_out: bool = False,
-        tell: Callable[[str], None] | None = None,
-    ) -> list[Task]:
-        own = (env or EnvConfig()).coding
-        return import_tasks(
-            (own.test_path if held_out else "") or str(folder),
+    def make(self, task: Task, config: Config) -> AwaitedEnvironment:
+        """An episode with a sandbox of its own; the episodes of a stage share one (`service`)."""
+        return LoneExamination(problem_of(task.payload), Runner(own_of(config).execution))
+
+    def service(self, config: Config) -> CodingService:
+        return CodingService(Runner(own_of(config).execution))
+
+    def policy_prompt(self, config: Config) -> PolicyPrompt:
+        return PublishedProgramPrompt() if own_of(config).prompt == "published" else PlainProgramPrompt()
+
+    def import_tasks(self, config: Config, *, split: str, tell: Callable[[str], None] | None = None) -> list[Task]:
+        own = own_of(config)
+        return imported_problems(
+            (own.test_path if config.tasks.held_out(split) else "") or str(config.tasks.path),
             split=split,
             layout=own.layout or None,
-            limit=limit,
+            limit=config.tasks.limit,
             max_tests=own.max_tests,
             max_test_chars=own.max_test_chars,
             tell=tell,
         )
 
-    def export_tasks(self, tasks: Sequence[Task], folder: Path) -> int:
-        raise UserError("--export writes games of ALFWorld; a coding problem is the payload of its task row")
-
-    def policy_prompt(self, config: Config) -> PolicyPrompt:
-        return PublishedProgramPrompt() if config.env.coding.prompt == "published" else PlainProgramPrompt()
-
-    def judge_prompt(self, config: Config) -> JudgePrompt:
-        raise UserError("env.name: coding has no judge of steps: its reward model writes tests")
-
-    def test_prompt(self, config: Config) -> WritingPrompt:
-        return PublishedTestPrompt() if config.judge.prompt == "published" else PlainTestPrompt()
-
     def prober(self, config: Config) -> CodingProber:
-        return CodingProber(self.test_prompt(config), Runner(config.env.execution))
+        return CodingProber(writing_prompt(config), Runner(own_of(config).execution))
 
     def reward_rule(self) -> RewardRule:
         from rla.envs.coding.crediting import CodingRule
 
         return CodingRule()
 
-    def demonstrate(self, task: Task, config: EnvConfig, *, seed: int, random_share: float) -> Demonstration:
+    def demonstrate(self, task: Task, config: Config, *, seed: int, random_share: float) -> Demonstration:
         return demonstration(task, seed=seed, random_share=random_share)
 
     def lesson(self, task: Task, config: Config, *, seed: int) -> Lesson:
-        return lesson_of(task, self.test_prompt(config), noise=config.warm_start.reward.noise, seed=seed)
-
-    def label(
-        self, task: Task, config: EnvConfig, actions: Sequence[str], *, others: int = 0, seed: int = 0
-    ) -> list[list[Labelled]]:
-        return []
+        return lesson_of(task, writing_prompt(config), noise=config.warm_start.reward.noise, seed=seed)
 
     def tokenizer_texts(self, tasks: Iterable[Task], config: Config) -> Iterator[str]:
         """What a small model may read and write: the built-in problems of training, and those of the pool."""
-        policy, tests = self.policy_prompt(config), self.test_prompt(config)
+        policy, tests = self.policy_prompt(config), writing_prompt(config)
         yield from texts_of_builtin(policy, tests, seed=config.seed)
         for task in tasks:
             problem = problem_of(task.payload)
@@ -140,9 +106,9 @@ class CodingSetting(StepByStep):
         return ()
 
     def course(self, task: Task, episodes: Sequence[Mapping[str, Any]]) -> Course:
-        from rla.envs.coding.rewriting import course_of
+        from rla.envs.coding.rewriting import program_course
 
-        return course_of(episodes)
+        return program_course(episodes)
 
     def propose(
         self, task: Task, *, direction: str, critique: str, focus: str = "", seed: int, count: int
@@ -162,19 +128,17 @@ class CodingSetting(StepByStep):
         return child_of(task, edit, taken={*taken, self.likeness(task), self.likeness(root)}, created=created)
 
     def likeness(self, task: Task) -> str:
-        from rla.envs.coding.editing import likeness
+        from rla.envs.coding.editing import problem_likeness
 
-        return likeness(task)
-
-    def solution(self, task: Task, config: EnvConfig) -> list[str]:
-        found = problem_of(task.payload).solution
-        return [] if found is None else [found]
-
-    def second_engine(self, config: EnvConfig) -> EnvConfig | None:
-        return None
+        return problem_likeness(task)
 
     def proof(self, config: Config, ask: Ask | None) -> Proof:
         from rla.envs.coding.proving import CodingProof
 
-        runner = Runner(config.env.execution)
-        return CodingProof(runner, config.env.coding, prompt=self.policy_prompt(config), ask=ask)
+        own = own_of(config)
+        return CodingProof(Runner(own.execution), own, prompt=self.policy_prompt(config), ask=ask)
+
+
+def writing_prompt(config: Config) -> WritingPrompt:
+    """How the reward model is asked for tests: by `judge.prompt`."""
+    return PublishedTestPrompt() if config.judge.prompt == "published" else PlainTestPrompt()

@@ -12,7 +12,7 @@ from typing import Protocol
 from rla.envs.coding.problems import Problem, Test, problem_of
 from rla.envs.coding.running import Runner
 from rla.envs.coding.writing import Written, read_test
-from rla.envs.protocols import Message
+from rla.envs.views import Message
 from rla.store.records import Task
 
 TRUSTED = "builtin/"  # problems of ours: a test of the library runs their solutions

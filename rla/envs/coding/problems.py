@@ -124,7 +124,7 @@ def json_value(value: Any, *, argument: bool = False) -> Json:
     return found
 
 
-def payload_of(problem: Problem) -> str:
+def problem_payload(problem: Problem) -> str:
     """The JSON text that `problem_of` reads back."""
     return json.dumps(_fields(problem), sort_keys=True, allow_nan=False)
 
@@ -150,7 +150,7 @@ def problem_of(payload: str) -> Problem:
 
 def task_from_problem(problem: Problem, *, split: str, **columns: Any) -> Task:
     """The task row of `problem`; `columns` are further fields of `Task`. Without `slot` it is its own root."""
-    task_id = digest(problem)
+    task_id = problem_digest(problem)
     columns.setdefault("slot", task_id)
     columns.setdefault("status", Status.ACTIVE.value)
     return Task(
@@ -160,12 +160,12 @@ def task_from_problem(problem: Problem, *, split: str, **columns: Any) -> Task:
         kind=problem.kind,
         scene=problem.source.partition("/")[0],  # tasks of one scene are compared when one of them changes
         instruction=problem.statement,
-        payload=payload_of(problem),
+        payload=problem_payload(problem),
         **columns,
     )
 
 
-def digest(problem: Problem) -> str:
+def problem_digest(problem: Problem) -> str:
     """Identity of a problem: statement, tests, checker, limits and what is called."""
     fields = {name: value for name, value in _fields(problem).items() if name not in SOURCES}
     return content_id(ENV, json.dumps(fields, sort_keys=True))

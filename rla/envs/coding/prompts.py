@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rla.envs.coding.fences import blocks, is_text, lines_of
-from rla.envs.protocols import Message
+from rla.envs.views import Message
 
 LONGEST_PROGRAM = 65_536
 LONGEST_REPLY = 200_000

@@ -18,14 +18,16 @@ import json
 import random
 from collections.abc import Sequence
 
-from rla.config.sections import CodingConfig
 from rla.envs.coding.builtin.recall import Entry, entry_of
 from rla.envs.coding.checkers import CheckerKind, agrees
 from rla.envs.coding.editing import RELATIVE, further_inputs
+from rla.envs.coding.params import CodingParams
 from rla.envs.coding.problems import Problem, Test, problem_of, question
 from rla.envs.coding.running import Answer, Runner
 from rla.envs.observation import EnvironmentFailure
-from rla.envs.protocols import Ask, PolicyPrompt, RejectedEdit
+from rla.envs.prompts import PolicyPrompt
+from rla.envs.services import Ask
+from rla.envs.views import RejectedEdit
 from rla.seeds import derive
 from rla.store.records import Task
 
@@ -33,9 +35,12 @@ UNPROVEN = "no language model is there to write independent solutions"
 
 
 class CodingProof:
-    """`rla.envs.protocols.Proof`. `ask` and `prompt`: how programs for a statement are asked for and read."""
+    """`rla.envs.services.Proof`. `ask` and `prompt`: how programs for a statement are asked for and read."""
 
-    def __init__(self, runner: Runner, config: CodingConfig, *, prompt: PolicyPrompt, ask: Ask | None) -> None:
+    proven_in: tuple[str, ...] = ()
+    remark = ""
+
+    def __init__(self, runner: Runner, config: CodingParams, *, prompt: PolicyPrompt, ask: Ask | None) -> None:
         self._runner, self._config = runner, config
         self._prompt, self._ask = prompt, ask
 

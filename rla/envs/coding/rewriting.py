@@ -16,8 +16,8 @@ from rla.envs.coding.problems import Problem, problem_of, question
 from rla.envs.coding.service import passed
 from rla.envs.coding.writing import texts_of
 from rla.envs.course import Course
-from rla.envs.protocols import Message, ProposalView
 from rla.envs.quoting import QUOTED, quoted
+from rla.envs.views import Message, ProposalView
 from rla.store.records import Task
 from rla.store.schema import load_schema
 
@@ -58,7 +58,7 @@ class Executed(Course):
         return f"{self.won} of {self.episodes} programs pass all tests; programs that pass test {counts}"
 
 
-def course_of(episodes: Sequence[Mapping[str, Any]]) -> Executed:
+def program_course(episodes: Sequence[Mapping[str, Any]]) -> Executed:
     """`episodes`: outcome and final_observation of trajectories of one task; those without a program are left out."""
     rows = [row for episode in episodes if episode["steps"] and (row := passed(episode["final_observation"]))]
     return Executed(

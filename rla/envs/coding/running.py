@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from rla.config.sections import ExecutionConfig
 from rla.envs.coding.checkers import CheckerKind, Json, agrees, checker_calls, verdict
 from rla.envs.coding.execution import Call, ExitStatus, Job, Limits, Result, Sandbox, default_limits, make_sandbox
+from rla.envs.coding.params import ExecutionConfig
 from rla.envs.coding.problems import Problem, StdioTest, Test, given, wanted
 from rla.envs.observation import EnvironmentFailure
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rla.config.sections import EnvConfig
 from rla.envs.coding.problems import Problem, problem_of, question
 from rla.envs.coding.running import Runner
 from rla.envs.observation import AwaitedEnvironment, EnvironmentFailure, Observation
@@ -55,11 +54,21 @@ class Examination:
         """The sandbox is the service's."""
 
 
-class CodingService:
-    """`rla.envs.protocols.Service`: one sandbox for all episodes of a stage. Raises UserError where there is none."""
+class LoneExamination(Examination):
+    """An episode whose sandbox is its own and ends with the verdict."""
 
-    def __init__(self, config: EnvConfig, runner: Runner | None = None) -> None:
-        self._runner = runner or Runner(config.execution)
+    async def step(self, action: str) -> Observation:
+        try:
+            return await super().step(action)
+        finally:
+            await self._runner.close()
+
+
+class CodingService:
+    """`rla.envs.services.Service`: one sandbox for all episodes of a stage."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
 
     def make(self, task: Task) -> AwaitedEnvironment:
         return Examination(problem_of(task.payload), self._runner)

@@ -13,7 +13,7 @@ from rla.envs.coding.problems import task_from_problem
 from rla.store.records import Task
 
 
-def builtin_tasks(
+def builtin_problems(
     *,
     seed: int,
     count: int,
@@ -32,7 +32,7 @@ def builtin_tasks(
     return [task_from_problem(found.problem, split=split) for found in drawn]
 
 
-def import_tasks(
+def imported_problems(
     source: str | Path,
     *,
     split: str,

@@ -21,8 +21,8 @@ from rla.envs.coding.checkers import Json
 from rla.envs.coding.fences import FENCE, blocks, is_text, lines_of
 from rla.envs.coding.problems import CallTest, InvalidProblem, Problem, StdioTest, Test, json_value, question
 from rla.envs.coding.prompts import LONGEST_REPLY, user
-from rla.envs.protocols import Message
 from rla.envs.quoting import framed
+from rla.envs.views import Message
 
 LONGEST_TEXT = 20_000
 ARROW = "->"

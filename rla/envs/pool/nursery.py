@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from rla.envs.pool.wire import Message, receive, send
+from rla.envs.pool.wire import PoolMessage, receive, send
 from rla.envs.pool.worker import Maker, work
 from rla.errors import UserError
 from rla.processes.ranks import end_with_parent
@@ -38,7 +38,7 @@ class Recipe:
     argument: Mapping[str, Any]
 
 
-def maker(message: Message) -> Maker:
+def maker(message: PoolMessage) -> Maker:
     """The function that makes environments. Raises UserError where the environment cannot be had or not be forked."""
     sys.path[:] = message["sys_path"]
     module, _, function = message["target"].partition(":")

@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass
 
 from rla.envs.pool.nursery import Recipe
-from rla.envs.pool.wire import HEAD, Message, length, packed, parsed
+from rla.envs.pool.wire import HEAD, PoolMessage, length, packed, parsed
 from rla.errors import UserError
 
 START_SECONDS = 300.0  # a cold disk and a busy machine included
@@ -31,11 +31,11 @@ class Channel:
 
     socket: socket.socket
 
-    async def send(self, message: Message) -> None:
+    async def send(self, message: PoolMessage) -> None:
         """Raises OSError where the other end is gone."""
         await asyncio.get_running_loop().sock_sendall(self.socket, packed(message))
 
-    async def receive(self) -> Message:
+    async def receive(self) -> PoolMessage:
         """The next message. Raises EOFError or OSError where the other end is gone."""
         return parsed(await self._exactly(length(await self._exactly(HEAD))))
 
@@ -75,7 +75,7 @@ class Worker:
     channel: Channel
     usable: bool = True
 
-    async def ask(self, message: Message, *, seconds: float) -> Message:
+    async def ask(self, message: PoolMessage, *, seconds: float) -> PoolMessage:
         """The answer. Raises Lost after `seconds`, or as soon as the process has died."""
         self.usable = False
         try:

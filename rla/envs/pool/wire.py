@@ -15,6 +15,7 @@ A `failure` with `"last": true` is a worker's last answer.
 from __future__ import annotations
 
 import json
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from io import BufferedRWPair
 from typing import Any
@@ -23,7 +24,7 @@ from rla.envs.observation import Observation
 
 HEAD = 4  # bytes of a length
 
-Message = dict[str, Any]
+PoolMessage = dict[str, Any]
 
 
 def packed(message: Mapping[str, Any]) -> bytes:
@@ -32,9 +33,9 @@ def packed(message: Mapping[str, Any]) -> bytes:
     return len(data).to_bytes(HEAD, "big") + data
 
 
-def parsed(data: bytes) -> Message:
+def parsed(data: bytes) -> PoolMessage:
     """The message of what follows a head."""
-    message: Message = json.loads(data)
+    message: PoolMessage = json.loads(data)
     return message
 
 
@@ -43,7 +44,7 @@ def length(head: bytes) -> int:
     return int.from_bytes(head, "big")
 
 
-def receive(stream: BufferedRWPair) -> Message | None:
+def receive(stream: BufferedRWPair) -> PoolMessage | None:
     """The next message; None where the other end has closed."""
     head = stream.read(HEAD)
     data = stream.read(length(head)) if len(head) == HEAD else b""
@@ -58,10 +59,20 @@ def send(stream: BufferedRWPair, message: Mapping[str, Any]) -> None:
     stream.flush()
 
 
-def from_observation(seen: Observation) -> Message:
-    return {"text": seen.text, "commands": seen.commands, "won": seen.won, "done": seen.done}
+def from_observation(seen: Observation) -> PoolMessage:
+    """What `to_observation` reads; images as base64."""
+    images = [b64encode(image).decode() for image in seen.images]
+    flags = {"won": seen.won, "done": seen.done, "reward": seen.reward}
+    return {"text": seen.text, "commands": seen.commands, **flags, "images": images}
 
 
 def to_observation(data: Mapping[str, Any]) -> Observation:
     """The observation as it was before it was sent: its commands are a tuple again."""
-    return Observation(text=data["text"], commands=tuple(data["commands"]), won=data["won"], done=data["done"])
+    return Observation(
+        text=data["text"],
+        commands=tuple(data["commands"]),
+        won=data["won"],
+        done=data["done"],
+        reward=data["reward"],
+        images=tuple(b64decode(image) for image in data["images"]),
+    )

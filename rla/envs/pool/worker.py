@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rla.envs.observation import Environment, EnvironmentFailure, Observation
-from rla.envs.pool.wire import Message, from_observation, receive, send
+from rla.envs.pool.wire import PoolMessage, from_observation, receive, send
 from rla.errors import UserError
 from rla.store.records import Task
 
@@ -44,7 +44,7 @@ class Host:
         if environment is not None:
             environment.close()
 
-    def answer(self, message: Message) -> Message:
+    def answer(self, message: PoolMessage) -> PoolMessage:
         """What to say to a reset or a step."""
         try:
             if "reset" in message:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
 from rla.llm.base import BREATHS, Completion, Generator, Request
-from rla.training.checkpoint import MANIFEST, model_digest, open_checkpoint
+from rla.models.checkpoint import MANIFEST, model_digest, open_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

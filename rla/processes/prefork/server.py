@@ -26,26 +26,8 @@ from typing import Any, NoReturn
 from rla.processes.leaving import end_at_once
 from rla.processes.prefork.handover import ACCEPTED, DONE, PING, REFUSED, RUN, STOP, receive_exactly
 from rla.processes.ranks import end_with_parent
-from stages import STAGES
 
-THREADED = ("compute-rewards", "judge-accuracy")  # polars starts threads when it is imported: its stages import it
-PRELOADED = (
-    "jsonschema",
-    "pyarrow.parquet",
-    "rich.progress",
-    "rich.table",
-    "torch",
-    "torch.utils.tensorboard",
-    "transformers.models.qwen3.modeling_qwen3",
-    "rla.cli.calls",
-    "rla.cli.app",
-    "rla.llm.transformers_engine",
-    "rla.models.load",
-    "rla.training.loop",
-    "rla.training.trackers",
-    "rla.training.stage",
-    *(spec.module for spec in STAGES if spec.name not in THREADED),
-)
+COMMANDS = "rla.cli.preload"  # the module that imports what commands need; this one knows none of them
 TICK = 1.0  # seconds between looks at the parent and the clock
 
 
@@ -80,27 +62,12 @@ class Call:
 
 def preload() -> None:
     """Import what stages import. Raises RuntimeError where an import has started a thread."""
-    for name in PRELOADED:
-        import_module(name)
-    warm_up()
+    import_module(COMMANDS).preload()
     threads = len(os.listdir("/proc/self/task")) if Path("/proc/self/task").exists() else 1
     if threads != 1:
         raise RuntimeError(f"{threads} threads run after the imports; a forked child could hang")
     gc.collect()
     gc.freeze()  # a collection in a child would copy every page that holds a Python object
-
-
-def warm_up() -> None:
-    """A dry run and a first array: what the command line and pyarrow (pandas) import late is then there, too."""
-    import pyarrow as pa
-
-    from rla.cli.app import run
-    from rla.store.resources import resource
-
-    small = str(resource("pipelines/alfworld-tiny.yaml"))
-    with contextlib.redirect_stdout(io.StringIO()):
-        run(["rollout", "--dry-run", "--params", small])
-    pa.array([0])
 
 
 def serve(server: Server) -> Call | None:
@@ -261,8 +228,7 @@ def reap(server: Server) -> None:
 
 def run_child(call: Call) -> NoReturn:
     """Run the call, then leave at once: taking the interpreter down would take longer than most stages."""
-    from rla.cli.app import run
-
+    run = import_module(COMMANDS).run
     sys.argv = ["rla", *call.arguments]
     status = 1
     try:

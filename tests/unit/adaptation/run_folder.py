@@ -6,12 +6,12 @@ from pathlib import Path
 
 from rla.cli.app import run as call
 from rla.cli.progress import make_progress
-from rla.config import load_config
+from rla.envs.configured import load_config
 from rla.envs.registry import setting
-from rla.pipeline.common import read_candidates, read_tasks
 from rla.pipeline.context import StageContext
 from rla.seeds import derive
 from rla.store.layout import artifact
+from rla.store.pools import read_candidates, read_tasks
 from rla.store.records import Task, Trajectory
 from rla.store.shards import Origin, write_shard
 from stages import STAGES

@@ -8,8 +8,8 @@ import pytest
 
 from rla.adaptation.players import Played, play, with_expert
 from rla.config.sections import EnvConfig, TasksConfig
-from rla.envs.protocols import Demonstration
 from rla.envs.registry import setting
+from rla.envs.views import Demonstration
 from rla.store.records import Task
 from tests.unit.adaptation.builders import pending, task, verdict_on
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from rla.adaptation.choose import Choice
 from rla.adaptation.propose import NOT_TRIED, Candidate, Replay, RulesProposer, prove
 from rla.agents.proposer import NOTHING, Proposal
-from rla.envs.protocols import RejectedEdit
+from rla.envs.views import RejectedEdit
 from rla.store.records import Direction, Status, Task
 from tests.unit.adaptation.builders import task
 

@@ -12,7 +12,8 @@ import pytest
 
 from rla.cli.app import run as call
 from rla.store.layout import artifact
-from rla.store.shards import Origin, read_manifest, read_rows, write_shard
+from rla.store.reading import read_manifest, read_rows
+from rla.store.shards import Origin, write_shard
 from tests.unit.adaptation.run_folder import Loop
 
 ERRS = (0.8, 0.5, 0.1, 0.1, 0.9, 0.9)  # share of random actions: the policy learns, and then forgets

@@ -7,8 +7,9 @@ import jsonschema
 import pytest
 import yaml
 
-from rla.config import config_digest, load_config, resolved
+from rla.config import config_digest, resolved
 from rla.config.params_schema import params_schema
+from rla.envs.configured import load_config
 from rla.errors import UserError
 from rla.store.resources import resource
 

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from rla.envs.observation import EnvironmentFailure, Observation
-from rla.envs.pool import EnvironmentPool, PooledEnvironment, Recipe
+from rla.envs.pool.nursery import Recipe
+from rla.envs.pool.pool import EnvironmentPool, PooledEnvironment
 from rla.errors import UserError
 from tests.unit.builders import task
 from tests.unit.envs.odd import Odd
@@ -210,7 +211,8 @@ def test_an_environment_that_cannot_be_had_stops_the_stage_with_its_reason(fault
 
 STAGE = f"""
 import asyncio, sys
-from rla.envs.pool import EnvironmentPool, Recipe
+from rla.envs.pool.nursery import Recipe
+from rla.envs.pool.pool import EnvironmentPool
 from tests.unit.builders import task
 
 async def main(pool):

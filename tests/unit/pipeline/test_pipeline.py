@@ -19,11 +19,11 @@ from rla.metrics.difficulty import balance
 from rla.metrics.process import process_metrics
 from rla.pipeline.plan import Plan, document, followed, write_plan
 from rla.pipeline.spec import StageSpec
+from rla.report.series import HISTORY
 from rla.rollouts.labels import LABELS
 from rla.store.layout import artifact
 from rla.store.resources import resource
 from stages import STAGES
-from stages.report import HISTORY
 from stages.warm_start import SECTIONS
 from tests.unit.credit.builders import episodes, judgements, steps
 

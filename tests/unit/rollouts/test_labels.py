@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from rla.config.sections import EnvConfig
-from rla.envs.alfworld.environment import AlfworldSetting, tables_of
+from rla.envs.alfworld.environment import AlfworldSetting
+from rla.envs.alfworld.games import tables_of
 from rla.envs.alfworld.solver import solve
 from rla.envs.alfworld.tasks import task_from_game
-from rla.envs.protocols import Labelled
+from rla.envs.views import Labelled
 from rla.rollouts.labels import Labels, Played, label_episodes
 from tests.unit.envs.alfworld import scenes
 

@@ -9,7 +9,9 @@ import polars as pl
 import pytest
 
 from rla.errors import UserError
-from rla.store.shards import Origin, ShardWriter, digest, read_manifest, read_rows, verify_parts, write_shard
+from rla.store.digests import digest
+from rla.store.reading import read_manifest, read_rows, verify_parts
+from rla.store.shards import Origin, ShardWriter, write_shard
 from tests.unit.builders import score, task, trajectory
 
 ORIGIN = Origin(config="c1", inputs={"0": "d1"}, seed=0)

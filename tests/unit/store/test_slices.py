@@ -10,7 +10,9 @@ from threading import Barrier
 import pytest
 
 from rla.errors import UserError
-from rla.store.shards import Origin, ShardWriter, digest, read_manifest, read_rows
+from rla.store.digests import digest
+from rla.store.reading import read_manifest, read_rows
+from rla.store.shards import Origin, ShardWriter
 from rla.store.slices import WHOLE, Slice, slices
 from tests.unit.builders import task
 

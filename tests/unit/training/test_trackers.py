@@ -18,8 +18,9 @@ pytest.importorskip("torch")
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from rla.cli.progress import LineProgress
-from rla.config import config_digest, load_config
+from rla.config import config_digest
 from rla.config.sections import Config, TrackingConfig, TrainConfig
+from rla.envs.configured import load_config
 from rla.errors import UserError
 from rla.pipeline.context import StageContext
 from rla.store.shards import Origin, ShardWriter

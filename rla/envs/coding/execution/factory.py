@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
-from rla.config.sections import ExecutionConfig
 from rla.envs.coding.execution.records import Limits, Sandbox
+from rla.envs.coding.params import ExecutionConfig
 from rla.errors import UserError
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from rla.envs.coding.importing.hub import PREFIX, fetched
 from rla.envs.coding.importing.layouts import Layout, layout_named, layout_of
 from rla.envs.coding.importing.rows import files_of, rows_of
-from rla.envs.coding.problems import InvalidProblem, Problem, StdioTest, Test, digest
+from rla.envs.coding.problems import InvalidProblem, Problem, StdioTest, Test, problem_digest
 from rla.errors import UserError
 
 MAX_TESTS = 32
@@ -82,10 +82,10 @@ def _add(found: Imported, seen: set[str], problem: Problem, *, max_tests: int, m
         found.skipped["no test is small enough"] += 1
         return
     kept = replace(problem, tests=tests)
-    if digest(kept) in seen:
+    if problem_digest(kept) in seen:
         found.skipped["the same problem again"] += 1
         return
-    seen.add(digest(kept))
+    seen.add(problem_digest(kept))
     found.problems.append(kept)
     found.tests_left_out += len(problem.tests) - len(tests)
 

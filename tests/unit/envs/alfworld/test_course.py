@@ -3,7 +3,7 @@
 from typing import Any
 
 from rla.envs.alfworld.goals import Goal, TaskKind
-from rla.envs.alfworld.phases import course_of, phases_of
+from rla.envs.alfworld.phases import game_course, phases_of
 from rla.envs.course import Course
 from rla.store.records import Direction
 
@@ -36,14 +36,14 @@ def numbers(course: Course) -> dict[str, tuple[int, int]]:
 
 
 def test_a_won_episode_passes_all_phases() -> None:
-    course = course_of(GOAL, [episode(6, outcome=1)])
+    course = game_course(GOAL, [episode(6, outcome=1)])
     assert numbers(course) == {"finding": (0, 1), "taking": (0, 1), "treating": (0, 2), "placing": (0, 2)}
     assert (course.won, course.episodes, course.steps) == (1, 1, 6)
     assert course.spent == (("go", 3), ("clean", 1), ("move", 1), ("take", 1))
 
 
 def test_an_episode_ends_in_the_phase_that_it_did_not_leave() -> None:
-    course = course_of(GOAL, [episode(0), episode(1), episode(3), episode(3), episode(5)])
+    course = game_course(GOAL, [episode(0), episode(1), episode(3), episode(3), episode(5)])
     assert {name: ended for name, (ended, _) in numbers(course).items()} == {
         "finding": 1,
         "taking": 1,
@@ -55,11 +55,11 @@ def test_an_episode_ends_in_the_phase_that_it_did_not_leave() -> None:
 
 
 def test_the_phase_that_took_the_fewest_steps_is_to_become_harder() -> None:
-    assert course_of(GOAL, [episode(6, outcome=1)]).focus(Direction.HARDER) == "finding"
+    assert game_course(GOAL, [episode(6, outcome=1)]).focus(Direction.HARDER) == "finding"
 
 
 def test_without_episodes_there_is_nothing_to_say() -> None:
-    course = course_of(GOAL, [])
+    course = game_course(GOAL, [])
     assert course.told() == ""
     assert [course.focus(direction) for direction in Direction] == ["", ""]
 

@@ -11,24 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rla.envs.alfworld.edit_format import type_names
-from rla.envs.alfworld.edits import (
-    Add,
-    Edit,
-    InvalidEdit,
-    Move,
-    apply_edit,
-    ids_by_name,
-    parse_edit,
-    propose_edits,
-    verify,
-)
+from rla.envs.alfworld.edit_format import Add, Edit, InvalidEdit, Move, parse_edit, type_names
+from rla.envs.alfworld.editing import apply_edit, ids_by_name, verify
 from rla.envs.alfworld.engine import FastEngine, FastGame
 from rla.envs.alfworld.goals import Goal, TaskKind
 from rla.envs.alfworld.layout import layout_of
 from rla.envs.alfworld.problem import Game, parse_problem, render_problem
+from rla.envs.alfworld.proposals import propose_edits
 from rla.envs.alfworld.sentences import Hint
-from rla.envs.alfworld.tasks import builtin_tasks, digest, game_of
+from rla.envs.alfworld.tasks import builtin_tasks, game_digest, game_of
 
 SCHEMA = json.loads((Path(__file__).parents[4] / "schemas" / "edit.schema.json").read_text())
 GOAL = {"kind": "pick_and_place_simple", "object_type": "Mug", "target_type": "Desk"}
@@ -242,7 +233,7 @@ def test_verify_names_the_reason() -> None:
     child = apply_edit(KITCHEN, propose_edits(KITCHEN, direction="harder", rng=random.Random(0), count=1)[0])
     assert verify(child, parent=KITCHEN) > 0
     with pytest.raises(InvalidEdit, match="in the pool"):
-        verify(child, parent=KITCHEN, others={digest(child)})
+        verify(child, parent=KITCHEN, others={game_digest(child)})
     with pytest.raises(InvalidEdit, match="slot began with"):
         verify(KITCHEN, parent=child, root=KITCHEN)
 

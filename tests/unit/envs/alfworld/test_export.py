@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rla.envs.alfworld.export import export_games, trajectory_data
-from rla.envs.alfworld.tasks import builtin_tasks, game_of, import_tasks
+from rla.envs.alfworld.tasks import builtin_tasks, game_of, imported_games
 from rla.errors import UserError
 from rla.store.records import Task
 
@@ -49,7 +49,7 @@ def test_without_the_extra_the_remedy_is_named(tmp_path: Path) -> None:
 def test_exported_tasks_are_imported_as_the_same_tasks(tmp_path: Path) -> None:
     tasks = builtin_tasks(seed=2, scenes=6, tasks_per_scene=1, size="tiny")
     assert export_games(tasks, tmp_path) == 6
-    found = {task.task_id: task for task in import_tasks(tmp_path, split="train")}
+    found = {task.task_id: task for task in imported_games(tmp_path, split="train")}
     assert set(found) == {task.task_id for task in tasks}
     for task in tasks:
         assert replace(found[task.task_id], plan_length=task.plan_length) == task

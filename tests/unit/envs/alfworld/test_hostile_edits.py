@@ -16,8 +16,8 @@ from rla.envs.alfworld.goals import TaskKind
 from rla.envs.alfworld.layout import layout_of
 from rla.envs.alfworld.sentences import HOW_START, WHERE_START, Hint, hint_of, sentence
 from rla.envs.alfworld.tasks import builtin_tasks, game_of
-from rla.envs.protocols import RejectedEdit
 from rla.envs.registry import setting
+from rla.envs.views import RejectedEdit
 from rla.store.records import Task
 
 SETTING = setting("alfworld")

@@ -2,10 +2,11 @@
 
 from random import Random
 
+from rla.envs.alfworld.demonstrating import contrast
 from rla.envs.alfworld.engine import FastGame
-from rla.envs.alfworld.environment import WAYS, candidates, contrast
+from rla.envs.alfworld.environment import WAYS, candidates
 from rla.envs.alfworld.labels import AGAIN, LIKELY, PROGRESS, REFUSED, UNLIKELY, USELESS, Sight, label_steps
-from rla.envs.protocols import Labelled
+from rla.envs.views import Labelled
 
 from . import scenes
 

@@ -5,8 +5,8 @@ import pytest
 from rla.config import Config
 from rla.config.sections import PolicyConfig
 from rla.envs.alfworld.prompts import IndexPolicyPrompt, PlainJudgePrompt, PublishedJudgePrompt, TextPolicyPrompt
-from rla.envs.protocols import JudgeView
 from rla.envs.registry import setting
+from rla.envs.views import JudgeView
 
 TASK = "put some mug in shelf."
 FIRST = "-= Welcome to TextWorld, ALFRED! =-\n\nYou see a shelf 1.\n\nYour task is to: put some mug in shelf. "

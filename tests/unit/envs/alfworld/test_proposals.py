@@ -5,12 +5,13 @@ from collections import Counter
 
 import pytest
 
-from rla.envs.alfworld.edits import Add, Edit, Move, apply_edit, effort, parse_edit, propose_edits, verify
+from rla.envs.alfworld.edit_format import Add, Edit, Move, parse_edit
+from rla.envs.alfworld.editing import apply_edit, verify
 from rla.envs.alfworld.goals import Goal, TaskKind
 from rla.envs.alfworld.phases import FINDING, PLACING
 from rla.envs.alfworld.priors import share
 from rla.envs.alfworld.problem import Game
-from rla.envs.alfworld.proposals import usual, view_of
+from rla.envs.alfworld.proposals import effort, propose_edits, usual, view_of
 from rla.envs.alfworld.rules import elsewhere
 from rla.envs.alfworld.sentences import Hint, hint_of
 from tests.unit.envs.alfworld.test_edits import KITCHEN, game_of_kind, games

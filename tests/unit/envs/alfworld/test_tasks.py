@@ -15,10 +15,10 @@ from rla.envs.alfworld.scenes import Size, generate_scene
 from rla.envs.alfworld.solver import solve
 from rla.envs.alfworld.tasks import (
     builtin_tasks,
-    digest,
+    game_digest,
     game_of,
-    import_tasks,
-    payload_of,
+    game_payload,
+    imported_games,
     task_from_game,
 )
 from rla.errors import UserError
@@ -142,8 +142,8 @@ def test_a_payload_is_read_back_and_a_broken_one_refused() -> None:
     goal = legal_goals(TaskKind.PLACE, layout_of(kitchen(("Egg", "CounterTop"))))[0]
     problem = generate_scene(seed=0, room=Room.KITCHEN, size=Size.TINY).problem(goal)
     game = Game(problem=problem, sentence="put a egg in fridge.", verbs=Verbs.PUT)
-    assert game_of(payload_of(game)) == game
-    assert game_of(payload_of(game), force_packaged=True).verbs is Verbs.MOVE
+    assert game_of(game_payload(game)) == game
+    assert game_of(game_payload(game), force_packaged=True).verbs is Verbs.MOVE
     for broken in ("", "[]", "{}", '{"problem": 1, "sentence": "", "verbs": "put"}'):
         with pytest.raises(UserError, match="payload"):
             game_of(broken)
@@ -154,16 +154,16 @@ def test_identity_is_content_not_order_or_wording() -> None:
     other = Problem("other", problem.objects[::-1], problem.facts[::-1], problem.goal)
     first = Game(problem, "put a egg in fridge.", Verbs.MOVE)
     second = Game(other, "put some egg on fridge.", Verbs.MOVE)
-    assert digest(first) == digest(second)
-    assert digest(first) != digest(Game(problem, "put a egg in fridge.", Verbs.PUT))
+    assert game_digest(first) == game_digest(second)
+    assert game_digest(first) != game_digest(Game(problem, "put a egg in fridge.", Verbs.PUT))
     hinted = "put a egg in fridge. you can find a egg in countertop 1."
-    assert digest(first) != digest(Game(problem, hinted, Verbs.MOVE))
-    assert task_from_game(first, split="train", scene="kitchen").task_id == digest(first)
+    assert game_digest(first) != game_digest(Game(problem, hinted, Verbs.MOVE))
+    assert task_from_game(first, split="train", scene="kitchen").task_id == game_digest(first)
 
 
 @needs_data
 def test_real_games_are_imported_once_and_their_goals_are_legal() -> None:
-    tasks = list(import_tasks(DATA, split="valid_seen", limit=40))
+    tasks = list(imported_games(DATA, split="valid_seen", limit=40))
     assert len({task.task_id for task in tasks}) == 40
     for task in tasks:
         problem = game_of(task.payload).problem
@@ -174,6 +174,6 @@ def test_real_games_are_imported_once_and_their_goals_are_legal() -> None:
 
 def test_a_folder_without_games_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"game\.tw-pddl"):
-        list(import_tasks(tmp_path, split="train"))
+        list(imported_games(tmp_path, split="train"))
     with pytest.raises(UserError, match="split"):
-        list(import_tasks(tmp_path, split="../train"))
+        list(imported_games(tmp_path, split="../train"))

@@ -10,7 +10,7 @@ from functools import cache
 import pytest
 
 from rla.envs.coding.builtin import Drawn, available, drawn_problems, templates
-from rla.envs.coding.problems import FUNCTION, STDIO, StdioTest, digest
+from rla.envs.coding.problems import FUNCTION, STDIO, StdioTest, problem_digest
 from rla.errors import UserError
 from tests.unit.envs.coding.running import many, passes
 
@@ -47,7 +47,9 @@ def test_a_problem_as_it_reads() -> None:
 
 def test_there_are_hundreds_of_different_ones_at_each_level() -> None:
     problems = [drawn.problem for drawn in everything()]
-    assert len({digest(problem) for problem in problems}) == len({p.statement for p in problems}) == len(problems)
+    assert (
+        len({problem_digest(problem) for problem in problems}) == len({p.statement for p in problems}) == len(problems)
+    )
     assert len(problems) >= 200
     by_level = Counter(problem.difficulty for problem in problems)
     assert set(by_level) == {1, 2, 3, 4, 5} and min(by_level.values()) >= 40
@@ -83,7 +85,7 @@ def test_statements_and_easy_programs_are_short() -> None:
 def test_the_same_seed_gives_the_same_problems_and_another_other_tests() -> None:
     first, again, other = (drawn_problems(seed=seed, count=40) for seed in (1, 1, 2))
     assert first == again
-    assert {digest(d.problem) for d in first}.isdisjoint(digest(d.problem) for d in other)
+    assert {problem_digest(d.problem) for d in first}.isdisjoint(problem_digest(d.problem) for d in other)
 
 
 def test_held_out_parameters_are_nobody_elses() -> None:

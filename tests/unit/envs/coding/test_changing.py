@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 
 from rla.adaptation.kinds import edit_kind
-from rla.config import load_config
-from rla.config.sections import CodingConfig, ExecutionConfig, TasksConfig
+from rla.config.sections import TasksConfig
+from rla.envs.coding.params import CodingParams, ExecutionConfig
 from rla.envs.coding.problems import problem_of, task_from_problem
 from rla.envs.coding.prompts import PlainProgramPrompt
 from rla.envs.coding.proving import UNPROVEN, CodingProof
-from rla.envs.coding.rewriting import course_of
+from rla.envs.coding.rewriting import program_course
 from rla.envs.coding.running import Runner
-from rla.envs.protocols import Message, ProposalView, RejectedEdit
+from rla.envs.configured import load_config
 from rla.envs.registry import setting
+from rla.envs.views import Message, ProposalView, RejectedEdit
 from rla.store.records import Task
 from tests.unit.envs.coding.builders import function, stdio
 from tests.unit.envs.coding.trusted import Trusted
@@ -52,7 +53,7 @@ def refused(task: Task, *programs: str, asked: bool = True) -> str:
         return list(programs)
 
     runner = Runner(ExecutionConfig(), Trusted())
-    proof = CodingProof(runner, CodingConfig(), prompt=PlainProgramPrompt(), ask=ask if asked else None)
+    proof = CodingProof(runner, CodingParams(), prompt=PlainProgramPrompt(), ask=ask if asked else None)
     return asyncio.run(proof(task))
 
 
@@ -141,8 +142,8 @@ def test_a_task_that_exists_in_other_words_is_refused() -> None:
 def test_the_critic_says_which_programs_pass_which_tests() -> None:
     texts = ["tests: 111", "tests: 110", "tests: 100", "hostile text"]
     rows = [{"outcome": 1 if t == texts[0] else -1, "steps": [1], "final_observation": t} for t in texts]
-    assert course_of(rows).told() == "1 of 3 programs pass all tests; programs that pass test 1: 3, 2: 2, 3: 1"
-    assert course_of([]).told() == ""
+    assert program_course(rows).told() == "1 of 3 programs pass all tests; programs that pass test 1: 3, 2: 2, 3: 1"
+    assert program_course([]).told() == ""
 
 
 def test_a_model_is_told_the_problem_its_tests_and_what_the_programs_did() -> None:

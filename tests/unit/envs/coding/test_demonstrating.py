@@ -6,12 +6,12 @@ import random
 
 import pytest
 
-from rla.config import load_config
 from rla.config.sections import TasksConfig
 from rla.envs.coding.builtin.recall import entry_of, relatives, training_entries
 from rla.envs.coding.demonstrating import demonstration, known_tests, lesson_of
 from rla.envs.coding.problems import problem_of, task_from_problem
 from rla.envs.coding.writing import PlainTestPrompt, read_test
+from rla.envs.configured import load_config
 from rla.envs.registry import setting
 from rla.errors import UserError
 from tests.unit.envs.coding.builders import stdio

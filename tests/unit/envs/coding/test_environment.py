@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
-from rla.config.sections import EnvConfig, ExecutionConfig
+from rla.config.sections import EnvConfig
 from rla.envs.coding.checkers import Checker, CheckerKind
+from rla.envs.coding.params import ExecutionConfig
 from rla.envs.coding.problems import Problem, StdioTest, task_from_problem
 from rla.envs.coding.running import INTERPRETER_MB, Runner
 from rla.envs.coding.service import CodingService, passed, told

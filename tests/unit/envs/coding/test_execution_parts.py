@@ -8,14 +8,14 @@ import struct
 
 import pytest
 
-from rla.config import load_config
-from rla.config.sections import ExecutionConfig
 from rla.envs.coding.execution import Call, ExitStatus, Limits, default_limits
 from rla.envs.coding.execution.box import Outcome, Sink
 from rla.envs.coding.execution.controller import ENDED, HALTED, OWN_PID, TIMED_OUT
 from rla.envs.coding.execution.filters import ALLOW, KILL, MACHINES, NEWEST, assembled
 from rla.envs.coding.execution.preload import mentioned
 from rla.envs.coding.execution.verdict import question, result
+from rla.envs.coding.params import ExecutionConfig
+from rla.envs.configured import load_config
 from rla.errors import UserError
 
 LIMITS = Limits(cpu_s=2.0)

@@ -22,8 +22,8 @@ from rla.envs.coding.problems import (
     InvalidProblem,
     Problem,
     StdioTest,
-    payload_of,
     problem_of,
+    problem_payload,
     task_from_problem,
 )
 from rla.errors import UserError
@@ -112,7 +112,7 @@ def lines(path: Path, *rows: Any) -> Path:
 def only(row: dict[str, Any]) -> Problem:
     """The problem of one row, as it is after a trip through a task's payload."""
     problem = layout_of(row, where="row").read(row)
-    assert problem_of(payload_of(problem)) == problem
+    assert problem_of(problem_payload(problem)) == problem
     return problem
 
 
@@ -244,7 +244,7 @@ def test_whatever_a_column_holds_the_row_is_a_problem_or_says_why(row: dict[str,
         for value in ODD:
             try:
                 problem = read(row | {name: value})
-                assert problem_of(payload_of(problem)) == problem
+                assert problem_of(problem_payload(problem)) == problem
                 outcomes.add("read")
             except InvalidProblem:
                 outcomes.add("refused")

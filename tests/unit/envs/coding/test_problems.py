@@ -14,11 +14,11 @@ from rla.envs.coding.problems import (
     InvalidProblem,
     Problem,
     StdioTest,
-    digest,
     given,
     json_value,
-    payload_of,
+    problem_digest,
     problem_of,
+    problem_payload,
     question,
     task_from_problem,
     wanted,
@@ -40,7 +40,7 @@ CHECKED = Checker(kind=CheckerKind.PROGRAM, program="def check(input, expected, 
     ],
 )
 def test_a_payload_gives_the_problem_back(problem: Problem) -> None:
-    assert problem_of(payload_of(problem)) == problem
+    assert problem_of(problem_payload(problem)) == problem
 
 
 def test_a_problem_is_a_row_of_the_task_pool() -> None:
@@ -65,8 +65,8 @@ def test_the_id_is_of_what_decides_whether_a_program_is_right() -> None:
         replace(problem, checker=Checker(kind=CheckerKind.EXACT)),
         replace(problem, time_limit_s=1.0),
     ]
-    assert digest(same) == digest(problem)
-    assert len({digest(other) for other in [problem, *others]}) == 5
+    assert problem_digest(same) == problem_digest(problem)
+    assert len({problem_digest(other) for other in [problem, *others]}) == 5
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_values_that_json_cannot_hold_are_refused() -> None:
 
 
 def changed(**fields: Any) -> str:
-    return json.dumps(json.loads(payload_of(stdio(("1\n", "2\n")))) | fields)
+    return json.dumps(json.loads(problem_payload(stdio(("1\n", "2\n")))) | fields)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from rla.envs.coding.writing import (
     read_test,
     texts_of,
 )
-from rla.envs.protocols import PolicyPrompt
+from rla.envs.prompts import PolicyPrompt
 from tests.unit.envs.coding.builders import function, stdio
 
 PLAIN: PolicyPrompt = PlainProgramPrompt()

@@ -6,17 +6,17 @@ import json
 from pathlib import Path
 
 from rla.envs.coding.problems import problem_of
-from rla.envs.coding.tasks import builtin_tasks, import_tasks
+from rla.envs.coding.tasks import builtin_problems, imported_problems
 from rla.store.schema import to_table
 
 
 def test_built_in_problems_are_rows_that_can_be_stored() -> None:
-    tasks = builtin_tasks(seed=0, count=20, split="train", levels=(1, 2), tests=5)
+    tasks = builtin_problems(seed=0, count=20, split="train", levels=(1, 2), tests=5)
     assert to_table("tasks", [task.row() for task in tasks]).num_rows == 20
     assert {(task.env, task.split, task.status) for task in tasks} == {("coding", "train", "active")}
     assert all(task.scene == "builtin" and task.slot == task.task_id for task in tasks)
     assert all(len(problem_of(task.payload).tests) == 5 for task in tasks)
-    held_out = builtin_tasks(seed=0, count=20, split="valid_unseen", held_out=True)
+    held_out = builtin_problems(seed=0, count=20, split="valid_unseen", held_out=True)
     assert {task.instruction for task in tasks}.isdisjoint(task.instruction for task in held_out)
 
 
@@ -25,6 +25,6 @@ def test_imported_problems_are_told_of(tmp_path: Path) -> None:
     path = tmp_path / "data.json"
     path.write_text(json.dumps([row, row]))
     told: list[str] = []
-    tasks = import_tasks(path, split="train", tell=told.append)
+    tasks = imported_problems(path, split="train", tell=told.append)
     assert [(task.instruction, task.scene, task.kind) for task in tasks] == [("Print 1.", "published", "stdio")]
     assert told == [f"{path}: 1 problems, 1 rows skipped (1 the same problem again)"]

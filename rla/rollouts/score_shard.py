@@ -1,6 +1,6 @@
-"""Scores of a trajectory shard by the reward model: what `score-steps` and `evaluate` do alike.
+"""A scores shard: what the reward model says of a trajectory shard, as `score-steps` and `evaluate` ask for it.
 
-The setting says what is asked: a judgement of every step, or replies about whole tasks (`rla.rollouts.probe`).
+The environment says what is asked: a judgement of every step (`Judged`), or replies about whole tasks (`Probes`).
 """
 
 from __future__ import annotations
@@ -11,18 +11,22 @@ from pathlib import Path
 from typing import Any
 
 from rla.config import Config
-from rla.envs.protocols import Prober
-from rla.envs.registry import setting
+from rla.envs.prompts import JudgePrompt
+from rla.envs.protocols import Judged, Probes, need
+from rla.envs.registry import environment
+from rla.envs.services import Prober
 from rla.errors import UserError
 from rla.llm.base import Generator
 from rla.llm.chat import ChatFormat
-from rla.pipeline.common import model_folder, run_async, tasks_of
+from rla.models.checkpoint import model_folder
 from rla.pipeline.context import StageContext
+from rla.pipeline.origins import run_async
+from rla.store.pools import tasks_by_id
+from rla.store.reading import part_rows, read_footer, read_manifest, read_nested, verify_parts
 from rla.store.records import StepScore, Task
-from rla.store.shards import ShardWriter, part_rows, read_footer, read_manifest, read_nested, verify_parts
+from rla.store.shards import ShardWriter
 
 COLUMNS = ("task_id", "trajectory_id", "instruction", "steps", "final_observation", "stop_reason")
-
 
 Finished = Callable[[int, list[StepScore]], None]
 
@@ -58,9 +62,9 @@ def played_tasks(trajectories: Path) -> list[PlayedTask]:
     return [PlayedTask(task_id=name, parts=tuple(found), steps=steps[name]) for name, found in parts.items()]
 
 
-def score(ctx: StageContext, writer: ShardWriter, trajectories: Path, rm: Path, *, pools: Sequence[str]) -> None:
+def score_played(ctx: StageContext, writer: ShardWriter, trajectories: Path, rm: Path, *, pools: Sequence[str]) -> None:
     """Scores for every played task of the writer's slice that has no part yet. `pools`: options of the folders that
-    hold the tasks, for settings that have to know them.
+    hold the tasks, for environments that have to know them.
     """
     from rla.llm.factory import make_generator
 
@@ -74,22 +78,28 @@ def score(ctx: StageContext, writer: ShardWriter, trajectories: Path, rm: Path, 
 
     if not left:
         return
-    prober = setting(ctx.config.env.name).prober(ctx.config)
+    chosen = environment(ctx.config.env.name)
+    asked = chosen.prober(ctx.config) if isinstance(chosen, Probes) else None
+    prompt = None if asked else need(chosen, Judged, "score-steps").judge_prompt(ctx.config)
     generator, tokenizer = make_generator(ctx.config.generator, model=model_folder(rm), seed=ctx.config.seed)
     chat, tasks = ChatFormat(tokenizer), [task for _, task in left]
-    if prober is None:
-        _judge(ctx, tasks, generator, chat, finished)
-    else:
-        _probe(ctx, tasks, known_tasks(ctx, tasks, pools), prober, generator, chat, finished)
+    if asked is not None:
+        _probe(ctx, tasks, known_tasks(ctx, tasks, pools), asked, generator, chat, finished)
+    elif prompt is not None:
+        _judge(ctx, tasks, prompt, generator, chat, finished)
     generator.close()
 
 
 def _judge(
-    ctx: StageContext, tasks: Sequence[PlayedTask], generator: Generator, chat: ChatFormat, finished: Finished
+    ctx: StageContext,
+    tasks: Sequence[PlayedTask],
+    prompt: JudgePrompt,
+    generator: Generator,
+    chat: ChatFormat,
+    finished: Finished,
 ) -> None:
     from rla.rollouts.judge import Judging, judge_groups, reply_trie
 
-    prompt = setting(ctx.config.env.name).judge_prompt(ctx.config)
     shared = Judging(
         generator=generator,
         chat=chat,
@@ -133,7 +143,7 @@ def known_tasks(ctx: StageContext, tasks: Sequence[PlayedTask], pools: Sequence[
     for option in pools:
         kind = "candidates" if option == "candidates" else "tasks"
         if kind == "tasks" or ctx.path(option).exists():
-            found |= tasks_of(ctx.path(option), kind, wanted)
+            found |= tasks_by_id(ctx.path(option), kind, wanted)
     if missing := sorted(wanted - found.keys()):
         raise UserError(
             f"{ctx.path(pools[0])}: {len(missing)} of the played tasks are not in it (the first: {missing[0]}); give "
@@ -152,7 +162,7 @@ def trajectories_at_once(config: Config) -> int:
     return max(1, min(config.rollout.concurrency, config.generator.max_sequences // min(config.judge.votes, 2)))
 
 
-def tally(parts: Sequence[Path]) -> dict[str, int]:
+def score_counts(parts: Sequence[Path]) -> dict[str, int]:
     """Steps, those whose prompt did not fit, judgements, unparsable and truncated ones."""
     counts = dict.fromkeys(("steps", "skipped", "judgements", "unparsable", "truncated"), 0)
     for part in parts:

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import pytest
+from rla.adaptation.verify import engines, refusal, settled
 
 from rla.adaptation.taken import Taken
-from rla.adaptation.verify import engines, refusal, settled
 from rla.config.sections import AdaptationConfig, Config, EnvConfig, TasksConfig
 from rla.envs.observation import EnvironmentFailure, Observation
-from rla.envs.protocols import RejectedEdit
 from rla.envs.registry import setting
+from rla.envs.views import RejectedEdit
 from rla.errors import UserError
 from rla.store.records import Task
 from tests.unit.adaptation.builders import task

@@ -1,0 +1,81 @@
+"""Pages of public modules: what each says of itself, and its public classes and functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from docs.generate.markdown import fenced, page, prose
+from docs.generate.source import Definition, read_module
+
+PAGES = {
+    "envs": (
+        "Modules: environments",
+        (
+            "rla.envs.observation",
+            "rla.envs.views",
+            "rla.envs.prompts",
+            "rla.envs.chat_prompts",
+            "rla.envs.services",
+            "rla.envs.course",
+            "rla.envs.registry",
+            "rla.envs.configured",
+        ),
+    ),
+    "store": (
+        "Modules: records and shards",
+        ("rla.store.records", "rla.store.layout", "rla.store.shards", "rla.store.frames"),
+    ),
+    "credit": (
+        "Modules: credit",
+        (
+            "rla.credit.integrated",
+            "rla.credit.outcome",
+            "rla.credit.step",
+            "rla.credit.returns",
+            "rla.credit.anchor",
+            "rla.credit.consistency",
+            "rla.credit.normalise",
+        ),
+    ),
+    "metrics": (
+        "Modules: metrics",
+        (
+            "rla.metrics.diagnostics",
+            "rla.metrics.process",
+            "rla.metrics.difficulty",
+            "rla.metrics.intervals",
+            "rla.metrics.bootstrap",
+        ),
+    ),
+    "training": (
+        "Modules: losses and packing",
+        ("rla.training.losses", "rla.training.terms", "rla.training.aggregation", "rla.training.packing"),
+    ),
+    "engines": ("Modules: engines", ("rla.llm.base", "rla.llm.chat", "rla.llm.scripted")),
+    "adaptation": (
+        "Modules: adaptation",
+        ("rla.adaptation.choose", "rla.adaptation.accept", "rla.adaptation.standings"),
+    ),
+}
+
+
+def module_pages() -> dict[str, str]:
+    """`modules/<name>.md` for every page."""
+    return {f"modules/{name}.md": page(title, *sections(modules)) for name, (title, modules) in PAGES.items()}
+
+
+def sections(modules: tuple[str, ...]) -> Iterator[str]:
+    for name in modules:
+        source = read_module(name)
+        yield f"## {name}"
+        yield prose(source.docstring)
+        for entry in source.definitions():
+            yield described(entry)
+
+
+def described(entry: Definition) -> str:
+    """A class or function under a heading of its own, methods with their signatures below it."""
+    blocks = [f"### {entry.name}", fenced(entry.signature), prose(entry.docstring)]
+    for member in entry.members:
+        blocks += [fenced(member.signature), prose(member.docstring)]
+    return "\n\n".join(text for text in blocks if text)

@@ -1,0 +1,105 @@
+"""The page of every parameter: key, type, default, and the comment that stands beside it in the code."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+from docs.generate.markdown import cell, code, link, listed, page, prose, table
+from docs.generate.source import field_comments
+from rla.config.sections import Config
+from rla.envs.registry import BUILTIN, params_of
+from stages import STAGES
+
+NAMES = {int: "integer", float: "number", str: "text", bool: "true or false", Any: ""}
+INTRODUCTION = """\
+A params file, such as `params.yaml`, names the keys that differ from their defaults. `rla <stage> --set KEY=VALUE`
+overrides one of them for one call. `rla params --schema` prints all of this as a JSON Schema, which editors read.
+
+A key marked † changes no output: you may change it within a run, and no stage is run again because of it."""
+
+
+class Row(NamedTuple):
+    """One parameter."""
+
+    key: str
+    kind: str
+    default: str
+    meaning: str
+
+
+def parameters_page() -> str:
+    """All sections of `Config`, then the own parameters of each built-in environment."""
+    config = Config()
+    blocks = [f"## seed\n\n{table_of(list(rows(config, '', only='seed')))}"]
+    for entry in fields(Config):
+        section = getattr(config, entry.name)
+        if is_dataclass(section):
+            said = [prose(type(section).__doc__), read_by(entry.name), table_of(list(rows(section, f"{entry.name}.")))]
+            blocks.append("\n\n".join([f"## {entry.name}", *(text for text in said if text)]))
+        if entry.name == "env":
+            blocks += [own(name) for name in BUILTIN]
+    return page("Parameters", INTRODUCTION, *blocks)
+
+
+def own(name: str) -> str:
+    """The parameters that only one environment has."""
+    params = params_of(name)()
+    found = table_of(list(rows(params, "env.own.")))
+    return f"### env.own of {name}\n\n{prose(type(params).__doc__)}\n\n{found}"
+
+
+def rows(section: Any, prefix: str, only: str | None = None) -> Iterator[Row]:
+    """A row for each key, those of nested sections in their place."""
+    kind = type(section)
+    hints, said = get_type_hints(kind), field_comments(kind.__module__, kind.__name__)
+    for entry in fields(section):
+        value, key = getattr(section, entry.name), f"{prefix}{entry.name}"
+        if only not in (None, entry.name):
+            continue
+        if is_dataclass(value):
+            yield Row(code(key), "section", "", cell(first_line(value, said[entry.name])))
+            yield from rows(value, f"{key}.")
+        else:
+            mark = "" if entry.metadata.get("effect", True) else " †"
+            any_kind = hints[entry.name] is Any  # `env.own`, whose type is the environment's to say
+            meaning = "what the environment itself has, listed below" if any_kind else cell(said[entry.name])
+            yield Row(code(key) + mark, type_name(hints[entry.name]), "" if any_kind else code(shown(value)), meaning)
+
+
+def table_of(found: list[Row]) -> str:
+    return table(("key", "type", "default", ""), found)
+
+
+def first_line(section: Any, comment: str) -> str:
+    """The comment of the key, or else what its class says of itself."""
+    return comment or (type(section).__doc__ or "").strip().splitlines()[0]
+
+
+def read_by(section: str) -> str:
+    """The stages whose outputs depend on the section."""
+    names = [spec.name for spec in STAGES if any(path.split(".")[0] == section for path in spec.sections)]
+    pages = [link(f"`{name}`", f"commands/{name}.md") for name in names]
+    return f"Outputs that depend on it: those of {', '.join(pages)}." if pages else ""
+
+
+def type_name(hint: Any) -> str:
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return "one of " + listed(args)
+    if origin is tuple:
+        return f"list of {type_name(args[0]).removeprefix('one of ')}"
+    if origin in (Union, types.UnionType):
+        return f"{type_name(next(item for item in args if item is not type(None)))} or null"
+    return NAMES[hint]
+
+
+def shown(value: Any) -> str:
+    """A default as it would stand in a params file."""
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(shown, value))}]"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return '""' if value == "" else str(value)

@@ -1,0 +1,199 @@
+"""Candidates of an iteration: for each task that left the band, drafts by rules or by a model, and their proofs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rla.adaptation.choose import Choice, choose
+from rla.adaptation.drafting import Draft, Drafter, RulesDrafter, replies_of
+from rla.adaptation.evidence import Evidence, read_evidence
+from rla.adaptation.kinds import Counted, edit_tally
+from rla.adaptation.playing import places
+from rla.adaptation.propose import NOT_TRIED, prove
+from rla.adaptation.standings import leading_slots, resting_slots
+from rla.adaptation.taken import Taken
+from rla.adaptation.validating import measured_accuracies, read_standings
+from rla.config.sections import GeneratorConfig
+from rla.envs.protocols import Adapts, AsksModel, Env, Proves, need
+from rla.envs.services import Ask, Proof
+from rla.models.checkpoint import model_folder
+from rla.pipeline.context import StageContext
+from rla.pipeline.fallback import policy_of
+from rla.pipeline.origins import run_async
+from rla.seeds import derive
+from rla.store.pools import TASK_FIELDS, as_task, read_tasks
+from rla.store.reading import part_rows, read_rows
+from rla.store.records import Direction, Task
+from rla.store.shards import ShardWriter
+
+
+def proposing_model(ctx: StageContext) -> Path | str | None:
+    """The folder or hub id of the language model that proposes; None where rules do, or nothing is proposed."""
+    config = ctx.config.adaptation
+    if not config.enabled or config.proposer != "llm":
+        return None
+    own = config.llm.model
+    folder = Path(own).expanduser() if own else policy_of(ctx)
+    return model_folder(folder) if not own or folder.is_dir() else own
+
+
+def chosen_tasks_to_change(ctx: StageContext) -> list[Choice]:
+    """The tasks to change."""
+    config = ctx.config.adaptation
+    standings = read_standings(ctx.path("standings"))
+    played = read_rows(ctx.path("trajectories"), "trajectories", ["task_id", "outcome", "stop_reason"])
+    return choose(
+        read_tasks(ctx.path("pool")),
+        {task: accuracy for task, (accuracy, _) in measured_accuracies(played).items()},
+        config=config,
+        limit=places(ctx.config.rollout, config.acceptance),
+        resting=resting_slots(standings, iteration=ctx.iteration),
+        leading=leading_slots(standings, config=config),
+        seed=derive(ctx.config.seed, "choose", ctx.iteration),
+    )
+
+
+def write_candidates(
+    ctx: StageContext, writer: ShardWriter, choices: Sequence[Choice], model: Path | str | None, env: Env
+) -> tuple[str, ...]:
+    """A part for each choice that has none yet; the part of no choice at all is empty. Returns what candidates are
+    proven in, by name.
+    """
+    if not choices:
+        writer.write(0, [])
+        return ()
+    editor = need(env, Adapts, "adapt-env")
+    with drafter_of(ctx, env, editor, model) as (drafter, ask):
+        proof = env.proof(ctx.config, ask) if isinstance(env, Proves) else None
+        if proof is not None and proof.remark:
+            ctx.progress.note(f"adapt-env: {proof.remark}")
+        left = [index for index in range(len(choices)) if index not in writer.done]
+        ctx.progress.start("adapt-env", total=len(left))
+        run_async(_adapt_all(ctx, writer, choices, left, editor=editor, drafter=drafter, proof=proof))
+    return proof.proven_in if proof is not None else ()
+
+
+@contextmanager
+def drafter_of(
+    ctx: StageContext, env: Env, editor: Adapts, model: Path | str | None
+) -> Iterator[tuple[Drafter, Ask | None]]:
+    """Rules, or the language model `model`; and how that is asked for anything else."""
+    if model is None:
+        yield RulesDrafter(editor), None
+        return
+    from rla.adaptation.drafting import ModelDrafter
+    from rla.llm.chat import ChatFormat
+    from rla.llm.factory import make_generator
+
+    own, prompt = ctx.config.adaptation.llm, need(env, AsksModel, "adaptation.proposer: llm").proposal_prompt()
+    generator, tokenizer = make_generator(proposing(ctx), model=model, seed=ctx.config.seed, training=False)
+    try:
+        drafter = ModelDrafter(generator=generator, chat=ChatFormat(tokenizer), prompt=prompt, config=own)
+        yield drafter, replies_of(drafter, seed=derive(ctx.config.seed, "proofs", ctx.iteration))
+    finally:
+        generator.close()
+
+
+def proposing(ctx: StageContext) -> GeneratorConfig:
+    """The `generator` section as the proposer's own keys change it."""
+    config, own = ctx.config.generator, ctx.config.adaptation.llm
+    if own.server:
+        config = replace(config, backend="server", server=own.server, server_model=own.server_model)
+    return replace(config, context=own.context or config.context)
+
+
+async def _adapt_all(
+    ctx: StageContext,
+    writer: ShardWriter,
+    choices: Sequence[Choice],
+    left: Sequence[int],
+    *,
+    editor: Adapts,
+    drafter: Drafter,
+    proof: Proof | None,
+) -> None:
+    """Drafts are made side by side; they are proven in the order of the choices, for each must differ from those
+    before it.
+    """
+    evidence = read_evidence(
+        {choices[index].task.task_id for index in left},
+        trajectories=ctx.path("trajectories"),
+        scores=ctx.path("scores"),
+    )
+    roots = {task.task_id: task for task in read_tasks(ctx.path("roots"))}
+    taken = Taken(editor, [*read_tasks(ctx.path("pool")), *roots.values()])
+    tried = {standing.slot: standing.tried for standing in read_standings(ctx.path("standings"))}
+    for part in writer.parts():
+        taken.add(*valid_tasks(part))
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            drafts = {
+                index: tasks.create_task(_draft(ctx, choices[index], evidence, editor=editor, drafter=drafter))
+                for index in left
+            }
+            for index in left:
+                drafted, choice = await drafts.pop(index), choices[index]
+                proven = await prove(
+                    drafted.proposals,
+                    choice,
+                    editor=editor,
+                    root=roots.get(choice.task.slot, choice.task),
+                    taken=taken.of(choice.task).union(tried[choice.task.slot]),
+                    critique=drafted.critique,
+                    created=ctx.iteration,
+                    replay=proof,
+                )
+                taken.add(*(candidate.task for candidate in proven if candidate.valid))
+                writer.write(index, [candidate.row() for candidate in proven])
+                ctx.progress.advance(1)
+    finally:
+        if proof is not None:
+            await proof.close()
+
+
+async def _draft(
+    ctx: StageContext, choice: Choice, evidence: Mapping[str, Evidence], *, editor: Adapts, drafter: Drafter
+) -> Draft:
+    known = evidence[choice.task.task_id]
+    return await drafter.draft(
+        choice,
+        known,
+        editor.course(choice.task, known.episodes),
+        count=ctx.config.adaptation.proposals_per_task,
+        seed=derive(ctx.config.seed, "edits", choice.task.task_id, ctx.iteration),
+    )
+
+
+def valid_tasks(part: Path) -> list[Task]:
+    """The tasks of the valid candidates of one part."""
+    return list(map(as_task, part_rows(part, ["valid", *TASK_FIELDS], keys={True})))
+
+
+def candidate_counts(choices: Sequence[Choice], parts: Sequence[Path], env: Env) -> dict[str, Any]:
+    """Tasks chosen, by direction, and their candidates, those of an interrupted call included."""
+    rows = [row for part in parts for row in part_rows(part, ["valid", "reason", "direction", "edit"])]
+    rows = [row for row in rows if row["edit"] is not None]  # the others say that nothing was proposed
+    return {
+        "chosen": len(choices),
+        "proposed": len(rows),
+        "tried": sum(row["reason"] != NOT_TRIED for row in rows),
+        "valid": sum(row["valid"] for row in rows),
+        "harder": sum(choice.direction is Direction.HARDER for choice in choices),
+        "easier": sum(choice.direction is Direction.EASIER for choice in choices),
+        "by_edit": edit_tally(
+            (
+                Counted(
+                    row["direction"],
+                    row["edit"],
+                    {"proposed": True, "tried": row["reason"] != NOT_TRIED, "valid": row["valid"]},
+                )
+                for row in rows
+            ),
+            fields=env.edit_fields if isinstance(env, Adapts) else (),
+        ),
+    }

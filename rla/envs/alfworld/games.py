@@ -1,0 +1,45 @@
+"""Games of task payloads, parsed once and shared by all their episodes."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from rla.config import Config
+from rla.envs.alfworld.engine import FastEngine, FastGame
+from rla.envs.alfworld.params import AlfworldParams
+from rla.envs.alfworld.problem import Game
+from rla.envs.alfworld.tasks import game_of
+from rla.envs.observation import Environment
+from rla.store.records import Task
+
+
+@lru_cache(maxsize=512)
+def tables_of(payload: str, packaged: bool = False) -> FastGame:
+    """The fast engine's tables of a task's payload."""
+    return FastGame(game_of_payload(payload, packaged))
+
+
+@lru_cache(maxsize=512)
+def game_of_payload(payload: str, packaged: bool = False) -> Game:
+    """The game of a payload; `packaged` forces the installed package's wording on it."""
+    return game_of(payload, force_packaged=packaged)
+
+
+def own_of(config: Config) -> AlfworldParams:
+    """The environment's own parameters."""
+    own: AlfworldParams = config.env.own
+    return own
+
+
+def tables_for(task: Task, config: Config) -> FastGame:
+    """The tables of a task in the wording that `env.own.grammar` asks for."""
+    return tables_of(task.payload, own_of(config).grammar == "packaged")
+
+
+def engine_of(task: Task, config: Config) -> Environment:
+    """An episode in the engine that `env.own.engine` names."""
+    if own_of(config).engine == "textworld":
+        from rla.envs.alfworld.textworld import StockEngine
+
+        return StockEngine(game_of_payload(task.payload, own_of(config).grammar == "packaged"))
+    return FastEngine(tables_for(task, config))

@@ -1,0 +1,152 @@
+"""Helpers for authors of environments: tasks with ids, episodes played by a rule, labels, edits read safely.
+
+An environment may do without any of them; `examples/guess-number` shows them all.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from rla.config import Config
+from rla.envs.course import Course, Phase
+from rla.envs.observation import Environment, Observation, offered
+from rla.envs.views import Demonstration, Labelled, RejectedEdit
+from rla.store.records import Status, Task, content_id
+
+LONGEST_EDIT = 10_000  # characters
+MANY = 1000  # brackets; Python's JSON reader fails on texts that nest deeper
+
+
+def root_task(*, env: str, split: str, instruction: str, content: Any, kind: str = "", scene: str = "") -> Task:
+    """A task that is its own slot. `content` (plain JSON data) is its payload and gives it its id."""
+    payload = json.dumps(content, sort_keys=True)
+    name = content_id(env, payload)
+    return Task(
+        task_id=name,
+        env=env,
+        split=split,
+        slot=name,
+        kind=kind or env,
+        scene=scene or env,
+        instruction=instruction,
+        payload=payload,
+    )
+
+
+def changed_task(
+    task: Task, *, content: Any, edit: Mapping[str, Any], taken: Collection[str], created: int, **fields: Any
+) -> Task:
+    """The pending child of `task` with other `content`; `fields` are further columns that change, such as `instruction`
+    and `plan_length`. Raises RejectedEdit where there is such a task already.
+    """
+    payload = json.dumps(content, sort_keys=True)
+    name = content_id(task.env, payload)
+    if name == task.task_id or name in taken:
+        raise RejectedEdit("there is such a task already")
+    common = {"direction": None, "plan_length": None} | fields
+    return replace(
+        task,
+        task_id=name,
+        payload=payload,
+        status=Status.PENDING.value,
+        parent_id=task.task_id,
+        depth=task.depth + 1,
+        created=created,
+        edit=json.dumps(edit, sort_keys=True),
+        **common,
+    )
+
+
+def edit_values(edit: str, types: Mapping[str, type]) -> dict[str, Any]:
+    """The values of an edit that must be a JSON object with exactly these names and types, whoever wrote it.
+
+    Raises RejectedEdit for everything else.
+    """
+    wanted = ", ".join(f"{name!r}: {kind.__name__}" for name, kind in types.items())
+    flaw = RejectedEdit(f"the edit is not a JSON object of {{{wanted}}}")
+    if len(edit) > LONGEST_EDIT or edit.count("[") + edit.count("{") > MANY:
+        raise flaw
+    try:
+        values = json.loads(edit)
+    except ValueError:
+        raise flaw from None
+    if not isinstance(values, dict) or values.keys() != types.keys():
+        raise flaw
+    if any(type(values[name]) is not kind for name, kind in types.items()):
+        raise flaw
+    return values
+
+
+def play_through(
+    game: Environment,
+    choose: Callable[[Observation], str],
+    *,
+    config: Config,
+    seed: int = 0,
+    random_share: float = 0.0,
+) -> Demonstration:
+    """An episode of at most `env.max_steps` in which `choose` names each action, but for a share of them that is drawn
+    from the commands. Both see the commands that the policy is offered, which are those without `env.omit_commands`.
+    """
+    rng, threshold = random.Random(seed), config.env.reward_threshold
+    seen, actions = [_as_offered(game.reset(), config)], list[str]()
+    while not (seen[-1].done or seen[-1].success(threshold)) and len(actions) < config.env.max_steps:
+        drawn = rng.random() < random_share and seen[-1].commands
+        actions.append(rng.choice(seen[-1].commands) if drawn else choose(seen[-1]))
+        seen.append(_as_offered(game.step(actions[-1]), config))
+    game.close()
+    *before, last = seen
+    return Demonstration(
+        observations=[observation.text for observation in before],
+        commands=[observation.commands for observation in before],
+        actions=actions,
+        final_observation=last.text,
+        won=last.success(threshold),
+    )
+
+
+def label_through(
+    game: Environment,
+    actions: Sequence[str],
+    helps: Callable[[str], bool],
+    *,
+    config: Config,
+    others: int = 0,
+    seed: int = 0,
+) -> list[list[Labelled]]:
+    """Labels of an episode for `Labels.label`: per step the action, then up to `others` of the other commands.
+
+    `helps` says whether an action helps in the state that `game` is in when it is called. Commands that were not taken
+    are tried on a copy of the game (`copy.deepcopy`). Reasons are empty.
+    """
+    rng, steps = random.Random(seed), list[list[Labelled]]()
+    seen = _as_offered(game.reset(), config)
+    for action in actions:
+        left = [command for command in seen.commands if command != action]
+        tried = rng.sample(left, min(others, len(left)))
+        scores = {each: 1 if helps(each) else -1 for each in (action, *tried)}
+        answers = {each: copy.deepcopy(game).step(each).text for each in tried}
+        seen = _as_offered(game.step(action), config)
+        answers[action] = seen.text
+        steps.append(
+            [Labelled(action=a, next_observation=answers[a], score=scores[a], reason="") for a in (action, *tried)]
+        )
+    game.close()
+    return steps
+
+
+def course_of_one_phase(episodes: Sequence[Mapping[str, Any]], *, name: str = "playing") -> Course:
+    """The course of episodes that have no parts to tell apart."""
+    won = sum(episode["outcome"] == 1 for episode in episodes)
+    steps = sum(len(episode["steps"]) for episode in episodes)
+    phase = Phase(name=name, about=name, ended=len(episodes) - won, steps=steps)
+    return Course(episodes=len(episodes), won=won, phases=(phase,), spent=((name, steps),) if steps else ())
+
+
+def _as_offered(observation: Observation, config: Config) -> Observation:
+    return replace(observation, commands=offered(observation.commands, config.env.omit_commands))

@@ -1,0 +1,218 @@
+"""Prompts that serve any environment: `ChatPrompt` asks a policy, `ChatJudge` and `PlainJudge` ask a reward model.
+
+An environment of one's own needs no more than
+
+    def policy_prompt(self, config): return policy_prompt(config, rules="You play a game of ...")
+    def judge_prompt(self, config): return judge_prompt(config, rules="... an agent that plays a game of ...")
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rla.config import Config
+from rla.envs.prompts import JudgePrompt
+from rla.envs.quoting import QUOTED, quoted
+from rla.envs.views import JudgeView, Message
+
+BOXED = re.compile(r"\\boxed\s*\{([^{}]*)\}")
+OPEN, CLOSE = "<action>", "</action>"
+SCORE = re.compile(r"score\s*([+-])\s*1\s*\.?\s*$")
+ANSWER = {
+    "index": "Think step by step about what to do next, then give the number of the command that you choose as "
+    "\\boxed{number}.",
+    "tagged": "Think step by step about what to do next, then give your action as <action>...</action>.",
+}
+SENSIBLE = (
+    "Answer 1 when the step is sensible: it explores, makes progress or finishes, and its reasoning, if there is any, "
+    "is relevant and true to the observations. Answer -1 otherwise: an action that is not possible, an irrelevant or "
+    "contradictory one, or one that undoes progress."
+)
+
+
+def user(content: str) -> Message:
+    return {"role": "user", "content": content}
+
+
+def boxed(reply: str) -> str | None:
+    """The content of the last boxed macro."""
+    found = BOXED.findall(reply)
+    return found[-1].strip() if found else None
+
+
+def tagged(reply: str) -> str | None:
+    """The content of the last pair of action tags, found in linear time."""
+    end = reply.rfind(CLOSE)
+    start = reply.rfind(OPEN, 0, end) if end >= 0 else -1
+    return reply[start + len(OPEN) : end].strip() if start >= 0 else None
+
+
+def with_task(text: str, instruction: str) -> str:
+    """`text`, and what is to be done: near the end it is easier to heed than at the top of a long episode."""
+    return f"{text.strip()} Your task is to: {instruction}"
+
+
+def numbered(commands: Sequence[str]) -> str:
+    return "\n".join(f"{index}: {command}" for index, command in enumerate(commands))
+
+
+def offering(observation: str, commands: Sequence[str]) -> str:
+    return f"{observation.strip()}\n\nCommands:\n{numbered(commands)}"
+
+
+def in_order(history: Sequence[tuple[str, str]]) -> str:
+    """Earlier (observation, action) pairs, numbered from 0."""
+    return "\n".join(
+        f"Observation {n}: {text.strip()}\nAction {n}: {action}" for n, (text, action) in enumerate(history)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatPrompt:
+    """A `PolicyPrompt` by the styles of `policy.reply`.
+
+    `rules`: stand at the top and say what the environment is and how to answer. `repeat_task`: every observation but
+    the first, which states it, ends with the task. `listed`: the commands stand, numbered, below each observation.
+    `heading`: what first observations begin with and nobody needs to read.
+    """
+
+    reply: Literal["text", "index", "tagged"] = "text"
+    rules: str = ""
+    repeat_task: bool = False
+    listed: bool = True
+    heading: str = ""
+
+    def opening(self, observation: str, commands: Sequence[str]) -> list[Message]:
+        text = self._without_heading(observation)
+        shown = offering(text, commands) if self.listed and commands else text.strip()
+        return [user("\n\n".join(part for part in (self.rules, shown) if part))]
+
+    def turn(self, observation: str, commands: Sequence[str], instruction: str) -> str:
+        text = with_task(observation, instruction) if self.repeat_task else observation
+        return offering(text, commands) if self.listed and commands else text
+
+    def window(
+        self, history: Sequence[tuple[str, str]], observation: str, commands: Sequence[str], instruction: str
+    ) -> list[Message]:
+        if not history:
+            now = offering(observation, commands) if self.listed and commands else observation
+        else:
+            now = self.turn(observation, commands, instruction)
+        if self.reply == "text":
+            lines = [line for text, action in history for line in (text, f"> {action}")]
+            parts = [self.rules, self._without_heading("\n".join([*lines, now])).strip()]
+        else:
+            parts = [self.rules, in_order(history), f"Observation {len(history)}: {now}"]
+        return [user("\n\n".join(part for part in parts if part))]
+
+    def parse(self, reply: str, commands: Sequence[str]) -> str | None:
+        """The action; None where the reply has none, or where commands are offered and it is none of them, up to case
+        and white space.
+        """
+        content = {"text": reply.strip, "index": lambda: boxed(reply), "tagged": lambda: tagged(reply)}[self.reply]()
+        if not content or not commands:
+            return content or None
+        if self.reply == "index":
+            known = re.fullmatch(r"[0-9]{1,6}", content) is not None and int(content) < len(commands)
+            return commands[int(content)] if known else None
+        wanted = " ".join(content.lower().split())
+        return next((command for command in commands if " ".join(command.lower().split()) == wanted), None)
+
+    def render(self, action: str, commands: Sequence[str]) -> str:
+        if self.reply == "index":
+            return f"\\boxed{{{list(commands).index(action) if commands else action}}}"
+        return f"<action>{action}</action>" if self.reply == "tagged" else action
+
+    def _without_heading(self, text: str) -> str:
+        return text.replace(self.heading, "") if self.heading else text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlainJudge:
+    """A `JudgePrompt` for small models: the episode as the dialogue that the policy had, the last answer marked
+    `judge:`.
+
+    The prompts of an episode's steps are prefixes of each other but for the mark, so a prefix cache serves them all.
+    `repeat_task` as the policy that played had it. `reasons`: the texts that a reply may begin with.
+    """
+
+    repeat_task: bool = False
+    reasons: tuple[str, ...] = ("",)
+    heading: str = ""
+
+    def messages(self, view: JudgeView) -> list[Message]:
+        texts = [observation for observation, _ in view.history] + [view.observation]
+        following = view.next_observation
+        if self.repeat_task:
+            texts[1:] = [with_task(text, view.instruction) for text in texts[1:]]
+            following = with_task(following, view.instruction)
+        texts[0] = (texts[0].replace(self.heading, "") if self.heading else texts[0]).strip()
+        actions = [action for _, action in view.history] + [view.action]
+        turns = [
+            message
+            for text, action in zip(texts, actions, strict=True)
+            for message in (user(text), {"role": "assistant", "content": action})
+        ]
+        return [*turns, user(f"{following} judge:")]
+
+    def parse(self, reply: str) -> int | None:
+        found = SCORE.search(reply)
+        return None if found is None else (1 if found[1] == "+" else -1)
+
+    def render(self, score: int, reason: str) -> str:
+        return f"{reason} score {'+1' if score > 0 else '-1'}".lstrip()
+
+    def replies(self) -> tuple[str, ...]:
+        return tuple(self.render(score, reason) for reason in self.reasons for score in (1, -1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatJudge:
+    """A `JudgePrompt` for chat models: a rubric, the step as quoted data, and a boxed score."""
+
+    rubric: str
+
+    def messages(self, view: JudgeView) -> list[Message]:
+        parts = {
+            "Task": view.instruction,
+            "History": in_order(view.history) or "(none)",
+            "Observation": view.observation.strip(),
+            **({"Commands offered": numbered(view.commands)} if view.commands else {}),
+            "The agent's reply": view.reply,
+            "Executed action": view.action if view.valid else "(none: the reply named no command)",
+            "Next observation": view.next_observation.strip(),
+        }
+        return [user(f"{self.rubric}\n\n{quoted(parts)}\n\nYour judgement of this step:")]
+
+    def parse(self, reply: str) -> int | None:
+        return {"1": 1, "+1": 1, "-1": -1}.get(boxed(reply) or "")
+
+    def render(self, score: int, reason: str) -> str:
+        return f"{reason} \\boxed{{{score}}}"
+
+    def replies(self) -> tuple[str, ...]:
+        return ()
+
+
+def policy_prompt(config: Config, *, rules: str = "") -> ChatPrompt:
+    """How the policy is asked. `rules` are told to chat models alone: with `policy.reply: text` a model reads bare
+    observations. Commands are listed where the policy may write anything.
+    """
+    reply = config.policy.reply
+    told = "" if reply == "text" else " ".join(part for part in (rules, ANSWER[reply]) if part)
+    listed = config.policy.decoding == "free"
+    return ChatPrompt(reply=reply, rules=told, repeat_task=config.policy.repeat_task, listed=listed)
+
+
+def judge_prompt(config: Config, *, rules: str = "") -> JudgePrompt:
+    """How the reward model is asked: by `judge.prompt`, for small models (`plain`) or for chat models (`published`).
+
+    `rules`: what the agent does, such as "an agent that plays a game of numbers".
+    """
+    if config.judge.prompt == "plain":
+        return PlainJudge(repeat_task=config.policy.repeat_task)
+    ending = f"{QUOTED} Think first, then give the score as \\boxed{{1}} or \\boxed{{-1}}."
+    return ChatJudge(rubric=f"You judge one step of {rules or 'an agent'}. {SENSIBLE} {ending}")

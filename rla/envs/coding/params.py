@@ -1,0 +1,78 @@
+"""Parameters of the coding environment: `env.own`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+from urllib.parse import urlsplit
+
+from rla.config import Config
+from rla.config.effect import without_effect
+from rla.errors import UserError
+
+LIMITS = ("wall_s", "cpu_s", "memory_mb", "processes", "file_mb", "output_kb")
+COUNTS = ("tests", "max_tests", "max_test_chars", "solvers", "inputs")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionConfig:
+    """How programs that models have written are run (`docs/guide/coding.md`). A task may set limits of its own."""
+
+    backend: Literal["auto", "bubblewrap", "sandboxfusion", "rlimits"] = "auto"  # auto: bubblewrap
+    workers: int = without_effect(0)  # programs at once; 0: as many as cores
+    server: str = without_effect("")  # `sandboxfusion`: base URL, such as http://localhost:8080
+    wall_s: float = 10.0  # of each test
+    cpu_s: float = 10.0
+    memory_mb: int = 1024  # address space of each process
+    processes: int = 1  # the program's own included
+    file_mb: int = 16  # all files of a program together
+    output_kb: int = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodingParams:
+    """Parameters of the coding environment (`docs/guide/coding.md`)."""
+
+    prompt: Literal["plain", "published"] = "plain"  # of the policy; the reward model has judge.prompt
+    tests: int = 8  # hidden tests of a built-in problem
+    test_path: str = ""  # where held-out problems are imported from; empty: tasks.path
+    layout: str = ""  # of data sets that are imported; empty: told by the columns
+    max_tests: int = 32  # hidden tests that are kept of an imported problem
+    max_test_chars: int = 20_000  # longer tests are left out
+    solvers: int = 4  # programs that are asked for to check a problem that a language model has written
+    inputs: int = 16  # inputs on which its reference and independent solutions are compared
+    execution: ExecutionConfig = field(default_factory=ExecutionConfig)
+
+
+def own_of(config: Config) -> CodingParams:
+    """The environment's own parameters."""
+    own: CodingParams = config.env.own
+    return own
+
+
+def check_coding(config: Config) -> None:
+    """Refuses what one question with one reply, scored by tests, has no place for. Raises UserError."""
+    wanted: dict[str, tuple[object, tuple[object, ...]]] = {
+        "policy.decoding": (config.policy.decoding, ("free",)),
+        "judge.decoding": (config.judge.decoding, ("free",)),
+        "credit.estimator": (config.credit.estimator, ("integrated", "outcome")),
+        "credit.reward_model_balanced": (config.credit.reward_model_balanced, (False,)),
+        "warm_start.alike": (config.warm_start.alike, (0,)),
+        "warm_start.calibration.steps": (config.warm_start.calibration.steps, (0,)),
+    }
+    for key, (value, possible) in wanted.items():
+        if value not in possible:
+            raise UserError(f"{key} is {value}; env.name: coding needs {' or '.join(map(str, possible))}")
+    own = own_of(config)
+    execution = own.execution
+    if execution.backend == "sandboxfusion" and urlsplit(execution.server).scheme not in ("http", "https"):
+        raise UserError(
+            "env.own.execution.backend is sandboxfusion; set env.own.execution.server to the base URL of a "
+            f"SandboxFusion server, such as http://localhost:8080, not {execution.server!r}"
+        )
+    if execution.workers < 0:
+        raise UserError(f"env.own.execution.workers is {execution.workers}; it must be 0 or more")
+    limits = {f"env.own.execution.{key}": getattr(execution, key) for key in LIMITS}
+    for key, value in (limits | {f"env.own.{key}": getattr(own, key) for key in COUNTS}).items():
+        if value <= 0:
+            raise UserError(f"{key} is {value}; it must be above 0")

@@ -1,0 +1,38 @@
+"""Parameters with `env.own` in the shape that the chosen environment gives it: how commands read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rla.config import load
+from rla.config.sections import Config
+from rla.envs.protocols import Checks
+from rla.envs.registry import environment, params_of
+from rla.errors import UserError
+
+
+def load_config(path: Path | None, overrides: Sequence[str] = ()) -> Config:
+    """The config of `path` (none: all defaults) with `key=value` overrides applied.
+
+    Raises UserError naming the file and the key for unknown keys, wrong types, impossible combinations, and whatever
+    the environment itself refuses.
+    """
+    return checked(load.load_config(path, overrides, params_of=params_of), where=str(path) if path else load.DEFAULTS)
+
+
+def from_mapping(data: Mapping[str, Any], *, where: str) -> Config:
+    """The config of nested params; `where` names their origin in errors, which are those of `load_config`."""
+    return checked(load.from_mapping(data, where=where, params_of=params_of), where=where)
+
+
+def checked(config: Config, *, where: str) -> Config:
+    """`config`, which the environment has found possible."""
+    chosen = environment(config.env.name)
+    if isinstance(chosen, Checks):
+        try:
+            chosen.check(config)
+        except UserError as error:
+            raise UserError(f"{where}: {error}") from None
+    return config

@@ -1,0 +1,53 @@
+"""How a policy, a judge and a proposer are asked, and how their replies are read: one small protocol for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from rla.envs.views import JudgeView, Message, ProposalView
+from rla.store.records import Task
+
+
+class PolicyPrompt(Protocol):
+    """Texts that ask the policy for its next action, and the reading of its reply."""
+
+    def opening(self, observation: str, commands: Sequence[str]) -> list[Message]: ...
+
+    def turn(self, observation: str, commands: Sequence[str], instruction: str) -> str: ...
+
+    def window(
+        self, history: Sequence[tuple[str, str]], observation: str, commands: Sequence[str], instruction: str
+    ) -> list[Message]: ...
+
+    def parse(self, reply: str, commands: Sequence[str]) -> str | None: ...
+
+    def render(self, action: str, commands: Sequence[str]) -> str: ...
+
+
+class JudgePrompt(Protocol):
+    """Texts that ask the judge about one step, and the reading of its reply: +1, -1 or nothing.
+
+    `replies` are all that may be said with `judge.decoding: admissible`; empty where replies are free text.
+    """
+
+    def messages(self, view: JudgeView) -> list[Message]: ...
+
+    def parse(self, reply: str) -> int | None: ...
+
+    def render(self, score: int, reason: str) -> str: ...
+
+    def replies(self) -> tuple[str, ...]: ...
+
+
+class ProposalPrompt(Protocol):
+    """Texts that ask a language model to change a task, and the JSON Schema of its answer for that task's scene.
+
+    `criticised`: whether a language model reads the episodes first; otherwise what was counted is all the critique.
+    """
+
+    criticised: bool
+
+    def messages(self, task: Task, view: ProposalView) -> list[Message]: ...
+
+    def schema(self, task: Task) -> Mapping[str, Any]: ...

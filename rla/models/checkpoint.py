@@ -1,0 +1,77 @@
+"""Checkpoint folders: `model/` for inference, `state/` to train on, `checkpoint.json` with counts and digest.
+
+    model/             an ordinary Hugging Face folder with the tokenizer, weights as the configured dtype
+    state/             the train state (`rla.training.state`) and `reference.safetensors`: the first weights
+    adapter/           with LoRA: the adapter as `peft` writes it; `model/` has it merged
+    metrics.json       what the stage that made it reported
+    metrics.jsonl      the same for each of its updates, a line each
+    checkpoint.json    counts and digest; a folder without it is not a checkpoint
+
+A checkpoint is written beside its place and renamed, so it is there whole or not at all. A plain Hugging Face
+folder (or hub id) serves wherever a checkpoint is read: it is the start of a run, and its own weights are the
+reference.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from rla.errors import UserError
+
+MANIFEST, METRICS, HISTORY = "checkpoint.json", "metrics.json", "metrics.jsonl"
+REFERENCE, ADAPTER = "reference", "adapter"
+FORMAT = 1
+WEIGHT_SUFFIXES = (".safetensors", ".bin", ".safetensors.index.json", ".bin.index.json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """Where the parts lie, None where there is no such part. `reference`: its folder; `updates`: those of the run."""
+
+    model: Path | str
+    state: Path | None = None
+    reference: Path | None = None
+    adapter: Path | None = None
+    updates: int = 0
+    digest: str | None = None
+
+
+def open_checkpoint(source: Path | str) -> Checkpoint:
+    """Raises UserError for a checkpoint of another format version."""
+    folder = Path(source)
+    manifest = folder / MANIFEST
+    if not manifest.is_file():
+        return Checkpoint(model=source)
+    try:
+        content = json.loads(manifest.read_text())
+        version, updates, digest = content["format"], int(content["updates"]), str(content["digest"])
+    except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{manifest}: not a checkpoint manifest; run the stage that wrote it again") from error
+    if version != FORMAT:
+        raise UserError(f"{manifest}: format {version}, but this version reads {FORMAT}; train again")
+    state, adapter = folder / "state", folder / ADAPTER
+    return Checkpoint(
+        model=folder / "model",
+        state=state if any(state.glob("weights*.safetensors")) else None,
+        reference=state if any(state.glob(f"{REFERENCE}*.safetensors")) else None,
+        adapter=adapter if adapter.is_dir() else None,
+        updates=updates,
+        digest=digest,
+    )
+
+
+def model_digest(folder: Path) -> str:
+    """SHA-256 over names and contents of a model folder's files."""
+    digest = hashlib.sha256()
+    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        with file.open("rb") as stream:
+            digest.update(f"{file.relative_to(folder)}\0{hashlib.file_digest(stream, 'sha256').hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
+def model_folder(path: Path) -> Path:
+    """The Hugging Face folder inside a checkpoint, or the path itself where it is a plain model folder."""
+    return path / "model" if (path / "model").is_dir() else path

@@ -1,0 +1,48 @@
+"""What the output of a stage is made from, and how a stage runs and judges what it made."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+from rla.config import config_digest
+from rla.errors import UserError
+from rla.pipeline.context import StageContext
+from rla.store.digests import digest
+from rla.store.layout import PATHS
+from rla.store.shards import Origin
+
+
+def origin(ctx: StageContext, inputs: Sequence[Path], *, sections: Sequence[str] = (), also: str = "") -> Origin:
+    """The origin of this stage's outputs: digests of its sections of the config and of its inputs.
+
+    Inputs are named by their role, not by their path, so that a run folder may be moved. `also`: whatever else the
+    output depends on, such as what is installed.
+    """
+    wanted = tuple(sections) or ctx.spec.sections
+    names = {str(index): digest(path) for index, path in enumerate(inputs) if path.exists()}
+    looped = any("{i}" in PATHS[artifact] for _, artifact in ctx.spec.writes)
+    parts = [config_digest(ctx.config, wanted), *([str(ctx.iteration)] if looped else []), *([also] if also else [])]
+    return Origin(config="/".join(parts), inputs=names, seed=ctx.config.seed)
+
+
+def run_async(main: Coroutine[Any, Any, None]) -> None:
+    """Run the scheduler; a single error inside its task group is raised as itself, so that its message stands alone."""
+    try:
+        asyncio.run(main)
+    except BaseExceptionGroup as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        raise error from None
+
+
+def check_failures(folder: Path, failed: int, total: int, limit: float, *, of: str = "episodes") -> None:
+    """Fail loudly when more than a stated share failed."""
+    if total and failed / total > limit:
+        raise UserError(
+            f"{folder}: {failed} of {total} {of} failed, more than rollout.max_failed_share = {limit}; "
+            "mend the cause and call the stage again: it plays those groups anew"
+        )

@@ -1,0 +1,42 @@
+"""Which params file a command reads, and how its run is called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rla.config.load import read_yaml
+from rla.store.resources import resource
+
+SMALL = "params.yaml"  # the packaged small run, of ALFWorld
+SMALL_RUN = "alfworld-tiny"
+ANY_ENVIRONMENT = "pipelines/small.yaml"  # the packaged small run of any environment
+
+
+def params_file(given: Path | None, env: str | None = None) -> Path:
+    """The file given, else ./params.yaml, else the packaged small run.
+
+    Where `env` asks for another environment than such a file is about, it is the packaged small run of that one, or of
+    any.
+    """
+    if given:
+        return given
+    local = Path(SMALL)
+    found = local if local.exists() else resource(SMALL)
+    if env is None or environment_of(found) == env:
+        return found
+    small = resource("pipelines") / f"{env}-tiny.yaml"
+    return small if small.is_file() else resource(ANY_ENVIRONMENT)
+
+
+def environment_of(params: Path) -> str | None:
+    """The `env.name` that a file says, if any."""
+    data = read_yaml(params, remedy="give --params a file such as params.yaml")
+    section = data.get("env") if isinstance(data, dict) else None
+    return section.get("name") if isinstance(section, dict) else None
+
+
+def default_run(params: Path, env: str | None = None) -> Path:
+    """`runs/<name>`: a params file names its run, params.yaml the small one, the file for any environment that one."""
+    if params == resource(ANY_ENVIRONMENT):
+        return Path("runs") / f"{env or 'any'}-small"
+    return Path("runs") / (SMALL_RUN if params.stem == "params" else params.stem)

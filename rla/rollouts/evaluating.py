@@ -1,0 +1,35 @@
+"""What an evaluation measures by an environment's own reward rule, with the reward model where there is one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rla.envs.services import RewardRule
+from rla.models.checkpoint import model_folder
+from rla.models.fingerprint import tokenizer_fingerprint
+from rla.pipeline.context import StageContext
+from rla.pipeline.origins import origin
+from rla.rollouts.score_shard import score_counts, score_played
+from rla.store.frames import read_episodes, read_judgements
+from rla.store.shards import ShardWriter
+
+
+def rule_metrics(ctx: StageContext, rule: RewardRule) -> dict[str, Any]:
+    """The metrics of `rule` on the trajectories of the stage's `out`."""
+    scores = held_out_scores(ctx)
+    episodes, _ = read_episodes(ctx.path("out"), texts=True)
+    return rule.metrics(episodes, read_judgements(scores))
+
+
+def held_out_scores(ctx: StageContext) -> Path | None:
+    """The folder of what the reward model wrote about the held-out tasks; None where there is no reward model."""
+    rm, folder = ctx.path("rm"), ctx.path("out").with_name("scores")
+    if not (ctx.config.judge.enabled and rm.exists()):
+        ctx.progress.note(f"{rm}: no reward model; programs are evaluated alone")
+        return None
+    writer = ShardWriter(folder, "scores", origin(ctx, [ctx.path("out"), rm]), overwrite=ctx.overwrite)
+    if not writer.complete:
+        score_played(ctx, writer, ctx.path("out"), rm, pools=("tasks",))
+        writer.finish(score_counts(writer.parts()), tokenizer=tokenizer_fingerprint(model_folder(rm)))
+    return folder

@@ -1,0 +1,116 @@
+"""A trajectory shard: every task of the stage is played so many times by the policy, a part for each task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from rla.envs.hosting import Environments, environments
+from rla.envs.registry import environment
+from rla.models.checkpoint import model_folder
+from rla.models.fingerprint import tokenizer_fingerprint
+from rla.pipeline.context import StageContext
+from rla.pipeline.origins import check_failures, run_async
+from rla.rollouts.play import Episode, Rollouts, episodes_of, play_groups
+from rla.store.digests import digest
+from rla.store.reading import read_nested, read_part
+from rla.store.records import StopReason, Task, Trajectory
+from rla.store.shards import ShardWriter
+
+
+def play_shard(
+    ctx: StageContext,
+    writer: ShardWriter,
+    tasks: Sequence[Task],
+    policy: Path,
+    *,
+    count: int,
+    iteration: int,
+    training: bool = True,
+) -> None:
+    """Play `count` episodes of each task of the writer's slice that has no part yet, and finish the shard.
+
+    `training`: it may be trained on.
+    """
+    left = [(i, task) for i, task in enumerate(tasks) if i not in writer.done and writer.slice.takes(i)]
+    ctx.progress.start("rollout", total=count * len(left))
+
+    def finished(position: int, trajectories: list[Trajectory]) -> None:
+        writer.write(left[position][0], [trajectory.row() for trajectory in trajectories])
+        ctx.progress.advance(len(trajectories))
+
+    if left:
+        groups = (episodes_of(task, count=count, seed=ctx.config.seed, iteration=iteration) for _, task in left)
+        with environments(ctx.config, note=ctx.progress.note) as made:
+            _play_in(ctx, groups, policy, made, training=training, finished=finished)
+
+    def check(counts: Mapping[str, int]) -> None:
+        if counts["env_errors"] > ctx.config.rollout.max_failed_share * counts["episodes"]:
+            forget_failed(writer)
+        check_failures(writer.folder, counts["env_errors"], counts["episodes"], ctx.config.rollout.max_failed_share)
+
+    tokenizer = tokenizer_fingerprint(model_folder(policy))
+    writer.finish(trajectory_counts(writer.parts()), tokenizer=tokenizer, check=check)
+
+
+def _play_in(
+    ctx: StageContext,
+    groups: Iterable[Sequence[Episode]],
+    policy: Path,
+    made: Environments,
+    *,
+    training: bool,
+    finished: Callable[[int, list[Trajectory]], None],
+) -> None:
+    """Play the groups in the environments of `made`."""
+    from rla.llm.chat import ChatFormat
+    from rla.llm.factory import make_generator
+
+    generator, tokenizer = make_generator(
+        ctx.config.generator, model=model_folder(policy), seed=ctx.config.seed, training=training
+    )
+    shared = Rollouts(
+        generator=generator,
+        chat=ChatFormat(tokenizer),
+        prompt=environment(ctx.config.env.name).policy_prompt(ctx.config),
+        config=ctx.config.policy,
+        env=ctx.config.env,
+        make_env=made.make,
+        iteration=ctx.iteration,
+        policy=digest(policy),
+    )
+
+    async def played() -> None:
+        try:
+            await play_groups(groups, shared, concurrency=ctx.config.rollout.concurrency, finished=finished)
+        finally:
+            await made.close()
+
+    run_async(played())
+    generator.close()
+
+
+def trajectory_counts(parts: Sequence[Path]) -> dict[str, int]:
+    """Counts over trajectory parts, those of an interrupted call included."""
+    names = ("episodes", "won", "steps", "invalid_actions", "truncated", "context_stops", "env_errors")
+    counts = dict.fromkeys(names, 0)
+    for part in parts:
+        for row in read_nested(part, ["stop_reason", "steps.list.element.valid", "steps.list.element.truncated"]):
+            counts["episodes"] += 1
+            counts["won"] += row["stop_reason"] == StopReason.WON
+            counts["context_stops"] += row["stop_reason"] == StopReason.CONTEXT
+            counts["env_errors"] += row["stop_reason"] == StopReason.ENV_ERROR
+            counts["steps"] += len(row["steps"])
+            counts["invalid_actions"] += sum(not step["valid"] for step in row["steps"])
+            counts["truncated"] += sum(step["truncated"] for step in row["steps"])
+    return counts
+
+
+def forget_failed(writer: ShardWriter) -> None:
+    """Remove the parts that hold failed episodes, so that the next call plays those groups again."""
+    for part in sorted(writer.folder.glob("part-*.parquet")):
+        with suppress(FileNotFoundError):  # another slice has come to the same end
+            reasons = read_part(part, ["stop_reason"])["stop_reason"].to_pylist()
+            if StopReason.ENV_ERROR in reasons:
+                writer.discard(part)

@@ -1,0 +1,74 @@
+"""The warm start of one model: examples for the policy or the reward model, then supervised training."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rla.config.sections import SftConfig
+from rla.envs.registry import environment
+from rla.errors import UserError
+from rla.llm.chat import ChatFormat
+from rla.models.checkpoint import model_folder
+from rla.pipeline.context import StageContext
+from rla.seeds import derive
+from rla.store.pools import read_tasks
+from rla.store.records import Task
+from rla.training.lessons import judge_examples, policy_examples, reward_examples
+
+if TYPE_CHECKING:
+    from rla.training.sft import Example
+
+
+def warm_start_model(
+    ctx: StageContext,
+    option: str,
+    *,
+    model: Path,
+    out: Path,
+    config: SftConfig,
+    tasks_folder: Path,
+    marker: dict[str, Any],
+) -> None:
+    from rla.models.load import load_tokenizer
+    from rla.training.checkpoint_writing import carry_over
+    from rla.training.complete import open_to_train
+    from rla.training.sft import sft
+
+    examples: list[Example] = []
+    then: tuple[list[Example], SftConfig] | None = None
+    calibration = ctx.config.warm_start.calibration
+    if ctx.config.warm_start.enabled:
+        chat, tasks = ChatFormat(load_tokenizer(model_folder(model))), shown_tasks(ctx, tasks_folder)
+        make = policy_examples if option == "policy" else reward_examples
+        examples = make(ctx, chat, tasks, config)
+        if option == "rm" and calibration.steps:
+            then = judge_examples(ctx, chat, tasks, calibration, alike=0, purpose="calibration"), calibration
+    if ctx.config.warm_start.enabled and (not examples or (then and not then[0])):
+        raise UserError(f"{out}: no demonstration fits model.context = {ctx.config.model.context}; raise it")
+    if not examples:
+        carry_over(open_to_train(model), out, metrics={"examples": 0}, record=marker)
+        return
+    ctx.progress.start(f"warm-start {option}", total=config.steps + (calibration.steps if then else 0))
+    sft(
+        model_folder=model,
+        out=out,
+        examples=examples,
+        config=config,
+        seed=derive(ctx.config.seed, "warm-start", option) % 2**32,
+        threads=ctx.config.warm_start.threads,
+        log=lambda step: ctx.progress.advance(**step),
+        record=marker,
+        then=then,
+    )
+
+
+def shown_tasks(ctx: StageContext, tasks_folder: Path) -> list[Task]:
+    """The tasks that are demonstrated. A small pool is soon learnt by heart: scenes of their own may be asked for."""
+    scenes = ctx.config.warm_start.scenes
+    if not scenes:
+        return read_tasks(tasks_folder)
+    config = replace(ctx.config, tasks=replace(ctx.config.tasks, train_scenes=scenes))
+    seed = derive(ctx.config.seed, "warm-start scenes")
+    return environment(config.env.name).tasks(config, split=config.tasks.train_split, seed=seed)
