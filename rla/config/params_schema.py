@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -15,6 +16,8 @@ def type_schema(hint: Any) -> dict[str, Any]:
     """The schema of one annotation: scalar, Literal, optional, tuple[X, ...] or a nested section."""
     if is_dataclass(hint):
         return section_schema(hint)
+    if hint is Any:
+        return {}
     origin, args = get_origin(hint), get_args(hint)
     if origin is Literal:
         return {"enum": list(args)}
@@ -39,9 +42,9 @@ def section_schema(section: Any) -> dict[str, Any]:
     return {"type": "object", "description": summary, "additionalProperties": False, "properties": properties}
 
 
-def params_schema() -> dict[str, Any]:
-    """The whole document, as stored in `schemas/params.schema.json`."""
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "params",
-    } | section_schema(Config)
+def params_schema(own: Mapping[str, type]) -> dict[str, Any]:
+    """The whole document, as stored in `schemas/params.schema.json`. `own`: the parameters of environments by name."""
+    document = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "params"} | section_schema(Config)
+    environments = [{"title": name, **section_schema(params)} for name, params in own.items()]
+    document["properties"]["env"]["properties"]["own"] = {"anyOf": [*environments, {"type": "null"}]}
+    return document

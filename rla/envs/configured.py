@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rla.config import load
+from rla.config.params_schema import params_schema
 from rla.config.sections import Config
 from rla.envs.protocols import Checks
-from rla.envs.registry import environment, params_of
+from rla.envs.registry import BUILTIN, environment, params_of
 from rla.errors import UserError
 
 
@@ -36,3 +37,8 @@ def checked(config: Config, *, where: str) -> Config:
         except UserError as error:
             raise UserError(f"{where}: {error}") from None
     return config
+
+
+def schema_of_params(names: Iterable[str] = BUILTIN) -> dict[str, Any]:
+    """The JSON Schema of a params file, with the own parameters of these environments."""
+    return params_schema({name: params_of(name) for name in names})

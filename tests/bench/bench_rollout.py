@@ -20,10 +20,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from rla.config.sections import GeneratorConfig, ModelConfig, PolicyConfig
-from rla.envs.configured import load_config
+from rla.config.sections import EnvConfig, GeneratorConfig, ModelConfig, PolicyConfig
+from rla.envs.alfworld.environment import Alfworld
 from rla.envs.observation import Environment, Observation
-from rla.envs.registry import setting
 from rla.llm.base import Completion, Generator, Request
 from rla.llm.chat import ChatFormat
 from rla.llm.factory import make_generator
@@ -32,6 +31,7 @@ from rla.rollouts.play import Rollouts, episodes_of, play_groups
 from rla.store.records import Task
 from tests.bench.lockstep import play_in_lockstep
 from tests.parity.alfworld_play import data_folder
+from tests.unit.builders import configured
 
 BARS = " ▁▂▃▄▅▆▇█"
 MEDIAN, SPREAD, SHORTEST, LONGEST = 32, 1.0, 4, 512  # tokens of a reply; spread: of its logarithm
@@ -113,24 +113,24 @@ class Decisive:
 
 def games(count: int) -> list[Task]:
     """Real games where they are, built-in ones otherwise."""
-    environment = setting("alfworld")
+    environment = Alfworld()
     if data_folder().exists():
-        return environment.import_tasks(data_folder().parent, split="valid_seen", limit=count)
-    config = load_config(None, [f"tasks.train_scenes={count}", "tasks.tasks_per_scene=1"])
-    return list(environment.make_tasks(config.tasks, split="train", seed=0))[:count]
+        config = configured("tasks.source=files", f"tasks.path={data_folder().parent}", f"tasks.limit={count}")
+        return environment.import_tasks(config, split="valid_seen")
+    config = configured(f"tasks.train_scenes={count}", "tasks.tasks_per_scene=1")
+    return list(environment.tasks(config, split="train", seed=0))[:count]
 
 
 def shared_by(generator: Generator, chat: ChatFormat, *, steps: int) -> Rollouts:
-    config = load_config(None)
-    environment = setting("alfworld")
+    config = configured()
+    environment = Alfworld()
     return Rollouts(
         generator=generator,
         chat=chat,
         prompt=environment.policy_prompt(config),
         config=PolicyConfig(reply="text", history="full", temperature=1.0, max_tokens=LONGEST),
-        make_env=lambda task: Decisive(environment.make(task, config.env), task.task_id),
-        max_steps=steps,
-        omit=frozenset(),
+        make_env=lambda task: Decisive(environment.make(task, config), task.task_id),
+        env=EnvConfig(max_steps=steps),
         iteration=1,
         policy="bench",
     )
@@ -184,11 +184,11 @@ def main() -> None:
     tasks = games(options.games)
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder) / "model"
-        environment = setting("alfworld")
+        environment = Alfworld()
         texts = [
             text
             for task in tasks
-            for seen in [environment.make(task, load_config(None).env).reset()]
+            for seen in [environment.make(task, configured()).reset()]
             for text in (task.instruction, seen.text, *seen.commands)
         ]
         sizes = ModelConfig(hidden_size=128, layers=3, heads=4, kv_heads=2, intermediate_size=256, context=8192)

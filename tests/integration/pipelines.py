@@ -17,7 +17,7 @@ from rla.store.resources import resource
 
 PARAMS = """
 seed: 3
-env: {max_steps: 6, omit_commands: [look, inventory, help, examine]}
+env: {name: alfworld, max_steps: 6, omit_commands: [look, inventory, help, examine]}
 tasks: {size: tiny, train_scenes: 3, test_scenes: 2, tasks_per_scene: 2}
 model: {hidden_size: 32, layers: 1, heads: 2, kv_heads: 1, intermediate_size: 32, context: 512}
 generator: {backend: scripted, context: 512, threads: 1}

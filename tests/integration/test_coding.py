@@ -26,8 +26,7 @@ seed: 3
 env:
   name: coding
   max_steps: 1
-  coding: {prompt: published, tests: 4}
-  execution: {backend: rlimits}  # the programs are this test's own
+  own: {prompt: published, tests: 4, execution: {backend: rlimits}}  # the programs are this test's own
 tasks: {size: tiny, train_scenes: 6, test_scenes: 3, tasks_per_scene: 1}
 model: {hidden_size: 32, layers: 1, heads: 2, kv_heads: 1, intermediate_size: 32, context: 512}
 generator: {backend: scripted, context: 512, threads: 1}

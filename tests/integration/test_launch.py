@@ -15,13 +15,13 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from rla.envs.configured import load_config
 from rla.errors import UserError
 from rla.processes.launch import launcher
 from rla.processes.ranks import LAUNCHED
 from rla.store.resources import resource
 from rla.training.resume import Progress
 from tests.integration.pipelines import PARAMS, environment
+from tests.unit.builders import configured
 
 
 def rla(*arguments: str, folder: Path, status: int = 0) -> str:
@@ -78,11 +78,11 @@ def judged(made: Path, tmp_path: Path) -> Path:
 def test_what_launches(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("WORLD_SIZE", LAUNCHED):
         monkeypatch.delenv(name, raising=False)
-    config = load_config(None, ["launch.training=pipelines/accelerate/ddp.yaml"])
+    config = configured("launch.training=pipelines/accelerate/ddp.yaml")
     found = launcher(config)
     assert found is not None
     assert found.name == "ddp.yaml"
-    assert launcher(load_config(None)) is None
+    assert launcher(configured()) is None
     for name in ("WORLD_SIZE", LAUNCHED):
         monkeypatch.setenv(name, "2")
         assert launcher(config) is None

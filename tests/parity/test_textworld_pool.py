@@ -5,24 +5,23 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from dataclasses import asdict, replace
+from dataclasses import replace
 from importlib.util import find_spec
 
 import pytest
 
-from rla.config.sections import Config, EnvConfig
-from rla.envs.alfworld.environment import AlfworldSetting
+from rla.envs.alfworld.environment import Alfworld
 from rla.envs.alfworld.problem import load_game
 from rla.envs.alfworld.tasks import builtin_tasks, task_from_game
-from rla.envs.hosting import environments, pooled
+from rla.envs.hosting import environments, pooled, recipe_of
 from rla.envs.observation import Observation
-from rla.envs.pool.nursery import Recipe
 from rla.envs.pool.pool import EnvironmentPool
 from rla.store.records import Task
 from tests.parity.alfworld_play import real_games
+from tests.unit.builders import configured
 
 STEPS = 4
-CONFIG = EnvConfig(engine="textworld")
+CONFIG = configured("env.own.engine=textworld")
 
 pytestmark = pytest.mark.skipif(
     find_spec("alfworld") is None, reason="needs the stock engine: pip install 'rla[alfworld]'"
@@ -40,7 +39,7 @@ def choice(number: int, seen: Observation) -> str:
 
 
 def inline(task: Task) -> list[Observation]:
-    engine = AlfworldSetting().make(task, CONFIG)
+    engine = Alfworld().make(task, CONFIG)
     seen = [engine.reset()]
     for number in range(STEPS):
         seen.append(engine.step(choice(number, seen[-1])))
@@ -66,17 +65,15 @@ def test_a_killed_worker_changes_no_observation() -> None:
         return list(await asyncio.gather(*(disturbed(pool, task) for task in tasks)))
 
     tasks = games()
-    recipe = Recipe(target="rla.envs.hosting:maker", argument=asdict(CONFIG))
-    with EnvironmentPool(recipe, workers=2, busy=2, deadline_s=60) as pool:
+    with EnvironmentPool(recipe_of(CONFIG), workers=2, busy=2, deadline_s=60) as pool:
         found = asyncio.run(main(pool))
     assert found == [inline(task) for task in tasks]
     assert pool.replaced == len(tasks)
 
 
 def test_the_stock_engine_is_pooled_by_default_and_the_fast_one_is_not() -> None:
-    config = Config(env=CONFIG)
-    assert pooled(config.pool, slow=AlfworldSetting().slow(config.env))
-    assert not pooled(config.pool, slow=AlfworldSetting().slow(EnvConfig()))
-    assert not pooled(replace(config.pool, mode="never"), slow=True)
-    with environments(config, note=print) as made:
+    assert pooled(CONFIG.pool, slow=Alfworld().slow(CONFIG))
+    assert not pooled(CONFIG.pool, slow=Alfworld().slow(configured()))
+    assert not pooled(replace(CONFIG.pool, mode="never"), slow=True)
+    with environments(CONFIG, note=print) as made:
         assert asyncio.iscoroutinefunction(made.make(games()[0]).reset)

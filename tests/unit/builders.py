@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from rla.config import Config
+from rla.envs.configured import load_config
 from rla.store.records import Judgement, Segment, Step, StepScore, Task, Trajectory
+
+
+def configured(*overrides: str, env: str = "alfworld") -> Config:
+    """All defaults of an environment, with `key=value` overrides."""
+    return load_config(None, [f"env.name={env}", *overrides])
 
 
 def task(name: str = "t1", **changes: Any) -> Task:

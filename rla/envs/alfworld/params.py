@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from rla.config.effect import without_effect
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlfworldParams:
@@ -12,4 +14,5 @@ class AlfworldParams:
 
     engine: Literal["fast", "textworld"] = "fast"
     grammar: Literal["file", "packaged"] = "file"  # whose wording: the game file's, or the installed package's
-    verify_engines: Literal["auto", "fast", "both"] = "auto"  # of changed tasks; auto: both where both are installed
+    # What changed tasks are proven in; auto: both where both are installed. Candidates record what it came to.
+    verify_engines: Literal["auto", "fast", "both"] = without_effect("auto")

@@ -19,7 +19,7 @@ DESIGN: dict[str, Any] = {
     "baseline": "outcome",
     "arms": {"outcome": {"title": "outcome only", "set": {"credit": {"estimator": "outcome"}}}, "full": {}},
 }
-SHARED = {"seed": 7, "credit": {"step_weight": 0.5}, "env": {"max_steps": 9}}
+SHARED = {"seed": 7, "credit": {"step_weight": 0.5}, "env": {"name": "alfworld", "max_steps": 9}}
 
 
 def written(folder: Path, **changes: Any) -> Path:
@@ -36,7 +36,7 @@ def test_an_arm_changes_single_keys_and_keeps_the_others(tmp_path: Path) -> None
     assert design.params(outcome, seed=3) == {
         "seed": 3,
         "credit": {"step_weight": 0.5, "estimator": "outcome"},
-        "env": {"max_steps": 5},
+        "env": {"name": "alfworld", "max_steps": 5},
     }
     assert design.params(None)["seed"] == 7
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from rla.cli.app import run as call
 from rla.cli.progress import make_progress
+from rla.envs.alfworld.environment import Alfworld
 from rla.envs.configured import load_config
-from rla.envs.registry import setting
 from rla.pipeline.context import StageContext
 from rla.seeds import derive
 from rla.store.layout import artifact
@@ -20,7 +20,7 @@ from tests.unit.builders import trajectory
 
 PARAMS = """
 seed: 3
-env: {max_steps: 12, omit_commands: [look, inventory, help, examine]}
+env: {name: alfworld, max_steps: 12, omit_commands: [look, inventory, help, examine]}
 tasks: {size: tiny, train_scenes: 4, test_scenes: 1, tasks_per_scene: 2}
 rollout: {tasks_per_iteration: 6, rollouts_per_task: 8}
 adaptation: {max_tasks: 4, max_depth: 2, expert_episodes: 4}
@@ -35,7 +35,7 @@ class Loop:
         self.iteration = 0
         folder.mkdir(exist_ok=True)
         self.params.write_text(PARAMS)
-        self.config, self.setting = load_config(self.params, overrides), setting("alfworld")
+        self.config, self.player = load_config(self.params, overrides), Alfworld()
         self.stage("make-tasks")
 
     def stage(self, name: str, *options: str) -> int:
@@ -54,7 +54,12 @@ class Loop:
         """What `rollout` would play in this iteration."""
         spec = next(spec for spec in STAGES if spec.name == "rollout")
         ctx = StageContext(
-            spec=spec, config=self.config, run=self.run, iteration=self.iteration, progress=make_progress()
+            spec=spec,
+            stages=STAGES,
+            config=self.config,
+            run=self.run,
+            iteration=self.iteration,
+            progress=make_progress(),
         )
         return chosen_tasks(ctx, read_tasks(ctx.path("pool")), read_candidates(ctx.path("candidates")))
 
@@ -70,7 +75,7 @@ class Loop:
 
     def episode(self, task: Task, number: int, errs: float) -> Trajectory:
         seed = derive(self.iteration, task.task_id, number)
-        won = self.setting.demonstrate(task, self.config.env, seed=seed, random_share=errs).won
+        won = self.player.demonstrate(task, self.config, seed=seed, random_share=errs).won
         return trajectory(
             f"{self.iteration}-{task.task_id}-{number}",
             task_id=task.task_id,

@@ -9,14 +9,15 @@ from rla.adaptation.choose import choose
 from rla.adaptation.next_pool import next_pool
 from rla.adaptation.propose import Candidate, RulesProposer, prove
 from rla.agents.proposer import Proposal
-from rla.config.sections import AdaptationConfig, TasksConfig
-from rla.envs.registry import setting
+from rla.config.sections import AdaptationConfig
+from rla.envs.alfworld.environment import Alfworld
 from rla.store.records import Status, Task
+from tests.unit.builders import configured
 
 
 def adapted(pool: list[Task], roots: dict[str, Task], iteration: int) -> list[Candidate]:
     """Candidates where every other task was always won and the rest never."""
-    editor = setting("alfworld")
+    editor = Alfworld()
     accuracies = {task.task_id: float(number % 2) for number, task in enumerate(pool)}
     taken = {task.task_id for task in pool} | set(roots)
     found: list[Candidate] = []
@@ -45,7 +46,7 @@ def adapted(pool: list[Task], roots: dict[str, Task], iteration: int) -> list[Ca
 
 
 def test_accepted_tasks_are_new_solvable_and_in_their_parents_slot() -> None:
-    pool = setting("alfworld").make_tasks(TasksConfig(train_scenes=4), seed=0, split="train")
+    pool = Alfworld().tasks(configured("tasks.train_scenes=4"), seed=0, split="train")
     roots = {task.task_id: task for task in pool}
     seen = set(roots)
     for iteration in (1, 2):

@@ -14,17 +14,18 @@ from rla.adaptation.choose import Choice
 from rla.adaptation.drafting import Draft, ModelDrafter, RulesDrafter
 from rla.adaptation.evidence import Evidence
 from rla.adaptation.propose import Candidate, prove
-from rla.config.sections import ProposerConfig, TasksConfig
-from rla.envs.registry import setting
+from rla.config.sections import ProposerConfig
+from rla.envs.alfworld.environment import Alfworld
 from rla.llm.base import Request
 from rla.llm.chat import ChatFormat
 from rla.llm.scripted import ScriptedGenerator
 from rla.store.records import Direction, Task
+from tests.unit.builders import configured
 from tests.unit.llm.test_chat import HOSTILE, byte_tokenizer
 
 CHAT = ChatFormat(byte_tokenizer())
-EDITOR = setting("alfworld")
-(TASK,) = EDITOR.make_tasks(TasksConfig(train_scenes=1, tasks_per_scene=1), seed=5, split="train")
+EDITOR = Alfworld()
+(TASK,) = EDITOR.tasks(configured("tasks.train_scenes=1", "tasks.tasks_per_scene=1"), seed=5, split="train")
 HARD = Choice(TASK, Direction.EASIER, 0.0)
 EASY = Choice(TASK, Direction.HARDER, 1.0)
 Reply = Callable[[str, Request, int], str]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rla.adaptation.kinds import Counted, added, edit_kind, tally
+from rla.adaptation.kinds import Counted, added, edit_kind, edit_tally
+
+FIELDS = ("goal", "hint", "move", "remove")
 
 
 @pytest.mark.parametrize(
@@ -22,21 +24,22 @@ from rla.adaptation.kinds import Counted, added, edit_kind, tally
     ],
 )
 def test_the_kind_is_what_the_edit_changes(edit: str | None, kind: str) -> None:
-    assert edit_kind(edit) == kind
+    assert edit_kind(edit, FIELDS) == kind
 
 
 def test_counts_by_direction_and_kind_add_up() -> None:
-    first = tally(
+    first = edit_tally(
         [
             Counted("harder", '{"hint": "none"}', {"proposed": True, "valid": True}),
             Counted("harder", '{"hint": "how"}', {"proposed": True, "valid": False}),
             Counted("easier", "?", {"proposed": True, "valid": False}),
-        ]
+        ],
+        fields=FIELDS,
     )
     assert first == {
         "easier": {"unreadable": {"proposed": 1, "valid": 0}},
         "harder": {"hint": {"proposed": 2, "valid": 1}},
     }
-    second = tally([Counted("harder", '{"hint": "how"}', {"accepted": True})])
+    second = edit_tally([Counted("harder", '{"hint": "how"}', {"accepted": True})], fields=FIELDS)
     assert added([first, second])["harder"] == {"hint": {"proposed": 2, "valid": 1, "accepted": 1}}
     assert added([]) == {}

@@ -1,27 +1,30 @@
 """params.yaml: unknown keys, wrong types and impossible combinations are refused, with the file and the key."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
 import yaml
 
 from rla.config import config_digest, resolved
-from rla.config.params_schema import params_schema
-from rla.envs.configured import load_config
+from rla.envs.configured import load_config, schema_of_params
 from rla.errors import UserError
 from rla.store.resources import resource
+from tests.unit.builders import configured
 
 
-def write(folder: Path, data: object) -> Path:
+def write(folder: Path, data: Mapping[str, Any]) -> Path:
+    """A params file with these sections, of ALFWorld where it names no other environment."""
     path = folder / "params.yaml"
-    path.write_text(yaml.safe_dump(data))
+    path.write_text(yaml.safe_dump({**data, "env": {"name": "alfworld", **data.get("env", {})}}))
     return path
 
 
 def test_defaults_are_the_papers_values() -> None:
-    config = load_config(None)
+    config = configured()
     assert (config.rollout.rollouts_per_task, config.judge.votes, config.credit.step_weight) == (8, 3, 1.0)
     assert (config.adaptation.alpha_low, config.adaptation.alpha_high) == (0.2, 0.8)
 
@@ -38,7 +41,7 @@ def test_overrides_are_typed(tmp_path: Path) -> None:
     [
         ({"rolout": {}}, "unknown key rolout; did you mean rollout"),
         ({"rollout": {"rollouts_per_tsk": 4}}, "did you mean rollout.rollouts_per_task"),
-        ({"env": {"engine": "unity"}}, "choose one of fast, textworld"),
+        ({"env": {"own": {"engine": "unity"}}}, "choose one of fast, textworld"),
         ({"seed": "one"}, "expected int"),
         ({"warm_start": {"calibration": {"steps": -1}}}, "warm_start.calibration.steps is -1; it must be 0 or more"),
         ({"warm_start": {"calibration": {"steps": 1, "examples": 0}}}, "warm_start.calibration.examples is 0"),
@@ -49,12 +52,12 @@ def test_overrides_are_typed(tmp_path: Path) -> None:
         ({"policy": {"max_tokens": 0}}, "policy.max_tokens is 0; it must be above 0"),
         ({"credit": {"policy_low": 0.8, "policy_high": 0.2}}, "credit needs policy_low <= policy_high"),
         (
-            {"env": {"name": "coding", "execution": {"backend": "sandboxfusion"}}},
-            "set env.execution.server to the base URL of a SandboxFusion server",
+            {"env": {"name": "coding", "own": {"execution": {"backend": "sandboxfusion"}}}},
+            "set env.own.execution.server to the base URL of a SandboxFusion server",
         ),
         ({"rollout": 3}, "rollout must be a mapping of keys, not 3"),
         ({"judge": {"votes": 0}}, "judge.votes is 0; it must be above 0"),
-        ({"tasks": {"source": "alfworld"}}, "set tasks.path"),
+        ({"tasks": {"source": "files"}}, "set tasks.path"),
         ({"adaptation": {"alpha_low": 0.9}}, "alpha_low < alpha_high"),
         ({"adaptation": {"confidence": 1.0}}, "confidence is 1.0; it must lie between 0 and 1"),
         ({"adaptation": {"return_after": -1}}, "return_after is -1; it must be 0 or more"),
@@ -79,7 +82,7 @@ def test_overrides_are_typed(tmp_path: Path) -> None:
         ({"generator": {"server_timeout": 0}}, "server_timeout is 0.0; it must be above 0"),
     ],
 )
-def test_bad_params_name_the_file_and_the_key(tmp_path: Path, data: object, message: str) -> None:
+def test_bad_params_name_the_file_and_the_key(tmp_path: Path, data: Mapping[str, Any], message: str) -> None:
     path = write(tmp_path, data)
     with pytest.raises(UserError, match=message) as error:
         load_config(path)
@@ -97,16 +100,16 @@ def test_a_params_file_that_is_no_yaml_is_named(tmp_path: Path, text: str | byte
 
 
 def test_an_evaluation_may_be_greedy() -> None:
-    assert load_config(None, ["evaluation.temperature=0"]).evaluation.temperature == 0
+    assert configured("evaluation.temperature=0").evaluation.temperature == 0
 
 
 def test_an_override_that_is_no_yaml_is_named() -> None:
     with pytest.raises(UserError, match=r"--set tasks\.kinds=\[stdio: '\[stdio' is not valid YAML"):
-        load_config(None, ["tasks.kinds=[stdio"])
+        configured("tasks.kinds=[stdio")
 
 
 def test_digest_depends_on_the_stages_own_sections_only() -> None:
-    base, other = load_config(None), load_config(None, ["train_rm.lr=1e-3"])
+    base, other = configured(), configured("train_rm.lr=1e-3")
     assert config_digest(base, ["rollout"]) == config_digest(other, ["rollout"])
     assert config_digest(base, ["train_rm"]) != config_digest(other, ["train_rm"])
 
@@ -114,30 +117,43 @@ def test_digest_depends_on_the_stages_own_sections_only() -> None:
 def test_where_a_server_is_and_how_many_workers_there_are_do_not_enter_a_digest() -> None:
     served = ["generator.backend=server", "generator.server=http://a/v1"]
     moved = ["generator.backend=server", "generator.server=http://b/v1", "generator.data_parallel=4"]
-    one, other = load_config(None, served), load_config(None, moved)
+    one, other = configured(*served), configured(*moved)
     assert one != other
     assert config_digest(one, ["generator", "policy.reply"]) == config_digest(other, ["generator", "policy.reply"])
-    assert config_digest(one, ["generator"]) != config_digest(load_config(None), ["generator"])
+    assert config_digest(one, ["generator"]) != config_digest(configured(), ["generator"])
 
 
 def test_the_schema_file_is_the_one_that_the_classes_give() -> None:
     stored = json.loads((resource("schemas") / "params.schema.json").read_text())
-    assert stored == params_schema()
+    assert stored == schema_of_params()
 
 
-@pytest.mark.parametrize("name", ["alfworld-tiny", "alfworld-qwen2.5-7b"])
+@pytest.mark.parametrize("name", ["alfworld-ablation", "alfworld-qwen2.5-7b"])
 def test_the_settings_that_are_shipped_are_valid(name: str) -> None:
     path = resource("pipelines") / f"{name}.yaml"
-    jsonschema.validate(yaml.safe_load(path.read_text()), params_schema())
+    jsonschema.validate(yaml.safe_load(path.read_text()), schema_of_params())
     assert resolved(load_config(path), ["env"])["env"]["name"] == "alfworld"
 
 
-def test_what_only_the_coding_setting_reads_is_part_of_no_other_origin() -> None:
+def test_keys_of_an_environment_that_are_without_effect_do_not_enter_a_digest() -> None:
     def digest(*overrides: str) -> str:
-        return config_digest(load_config(None, overrides), ["env"])
+        return config_digest(configured(*overrides, env="coding"), ["env"])
 
-    assert digest() == digest("env.coding.tests=3", "env.execution.wall_s=1")
-    coding = digest("env.name=coding")
-    assert coding != digest("env.name=coding", "env.coding.tests=3")
-    assert coding != digest("env.name=coding", "env.execution.wall_s=1")
-    assert coding == digest("env.name=coding", "env.execution.workers=3")
+    assert digest() != digest("env.own.tests=3")
+    assert digest() != digest("env.own.execution.wall_s=1")
+    assert digest() == digest("env.own.execution.workers=3")
+
+
+def test_an_environment_that_is_not_named_or_not_known_is_refused() -> None:
+    with pytest.raises(UserError, match=r"the defaults: env\.name says no environment; set it, or give --env NAME"):
+        load_config(None)
+    with pytest.raises(UserError, match=r"env\.name is 'alfwrld'; did you mean alfworld\?"):
+        load_config(None, ["env.name=alfwrld"])
+
+
+def test_own_parameters_are_typed_by_their_environment() -> None:
+    assert configured("env.own.engine=textworld").env.own.engine == "textworld"
+    with pytest.raises(UserError, match=r"unknown key env\.own\.enginee; did you mean env\.own\.engine\?"):
+        configured("env.own.enginee=fast")
+    with pytest.raises(UserError, match=r"unknown key env\.own\.engine"):
+        configured("env.own.engine=fast", env="coding")

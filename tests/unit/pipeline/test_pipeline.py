@@ -123,16 +123,16 @@ def test_dvc_knows_every_folder_that_a_stage_writes(spec: StageSpec) -> None:
         assert path in known or str(Path(path).parent) in known
 
 
-SETTINGS = [path for name in ("alfworld", "coding") for path in sorted(resource("pipelines").glob(f"{name}-*.yaml"))]
+PARAMS_FILES = sorted(resource("pipelines").glob("*-*.yaml"))
 
 
-@pytest.mark.parametrize("path", [resource("params.yaml"), *SETTINGS])
-def test_every_setting_names_all_keys_that_dvc_looks_at(path: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("path", [resource("params.yaml"), *PARAMS_FILES], ids=lambda path: path.stem)
+def test_every_params_file_names_all_keys_that_dvc_looks_at(path: Path, tmp_path: Path) -> None:
     shutil.copy(resource("dvc.yaml"), tmp_path)
     write_plan(Plan(iterations=1, params=path), tmp_path / "iterations.yaml")
 
 
-def test_a_setting_that_leaves_out_a_key_that_dvc_looks_at_is_refused(tmp_path: Path) -> None:
+def test_a_params_file_that_leaves_out_a_key_that_dvc_looks_at_is_refused(tmp_path: Path) -> None:
     shutil.copy(resource("dvc.yaml"), tmp_path)
     params = tmp_path / "params.yaml"
     written = yaml.safe_load(resource("params.yaml").read_text())
@@ -171,19 +171,20 @@ def test_every_figure_on_the_reward_model_is_followed_over_iterations() -> None:
     assert len(set(HISTORY)) == len(HISTORY)
 
 
+def test_the_small_file_for_any_environment_names_all_keys_that_dvc_looks_at(tmp_path: Path) -> None:
+    shutil.copy(resource("dvc.yaml"), tmp_path)
+    plan = Plan(iterations=1, params=resource("pipelines/small.yaml"), overrides=["env.name=alfworld"])
+    write_plan(plan, tmp_path / "iterations.yaml")
+
+
 def test_an_override_counts_when_the_plan_reads_the_params(tmp_path: Path) -> None:
     params = tmp_path / "params.yaml"
-    params.write_text("tasks: {source: alfworld}\n")
+    params.write_text("env: {name: alfworld}\ntasks: {source: files}\n")
     with pytest.raises(UserError, match=r"set tasks\.path"):
         write_plan(Plan(iterations=1, params=params), tmp_path / "iterations.yaml")
     write_plan(Plan(iterations=1, params=params, overrides=["tasks.path=games"]), tmp_path / "iterations.yaml")
     with pytest.raises(UserError, match="foo"):
         write_plan(Plan(iterations=1, params=params, overrides=["rollout.foo=3"]), tmp_path / "iterations.yaml")
-
-
-def test_the_packaged_small_setting_is_the_one_at_the_top() -> None:
-    copy = resource("pipelines/alfworld-tiny.yaml")
-    assert copy.read_text() == resource("params.yaml").read_text(), "cp params.yaml pipelines/alfworld-tiny.yaml"
 
 
 def test_more_iterations_leave_the_earlier_ones_as_they_are() -> None:

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from rla.cli.app import run
-from rla.config.sections import EnvConfig
-from rla.envs.alfworld.environment import AlfworldSetting
+from rla.envs.alfworld.environment import Alfworld
 from rla.envs.alfworld.tasks import task_from_game
 from rla.store.records import Task, Trajectory
 from rla.store.shards import Origin, write_shard
-from tests.unit.builders import score, step, trajectory
+from tests.unit.builders import configured, score, step, trajectory
 from tests.unit.envs.alfworld import scenes
 
 ORIGIN = Origin(config="c", inputs={}, seed=0)
@@ -25,7 +24,7 @@ VOTES = [(1, 1, 1), (1, -1, -1), (None, None, -1)]
 
 
 def episode(task: Task, name: str, **changes: Any) -> Trajectory:
-    engine = AlfworldSetting().make(task, EnvConfig())
+    engine = Alfworld().make(task, configured())
     seen = [engine.reset().text, *(engine.step(action).text for action in ACTIONS)]
     steps = [step(action=action, observation=text) for action, text in zip(ACTIONS, seen[:-1], strict=True)]
     fields: dict[str, Any] = {
@@ -119,7 +118,7 @@ def test_what_only_the_metrics_depend_on_does_not_make_the_rewards_others(tmp_pa
     folder = make_run(tmp_path, [])
     metrics(folder)
     manifest = (folder / "1/rewards/policy/manifest.json").read_bytes()
-    other = metrics(folder, "--set", "env.grammar=packaged")  # no --overwrite, and nothing is refused
+    other = metrics(folder, "--set", "env.own.grammar=packaged")  # no --overwrite, and nothing is refused
     assert (folder / "1/rewards/policy/manifest.json").read_bytes() == manifest
     assert other["episodes"] == 1
 

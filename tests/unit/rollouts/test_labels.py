@@ -1,4 +1,4 @@
-"""Played episodes get labels by replay, and only where the replay shows what was seen."""
+"""PlayedEpisode episodes get labels by replay, and only where the replay shows what was seen."""
 
 from __future__ import annotations
 
@@ -6,28 +6,29 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from rla.config.sections import EnvConfig
-from rla.envs.alfworld.environment import AlfworldSetting
+from rla.envs.alfworld.environment import Alfworld
 from rla.envs.alfworld.games import tables_of
 from rla.envs.alfworld.solver import solve
 from rla.envs.alfworld.tasks import task_from_game
 from rla.envs.views import Labelled
-from rla.rollouts.labels import Labels, Played, label_episodes
+from rla.rollouts.labels import PlayedEpisode, StepLabels, label_episodes
+from tests.unit.builders import configured
 from tests.unit.envs.alfworld import scenes
 
 TASK = task_from_game(scenes.game(), split="train", scene="kitchen")
-SETTING = AlfworldSetting()
+ALFWORLD = Alfworld()
+CONFIG = configured()
 
 
-def play(name: str, actions: Sequence[str]) -> Played:
-    engine = SETTING.make(TASK, EnvConfig())
+def play(name: str, actions: Sequence[str]) -> PlayedEpisode:
+    engine = ALFWORLD.make(TASK, CONFIG)
     engine.reset()
     answers = [engine.step(action).text for action in actions]
-    return Played(trajectory_id=name, task_id=TASK.task_id, actions=list(actions), answers=answers)
+    return PlayedEpisode(trajectory_id=name, task_id=TASK.task_id, actions=list(actions), answers=answers)
 
 
-def label(*episodes: Played, environment: Any = SETTING) -> Labels:
-    return label_episodes(episodes, {TASK.task_id: TASK}, environment=environment, config=EnvConfig())
+def label(*episodes: PlayedEpisode, labeller: Any = ALFWORLD) -> StepLabels:
+    return label_episodes(episodes, {TASK.task_id: TASK}, labeller=labeller, config=CONFIG)
 
 
 def test_a_shortest_plan_comes_nearer_with_every_step() -> None:
@@ -54,10 +55,10 @@ def test_an_episode_of_other_rules_or_of_an_unknown_task_is_counted_and_not_labe
     assert (found.frame.height, found.unlabelled) == (1, 2)
 
 
-def test_a_setting_without_ground_truth_gives_no_labels() -> None:
-    class Silent(AlfworldSetting):
+def test_an_environment_that_knows_nothing_of_an_episode_gives_no_labels() -> None:
+    class Silent(Alfworld):
         def label(self, *arguments: Any, **options: Any) -> list[list[Labelled]]:
             return []
 
-    found = label(play("a", ["go to countertop 1"]), environment=Silent())
+    found = label(play("a", ["go to countertop 1"]), labeller=Silent())
     assert (found.frame.height, found.unlabelled) == (0, 1)

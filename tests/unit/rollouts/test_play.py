@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from rla.agents.policy import NO_ACTION
-from rla.config.sections import PolicyConfig
-from rla.envs.alfworld.prompts import IndexPolicyPrompt, TextPolicyPrompt
+from rla.config.sections import EnvConfig, PolicyConfig
+from rla.envs.chat_prompts import ChatPrompt
 from rla.envs.observation import EnvironmentFailure, Observation
 from rla.llm.base import Request
 from rla.llm.chat import ChatFormat
@@ -71,11 +71,10 @@ def play(
     shared = Rollouts(
         generator=ScriptedGenerator(reply, context=context, stop_id=CHAT.end_id),
         chat=CHAT,
-        prompt=TextPolicyPrompt() if config.reply == "text" else IndexPolicyPrompt(),
+        prompt=ChatPrompt(reply=config.reply, listed=config.reply == "index"),
         config=config,
         make_env=environment,
-        max_steps=max_steps,
-        omit=frozenset({"help"}),
+        env=EnvConfig(max_steps=max_steps, omit_commands=("help",)),
         iteration=1,
         policy="p" * 16,
     )

@@ -20,13 +20,13 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from rla.cli.progress import LineProgress
 from rla.config import config_digest
 from rla.config.sections import Config, TrackingConfig, TrainConfig
-from rla.envs.configured import load_config
 from rla.errors import UserError
 from rla.pipeline.context import StageContext
 from rla.store.shards import Origin, ShardWriter
 from rla.training.stage import train_stage
 from rla.training.trackers import Trackers, identity, settings
 from stages import STAGES
+from tests.unit.builders import configured
 from tests.unit.training.builders import random_sequences, tiny_model
 
 SPECS = {spec.name: spec for spec in STAGES}
@@ -79,6 +79,7 @@ def call_stage(
         tiny_model(run / "init/policy")
     ctx = StageContext(
         spec=SPECS["train-policy"],
+        stages=STAGES,
         config=Config(tracking=tracking or TrackingConfig()),
         run=run,
         iteration=iteration,
@@ -180,14 +181,14 @@ def test_a_folder_named_like_a_package_is_not_that_package(tmp_path: Path, monke
 
 def test_an_unknown_tracker_is_refused() -> None:
     with pytest.raises(UserError, match=r"tracking\.trackers is 'mlflow'; choose one of tensorboard, wandb, trackio"):
-        load_config(None, ["tracking.trackers=[tensorboard, mlflow]"])
-    assert load_config(None, ["tracking.trackers=[]"]).tracking == NONE
-    assert load_config(None).tracking.trackers == ("tensorboard",)
+        configured("tracking.trackers=[tensorboard, mlflow]")
+    assert configured("tracking.trackers=[]").tracking == NONE
+    assert configured().tracking.trackers == ("tensorboard",)
 
 
 @pytest.mark.parametrize("spec", STAGES, ids=SPECS)
 def test_no_output_grows_stale_by_another_tracker(spec: Any) -> None:
-    base, other = load_config(None), load_config(None, ["tracking.trackers=[wandb]", "tracking.project=mine"])
+    base, other = configured(), configured("tracking.trackers=[wandb]", "tracking.project=mine")
     assert base != other
     assert not any(path.startswith("tracking") for path in spec.sections)
     if spec.sections:

@@ -12,18 +12,18 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rla.envs.alfworld.edit_format import MAX_TEXT, type_names
+from rla.envs.alfworld.environment import Alfworld
 from rla.envs.alfworld.goals import TaskKind
 from rla.envs.alfworld.layout import layout_of
 from rla.envs.alfworld.sentences import HOW_START, WHERE_START, Hint, hint_of, sentence
 from rla.envs.alfworld.tasks import builtin_tasks, game_of
-from rla.envs.registry import setting
 from rla.envs.views import RejectedEdit
 from rla.store.records import Task
 
-SETTING = setting("alfworld")
+ALFWORLD = Alfworld()
 (TASK,) = builtin_tasks(seed=5, scenes=1, tasks_per_scene=1, size="small", kinds=["clean"], rooms=["kitchen"])
 GAME = game_of(TASK.payload)
-NAMES = sorted({name for name in re.findall(r'"([a-z]+ \d+)"', json.dumps(SETTING.proposal_prompt().schema(TASK)))})
+NAMES = sorted({name for name in re.findall(r'"([a-z]+ \d+)"', json.dumps(ALFWORLD.proposal_prompt().schema(TASK)))})
 SECONDS = 5.0  # of one proposal, on a busy machine
 
 ATTACKS = (
@@ -107,7 +107,7 @@ def applied(text: str) -> Task | None:
     """The child, or nothing where the edit was refused with a reason that quotes none of it."""
     started = time.monotonic()
     try:
-        return SETTING.apply(TASK, text, root=TASK, taken={TASK.task_id}, created=1)
+        return ALFWORLD.apply(TASK, text, root=TASK, taken={TASK.task_id}, created=1)
     except RejectedEdit as refused:
         assert str(refused)
         assert not any(attack in str(refused) for attack in ATTACKS if len(attack) > 2)

@@ -2,9 +2,8 @@
 
 from random import Random
 
-from rla.envs.alfworld.demonstrating import contrast
+from rla.envs.alfworld.demonstrating import WAYS, contrast, to_compare
 from rla.envs.alfworld.engine import FastGame
-from rla.envs.alfworld.environment import WAYS, candidates
 from rla.envs.alfworld.labels import AGAIN, LIKELY, PROGRESS, REFUSED, UNLIKELY, USELESS, Sight, label_steps
 from rla.envs.views import Labelled
 
@@ -101,5 +100,5 @@ def test_what_helps_is_contrasted_with_what_does_not_by_the_same_verb() -> None:
 
 def test_few_of_the_many_ways_are_candidates() -> None:
     ways = [f"go to cabinet {number}" for number in range(40)]
-    chosen = candidates(Random(0), [*ways, "take mug 1", "open drawer 1"])
+    chosen = to_compare(Random(0), [*ways, "take mug 1", "open drawer 1"])
     assert chosen[:2] == ["take mug 1", "open drawer 1"] and len(chosen) == 2 + WAYS

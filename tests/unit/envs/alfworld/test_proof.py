@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import pytest
-from rla.adaptation.verify import engines, refusal, settled
 
 from rla.adaptation.taken import Taken
-from rla.config.sections import AdaptationConfig, Config, EnvConfig, TasksConfig
+from rla.envs.alfworld.environment import Alfworld
+from rla.envs.alfworld.proof import EngineProof, refusal, solution
 from rla.envs.observation import EnvironmentFailure, Observation
-from rla.envs.registry import setting
 from rla.envs.views import RejectedEdit
 from rla.errors import UserError
 from rla.store.records import Task
 from tests.unit.adaptation.builders import task
+from tests.unit.builders import configured
 
 
 @dataclass(slots=True)
@@ -62,20 +62,20 @@ def test_a_plan_is_replayed_to_its_end(corridor: Corridor, plan: list[str], reas
 
 @pytest.mark.parametrize(
     ("asked", "installed", "found"),
-    [("auto", True, "both"), ("auto", False, "fast"), ("fast", True, "fast"), ("both", False, "both")],
+    [("auto", True, "both"), ("auto", False, "fast"), ("fast", True, "fast"), ("both", False, "none")],
 )
 def test_auto_is_settled_by_what_is_installed(
     asked: Literal["auto", "fast", "both"], installed: bool, found: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rla.envs.alfworld.environment.find_spec", lambda name: name if installed else None)
-    config, editor = Config(adaptation=AdaptationConfig(verify_engines=asked)), setting("alfworld")
-    known = settled(config, editor)
-    assert known.adaptation.verify_engines == found
-    if asked != "both":
-        assert engines(known, editor) == (["fast", "textworld"] if found == "both" else ["fast"])
-    else:
+    monkeypatch.setattr("rla.envs.alfworld.proof.find_spec", lambda name: name if installed else None)
+    config = configured(f"env.own.verify_engines={asked}")
+    if found == "none":
         with pytest.raises(UserError, match="alfworld"):
-            engines(known, editor)
+            EngineProof(config)
+    else:
+        proof = EngineProof(config)
+        assert proof.proven_in == (("fast", "textworld") if found == "both" else ("fast",))
+        assert bool(proof.remark) is (asked == "auto" and not installed)
 
 
 class Halves:
@@ -100,10 +100,10 @@ def test_what_a_task_may_not_equal_is_looked_up_in_its_own_scene() -> None:
 
 def test_a_game_that_differs_in_ids_alone_is_the_same_task() -> None:
     """A mug that is taken away and put back has another id, and the task asks the same as before."""
-    editor = setting("alfworld")
-    config = TasksConfig(train_scenes=1, tasks_per_scene=1, size="small", kinds=("clean",))
-    (root,) = editor.make_tasks(config, seed=5, split="train")
-    wanted = next(word for word in editor.solution(root, EnvConfig()) if word.startswith("take ")).split(" ")
+    editor = Alfworld()
+    config = configured("tasks.train_scenes=1", "tasks.tasks_per_scene=1", "tasks.size=small", "tasks.kinds=[clean]")
+    (root,) = editor.tasks(config, seed=5, split="train")
+    wanted = next(word for word in solution(root, config) if word.startswith("take ")).split(" ")
     item, place = " ".join(wanted[1:3]), " ".join(wanted[4:])
     kind = editor.proposal_prompt().schema(root)["properties"]["add"]["items"]["properties"]["object_type"]["enum"]
     named = next(name for name in kind if name.lower() == item.split()[0])

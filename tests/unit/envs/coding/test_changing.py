@@ -9,22 +9,23 @@ from typing import Any
 import pytest
 
 from rla.adaptation.kinds import edit_kind
-from rla.config.sections import TasksConfig
+from rla.envs.coding.environment import Coding
 from rla.envs.coding.params import CodingParams, ExecutionConfig
 from rla.envs.coding.problems import problem_of, task_from_problem
 from rla.envs.coding.prompts import PlainProgramPrompt
 from rla.envs.coding.proving import UNPROVEN, CodingProof
 from rla.envs.coding.rewriting import program_course
 from rla.envs.coding.running import Runner
-from rla.envs.configured import load_config
-from rla.envs.registry import setting
 from rla.envs.views import Message, ProposalView, RejectedEdit
 from rla.store.records import Task
+from tests.unit.builders import configured
 from tests.unit.envs.coding.builders import function, stdio
 from tests.unit.envs.coding.trusted import Trusted
 
-CODING = setting("coding")
-(EASY, *_) = CODING.make_tasks(TasksConfig(train_scenes=2, tasks_per_scene=1), seed=0, split="train")
+CODING = Coding()
+(EASY, *_) = CODING.tasks(
+    configured("tasks.train_scenes=2", "tasks.tasks_per_scene=1", env="coding"), seed=0, split="train"
+)
 PARENT = task_from_problem(stdio(("1\n", "2\n")), split="train")
 DOUBLE = "print(2 * int(input()))"
 REWRITE: dict[str, Any] = {
@@ -60,7 +61,9 @@ def refused(task: Task, *programs: str, asked: bool = True) -> str:
 def test_rules_propose_relatives_that_are_proven_without_a_model() -> None:
     level = problem_of(EASY.payload).difficulty
     edits = CODING.propose(EASY, direction="harder", critique="", seed=1, count=3)
-    assert len(edits) == 3 == len(set(edits)) and {edit_kind(edit) for edit in edits} == {"relative"}
+    assert len(edits) == 3 == len(set(edits)) and {edit_kind(edit, CODING.edit_fields) for edit in edits} == {
+        "relative"
+    }
     made = child(edits[0], EASY)
     assert problem_of(made.payload).difficulty == level + 1 if level else False
     assert (made.parent_id, made.slot, made.depth, made.status) == (EASY.task_id, EASY.slot, 1, "pending")
@@ -80,7 +83,7 @@ def test_a_relative_has_to_be_one() -> None:
 
 def test_a_rewritten_problem_is_proven_by_programs_that_agree() -> None:
     made = child(rewritten())
-    assert edit_kind(made.edit) == "rewrite" and made.scene == PARENT.scene
+    assert edit_kind(made.edit, CODING.edit_fields) == "rewrite" and made.scene == PARENT.scene
     assert refused(made, OTHER, WRONG) == ""
 
 
@@ -161,4 +164,4 @@ def test_params_that_a_program_has_no_place_for_are_refused(key: str, value: str
     from rla.errors import UserError
 
     with pytest.raises(UserError, match=f"{key} is {value}; env.name: coding needs"):
-        load_config(None, ["env.name=coding", f"{key}={value}"])
+        configured(f"{key}={value}", env="coding")

@@ -6,19 +6,22 @@ import random
 
 import pytest
 
-from rla.config.sections import TasksConfig
 from rla.envs.coding.builtin.recall import entry_of, relatives, training_entries
 from rla.envs.coding.demonstrating import demonstration, known_tests, lesson_of
+from rla.envs.coding.environment import Coding
 from rla.envs.coding.problems import problem_of, task_from_problem
 from rla.envs.coding.writing import PlainTestPrompt, read_test
-from rla.envs.configured import load_config
-from rla.envs.registry import setting
 from rla.errors import UserError
+from tests.unit.builders import configured
 from tests.unit.envs.coding.builders import stdio
 from tests.unit.envs.coding.running import answers, passes
 
-CODING = setting("coding")
-TASKS = CODING.make_tasks(TasksConfig(size="full", train_scenes=30, tasks_per_scene=1), seed=4, split="train")
+CODING = Coding()
+TASKS = CODING.tasks(
+    configured("tasks.size=full", "tasks.train_scenes=30", "tasks.tasks_per_scene=1", env="coding"),
+    seed=4,
+    split="train",
+)
 PROMPT = PlainTestPrompt()
 
 
@@ -71,8 +74,8 @@ def test_relatives_are_a_level_away_and_of_the_same_kind() -> None:
 
 def test_tasks_sizes_are_levels() -> None:
     def levels(size: str) -> set[int | None]:
-        config = load_config(None, [f"tasks.size={size}", "tasks.train_scenes=40", "tasks.tasks_per_scene=1"])
-        tasks = CODING.make_tasks(config.tasks, seed=0, split="train", env=config.env)
+        config = configured(f"tasks.size={size}", "tasks.train_scenes=40", "tasks.tasks_per_scene=1", env="coding")
+        tasks = CODING.tasks(config, seed=0, split="train")
         return {problem_of(task.payload).difficulty for task in tasks}
 
     assert (levels("tiny"), levels("full")) == ({1, 2}, {1, 2, 3, 4, 5})

@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from rla.config.sections import EnvConfig
 from rla.envs.coding.checkers import Checker, CheckerKind
 from rla.envs.coding.params import ExecutionConfig
 from rla.envs.coding.problems import Problem, StdioTest, task_from_problem
@@ -28,7 +27,7 @@ def passes(problem: Problem, program: str) -> list[bool]:
 
 
 def examined(program: str, sandbox: Trusted | None = None) -> tuple[Observation, Observation]:
-    service = CodingService(EnvConfig(), runner(sandbox))
+    service = CodingService(runner(sandbox))
     environment = service.make(task_from_problem(PROBLEM, split="train"))
 
     async def episode() -> tuple[Observation, Observation]:

@@ -14,9 +14,9 @@ from rla.envs.coding.execution.controller import ENDED, HALTED, OWN_PID, TIMED_O
 from rla.envs.coding.execution.filters import ALLOW, KILL, MACHINES, NEWEST, assembled
 from rla.envs.coding.execution.preload import mentioned
 from rla.envs.coding.execution.verdict import question, result
-from rla.envs.coding.params import ExecutionConfig
-from rla.envs.configured import load_config
+from rla.envs.coding.params import ExecutionConfig, own_of
 from rla.errors import UserError
+from tests.unit.builders import configured
 
 LIMITS = Limits(cpu_s=2.0)
 
@@ -156,12 +156,12 @@ def test_a_foreign_abi_is_killed_and_aarch64_has_its_numbers() -> None:
 
 
 def test_limits_come_from_the_params() -> None:
-    config = load_config(None, ["env.execution.memory_mb=64", "env.execution.wall_s=2"]).env.execution
+    config = own_of(configured("env.own.execution.memory_mb=64", "env.own.execution.wall_s=2", env="coding")).execution
     assert default_limits(config) == Limits(memory_mb=64, wall_s=2.0)
     assert default_limits(ExecutionConfig()) == Limits()
 
 
 @pytest.mark.parametrize("key", ["wall_s", "cpu_s", "memory_mb", "processes", "file_mb", "output_kb"])
 def test_a_limit_of_nothing_is_refused(key: str) -> None:
-    with pytest.raises(UserError, match=rf"env\.execution\.{key} is 0"):
-        load_config(None, [f"env.execution.{key}=0"])
+    with pytest.raises(UserError, match=rf"env\.own\.execution\.{key} is 0"):
+        configured(f"env.own.execution.{key}=0", env="coding")

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from rla.adaptation.players import Played, play, with_expert
-from rla.config.sections import EnvConfig, TasksConfig
-from rla.envs.registry import setting
+from rla.adaptation.players import ExpertFigures, expert_figures, with_expert
+from rla.config import Config
+from rla.envs.alfworld.environment import Alfworld
 from rla.envs.views import Demonstration
 from rla.store.records import Task
 from tests.unit.adaptation.builders import pending, task, verdict_on
+from tests.unit.builders import configured
 
-CONFIG = EnvConfig(max_steps=20, omit_commands=("look", "inventory", "help", "examine"))
+OMITTED = "env.omit_commands=[look, inventory, help, examine]"
 
 
 class Two:
@@ -22,7 +21,7 @@ class Two:
     def __init__(self) -> None:
         self.calls: list[str] = []
 
-    def demonstrate(self, task: Task, config: EnvConfig, **_: Any) -> Demonstration:
+    def play_expert(self, task: Task, config: Config, *, seed: int) -> Demonstration:
         self.calls.append(task.task_id)
         won = task.depth == 0 or self.calls.count(task.task_id) % 2 == 0
         actions = ["go"] * (2 if task.depth == 0 else 4)
@@ -34,21 +33,20 @@ def test_an_accepted_task_is_played_beside_its_parent_and_its_root_once_each() -
     known = {t.task_id: t for t in (child, other, task("a"), task("a", task_id="a1", depth=1), task("b"))}
     verdicts = [verdict_on(child, accepted=True), verdict_on(other, accepted=False)]
     player = Two()
-    accepted, rejected = with_expert(verdicts, known, player, CONFIG, episodes=4, seed=0)
+    accepted, rejected = with_expert(verdicts, known, player, configured("adaptation.expert_episodes=4"))
     assert (accepted.expert_success, accepted.expert_steps) == (0.5, 4.0)
     assert (accepted.parent_expert_success, accepted.parent_expert_steps) == (0.5, 4.0)
     assert (accepted.root_expert_success, accepted.root_expert_steps) == (1.0, 2.0)
     assert sorted(player.calls) == ["a"] * 4 + ["a1"] * 4 + ["a2"] * 4
     assert rejected == verdicts[1]
-    assert with_expert(verdicts, known, player, CONFIG, episodes=0, seed=0) == verdicts
+    assert with_expert(verdicts, known, player, configured("adaptation.expert_episodes=0")) == verdicts
 
 
 @pytest.mark.parametrize(("steps", "expected"), [(20, 1.0), (1, 0.0)])
 def test_the_expert_of_alfworld_plays_what_the_policy_may_play(steps: int, expected: float) -> None:
-    alfworld = setting("alfworld")
-    [first, *_] = alfworld.make_tasks(TasksConfig(train_scenes=2), seed=0, split="train")
-    config = EnvConfig(max_steps=steps, omit_commands=CONFIG.omit_commands)
-    figures = play(first, alfworld, config, episodes=4, seed=3)
+    config = configured(f"env.max_steps={steps}", OMITTED, "tasks.train_scenes=2", "seed=3")
+    [first, *_] = Alfworld().tasks(config, seed=0, split="train")
+    figures = expert_figures(first, Alfworld(), config, episodes=4)
     assert figures.success == expected and 1 <= figures.steps <= steps
-    assert figures == play(first, alfworld, config, episodes=4, seed=3)
-    assert isinstance(figures, Played)
+    assert figures == expert_figures(first, Alfworld(), config, episodes=4)
+    assert isinstance(figures, ExpertFigures)
