@@ -20,9 +20,9 @@ def main() -> None:
     arguments = sys.argv[1:]
     server = os.environ.get("RLA_PREFORK")
     if server and arguments[:1] not in (["prefork"], ["serve"]) and "WORLD_SIZE" not in os.environ:
-        from rla.processes.prefork.client import forward
+        from rla.processes.prefork.client import forward_call
 
-        status = forward(server, arguments)
+        status = forward_call(server, arguments)
         if status is not None:
             sys.exit(status)
     from rla.cli.app import run

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rla.ablation.outcomes import ArmOutcome
-from rla.config.extras import need
+from rla.config.extras import need_package
 
 PANELS = (
     ("success", "success on the tasks played"),
@@ -15,9 +15,9 @@ PANELS = (
 )
 
 
-def draw(arms: Sequence[ArmOutcome], out: Path) -> None:
+def draw_curves(arms: Sequence[ArmOutcome], out: Path) -> None:
     """Held-out success, and what each iteration measured. UserError where matplotlib is not installed."""
-    need("matplotlib", extra="plots", why="learning curves are drawn by matplotlib")
+    need_package("matplotlib", extra="plots", why="learning curves are drawn by matplotlib")
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(17, 4.2), layout="constrained")

@@ -49,16 +49,16 @@ class Design:
 
     def params(self, arm: Arm | None, seed: int | None = None) -> dict[str, Any]:
         """The whole params of an arm, or of the start."""
-        made = anchored(merged(self.shared, arm.changes if arm else {}))
+        made = anchored(merged_params(self.shared, arm.changes if arm else {}))
         return made if seed is None else made | {"seed": seed}
 
 
 def load_design(path: Path, *, overrides: Mapping[str, Any] | None = None) -> Design:
     """Read and check a design; `overrides` replace what it shares. UserError names the file and what is wrong."""
-    read = read_yaml(path, remedy="give --design one such as pipelines/ablation.yaml")
+    read = read_mapping(path, remedy="give --design one such as pipelines/ablation.yaml")
     refuse_malformed(path, read)
     params = path.with_name(read["params"])
-    shared = merged(read_yaml(params, remedy=f"{path} names it as `params`"), overrides or {})
+    shared = merged_params(read_mapping(params, remedy=f"{path} names it as `params`"), overrides or {})
     arms = tuple(
         Arm(name=name, title=body.get("title", name), changes=body.get("set", {}))
         for name, body in read["arms"].items()
@@ -74,13 +74,15 @@ def load_design(path: Path, *, overrides: Mapping[str, Any] | None = None) -> De
     fixed = start_params()
     for arm in arms:
         configured.from_mapping(design.params(arm), where=f"{path}, arm {arm.name}")
-        wrong = sorted(key for key in leaves(arm.changes) if any(key == one or within(key, one) for one in fixed))
+        wrong = sorted(
+            key for key in leaves(arm.changes) if any(key == one or within_folder(key, one) for one in fixed)
+        )
         if wrong:
             raise UserError(f"{path}: arm {arm.name} changes {', '.join(wrong)}, which the shared start is made with")
     return design
 
 
-def read_yaml(path: Path, *, remedy: str) -> dict[str, Any]:
+def read_mapping(path: Path, *, remedy: str) -> dict[str, Any]:
     """The mapping of a YAML file. UserError where it is not there or not a mapping."""
     read = load.read_yaml(path, remedy=remedy)
     if not isinstance(read, dict):
@@ -102,7 +104,7 @@ def refuse_malformed(path: Path, read: dict[str, Any]) -> None:
 
 def start_params() -> set[str]:
     """The params, as dotted keys, that the stages of the start follow; an arm has its own seed."""
-    stages = read_yaml(resource("dvc.yaml"), remedy="reinstall rla")["stages"]
+    stages = read_mapping(resource("dvc.yaml"), remedy="reinstall rla")["stages"]
     return followed({"stages": {name: stages[name] for name in START}}) - {"seed"}
 
 
@@ -115,7 +117,7 @@ def leaves(params: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
             yield f"{prefix}{key}"
 
 
-def within(key: str, section: str) -> bool:
+def within_folder(key: str, section: str) -> bool:
     return key.startswith(f"{section}.")
 
 
@@ -131,14 +133,14 @@ def anchored(params: dict[str, Any]) -> dict[str, Any]:
             change: dict[str, Any] = {key: str(Path(value).resolve())}
             for section in reversed(sections):
                 change = {section: change}
-            params = merged(params, change)
+            params = merged_params(params, change)
     return params
 
 
-def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def merged_params(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """`base` with `changes` laid over it, section by section."""
     made = dict(base)
     for key, value in changes.items():
         below = made.get(key)
-        made[key] = merged(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+        made[key] = merged_params(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
     return made

@@ -55,7 +55,7 @@ def make_arm(root: Path, design: Design, arm: Arm, seed: int) -> Path:
     plan["evaluations"] = [number for number in plan["evaluations"] if number > 0]
     write_pipeline(folder, design.params(arm, seed), plan, leave_out=START)
     for name in SHARED:
-        share(artifact(start_folder(root) / RUN, name, 0), artifact(folder / RUN, name, 0))
+        share_files(artifact(start_folder(root) / RUN, name, 0), artifact(folder / RUN, name, 0))
     return folder
 
 
@@ -91,7 +91,7 @@ def begin_dvc(folder: Path) -> None:
                 raise
 
 
-def share(source: Path, target: Path) -> None:
+def share_files(source: Path, target: Path) -> None:
     """Link the files of `source` at `target` unless they are those; a link half made by a killed call is made anew."""
     if not source.exists():
         raise UserError(f"{source}: the start of the ablation is not whole; run `rla ablation run` again")

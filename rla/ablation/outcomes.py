@@ -10,7 +10,7 @@ from typing import Any
 from rla.ablation.design import Arm, Design
 from rla.ablation.folders import RUN, arm_folder
 from rla.report.collect import collect
-from rla.report.collect import outcomes as wins
+from rla.report.collect import task_outcomes as wins
 from rla.store.layout import artifact
 
 Wins = Mapping[str, list[bool]]  # of one evaluation: task -> whether its rollouts were won

@@ -20,7 +20,7 @@ from rla.ablation.folders import make_arm, make_start
 from rla.ablation.repro import lifeline, run_repro
 from rla.errors import UserError
 from rla.pipeline.dvc_lock import mend
-from rla.processes.prefork.control import start, stop
+from rla.processes.prefork.control import start_prefork, stop_prefork
 
 LOG = "repro.log"
 
@@ -31,7 +31,7 @@ def run_ablation(
     design: Design, root: Path, *, jobs: int, only: Sequence[str] = (), seeds: Sequence[int] = (), say: Say
 ) -> None:
     """Run what is not done yet. Raises UserError for unknown arms and seeds, and at the end where an arm failed."""
-    arms = chosen(design, only)
+    arms = chosen_arms(design, only)
     if set(seeds) - set(design.seeds):
         known = ", ".join(map(str, design.seeds))
         raise UserError(f"--seed {' '.join(map(str, seeds))}: the design has the seeds {known}; add others to it")
@@ -57,7 +57,7 @@ def run_ablation(
         raise UserError("; ".join(failed))
 
 
-def chosen(design: Design, only: Sequence[str]) -> list[Arm]:
+def chosen_arms(design: Design, only: Sequence[str]) -> list[Arm]:
     unknown = set(only) - {arm.name for arm in design.arms}
     if unknown:
         known = ", ".join(arm.name for arm in design.arms)
@@ -77,11 +77,11 @@ def prefork_server() -> Iterator[dict[str, str]]:
         return
     with TemporaryDirectory() as private:
         socket = Path(private) / "socket"
-        start(socket, parent=os.getpid())
+        start_prefork(socket, parent=os.getpid())
         try:
             yield environment | {"RLA_PREFORK": str(socket)}
         finally:
-            stop(socket)
+            stop_prefork(socket)
 
 
 def repro(folder: Path, environment: Mapping[str, str], say: Say, *, stdin: int) -> None:

@@ -20,14 +20,14 @@ COLUMNS: tuple[str, ...] = ("arm", "seeds", "iteration", "warm start", "success"
 COLUMNS += ("over the baseline", "mu", "process accuracy", "balanced", "outcome accuracy", "accepted tasks")
 
 
-def table(arms: Sequence[ArmOutcome], *, baseline: str, at: Sequence[int] = ()) -> Table:
+def arms_table(arms: Sequence[ArmOutcome], *, baseline: str, at: Sequence[int] = ()) -> Table:
     """One line per arm that has been evaluated; `baseline` names the arm that the others are compared with.
 
     `at`: the iterations to read all of them at; arms that were not evaluated at each of these are left out.
     """
     against = next((found for found in arms if found.arm.name == baseline), None)
     points = [(found, tuple(sorted(set(at))) or found.shared_points[-1:]) for found in arms if found.shared_points]
-    lines = tuple(line(found, against, read) for found, read in points if evaluated(found, read))
+    lines = tuple(arm_line(found, against, read) for found, read in points if evaluated(found, read))
     note = (
         "success on all held-out games at the sampling temperature; intervals: bootstrap over seeds and games, for the "
         "one warm start that all share (of few seeds they are somewhat narrow); gain: over the warm start, paired by "
@@ -42,16 +42,16 @@ def evaluated(found: ArmOutcome, read: Sequence[int]) -> bool:
     return set(read) <= set(found.shared_points)
 
 
-def line(found: ArmOutcome, against: ArmOutcome | None, read: Sequence[int]) -> tuple[str, ...]:
+def arm_line(found: ArmOutcome, against: ArmOutcome | None, read: Sequence[int]) -> tuple[str, ...]:
     """`read`: the iterations whose mean it is; diagnostics are of the last of them."""
-    after, last = sample(found, read), read[-1]
-    reached = bootstrap.mean(after)
+    after, last = arm_sample(found, read), read[-1]
+    reached = bootstrap.seed_mean(after)
     start = gain = over = ABSENT
     if 0 in found.shared_points:
-        before = sample(found, [0])
-        start, gain = percent(float(before.mean())), points(bootstrap.difference(after, before))
+        before = arm_sample(found, [0])
+        start, gain = percent(float(before.mean())), points(bootstrap.seed_difference(after, before))
     if against is not None and against is not found and evaluated(against, read):
-        over = points(bootstrap.difference(after, sample(against, read)))
+        over = points(bootstrap.seed_difference(after, arm_sample(against, read)))
     return (
         found.arm.title,
         str(len(found.runs)),
@@ -70,7 +70,7 @@ def line(found: ArmOutcome, against: ArmOutcome | None, read: Sequence[int]) -> 
     )
 
 
-def sample(found: ArmOutcome, read: Sequence[int]) -> bootstrap.Rates:
+def arm_sample(found: ArmOutcome, read: Sequence[int]) -> bootstrap.Rates:
     """Success by seed and game, the mean of these iterations."""
     rates = [bootstrap.rates([run.evaluations[point] for run in found.runs]) for point in read]
     return np.asarray(np.mean(rates, axis=0))

@@ -12,6 +12,7 @@ from typing import Any
 
 from rla.agents.replies import after_thinking, reply_text
 from rla.agents.texts import printable
+from rla.envs.chat_prompts import user
 from rla.envs.quoting import QUOTED, quoted
 from rla.envs.views import Message
 from rla.llm.base import Completion
@@ -72,7 +73,3 @@ def one_line(text: str, limit: int) -> str:
     """`text` without control characters and line ends, cut to `limit` characters."""
     line = " ".join(printable(text).split())
     return line if len(line) <= limit else f"{line[: limit - 3].rstrip()}..."
-
-
-def user(content: str) -> Message:
-    return {"role": "user", "content": content}

@@ -22,7 +22,7 @@ Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", hel
 
 
 @ablation.command("run")
-def run(
+def ablation_run(
     design: DesignFile = None,
     root: Root = Path("runs/ablation"),
     jobs: Annotated[int, typer.Option(min=1, help="Arms at once.")] = 1,
@@ -50,7 +50,7 @@ def run(
 
 
 @ablation.command("report")
-def report(
+def ablation_report(
     design: DesignFile = None,
     root: Root = Path("runs/ablation"),
     at: Annotated[

@@ -15,8 +15,11 @@ import typer
 
 from rla import __version__
 from rla.cli.ablation import ablation
+from rla.cli.env import env
+from rla.cli.environments import check_env, envs
 from rla.cli.guard import guard
 from rla.cli.lineage import lineage
+from rla.cli.params import params_command
 from rla.cli.servers import prefork, serve
 from rla.pipeline.spec import StageSpec
 from stages import STAGES
@@ -33,6 +36,7 @@ app = typer.Typer(
 app.add_typer(prefork, name="prefork", rich_help_panel=None)
 app.add_typer(serve, name="serve", rich_help_panel=None)
 app.add_typer(ablation, name="ablation", rich_help_panel=None)
+app.add_typer(env, name="env", rich_help_panel=None)
 
 Option = tuple[str, Any, Any]  # name, annotation, default
 
@@ -160,6 +164,9 @@ for _spec in STAGES:
 
 
 app.command("lineage")(lineage)
+app.command("envs")(envs)
+app.command("check-env")(check_env)
+app.command("params")(params_command)
 
 
 @app.callback(invoke_without_command=True)

@@ -43,10 +43,10 @@ def call_stage(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> Non
             ctx = context(spec, values, config=config, run=run, progress=progress)
             summary = timed(ctx)
         if speaks():
-            echo("\n".join(line(key, value) for key, value in summary.items()))
+            echo("\n".join(summary_line(key, value) for key, value in summary.items()))
         return
     ctx = context(spec, values, config=config, run=run, progress=make_progress())
-    echo(describe(ctx, params))
+    echo(describe_call(ctx, params))
 
 
 def overrides_of(values: Mapping[str, Any]) -> list[str]:
@@ -95,7 +95,7 @@ def timed(ctx: StageContext) -> dict[str, Any]:
     return summary
 
 
-def line(key: str, value: Any) -> str:
+def summary_line(key: str, value: Any) -> str:
     """`key: value`; `text` stands for itself."""
     return str(value) if key == "text" else f"{key}: {readable(value)}"
 
@@ -109,7 +109,7 @@ def readable(value: Any) -> str:
     return str(value)
 
 
-def describe(ctx: StageContext, params: Path) -> str:
+def describe_call(ctx: StageContext, params: Path) -> str:
     """What `--dry-run` prints: the stage's part of the config, then its folders and their state."""
     import yaml
 

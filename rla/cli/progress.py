@@ -47,7 +47,9 @@ class LineProgress:
         self.said = now
         rate = self.done / max(now - self.started, 1e-9)
         left = (self.total - self.done) / rate
-        self.note(f"{self.description} {self.done}/{self.total}, {rate:.1f}/s, {duration(left)} left{shown(fields)}")
+        self.note(
+            f"{self.description} {self.done}/{self.total}, {rate:.1f}/s, {duration(left)} left{shown_fields(fields)}"
+        )
 
     def note(self, text: str) -> None:
         self.stream.write(f"{text}\n")
@@ -98,7 +100,7 @@ class BarProgress:
             return
         state = self.bar.tasks[self.task]
         rate = f"{state.speed:.1f}/s" if state.speed else ""
-        self.bar.update(self.task, advance=count, rate=rate, extra=shown(fields).removeprefix(", "))
+        self.bar.update(self.task, advance=count, rate=rate, extra=shown_fields(fields).removeprefix(", "))
 
     def note(self, text: str) -> None:
         if self.bar is not None:
@@ -124,7 +126,7 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def shown(fields: dict[str, Any]) -> str:
+def shown_fields(fields: dict[str, Any]) -> str:
     """`, name value` for each field, floats to three digits."""
     texts = (f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}" for name, value in fields.items())
     return "".join(f", {text}" for text in texts)

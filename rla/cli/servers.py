@@ -21,25 +21,25 @@ def prefork_start(
     idle: Annotated[float, typer.Option(help="Stop after this many idle minutes.")] = 10.0,
 ) -> None:
     """Start the server in the background. Then call stages with RLA_PREFORK=<socket>."""
-    from rla.processes.prefork.control import start
+    from rla.processes.prefork.control import start_prefork
 
-    guard(lambda: typer.echo(start(socket, parent=parent, idle_minutes=idle)))
+    guard(lambda: typer.echo(start_prefork(socket, parent=parent, idle_minutes=idle)))
 
 
 @prefork.command("stop")
 def prefork_stop(socket: Annotated[Path, typer.Option(help="Unix socket of the server.")]) -> None:
     """Stop the server; children that still run are ended."""
-    from rla.processes.prefork.control import stop
+    from rla.processes.prefork.control import stop_prefork
 
-    guard(lambda: typer.echo(stop(socket)))
+    guard(lambda: typer.echo(stop_prefork(socket)))
 
 
 @prefork.command("status")
 def prefork_status(socket: Annotated[Path, typer.Option(help="Unix socket of the server.")]) -> None:
     """Say whether the server answers."""
-    from rla.processes.prefork.control import status
+    from rla.processes.prefork.control import prefork_state
 
-    guard(lambda: typer.echo(status(socket)))
+    guard(lambda: typer.echo(prefork_state(socket)))
 
 
 @serve.command("start")
@@ -56,16 +56,16 @@ def serve_start(
 
     With --port and --model it always starts, and serves the model at http://127.0.0.1:<port>/v1.
     """
-    from rla.envs.configured import load_config
-    from rla.llm.resident.control import Web, start
+    from rla.config.load import read_config
+    from rla.llm.resident.control import Web, start_engine
 
     def begin() -> None:
-        config = load_config(params, set_ or ())
+        config = read_config(params, set_ or (), params_of=None)
         if bool(port) != (model is not None):
             raise UserError("--port and --model go together: the port answers for one model")
         web = None if model is None else Web(port=port, model=model, config=config.generator, seed=config.seed)
         if params is None or config.engine.resident or web is not None:
-            typer.echo(start(socket, parent=parent, idle_minutes=idle, web=web))
+            typer.echo(start_engine(socket, parent=parent, idle_minutes=idle, web=web))
 
     guard(begin)
 
@@ -73,14 +73,14 @@ def serve_start(
 @serve.command("stop")
 def serve_stop(socket: Annotated[Path, typer.Option(help="Unix socket of the server.")]) -> None:
     """Stop the server; stages that use it end with an error, and go on when they are called again."""
-    from rla.llm.resident.control import stop
+    from rla.llm.resident.control import stop_engine
 
-    guard(lambda: typer.echo(stop(socket)))
+    guard(lambda: typer.echo(stop_engine(socket)))
 
 
 @serve.command("status")
 def serve_status(socket: Annotated[Path, typer.Option(help="Unix socket of the server.")]) -> None:
     """Say whether the server answers."""
-    from rla.llm.resident.control import status
+    from rla.llm.resident.control import engine_status
 
-    guard(lambda: typer.echo(status(socket)))
+    guard(lambda: typer.echo(engine_status(socket)))

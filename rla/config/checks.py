@@ -11,7 +11,7 @@ from rla.errors import UserError
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # vLLM's MaxLoRARanks
 
 
-def check(config: Config, where: str) -> None:
+def check_config(config: Config, where: str) -> None:
     """Refuse values that no run can use, with the key to change."""
     if config.tasks.source == "files" and not config.tasks.path:
         raise UserError(f"{where}: tasks.source is files; set tasks.path to the data")

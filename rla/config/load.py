@@ -12,7 +12,7 @@ from typing import Any, get_args, get_type_hints
 
 import yaml
 
-from rla.config.checks import check
+from rla.config.checks import check_config
 from rla.config.sections import Config
 from rla.errors import UserError
 
@@ -20,17 +20,18 @@ ParamsOf = Callable[[str], type]  # the dataclass of an environment's own parame
 DEFAULTS = "the defaults"
 
 
-def load_config(path: Path | None, overrides: Sequence[str] = (), *, params_of: ParamsOf) -> Config:
+def read_config(path: Path | None, overrides: Sequence[str] = (), *, params_of: ParamsOf | None) -> Config:
     """The config of `path` (none: all defaults) with `key=value` overrides applied.
 
-    Raises UserError naming the file and the key for unknown keys, wrong types and impossible combinations, and whatever
-    `params_of` raises.
+    Without `params_of` the config is for a command that starts no environment: `env` may name none, and `env.own` is
+    whatever it is. Raises UserError naming the file and the key for unknown keys, wrong types and impossible
+    combinations, and whatever `params_of` raises.
     """
     where = str(path) if path else DEFAULTS
     data = read_yaml(path, remedy="give --params a file such as params.yaml") if path else {}
     if not isinstance(data or {}, dict):
         raise UserError(f"{path}: params must be a mapping of sections; see schemas/params.schema.json")
-    return from_mapping(apply_overrides(data or {}, overrides), where=where, params_of=params_of)
+    return config_of(apply_overrides(data or {}, overrides), where=where, params_of=params_of)
 
 
 def read_yaml(path: Path, *, remedy: str) -> Any:
@@ -43,14 +44,17 @@ def read_yaml(path: Path, *, remedy: str) -> Any:
         raise UserError(f"{path}: not valid YAML ({str(error).splitlines()[0]}); mend the file") from None
 
 
-def from_mapping(data: Mapping[str, Any], *, where: str, params_of: ParamsOf) -> Config:
+def config_of(data: Mapping[str, Any], *, where: str, params_of: ParamsOf | None) -> Config:
     """The config of nested params; `where` names their origin in errors, which are those of `load_config`."""
     config: Config = build(Config, data, where, "")
-    if not config.env.name:
-        raise UserError(f"{where}: env.name says no environment; set it, or give --env NAME (`rla envs` lists them)")
-    own = build(params_of(config.env.name), config.env.own or {}, where, "env.own.")
-    config = replace(config, env=replace(config.env, own=own))
-    check(config, where)
+    if params_of is not None:
+        if not config.env.name:
+            raise UserError(
+                f"{where}: env.name says no environment; set it, or give --env NAME (`rla envs` lists them)"
+            )
+        own = build(params_of(config.env.name), config.env.own or {}, where, "env.own.")
+        config = replace(config, env=replace(config.env, own=own))
+    check_config(config, where)
     return config
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rla.config.effect import without_effect
+from rla.config.training import TrainConfig, WarmStartConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,53 +149,6 @@ class CreditConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoraConfig:
-    """A low-rank adapter in place of full training; `rank: 0`: none."""
-
-    rank: int = 0
-    alpha: float = 32.0  # the adapter counts alpha / rank
-    targets: tuple[str, ...] = ()  # names of linear layers; empty: all but the output layer
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainConfig:
-    """One optimisation stage: policy or reward model."""
-
-    enabled: bool = True
-    lr: float = 1e-6
-    beta1: float = 0.9
-    beta2: float = 0.99
-    weight_decay: float = 0.0
-    warmup_steps: int = 0
-    lr_schedule: Literal["constant", "linear", "cosine"] = "constant"
-    lr_steps: int = 0  # `linear`, `cosine`: the update of the run at which the rate is least
-    lr_min: float = 0.0  # the least rate, as a share of lr
-    epochs: int = 1
-    updates: int = 4  # optimizer steps per epoch
-    tokens_per_batch: int = 8192  # tokens of one forward pass
-    max_tokens: int = 4096  # longer segments are counted and left out
-    loss: Literal["ppo_clip", "cispo", "gspo"] = "ppo_clip"
-    ratio: Literal["token", "reply"] = "token"  # what an importance ratio is taken over; `gspo`: always the reply
-    clip_low: float = 0.2
-    clip_high: float = 0.2  # `cispo`: the largest ratio itself
-    dual_clip: float = 0.0  # the largest ratio where the advantage is negative; 0: none
-    old: Literal["sampler", "trainer"] = "sampler"  # whose log-probabilities the ratio starts from
-    correction: Literal["none", "token", "reply"] = "none"  # of the sampler's log-probabilities; needs old: trainer
-    correction_cap: float = 2.0
-    aggregation: Literal["token", "sequence", "trajectory", "fixed"] = "token"
-    fixed_length: int = 0  # `fixed`: tokens that a reply is divided by
-    entropy_coef: float = 0.0
-    kl_coef: float = 0.01
-    kl_reference: Literal["initial", "previous"] = "initial"
-    max_grad_norm: float = 1.0
-    max_samples: int = 0  # steps of an iteration that may train, drawn by seed; 0: all
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    gradient_checkpointing: bool = False
-    lora: LoraConfig = field(default_factory=LoraConfig)
-    threads: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ProposerConfig:
     """The language model of `adaptation.proposer: llm`, which also writes the critiques. Its tokens do not train."""
 
@@ -225,32 +179,6 @@ class AdaptationConfig:
     cooldown: int = 1  # iterations that a slot rests after a verdict or a return
     return_after: int = 2  # measurements outside the band after which a task gives way to its root; 0: never
     expert_episodes: int = 8  # that the environment's expert plays of an accepted task, its parent, its root; 0: none
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SftConfig:
-    """Supervised training before reinforcement: `examples` demonstrations or judgements."""
-
-    examples: int = 1000
-    steps: int = 200
-    batch_size: int = 16
-    lr: float = 3e-3
-    noise: float = 0.0  # policy: mean share of random actions shown; reward model: share of flipped labels
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WarmStartConfig:
-    """Supervised start of both models; `enabled: false` for models that already follow instructions."""
-
-    enabled: bool = True
-    reward_from_policy: bool = False  # the reward model starts from the policy's clone, not from `model.reward`
-    scenes: int = 0  # built-in scenes of its own to demonstrate on; 0: the tasks of the pool
-    policy: SftConfig = field(default_factory=SftConfig)
-    reward: SftConfig = field(default_factory=SftConfig)
-    alike: int = 0  # of the same judgement, how many an episode teaches the reward model at most; 0: all
-    # Then the reward model goes on, on whole episodes: it learns how often each judgement is due. steps 0: no more.
-    calibration: SftConfig = field(default_factory=lambda: SftConfig(steps=0))
-    threads: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,12 +20,12 @@ def load_config(path: Path | None, overrides: Sequence[str] = ()) -> Config:
     Raises UserError naming the file and the key for unknown keys, wrong types, impossible combinations, and whatever
     the environment itself refuses.
     """
-    return checked(load.load_config(path, overrides, params_of=params_of), where=str(path) if path else load.DEFAULTS)
+    return checked(load.read_config(path, overrides, params_of=params_of), where=str(path) if path else load.DEFAULTS)
 
 
 def from_mapping(data: Mapping[str, Any], *, where: str) -> Config:
     """The config of nested params; `where` names their origin in errors, which are those of `load_config`."""
-    return checked(load.from_mapping(data, where=where, params_of=params_of), where=where)
+    return checked(load.config_of(data, where=where, params_of=params_of), where=where)
 
 
 def checked(config: Config, *, where: str) -> Config:

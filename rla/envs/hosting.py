@@ -5,7 +5,6 @@ environment's own (`Shares`), which has processes enough already.
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from rla.envs.pool.pool import EnvironmentPool
 from rla.envs.protocols import Pooled, Shares
 from rla.envs.registry import environment
 from rla.errors import UserError
+from rla.processes.cores import usable_cores
 from rla.store.records import Task
 
 MakeEnv = Callable[[Task], Environment | AwaitedEnvironment]
@@ -56,11 +56,11 @@ def environments(config: Config, *, note: Callable[[str], None]) -> Iterator[Env
     if not pooled(config.pool, slow=slow):
         yield Environments(lambda task: chosen.make(task, config))
         return
-    workers = config.pool.workers or PER_CORE * cores()
+    workers = config.pool.workers or PER_CORE * usable_cores()
     with EnvironmentPool(
         recipe_of(config),
         workers=min(workers, config.rollout.concurrency),
-        busy=BUSY_PER_CORE * cores(),
+        busy=BUSY_PER_CORE * usable_cores(),
         deadline_s=config.pool.step_deadline_s,
     ) as pool:
         yield Environments(pool.environment)
@@ -71,12 +71,6 @@ def environments(config: Config, *, note: Callable[[str], None]) -> Iterator[Env
 def pooled(config: PoolConfig, *, slow: bool) -> bool:
     """Whether environments step in processes of their own."""
     return config.mode == "always" or (config.mode == "auto" and slow)
-
-
-def cores() -> int:
-    """The cores that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 def recipe_of(config: Config) -> Recipe:

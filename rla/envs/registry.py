@@ -19,17 +19,18 @@ GROUP = "rla.envs"
 BUILTIN = {
     "alfworld": "rla.envs.alfworld.environment:Alfworld",
     "coding": "rla.envs.coding.environment:Coding",
+    "openenv": "rla.envs.adapters.openenv:OpenEnv",
 }
 
 
-def installed() -> dict[str, str]:
+def installed_environments() -> dict[str, str]:
     """The name of every environment that is there, with the `module:class` that it is."""
     return dict(sorted((BUILTIN | {entry.name: entry.value for entry in entry_points(group=GROUP)}).items()))
 
 
 def environment(name: str | None) -> Env:
     """A new instance of the environment `name`. Raises UserError for an unknown name and for a class that is none."""
-    targets = installed()
+    targets = installed_environments()
     if name is None or name not in targets:
         near = difflib.get_close_matches(name or "", targets, n=1)
         hint = f"did you mean {near[0]}?" if near else f"installed: {', '.join(targets)}"

@@ -29,7 +29,7 @@ MAX_SCORES = 1 << 27  # scores (R * Q * L) of one attention call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class AttentionGroup:
     """R sequences whose Q (padded) queries are attended to in one call."""
 
     slots: slice | Tensor
@@ -53,19 +53,19 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class AttentionPlan:
     """Where the packed tokens of one forward pass live."""
 
-    groups: list[Group]
+    groups: list[AttentionGroup]
     order: Tensor  # [T] index of each packed token in the concatenated outputs of the groups
     cells: Tensor  # [T] slot * context + position: where its key and value are written
 
 
-def make_plan(*, slots: Ints, starts: Ints, counts: Ints, context: int, device: torch.device) -> Plan:
+def make_plan(*, slots: Ints, starts: Ints, counts: Ints, context: int, device: torch.device) -> AttentionPlan:
     """Row i brings `counts[i]` new tokens for slot `slots[i]`, at positions from `starts[i]`."""
     offsets = np.cumsum(counts) - counts
     order = np.empty(int(counts.sum()), dtype=np.int64)
-    groups: list[Group] = []
+    groups: list[AttentionGroup] = []
     base = 0
     for rows in _buckets(starts, counts):
         group, first = _make_group(slots[rows], starts[rows], counts[rows], offsets[rows], context, device)
@@ -76,7 +76,9 @@ def make_plan(*, slots: Ints, starts: Ints, counts: Ints, context: int, device: 
         base += group.positions.numel()
         groups.append(group)
     cells = np.repeat(slots * context + starts, counts) + _ranges(counts)
-    return Plan(groups=groups, order=torch.from_numpy(order).to(device), cells=torch.from_numpy(cells).to(device))
+    return AttentionPlan(
+        groups=groups, order=torch.from_numpy(order).to(device), cells=torch.from_numpy(cells).to(device)
+    )
 
 
 def _ranges(counts: Ints) -> Ints:
@@ -100,7 +102,7 @@ def _buckets(starts: Ints, counts: Ints) -> list[Ints]:
 
 def _make_group(
     slots: Ints, starts: Ints, counts: Ints, offsets: Ints, context: int, device: torch.device
-) -> tuple[Group, Ints]:
+) -> tuple[AttentionGroup, Ints]:
     """The group and, per sequence, its row in it. A dense range of slots is read in place, without a copy."""
     queries = int(counts.max())
     longest = int((starts + counts).max())
@@ -113,7 +115,7 @@ def _make_group(
     positions = np.zeros((rows, queries), dtype=np.int64)
     tokens[row] = offsets[:, None] + step
     positions[row] = starts[:, None] + step
-    group = Group(
+    group = AttentionGroup(
         slots=slice(low, high) if in_place else torch.from_numpy(slots).to(device),
         tokens=torch.from_numpy(tokens.reshape(-1)).to(device),
         positions=torch.from_numpy(positions).to(device),
@@ -129,7 +131,7 @@ def slot_attention(
     value: Tensor,
     attention_mask: Tensor | None,
     *,
-    slot_plan: Plan,
+    slot_plan: AttentionPlan,
     scaling: float | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,

@@ -15,7 +15,7 @@ from rla.llm.slots import Ints
 class Row:
     """A completion being sampled, for all samples (one seed each) that have drawn the same tokens so far."""
 
-    job: Job
+    job: EngineJob
     seeds: list[int]
     session: str | None
     node: dict[int, Any] | None
@@ -64,7 +64,7 @@ class Row:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Job:
+class EngineJob:
     """A request and those of its completions that are done, by sample index."""
 
     request: Request

@@ -54,7 +54,7 @@ def connect(config: GeneratorConfig, *, model: Path | str, chat: ChatFormat, tra
     )
 
     async def introduce() -> ServerGenerator:
-        served = chosen(await models(client, config.server_model), config, model)
+        served = chosen_model(await models(client, config.server_model), config, model)
         engine = ServerGenerator(client, model=served.name, context=config.context, chat=chat, training=training)
         if training:
             await probe(engine, chat)
@@ -79,7 +79,7 @@ async def models(client: JsonClient, named: str) -> list[Served]:
     ]
 
 
-def chosen(served: Sequence[Served], config: GeneratorConfig, model: Path | str) -> Served:
+def chosen_model(served: Sequence[Served], config: GeneratorConfig, model: Path | str) -> Served:
     """The served model to ask for: the one named, else the one loaded from `model`, else the only one."""
     where, names = f"generator.server {config.server}", ", ".join(card.name for card in served) or "nothing"
     found = [card for card in served if card.name == config.server_model]
@@ -128,7 +128,7 @@ async def probe(engine: ServerGenerator, chat: ChatFormat) -> None:
     if any(abs(logprob) > CERTAIN for logprob in only):
         raise engine.lacking("reports the log-probabilities of the model, not those that it samples from", FLAG)
     for pair in PAIRS:
-        cool, hot = await asyncio.gather(*(difference(engine, pair, heat) for heat in TEMPERATURES))
+        cool, hot = await asyncio.gather(*(model_difference(engine, pair, heat) for heat in TEMPERATURES))
         if max(abs(cool), abs(hot)) < STEEPEST and abs(cool - hot) > TOLERANCE + SHARE * abs(cool):
             raise engine.lacking("reports log-probabilities that are not at the sampling temperature", FLAG)
 
@@ -139,7 +139,7 @@ async def lone(engine: ServerGenerator, token: int) -> float:
     return logprob
 
 
-async def difference(engine: ServerGenerator, pair: list[int], temperature: float) -> float:
+async def model_difference(engine: ServerGenerator, pair: list[int], temperature: float) -> float:
     """Logit of the pair's first token less that of its second, from the log-probability of the one drawn."""
     token, logprob = await engine.one_of(PROMPT, seed=0, choices=pair, temperature=temperature)
     other = -math.expm1(min(logprob, 0.0))

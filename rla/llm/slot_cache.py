@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from rla.llm.attention import Plan
+from rla.llm.attention import AttentionPlan
 
 
 class SlotCache(Cache):
@@ -21,7 +21,7 @@ class SlotCache(Cache):
         key_heads = getattr(config, "num_key_value_heads", None) or heads
         shape = (2, config.num_hidden_layers, slots, context, key_heads, width)
         self.store = torch.zeros(shape, dtype=dtype, device=device)
-        self.plan: Plan | None = None
+        self.plan: AttentionPlan | None = None
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any

@@ -1,9 +1,8 @@
 """Any Hugging Face causal language model as a Generator, with continuous batching over cache slots.
 
 One forward pass takes the next tokens of every live sequence, whatever their number: one for a sequence that decodes,
-many for a prompt. A sequence that ends makes room at once. Tokens that the trie forces are appended without a pass, and
-samples of one request are one sequence until they draw different tokens. The pass runs on the event loop's own thread:
-callers make progress between passes.
+many for a prompt. A sequence that ends makes room at once. Tokens that the trie forces need no pass; samples of a request
+are one sequence until they part. The pass runs on the event loop's own thread: callers make progress between passes.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import torch
 from rla.errors import UserError
 from rla.llm import attention
 from rla.llm.base import BREATHS, Completion, Request
-from rla.llm.jobs import Job, Row
+from rla.llm.jobs import EngineJob, Row
 from rla.llm.refusals import check_request
 from rla.llm.sampling import sample, uniforms
 from rla.llm.slot_cache import SlotCache
@@ -82,7 +81,7 @@ class TransformersGenerator:
     async def generate(self, request: Request) -> list[Completion]:
         """Sample `request.samples` completions. Raises ContextOverflow, ValueError for an empty prompt."""
         check_request(request, context=self.context)
-        job = Job(
+        job = EngineJob(
             request=request,
             prompt=np.asarray(request.prompt_ids, dtype=np.int64),
             future=asyncio.get_running_loop().create_future(),

@@ -31,13 +31,13 @@ def rates(runs: Sequence[Mapping[str, Sequence[bool]]]) -> Rates:
     return np.array([[np.mean(run[game]) for game in games] for run in runs])
 
 
-def mean(sample: Rates, *, confidence: float = 0.95, seed: int = 0) -> Interval:
+def seed_mean(sample: Rates, *, confidence: float = 0.95, seed: int = 0) -> Interval:
     """The mean over seeds and games, with its interval."""
-    drawn = np.clip(draw(sample, np.random.default_rng(seed)), 0.0, 1.0)
+    drawn = np.clip(redrawn(sample, np.random.default_rng(seed)), 0.0, 1.0)
     return interval(float(sample.mean()), drawn, confidence)
 
 
-def difference(after: Rates, before: Rates, *, confidence: float = 0.95, seed: int = 0) -> Interval:
+def seed_difference(after: Rates, before: Rates, *, confidence: float = 0.95, seed: int = 0) -> Interval:
     """Mean of `after` minus mean of `before`, paired by game; their seeds are drawn apart from each other.
 
     Raises `ValueError` where they hold different numbers of games.
@@ -46,11 +46,11 @@ def difference(after: Rates, before: Rates, *, confidence: float = 0.95, seed: i
         raise ValueError(f"{after.shape[1]} games against {before.shape[1]}")
     rng = np.random.default_rng(seed)
     games = rng.integers(after.shape[1], size=(DRAWS, after.shape[1]))
-    drawn = draw(after, rng, games) - draw(before, rng, games)
+    drawn = redrawn(after, rng, games) - redrawn(before, rng, games)
     return interval(float(after.mean() - before.mean()), drawn, confidence)
 
 
-def draw(sample: Rates, rng: np.random.Generator, games: np.ndarray | None = None) -> np.ndarray:
+def redrawn(sample: Rates, rng: np.random.Generator, games: np.ndarray | None = None) -> np.ndarray:
     """(DRAWS,) means of redrawn samples; `games` (DRAWS, games) where they are drawn already."""
     seeds, count = sample.shape
     chosen = rng.integers(count, size=(DRAWS, count)) if games is None else games

@@ -45,8 +45,8 @@ def process_metrics(episodes: pl.DataFrame, judgements: pl.DataFrame, labels: pl
         "labelled_steps": known.height,
         **accuracy_metrics("rm_process", helped, judgements),
         **accuracy_metrics("rm_distance", nearer, judgements),
-        "good_steps": mean(helped.select((pl.col("truth") > 0).mean())),
-        "closer_steps": mean(nearer.select((pl.col("truth") > 0).mean())),
+        "good_steps": known_share(helped.select((pl.col("truth") > 0).mean())),
+        "closer_steps": known_share(nearer.select((pl.col("truth") > 0).mean())),
         "label_mu": label_mu(helped),
         **covered(known),
     }
@@ -56,8 +56,8 @@ def accuracy_metrics(prefix: str, steps: pl.DataFrame, judgements: pl.DataFrame)
     """`<prefix>_accuracy` and its companions. `steps`: trajectory_id, task_id, step, outcome, truth (+1, -1)."""
     votes = against(steps, judgements)
     interval = clustered([(row["right"], row["votes"]) for row in by_task(votes).iter_rows(named=True)])
-    good = mean(votes.filter(pl.col("truth") > 0).select(pl.col("right").mean()))
-    bad = mean(votes.filter(pl.col("truth") < 0).select(pl.col("right").mean()))
+    good = known_share(votes.filter(pl.col("truth") > 0).select(pl.col("right").mean()))
+    bad = known_share(votes.filter(pl.col("truth") < 0).select(pl.col("right").mean()))
     found: Metrics = {
         "votes": votes.height,
         "accuracy": interval.estimate if interval else None,
@@ -67,8 +67,8 @@ def accuracy_metrics(prefix: str, steps: pl.DataFrame, judgements: pl.DataFrame)
         "bad": bad,
         "balanced": None if good is None or bad is None else (good + bad) / 2,
         "majority": majority(votes),
-        "won": mean(votes.filter(pl.col("outcome") > 0).select(pl.col("right").mean())),
-        "lost": mean(votes.filter(pl.col("outcome") < 0).select(pl.col("right").mean())),
+        "won": known_share(votes.filter(pl.col("outcome") > 0).select(pl.col("right").mean())),
+        "lost": known_share(votes.filter(pl.col("outcome") < 0).select(pl.col("right").mean())),
     }
     return {f"{prefix}_{name}": value for name, value in found.items()}
 
@@ -112,13 +112,13 @@ def majority(votes: pl.DataFrame) -> float | None:
     steps = votes.group_by(STEP).agg(pl.col("score").cast(pl.Int32).sum(), pl.col("truth").first())
     agreement = pl.col("score") * pl.col("truth")
     half = pl.when(agreement == 0).then(0.5).otherwise((agreement > 0).cast(pl.Float64))
-    return mean(steps.select(half.mean()))
+    return known_share(steps.select(half.mean()))
 
 
 def label_mu(steps: pl.DataFrame) -> float | None:
     """P(truth = +1 | success) + P(truth = -1 | failure)."""
-    plus = mean(steps.filter(pl.col("outcome") > 0).select((pl.col("truth") > 0).mean()))
-    minus = mean(steps.filter(pl.col("outcome") < 0).select((pl.col("truth") < 0).mean()))
+    plus = known_share(steps.filter(pl.col("outcome") > 0).select((pl.col("truth") > 0).mean()))
+    minus = known_share(steps.filter(pl.col("outcome") < 0).select((pl.col("truth") < 0).mean()))
     return None if plus is None or minus is None else plus + minus
 
 
@@ -140,11 +140,11 @@ def coverage(known: pl.DataFrame) -> pl.DataFrame:
 def covered(known: pl.DataFrame) -> Metrics:
     episodes = coverage(known)
     return {
-        "distance_covered": mean(episodes.select(pl.col("covered").mean())),
-        "distance_covered_lost": mean(episodes.filter(pl.col("outcome") < 0).select(pl.col("covered").mean())),
+        "distance_covered": known_share(episodes.select(pl.col("covered").mean())),
+        "distance_covered_lost": known_share(episodes.filter(pl.col("outcome") < 0).select(pl.col("covered").mean())),
     }
 
 
-def mean(frame: pl.DataFrame) -> float | None:
+def known_share(frame: pl.DataFrame) -> float | None:
     value = frame.item()
     return None if value is None else float(value)

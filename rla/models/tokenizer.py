@@ -41,7 +41,7 @@ def _splitter(phrases: Sequence[str]) -> tuple[normalizers.Normalizer, pre_token
     return normalizers.Lowercase(), pre_tokenizers.Split(Regex(fixed + WORDS), behavior="removed", invert=True)
 
 
-def vocabulary(texts: Iterable[str], phrases: Sequence[str] = ()) -> list[str]:
+def learnt_vocabulary(texts: Iterable[str], phrases: Sequence[str] = ()) -> list[str]:
     """Special tokens, numbers, then the texts' other pieces, most frequent first, ties by spelling."""
     normalizer, splitter = _splitter(phrases)
     counts: Counter[str] = Counter()
@@ -62,7 +62,7 @@ def build_tokenizer(texts: Iterable[str], *, context: int, phrases: Sequence[str
 
     `phrases` are texts that become single tokens wherever they stand.
     """
-    words = vocabulary(texts, phrases)
+    words = learnt_vocabulary(texts, phrases)
     backend = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, unk_token=UNKNOWN))
     backend.normalizer, backend.pre_tokenizer = _splitter(phrases)
     attach = [decoders.Replace(f" {mark}", mark) for mark in (":", ";")]  # cleanup knows . , ? ! only

@@ -72,7 +72,7 @@ def begun(
     return server.pid
 
 
-def ended(path: Path, tell: Callable[[], socket.socket | None]) -> str:
+def end_server(path: Path, tell: Callable[[], socket.socket | None]) -> str:
     """Have `tell` ask the server at `path` to stop, where there is one."""
     if not answers(path):
         path.unlink(missing_ok=True)

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
+from rla.processes.cores import usable_cores
 
 WATCH = "RLA_END_WITH_STDIN"
 ON_GPUS = ("vllm", "transformers")
@@ -27,12 +28,12 @@ def run_workers(arguments: Sequence[str], *, workers: int, generator: GeneratorC
     One that fails does not stop the others: what they finish need not be done again. `asked`: the option or key that
     set their number. Raises UserError for failures, and for more GPUs than are visible.
     """
-    gpus = shares(generator, workers, asked=asked)
-    environments = [environment(workers=workers, gpus=own) for own in gpus]
+    gpus = gpu_shares(generator, workers, asked=asked)
+    environments = [worker_environment(workers=workers, gpus=own) for own in gpus]
     running = []
     try:
         for index, own in enumerate(environments, start=1):
-            running.append(start([*arguments, "--slice", f"{index}/{workers}"], own))
+            running.append(start_worker([*arguments, "--slice", f"{index}/{workers}"], own))
         listeners = [listen(process, f"[{index}/{workers}] ") for index, process in enumerate(running, start=1)]
         codes = [process.wait() for process in running]
         for listener in listeners:
@@ -44,7 +45,7 @@ def run_workers(arguments: Sequence[str], *, workers: int, generator: GeneratorC
         for process in running:
             if process.stdin is not None:
                 process.stdin.close()
-    failed = [f"{index}/{workers} ({ended(code)})" for index, code in enumerate(codes, start=1) if code]
+    failed = [f"{index}/{workers} ({exit_text(code)})" for index, code in enumerate(codes, start=1) if code]
     if failed:
         raise UserError(
             f"{arguments[0]}: {len(failed)} of {workers} workers failed, slices {', '.join(failed)}, as said above; "
@@ -52,7 +53,7 @@ def run_workers(arguments: Sequence[str], *, workers: int, generator: GeneratorC
         )
 
 
-def start(arguments: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def start_worker(arguments: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", "rla", *arguments],
         env=dict(environment),
@@ -63,18 +64,17 @@ def start(arguments: Sequence[str], environment: Mapping[str, str]) -> subproces
     )
 
 
-def environment(*, workers: int, gpus: Sequence[str]) -> dict[str, str]:
+def worker_environment(*, workers: int, gpus: Sequence[str]) -> dict[str, str]:
     """What a worker is started with: its GPUs, its share of the CPU threads, no pre-fork server, no shared engine."""
     shared = ("RLA_PREFORK", "RLA_ENGINE")
     own = {key: value for key, value in os.environ.items() if key not in shared} | {WATCH: "1"}
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    own.setdefault("OMP_NUM_THREADS", str(max(1, cores // workers)))
+    own.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // workers)))
     if gpus:
         own["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
     return own
 
 
-def shares(generator: GeneratorConfig, workers: int, *, asked: str = "--workers") -> list[list[str]]:
+def gpu_shares(generator: GeneratorConfig, workers: int, *, asked: str = "--workers") -> list[list[str]]:
     """The GPUs of each worker: `tensor_parallel` each; none where there are none. Raises UserError."""
     gpus = visible_gpus() if generator.backend in ON_GPUS else []
     if not gpus:
@@ -125,7 +125,7 @@ def interrupt(running: Sequence[subprocess.Popen[bytes]]) -> None:
             break
 
 
-def ended(code: int) -> str:
+def exit_text(code: int) -> str:
     return f"exit status {code}" if code > 0 else signal.Signals(-code).name
 
 

@@ -35,19 +35,19 @@ def collect(run: Path) -> RunSummary:
     """Read all metrics below `run`. Raises UserError for a file that is not JSON."""
     evaluations = tuple(
         {"iteration": number, **read_json(artifact(run, "eval_metrics", number))}
-        for number in numbered(run / "eval")
+        for number in numbered_folders(run / "eval")
         if artifact(run, "eval_metrics", number).exists()
     )
     return RunSummary(
         run=run,
-        iterations=tuple(iteration_row(run, number) for number in numbered(run) if number > 0),
+        iterations=tuple(iteration_row(run, number) for number in numbered_folders(run) if number > 0),
         evaluations=evaluations,
         seconds=seconds_of(run),
         gain=gain_of(run, [row["iteration"] for row in evaluations]),
     )
 
 
-def numbered(folder: Path) -> list[int]:
+def numbered_folders(folder: Path) -> list[int]:
     """The numbers that name folders of `folder`, in order."""
     if not folder.is_dir():
         return []
@@ -56,17 +56,17 @@ def numbered(folder: Path) -> list[int]:
 
 def iteration_row(run: Path, number: int) -> Row:
     """All metrics of one iteration, flat."""
-    row: Row = {"iteration": number, **optional(artifact(run, "metrics", number))}
+    row: Row = {"iteration": number, **json_or_empty(artifact(run, "metrics", number))}
     for prefix, name in (("policy_", "policy"), ("rm_", "rm"), ("tasks_", "candidates")):
-        found = optional(artifact(run, name, number) / "metrics.json")
+        found = json_or_empty(artifact(run, name, number) / "metrics.json")
         row |= {f"{prefix}{key}": value for key, value in found.items()}
     for prefix, name in (("rollout_", "trajectories"), ("judged_", "scores")):
-        counts = optional(artifact(run, name, number) / MANIFEST).get("counts", {})
+        counts = json_or_empty(artifact(run, name, number) / MANIFEST).get("counts", {})
         row |= {f"{prefix}{key}": value for key, value in counts.items()}
     return row
 
 
-def optional(path: Path) -> Row:
+def json_or_empty(path: Path) -> Row:
     return read_json(path) if path.exists() else {}
 
 
@@ -88,10 +88,10 @@ def gain_of(run: Path, evaluated: list[int]) -> Interval | None:
     before, after = (artifact(run, "eval_trajectories", number) for number in (evaluated[0], evaluated[-1]))
     if not ((before / MANIFEST).exists() and (after / MANIFEST).exists()):
         return None
-    return difference(outcomes(before), outcomes(after))
+    return difference(task_outcomes(before), task_outcomes(after))
 
 
-def outcomes(folder: Path) -> dict[str, list[bool]]:
+def task_outcomes(folder: Path) -> dict[str, list[bool]]:
     """task id -> whether each of its episodes was won."""
     won: dict[str, list[bool]] = {}
     for row in read_rows(folder, "trajectories", ["task_id", "outcome"]):

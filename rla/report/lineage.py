@@ -14,7 +14,7 @@ from typing import Any
 from rla.adaptation.kinds import edit_kind, fields_of
 from rla.adaptation.standings import Decision
 from rla.errors import UserError
-from rla.report.collect import numbered
+from rla.report.collect import numbered_folders
 from rla.report.tables import ABSENT, Table, number
 from rla.store.layout import artifact
 from rla.store.reading import read_rows
@@ -53,17 +53,17 @@ class Lineage:
 
 def lineages(run: Path) -> dict[str, Lineage]:
     """slot -> its lineage, in the order of the first pool. Raises UserError where the run has no task pool."""
-    iterations = [number for number in numbered(run) if number > 0]
-    proposals = by_slot(row for i in iterations for row in rows_of(run, "candidates", i))
-    verdicts = {(row["iteration"], row["task_id"]): row for i in iterations for row in rows_of(run, "verdicts", i)}
-    standings = by_slot(row for i in iterations for row in rows_of(run, "standings", i))
+    iterations = [number for number in numbered_folders(run) if number > 0]
+    proposals = by_slot(row for i in iterations for row in kind_rows(run, "candidates", i))
+    verdicts = {(row["iteration"], row["task_id"]): row for i in iterations for row in kind_rows(run, "verdicts", i)}
+    standings = by_slot(row for i in iterations for row in kind_rows(run, "standings", i))
     return {
         root["slot"]: slot_lineage(root, proposals.get(root["slot"], []), verdicts, standings.get(root["slot"], []))
         for root in read_rows(artifact(run, "train_tasks", 0), "tasks")
     }
 
 
-def rows_of(run: Path, kind: str, iteration: int) -> list[Row]:
+def kind_rows(run: Path, kind: str, iteration: int) -> list[Row]:
     folder = artifact(run, kind, iteration)
     return read_rows(folder, kind) if (folder / MANIFEST).exists() else []
 

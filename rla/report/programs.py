@@ -18,12 +18,12 @@ WRITTEN = {"ut_accuracy": "UT accuracy", "detect": "Detect"}
 def program_tables(summary: RunSummary) -> list[Table]:
     """Programs and written tests, on training tasks and on held-out ones."""
     return [
-        table("Programs and tests", summary.iterations),
-        table("Programs and tests, held out", summary.evaluations),
+        program_table("Programs and tests", summary.iterations),
+        program_table("Programs and tests, held out", summary.evaluations),
     ]
 
 
-def table(title: str, rows: tuple[Mapping[str, Any], ...]) -> Table:
+def program_table(title: str, rows: tuple[Mapping[str, Any], ...]) -> Table:
     """One line per iteration that was measured by programs."""
     found = [row for row in rows if "pass_at_1" in row]
     shown = {key: name for key, name in SHARES.items() if any(row.get(key) is not None for row in found)}

@@ -33,8 +33,8 @@ class Table:
 
 def tables(summary: RunSummary, *, after_evaluation: Sequence[Table] = ()) -> list[Table]:
     """Training, reward model, difficulty, evaluation, what else is to be shown, limits, time, where everything lies."""
-    made = [training(summary), reward_model(summary), against_fact(summary), difficulty(summary)]
-    made += [evaluation(summary), *after_evaluation, limits(summary), times(summary), locations(summary)]
+    made = [training(summary), reward_model(summary), against_fact(summary), difficulty_table(summary)]
+    made += [evaluation(summary), *after_evaluation, limits_table(summary), times(summary), locations(summary)]
     return [table for table in made if table.rows]
 
 
@@ -122,7 +122,7 @@ def against_fact(summary: RunSummary) -> Table:
     return Table(title="Reward model against fact", columns=columns, rows=tuple(rows), note=note)
 
 
-def difficulty(summary: RunSummary) -> Table:
+def difficulty_table(summary: RunSummary) -> Table:
     """One line per iteration: importance ratios of the tasks, and how far the policy came."""
     rows = tuple(
         (
@@ -161,7 +161,7 @@ PLAYED = ("episodes", "context_stops", "env_errors", "steps", "truncated", "inva
 JUDGED = ("steps", "skipped", "judgements", "truncated", "unparsable")
 
 
-def limits(summary: RunSummary) -> Table:
+def limits_table(summary: RunSummary) -> Table:
     """What met a limit or failed, of how many: one line per iteration, then one per evaluation."""
     keys = (*(f"rollout_{key}" for key in PLAYED), *(f"judged_{key}" for key in JUDGED))
     rows = [

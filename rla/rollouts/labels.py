@@ -1,7 +1,7 @@
 """Ground truth about the steps of played episodes, by replaying their actions in the environment itself.
 
 A replay is believed only where it shows what the policy saw: an episode that was played with other rules (another
-`env.grammar`, a changed pool) gets no labels rather than wrong ones.
+`env.own.grammar`, a changed pool) gets no labels rather than wrong ones.
 """
 
 from __future__ import annotations

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 
 from rla.agents.policy import CommandTries, PolicyAgent
 from rla.config.sections import EnvConfig, PolicyConfig
-from rla.envs.observation import AwaitedEnvironment, Environment, EnvironmentFailure, offered, settled
+from rla.envs.observation import AwaitedEnvironment, Environment, EnvironmentFailure, Observation, offered, settled
 from rla.envs.prompts import PolicyPrompt
 from rla.llm.base import Generator, Request
 from rla.llm.chat import ChatFormat
 from rla.rollouts.groups import run_groups
+from rla.rollouts.images import distinct_images
 from rla.seeds import derive
 from rla.store.records import Status, Step, StopReason, Task, Trajectory, content_id
 
@@ -76,12 +77,12 @@ async def play(episode: Episode, shared: Rollouts, tries: CommandTries) -> Traje
     session = f"{episode.task.task_id}/{episode.rollout}"
     steps: list[Step] = []
     error: str | None = None
-    last = ""
+    seen: list[Observation] = []
     environment: Environment | AwaitedEnvironment | None = None
     try:
         environment = shared.make_env(episode.task)
         observation = await settled(environment.reset())
-        last = observation.text
+        seen.append(observation)
         stop = StopReason.MAX_STEPS
         for index in range(shared.env.max_steps):
             commands = offered(observation.commands, shared.env.omit_commands)
@@ -101,7 +102,7 @@ async def play(episode: Episode, shared: Rollouts, tries: CommandTries) -> Traje
             (completion,) = await shared.generator.generate(request)
             steps.append(agent.read(completion, observation.text, commands))
             observation = await settled(environment.step(steps[-1].action))
-            last = observation.text
+            seen.append(observation)
             won = observation.success(shared.env.reward_threshold)
             if won or observation.done:
                 stop = StopReason.WON if won else StopReason.MAX_STEPS
@@ -112,7 +113,7 @@ async def play(episode: Episode, shared: Rollouts, tries: CommandTries) -> Traje
         shared.generator.release(session)
         if environment is not None:
             environment.close()
-    return record(episode, shared, agent, steps, stop=stop, last=last, error=error)
+    return record(episode, shared, agent, steps, stop=stop, seen=seen, error=error)
 
 
 def record(
@@ -122,7 +123,7 @@ def record(
     steps: list[Step],
     *,
     stop: StopReason,
-    last: str,
+    seen: list[Observation],
     error: str | None,
 ) -> Trajectory:
     task = episode.task
@@ -141,6 +142,8 @@ def record(
         policy=shared.policy,
         steps=steps,
         segments=agent.segments(),
-        final_observation=last,
+        final_observation=seen[-1].text if seen else "",
         error=error,
+        reward=next((one.reward for one in reversed(seen) if one.reward is not None), None),
+        images=distinct_images([one.images for one in seen]),
     )

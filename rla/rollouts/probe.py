@@ -85,7 +85,9 @@ async def probe_task(task: Task, rows: Sequence[Row], shared: Probing) -> list[S
         return [empty(row, prompt_ids) for row in played]
     names += [] if known is None else [reference_row(task.task_id)]
     return [
-        scored(name, task, sampled if number == 0 else bare(sampled), scores, prompt_ids if number == 0 else [])
+        scored(
+            name, task, sampled if number == 0 else without_tokens(sampled), scores, prompt_ids if number == 0 else []
+        )
         for number, (name, scores) in enumerate(zip(names, table, strict=True))
     ]
 
@@ -103,7 +105,7 @@ def unscored(completion: Completion, chat: ChatFormat) -> Judgement:
     )
 
 
-def bare(sampled: Sequence[Judgement]) -> list[Judgement]:
+def without_tokens(sampled: Sequence[Judgement]) -> list[Judgement]:
     """The same without what stands in the first row."""
     return [replace(judgement, text="", token_ids=[], logprobs=[], allowed=[]) for judgement in sampled]
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rla.errors import UserError
-from rla.store.schema import arrow_schema, load_schema
+from rla.store.schema import arrow_schema, load_schema, optional_columns
 from rla.store.slices import MANIFEST, optional_json, unfinished
 
 STREAMED = 32  # rows that a stream decodes at a time
@@ -71,8 +71,13 @@ def read_part(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     first array that is made of Python values does.
     """
     with pq.ParquetFile(path) as file:
-        table = file.read(columns=list(columns) if columns else None)
-    return table.select(list(columns)) if columns else table
+        if not columns:
+            return file.read()
+        table = file.read(columns=list(columns))
+    for name in columns:
+        if name not in table.column_names:  # an optional one, for which no row of this part has a value
+            table = table.append_column(name, pa.nulls(table.num_rows))
+    return table.select(list(columns))
 
 
 def read_table(folder: Path, kind: str, columns: Sequence[str] | None = None) -> pa.Table:
@@ -88,10 +93,10 @@ def read_table(folder: Path, kind: str, columns: Sequence[str] | None = None) ->
             raise UserError(
                 f"{path}: not a readable Parquet file ({error}); rerun its stage with --overwrite"
             ) from None
-    schema = arrow_schema(kind)
+    schema = arrow_schema(kind, optional_columns(kind))
     if columns:
         schema = pa.schema([schema.field(name) for name in columns])
-    return pa.concat_tables(tables) if tables else schema.empty_table()
+    return pa.concat_tables(tables, promote_options="default") if tables else schema.empty_table()
 
 
 def read_rows(folder: Path, kind: str, columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
@@ -119,10 +124,11 @@ def part_rows(path: Path, columns: Sequence[str], *, keys: Collection[Any] | Non
     """`stream_rows` of one part."""
     with pq.ParquetFile(path) as file:
         for batch in file.iter_batches(batch_size=STREAMED, columns=list(columns)):
+            absent = dict.fromkeys(name for name in columns if name not in batch.schema.names)
             found = batch.column(columns[0]).to_pylist()
             for index, key in enumerate(found):
                 if keys is None or key in keys:
-                    yield batch.slice(index, 1).to_pylist()[0]
+                    yield batch.slice(index, 1).to_pylist()[0] | absent
 
 
 def read_nested(path: Path, columns: Sequence[str]) -> list[dict[str, Any]]:

@@ -104,8 +104,21 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShownImage:
+    """A distinct image of an episode: SHA-256 (hex) and bytes of its PNG file.
+
+    `shown` has {"observation", "position"} of every place where it was seen. Observation 0 is that of the reset, so
+    step i was taken at observation i; the position is its place among the images of that observation.
+    """
+
+    digest: str
+    png: bytes
+    shown: list[dict[str, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trajectory:
-    """One episode. `outcome` is +1 iff the environment reported a win, else -1."""
+    """One episode. `outcome` is +1 iff it was won, else -1; `reward` is what it earned, where rewards are counted."""
 
     trajectory_id: str
     task_id: str
@@ -123,10 +136,13 @@ class Trajectory:
     segments: list[Segment]
     final_observation: str
     error: str | None = None
+    reward: float | None = None
+    images: list[ShownImage] | None = None
 
     def row(self) -> dict[str, Any]:
         nested = {"steps": list(map(columns, self.steps)), "segments": list(map(columns, self.segments))}
-        return columns(self) | nested
+        images = None if self.images is None else list(map(columns, self.images))
+        return columns(self) | nested | {"images": images}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

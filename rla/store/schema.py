@@ -1,8 +1,9 @@
 """JSON Schema -> Arrow: the only definition of a shard's columns is `schemas/<kind>.schema.json`.
 
-Supported: string, integer (`format` int8/int32/int64), number (float32/float64), boolean, array, object, `null` in a
-type list, and the checks `enum`, `minimum`, `maximum`, `minLength`. Checks run column-wise on Arrow arrays, so a row
-of thousands of tokens costs no Python loop.
+Supported: string (`format` binary: bytes), integer (`format` int8/int32/int64), number (float32/float64), boolean, array,
+object, `null` in a type list, and the checks `enum`, `minimum`, `maximum`, `minLength`. Checks run column-wise on Arrow
+arrays, so a row of thousands of tokens costs no Python loop. A column that is marked `optional` is left out of a part in
+which no row has a value for it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ FORMATS = {
     "int64": pa.int64(),
     "float32": pa.float32(),
     "float64": pa.float64(),
+    "binary": pa.binary(),
 }
 
 
@@ -35,11 +37,19 @@ def load_schema(kind: str) -> dict[str, Any]:
 
 
 @cache
-def arrow_schema(kind: str) -> pa.Schema:
-    """The Arrow schema derived from it, with the version in the metadata."""
+def optional_columns(kind: str) -> frozenset[str]:
+    """The columns that a part may lack."""
+    return frozenset(name for name, node in load_schema(kind)["properties"].items() if node.get("optional"))
+
+
+@cache
+def arrow_schema(kind: str, with_optional: frozenset[str] = frozenset()) -> pa.Schema:
+    """The Arrow schema derived from it, with the version in the metadata; of the optional columns those asked for."""
     document = load_schema(kind)
     struct = arrow_type(document)
     fields = [struct.field(index) for index in range(struct.num_fields)]
+    left_out = optional_columns(kind) - with_optional
+    fields = [field for field in fields if field.name not in left_out]
     return pa.schema(fields, metadata={"rla_kind": kind, "rla_schema_version": str(document["version"])})
 
 
@@ -67,29 +77,31 @@ def arrow_type(node: dict[str, Any]) -> pa.DataType:
 def to_table(kind: str, rows: list[dict[str, Any]]) -> pa.Table:
     """Rows as a table of the kind's schema, every value checked. UserError names kind, column and rule."""
     document = load_schema(kind)
-    known = set(document["properties"])
+    optional = optional_columns(kind)
+    required = set(document["properties"]) - optional
     for row in rows[:1] + rows[-1:]:
-        if set(row) != known:
-            raise UserError(f"{kind} row: columns {sorted(set(row) ^ known)} are unknown or missing")
+        if set(row) - optional != required:
+            raise UserError(f"{kind} row: columns {sorted((set(row) - optional) ^ required)} are unknown or missing")
+    there = frozenset(name for name in optional if any(row.get(name) is not None for row in rows))
     try:
-        table = pa.Table.from_pylist(rows, schema=arrow_schema(kind))
+        table = pa.Table.from_pylist(rows, schema=arrow_schema(kind, there))
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
         raise UserError(f"{kind} row does not fit schemas/{kind}.schema.json: {error}") from None
-    for name, node in document["properties"].items():
-        check(f"{kind}.{name}", node, table.column(name).combine_chunks())
+    for name in table.column_names:
+        check_column(f"{kind}.{name}", document["properties"][name], table.column(name).combine_chunks())
     return table
 
 
-def check(where: str, node: dict[str, Any], array: pa.Array) -> None:
+def check_column(where: str, node: dict[str, Any], array: pa.Array) -> None:
     """Recursively apply nullability and value rules to a column."""
     if array.null_count and not nullable(node):
         raise UserError(f"{where}: null is not allowed")
     kind = base_type(node)
     if kind == "array":
-        check(f"{where}[]", node["items"], array.flatten())
+        check_column(f"{where}[]", node["items"], array.flatten())
     elif kind == "object":
         for name, child in node["properties"].items():
-            check(f"{where}.{name}", child, array.field(name))
+            check_column(f"{where}.{name}", child, array.field(name))
     else:
         check_values(where, node, array)
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 if TYPE_CHECKING:
-    from rla.config.sections import TrainConfig
+    from rla.config.training import TrainConfig
 
 ADAM_KEYS = ("step", "exp_avg", "exp_avg_sq")  # names of its state
 

@@ -78,7 +78,7 @@ def forks(branches: Sequence[Sequence[Branch]], length: int, *, device: torch.de
     return Forks(place=place, visible=visible[:, None], trunk=min(starts))
 
 
-def prefer(model: PreTrainedModel) -> None:
+def preferring_branches(model: PreTrainedModel) -> None:
     """Switch a model with plain SDPA in every layer to `branch_attention`; any other keeps what it has."""
     if model.config._attn_implementation == "sdpa" and _window(model) is None:
         AttentionInterface.register(IMPLEMENTATION, branch_attention)

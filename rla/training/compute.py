@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from rla.config.sections import TrainConfig
+from rla.config.training import TrainConfig
 from rla.training.ranks import Ranks
 
 CPU_TOKENS = 2048  # a larger forward pass leaves the caches: a third slower for a tiny model

@@ -11,7 +11,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from rla.agents.judge import views
-from rla.config.sections import SftConfig
+from rla.config.training import SftConfig
 from rla.envs.protocols import Demonstrates, Judged, Labels, Teaches, need
 from rla.envs.registry import environment
 from rla.envs.views import Demonstration

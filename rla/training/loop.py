@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rla.config.sections import TrainConfig
+from rla.config.training import TrainConfig
 from rla.errors import UserError
 from rla.models.checkpoint import Checkpoint
 from rla.training.aggregation import token_weights
@@ -28,10 +28,10 @@ from rla.training.complete import open_to_train
 from rla.training.data import TrainingSequence
 from rla.training.losses import LossInputs, policy_loss
 from rla.training.metrics import EXTREMES, Metrics, accumulate, counts, means, pace, speed, statistics, summary
-from rla.training.prepare import Stage, exported, prepare
+from rla.training.prepare import PreparedStage, exported, prepare
 from rla.training.ranks import Ranks, combined
-from rla.training.resume import Progress, stage_digest
-from rla.training.sequence_file import StoredSequences, unfinished, write_sequences
+from rla.training.resume import TrainingProgress, stage_digest
+from rla.training.sequence_file import StoredSequences, unfinished_sequences, write_sequences
 from rla.training.state import learning_rate
 from rla.training.terms import correction, k3
 
@@ -60,7 +60,7 @@ def train(
     ranks = Ranks.join()
     refuse_existing(out)
     previous = open_to_train(model_folder)
-    progress = Progress(out=out, interval_s=save_interval_s)
+    progress = TrainingProgress(out=out, interval_s=save_interval_s)
     with (
         progress.alone(first=ranks.first),
         stored(progress.folder / "sequences.arrow", sequences, config=config, ranks=ranks) as kept,
@@ -76,7 +76,9 @@ def train(
         history = run_updates(stage, progress=progress, seed=seed, log=log)
         took = pace(found["tokens"], time.perf_counter() - started)
         metrics = {**summary(history), "total_updates": stage.state.updates, **found, **took}
-        finish(stage, out, progress=progress, previous=previous, metrics=metrics, history=history, record=record)
+        finish_training(
+            stage, out, progress=progress, previous=previous, metrics=metrics, history=history, record=record
+        )
     return metrics
 
 
@@ -87,7 +89,7 @@ def stored(
     """The stage's sequences in a file: the first rank writes it, all read it."""
     with ExitStack() as held:
         if ranks.first:
-            for name in (file, unfinished(file)):
+            for name in (file, unfinished_sequences(file)):
                 held.callback(name.unlink, missing_ok=True)
         own = write_sequences(file, sequences, max_tokens=config.max_tokens) if ranks.first else None
         kept = StoredSequences(file, ranks.tell(own))
@@ -95,7 +97,9 @@ def stored(
         yield kept
 
 
-def run_updates(stage: Stage, *, progress: Progress, seed: int, log: Callable[[Metrics], None] | None) -> list[Metrics]:
+def run_updates(
+    stage: PreparedStage, *, progress: TrainingProgress, seed: int, log: Callable[[Metrics], None] | None
+) -> list[Metrics]:
     """All updates of the stage that the saved progress does not hold yet; the metrics of every update."""
     config = stage.config
     plan = plan_updates(len(stage.sequences), updates=config.updates, epochs=config.epochs, seed=seed)
@@ -113,7 +117,7 @@ def run_updates(stage: Stage, *, progress: Progress, seed: int, log: Callable[[M
     return history
 
 
-def update(stage: Stage, indices: Sequence[int]) -> Metrics:
+def update(stage: PreparedStage, indices: Sequence[int]) -> Metrics:
     """One optimizer step on the sequences `indices`."""
     config, state, started = stage.config, stage.state, time.perf_counter()
     facts, ranks = stage.sequences.facts, stage.compute.ranks
@@ -152,7 +156,7 @@ def update(stage: Stage, indices: Sequence[int]) -> Metrics:
 
 
 def forward(
-    stage: Stage, indices: Sequence[int], chosen: Sequence[TrainingSequence]
+    stage: PreparedStage, indices: Sequence[int], chosen: Sequence[TrainingSequence]
 ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
     """Loss and entropy per token of one micro-batch, and per token what the metrics are made of."""
     config = stage.config
@@ -180,11 +184,11 @@ def forward(
     return loss, entropy, {**marks, "entropy": entropy.detach(), "sampler_gap": gap}
 
 
-def finish(
-    stage: Stage,
+def finish_training(
+    stage: PreparedStage,
     out: Path,
     *,
-    progress: Progress,
+    progress: TrainingProgress,
     previous: Checkpoint,
     metrics: Metrics,
     history: Sequence[Metrics],

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any
 from rla.errors import UserError
 from rla.models.checkpoint import ADAPTER, REFERENCE, Checkpoint
 from rla.models.load import load_model
-from rla.training.state import WEIGHTS, load_weights, matching, trainable
+from rla.training.state import WEIGHTS, load_state_weights, matching, trainable
 from rla.training.tensors import TensorFiles
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from rla.config.sections import LoraConfig, TrainConfig
+    from rla.config.training import LoraConfig, TrainConfig
 
 
 def frozen_base(previous: Checkpoint, *, config: TrainConfig, mixed: bool) -> PreTrainedModel:
     """The run's first weights, rounded to `config.dtype`; in fp32 where the forward pass is not mixed."""
     model = load_model(previous.model, dtype=config.dtype)
     if previous.reference is not None:
-        load_weights(model, previous.reference, REFERENCE)
+        load_state_weights(model, previous.reference, REFERENCE)
     return model if mixed else model.float()
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from rla.config.sections import TrainConfig
+    from rla.config.training import TrainConfig
 
 Marks = dict[str, "Tensor"]
 Level = Literal["token", "reply"]

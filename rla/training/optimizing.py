@@ -20,7 +20,7 @@ from rla.training.adam import make_optimizer
 from rla.training.ranks import Ranks, Sharing
 
 if TYPE_CHECKING:
-    from rla.config.sections import TrainConfig
+    from rla.config.training import TrainConfig
     from rla.training.compute import Compute
     from rla.training.logprobs import TokenScorer
 

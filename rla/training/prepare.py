@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from rla.config.sections import TrainConfig
+from rla.config.training import TrainConfig
 from rla.errors import UserError
 from rla.models.checkpoint import REFERENCE, Checkpoint
 from rla.models.load import load_model
@@ -21,14 +21,14 @@ from rla.training.optimizing import make_optimizing
 from rla.training.ranks import Ranks
 from rla.training.sequence_file import StoredSequences
 from rla.training.speed import Work
-from rla.training.state import WEIGHTS, TrainState, load_weights
+from rla.training.state import WEIGHTS, TrainState, load_state_weights
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class PreparedStage:
     """What the updates of a stage share, log-probabilities by sequence: `reference`, None without KL, and `old`, None
     where they are the sampler's.
     """
@@ -55,7 +55,7 @@ def prepare(
     temperature: float,
     seed: int,
     ranks: Ranks,
-) -> Stage:
+) -> PreparedStage:
     """Model, optimizer and reference log-probabilities at the start of the stage."""
     compute = Compute.choose(config, ranks)
     torch.manual_seed(seed)
@@ -83,7 +83,7 @@ def prepare(
     from_previous = config.kl_coef != 0 and not from_initial
     wanted = from_previous or config.old == "trainer"
     current = score(state, scorer, sequences, compute=compute) if wanted else None
-    return Stage(
+    return PreparedStage(
         config=config,
         compute=compute,
         scorer=scorer,
@@ -153,7 +153,7 @@ def _passes(
     )
 
 
-def exported(stage: Stage, previous: Checkpoint, state: Path) -> tuple[PreTrainedModel, Path | None]:
+def exported(stage: PreparedStage, previous: Checkpoint, state: Path) -> tuple[PreTrainedModel, Path | None]:
     """The model to export, whole and merged, and the folder of its adapter where there is one.
 
     Made from the files of the train state where this process has no whole model.
@@ -165,5 +165,5 @@ def exported(stage: Stage, previous: Checkpoint, state: Path) -> tuple[PreTraine
     if not stage.compute.ranks.sharded:
         return stage.scorer.model, None
     model = load_model(previous.model, dtype=stage.config.dtype)
-    load_weights(model, state, WEIGHTS)
+    load_state_weights(model, state, WEIGHTS)
     return model, None

@@ -22,7 +22,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, distributed
 
-from rla.config.extras import need
+from rla.config.extras import need_package
 from rla.errors import UserError
 from rla.processes.ranks import flag, rank, world
 
@@ -55,7 +55,7 @@ class Ranks:
         if world() == 1 and not fsdp and not deepspeed:
             return cls()
         if deepspeed:
-            need("deepspeed", extra="deepspeed", why="the launcher asks for DeepSpeed")
+            need_package("deepspeed", extra="deepspeed", why="the launcher asks for DeepSpeed")
         from accelerate import PartialState
 
         # Where it is on, transformers leaves the weights of all but the first process empty.

@@ -23,7 +23,7 @@ from rla.models.checkpoint import ADAPTER, Checkpoint, model_digest
 from rla.training.checkpoint_writing import publish
 
 if TYPE_CHECKING:
-    from rla.config.sections import TrainConfig
+    from rla.config.training import TrainConfig
     from rla.training.state import TrainState
 
 STAGE, LOCK = "stage.json", "lock"
@@ -31,7 +31,7 @@ LEAST_SHARE = 10  # of a large model: a save may take minutes
 
 
 @dataclass(slots=True, kw_only=True)
-class Progress:
+class TrainingProgress:
     """Saves after an update when `interval_s` seconds have passed since the last save, and ten times what it took."""
 
     out: Path

@@ -68,7 +68,7 @@ def write_sequences(file: Path, sequences: Iterable[TrainingSequence], *, max_to
 
     file.parent.mkdir(parents=True, exist_ok=True)
     stream = fitting()
-    aside = unfinished(file)
+    aside = unfinished_sequences(file)
     with pa.OSFile(str(aside), "wb") as sink, pa.ipc.new_file(sink, SCHEMA) as writer:
         while part := list(itertools.islice(stream, ROWS)):
             writer.write_batch(pa.RecordBatch.from_pylist([_row(one) for one in part], schema=SCHEMA))
@@ -84,7 +84,7 @@ def write_sequences(file: Path, sequences: Iterable[TrainingSequence], *, max_to
     )
 
 
-def unfinished(file: Path) -> Path:
+def unfinished_sequences(file: Path) -> Path:
     """Where the file is while it is written: who still reads an older one keeps that."""
     return file.with_suffix(".tmp")
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla.config.sections import SftConfig
+from rla.config.training import SftConfig
 from rla.errors import UserError
 from rla.models.checkpoint import open_checkpoint
 from rla.training.checkpoint_writing import refuse_existing, write_checkpoint
@@ -122,7 +122,7 @@ def _fit(
     """Train `model` in place; the metrics of every step."""
     from datasets import Dataset
 
-    from rla.training.sft_trainer import WeightedTrainer, arguments, collate
+    from rla.training.sft_trainer import WeightedTrainer, arguments, collate_examples
 
     rows = [
         {
@@ -138,7 +138,7 @@ def _fit(
             args=arguments(folder, config=config, seed=seed, mixed=mixed),
             train_dataset=Dataset.from_list(rows),
             processing_class=tokenizer,
-            data_collator=collate,
+            data_collator=collate_examples,
             on_step=log,
         )
         trainer.train()

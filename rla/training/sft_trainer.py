@@ -18,8 +18,8 @@ from transformers.trainer_callback import PrinterCallback
 from trl import SFTConfig as TrlConfig
 from trl import SFTTrainer
 
-from rla.config.sections import SftConfig
-from rla.training.branches import forks, prefer
+from rla.config.training import SftConfig
+from rla.training.branches import forks, preferring_branches
 
 IGNORED = -100
 WARMUP_SHARE = 0.05
@@ -31,7 +31,7 @@ class WeightedTrainer(SFTTrainer):
     def __init__(self, *, on_step: Callable[[dict[str, Any]], None] | None, **arguments: Any) -> None:
         super().__init__(**arguments)
         self.forking: PreTrainedModel = arguments["model"]
-        prefer(self.forking)
+        preferring_branches(self.forking)
         self.remove_callback(PrinterCallback)
         self.on_step = on_step
         self.steps: list[dict[str, Any]] = []
@@ -67,7 +67,7 @@ class WeightedTrainer(SFTTrainer):
             self.on_step(step)
 
 
-def collate(examples: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def collate_examples(examples: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """(B, L) ids and weights, padded on the right with weight 0, and `branches` of the rows."""
     ids = [torch.tensor(example["input_ids"]) for example in examples]
     weights = [torch.tensor(example["loss_weights"], dtype=torch.float32) for example in examples]

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla.config.extras import need
-from rla.config.sections import TrainConfig
+from rla.config.extras import need_package
+from rla.config.training import TrainConfig
 from rla.errors import UserError
 from rla.models.checkpoint import model_folder
 from rla.models.fingerprint import refuse_other_tokenizer
@@ -100,7 +100,7 @@ def check_inputs(config: TrainConfig, source: Path, shard: Path) -> None:
     refuse_other_tokenizer(model_folder(source), recorded=read_manifest(shard).get("tokenizer"), shard=shard)
     open_to_train(source)
     if config.lora.rank:
-        need("peft", extra="lora", why="lora.rank is set")
+        need_package("peft", extra="lora", why="lora.rank is set")
 
 
 def agreed_answer(question: Callable[[], bool]) -> bool:

@@ -25,7 +25,7 @@ from rla.training.ranks import Ranks
 from rla.training.tensors import TensorFiles, save_tensors
 
 if TYPE_CHECKING:
-    from rla.config.sections import TrainConfig
+    from rla.config.training import TrainConfig
 
 WEIGHTS, MOMENTS, RNG, COUNTS = "weights", "moments", "rng", "state.json"
 
@@ -101,7 +101,7 @@ def full_shape(parameter: nn.Parameter) -> tuple[int, ...]:
     return tuple(getattr(parameter, "ds_shape", parameter.shape))
 
 
-def load_weights(model: nn.Module, folder: Path, stem: str) -> None:
+def load_state_weights(model: nn.Module, folder: Path, stem: str) -> None:
     """Copy all named parameters into a model that this process has whole. Raises UserError as `matching` does."""
     with torch.no_grad():
         for parameter, value in matching(dict(model.named_parameters()), TensorFiles(folder, stem, required=True)):

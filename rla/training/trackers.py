@@ -94,7 +94,7 @@ def identity(run: Path, stage: str) -> str:
 
 def refuse_missing(name: str) -> None:
     """UserError unless the package of tracker `name` is installed."""
-    if installed(name):
+    if installed_trackers(name):
         return
     remedy = f"run pip install {name}" if name in CORE else f"run pip install 'rla[{name}]'"
     raise UserError(
@@ -103,7 +103,7 @@ def refuse_missing(name: str) -> None:
     )
 
 
-def installed(package: str) -> bool:
+def installed_trackers(package: str) -> bool:
     """By its metadata: a folder of that name in the working directory, such as W&B's own, can be imported too."""
     try:
         metadata.distribution(package)

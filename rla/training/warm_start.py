@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla.config.sections import SftConfig
+from rla.config.training import SftConfig
 from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.llm.chat import ChatFormat

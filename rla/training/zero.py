@@ -17,7 +17,7 @@ from rla.errors import UserError
 from rla.training.adam import make_optimizer
 
 if TYPE_CHECKING:
-    from rla.config.sections import TrainConfig
+    from rla.config.training import TrainConfig
     from rla.training.compute import Compute
     from rla.training.logprobs import TokenScorer
 

@@ -18,13 +18,13 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM, Qwen2Config
 
-from rla.config.sections import TrainConfig
+from rla.config.training import TrainConfig
 from rla.training.compute import Compute
 from rla.training.data import TrainingSequence
 from rla.training.logprobs import TokenScorer
 from rla.training.loop import update
 from rla.training.optimizing import make_optimizing
-from rla.training.prepare import Stage, checkpoint_gradients
+from rla.training.prepare import PreparedStage, checkpoint_gradients
 from rla.training.ranks import Ranks
 from rla.training.sequence_file import StoredSequences, write_sequences
 from rla.training.speed import Work, matrix_rate
@@ -95,7 +95,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "sequences.arrow"
         rows = trajectories(options.trajectories, tokens=options.tokens, vocabulary=model.config.vocab_size)
-        stage = Stage(
+        stage = PreparedStage(
             config=settings,
             compute=compute,
             scorer=scorer,

@@ -21,7 +21,8 @@ from pathlib import Path
 import torch
 
 from rla.cli.app import run
-from rla.config.sections import ModelConfig, TrainConfig
+from rla.config.sections import ModelConfig
+from rla.config.training import TrainConfig
 from rla.models.load import load_model
 from rla.store.reading import read_rows
 from rla.training.batching import collate, micro_batches

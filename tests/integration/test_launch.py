@@ -19,7 +19,7 @@ from rla.errors import UserError
 from rla.processes.launch import launcher
 from rla.processes.ranks import LAUNCHED
 from rla.store.resources import resource
-from rla.training.resume import Progress
+from rla.training.resume import TrainingProgress
 from tests.integration.pipelines import PARAMS, environment
 from tests.unit.builders import configured
 
@@ -114,7 +114,7 @@ def test_processes_end_with_the_one_that_waits_for_them(judged: Path) -> None:
 
 
 def test_one_output_is_trained_by_one_call(tmp_path: Path) -> None:
-    first, second = (Progress(out=tmp_path / "out", interval_s=60.0) for _ in range(2))
+    first, second = (TrainingProgress(out=tmp_path / "out", interval_s=60.0) for _ in range(2))
     with (
         first.alone(first=True),
         pytest.raises(UserError, match="out: another process is training it"),

@@ -25,7 +25,7 @@ from rla.llm.factory import make_generator
 from rla.llm.refusals import ContextOverflow
 from rla.llm.resident import client, control
 from rla.llm.resident import messages as protocol
-from rla.llm.resident.client import ResidentGenerator, ask
+from rla.llm.resident.client import ResidentGenerator, ask_engine
 from rla.llm.trie import TokenTrie
 from tests.integration.pipelines import PARAMS, until
 from tests.unit.training.builders import tiny_model
@@ -42,7 +42,7 @@ class Server:
     def __init__(self, folder: Path) -> None:
         folder.mkdir(mode=0o700)
         self.path = folder / "socket"
-        self.pid = int(control.start(self.path, parent=os.getpid()).split()[-2])
+        self.pid = int(control.start_engine(self.path, parent=os.getpid()).split()[-2])
 
     def log(self) -> str:
         return (self.path.parent / control.LOG).read_text()
@@ -55,7 +55,7 @@ class Server:
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server = Server(tmp_path_factory.mktemp("engine") / "s")
     yield server
-    control.stop(server.path)
+    control.stop_engine(server.path)
 
 
 @pytest.fixture
@@ -198,11 +198,13 @@ def test_a_killed_stage_leaves_nothing_behind(models: list[Path], resident: Serv
 
 def test_a_stage_that_does_not_read_its_replies_holds_nobody_up(models: list[Path], resident: Server) -> None:
     stop_ids = sorted(make_stop_ids(models[0]))
-    silent = ask(resident.path, protocol.OPEN, model=str(models[0]), config=asdict(SETTINGS), stop_ids=stop_ids, seed=0)
+    silent = ask_engine(
+        resident.path, protocol.OPEN, model=str(models[0]), config=asdict(SETTINGS), stop_ids=stop_ids, seed=0
+    )
     assert silent is not None
-    assert protocol.receive(silent)["context"] == SETTINGS.context
+    assert protocol.receive_message(silent)["context"] == SETTINGS.context
     call = {"id": 0, **protocol.request_data(requests()[0])}
-    silent.sendall(protocol.pack({"turn": None, "calls": [call]}))
+    silent.sendall(protocol.pack_message({"turn": None, "calls": [call]}))
     started = time.monotonic()
     answers(generator(models[0]))
     assert time.monotonic() - started < 10.0
@@ -254,7 +256,7 @@ def test_without_a_server_or_with_one_of_other_code_the_stage_has_an_engine_of_i
 ) -> None:
     monkeypatch.setattr(client, "code", lambda: "another")
     assert not isinstance(generator(models[0]), ResidentGenerator)
-    assert "other code" in control.status(resident.path)
+    assert "other code" in control.engine_status(resident.path)
     monkeypatch.setenv(protocol.VARIABLE, str(tmp_path / "nothing"))
     assert not isinstance(generator(models[0]), ResidentGenerator)
 
@@ -287,11 +289,11 @@ def test_a_socket_of_something_else_is_refused(
 
 
 def test_what_is_not_the_protocol_is_hung_up_on(resident: Server, models: list[Path]) -> None:
-    for data in (b"GET / HTTP/1.1\r\n\r\n", protocol.pack({"magic": "another"}), b"\x00\x00\x00\x03{}"):
+    for data in (b"GET / HTTP/1.1\r\n\r\n", protocol.pack_message({"magic": "another"}), b"\x00\x00\x00\x03{}"):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stranger:
             stranger.settimeout(DEADLINE)
             stranger.connect(str(resident.path))
             stranger.sendall(data)
             stranger.shutdown(socket.SHUT_WR)
             assert stranger.recv(1) == b""
-    assert control.status(resident.path).endswith("ready")
+    assert control.engine_status(resident.path).endswith("ready")

@@ -9,7 +9,7 @@ from rla.config.sections import ModelConfig
 from rla.llm.chat import ChatFormat
 from rla.models.init import init_model
 from rla.models.load import load_model, load_tokenizer
-from rla.training.branches import IMPLEMENTATION, forks, prefer
+from rla.training.branches import IMPLEMENTATION, forks, preferring_branches
 from rla.training.lessons import branching
 
 TEXTS = ["you see a mug 1 . take go desk judge: it helps does not score +1 -1"]
@@ -32,7 +32,7 @@ def test_a_branch_is_scored_as_if_it_stood_alone(tmp_path: Path, implementation:
     found = forks([example.branches], ids.shape[1])
     assert found is not None
     if implementation == IMPLEMENTATION:
-        prefer(model)
+        preferring_branches(model)
     else:
         model.set_attn_implementation(implementation)
     assert model.config._attn_implementation == implementation

@@ -22,7 +22,8 @@ import torch
 from transformers import PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM
 
 from rla.agents.proposer import read_proposal
-from rla.config.sections import GeneratorConfig, ModelConfig, TrainConfig
+from rla.config.sections import GeneratorConfig, ModelConfig
+from rla.config.training import TrainConfig
 from rla.errors import UserError
 from rla.llm.base import Completion, FinishReason, Generator, Request
 from rla.llm.chat import ChatFormat

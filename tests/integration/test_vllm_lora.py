@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rla.config.sections import LoraConfig, ModelConfig, TrainConfig
+from rla.config.sections import ModelConfig
+from rla.config.training import LoraConfig, TrainConfig
 from rla.errors import UserError
 from rla.llm.base import Completion, Request
 from rla.llm.chat import ChatFormat

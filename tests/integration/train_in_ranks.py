@@ -4,7 +4,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from rla.config.sections import LoraConfig, TrainConfig
+from rla.config.training import LoraConfig, TrainConfig
 from rla.processes.leaving import leave
 from rla.training.loop import train
 from tests.unit.training.builders import random_sequences

@@ -32,7 +32,7 @@ class InvalidEdit(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
+class MoveEdit:
     """Object `item` lies in receptacle `to` from the start."""
 
     item: str
@@ -53,7 +53,7 @@ class Edit:
     """What to change in a game. Nothing in `goal` or `hint`: as before."""
 
     goal: Goal | None = None
-    moves: tuple[Move, ...] = ()
+    moves: tuple[MoveEdit, ...] = ()
     adds: tuple[Add, ...] = ()
     removes: tuple[str, ...] = ()
     hint: Hint | None = None
@@ -108,9 +108,9 @@ def _goal(value: object) -> Goal:
     )
 
 
-def _move(value: object) -> Move:
+def _move(value: object) -> MoveEdit:
     fields = _object(value, "move", required=frozenset({"object", "to"}))
-    return Move(item=_name(fields["object"], "move.object"), to=_name(fields["to"], "move.to"))
+    return MoveEdit(item=_name(fields["object"], "move.object"), to=_name(fields["to"], "move.to"))
 
 
 def _add(value: object) -> Add:
@@ -164,7 +164,7 @@ def _choice(value: object, known: set[Any], where: str) -> str:
 
 
 def _type(value: object, where: str) -> str:
-    known = type_names()
+    known = edit_type_names()
     if not isinstance(value, str) or value not in known:
         raise InvalidEdit(f"{where} is not a type of the catalogue")
     return value
@@ -178,11 +178,11 @@ def _name(value: object, where: str) -> str:
 
 
 @cache
-def type_names() -> frozenset[str]:
+def edit_type_names() -> frozenset[str]:
     """The types that an edit may name: all of the catalogue's."""
     return catalog.type_names()
 
 
 @cache
 def _lowered() -> frozenset[str]:
-    return frozenset(name.lower() for name in type_names())
+    return frozenset(name.lower() for name in edit_type_names())

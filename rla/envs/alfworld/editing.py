@@ -12,12 +12,12 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from rla.envs.alfworld import catalog
-from rla.envs.alfworld.edit_format import Add, Edit, InvalidEdit, Move
+from rla.envs.alfworld.edit_format import Add, Edit, InvalidEdit, MoveEdit
 from rla.envs.alfworld.engine import FastEngine, FastGame
 from rla.envs.alfworld.goals import Goal, TaskKind
 from rla.envs.alfworld.layout import Layout, layout_of, why_illegal
 from rla.envs.alfworld.names import display_names
-from rla.envs.alfworld.problem import Game, Problem
+from rla.envs.alfworld.problem import Game, PddlProblem
 from rla.envs.alfworld.scenes import mangled, object_facts
 from rla.envs.alfworld.sentences import Hint, hint_of, hint_sentences, sentence, variant_of
 from rla.envs.alfworld.solver import solve
@@ -85,7 +85,7 @@ def verify(game: Game, *, parent: Game, root: Game | None = None, others: Collec
     return len(plan)
 
 
-def ids_by_name(problem: Problem) -> dict[str, str]:
+def ids_by_name(problem: PddlProblem) -> dict[str, str]:
     """Player's name ("mug 1") -> id, in file casing, of every object and receptacle."""
     named = {argument.lower() for fact in problem.facts for argument in fact[1:]}
     names = display_names(named)
@@ -102,12 +102,12 @@ def _movable(name: str, ids: dict[str, str], layout: Layout) -> str:
     return identifier
 
 
-def _home(place: Move | Add, ids: dict[str, str], layout: Layout) -> tuple[str, str]:
+def _home(place: MoveEdit | Add, ids: dict[str, str], layout: Layout) -> tuple[str, str]:
     """(id, location) of the receptacle that `place` names, once its type may contain the object's."""
     receptacle = ids.get(place.to)
     if receptacle is None or receptacle not in layout.receptacles:
         raise InvalidEdit(f"there is no receptacle {place.to} in the scene")
-    kind = layout.objects[ids[place.item]] if isinstance(place, Move) else place.object_type
+    kind = layout.objects[ids[place.item]] if isinstance(place, MoveEdit) else place.object_type
     if kind not in catalog.CAN_CONTAIN.get(layout.receptacles[receptacle], ()):
         raise InvalidEdit(f"a {layout.receptacles[receptacle]} cannot contain a {kind}")
     if receptacle not in layout.location:

@@ -10,7 +10,7 @@ from typing import Any
 from rla.config import Config
 from rla.envs.alfworld import catalog, vocabulary
 from rla.envs.alfworld.demonstrating import contrast, expert_episode, to_compare
-from rla.envs.alfworld.games import engine_of, game_of_payload, own_of, tables_for
+from rla.envs.alfworld.games import engine_of, game_of_payload, household_params, tables_for
 from rla.envs.alfworld.labels import REASONS, label_steps
 from rla.envs.alfworld.params import AlfworldParams
 from rla.envs.alfworld.prompts import household_judge, household_policy
@@ -58,10 +58,10 @@ class Alfworld:
         return household_judge(config)
 
     def slow(self, config: Config) -> bool:
-        return own_of(config).engine == "textworld"
+        return household_params(config).engine == "textworld"
 
     def warm(self, config: Config) -> None:
-        if own_of(config).engine == "textworld":
+        if household_params(config).engine == "textworld":
             from rla.envs.alfworld.textworld import import_library
 
             import_library()

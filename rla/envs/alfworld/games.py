@@ -25,7 +25,7 @@ def game_of_payload(payload: str, packaged: bool = False) -> Game:
     return game_of(payload, force_packaged=packaged)
 
 
-def own_of(config: Config) -> AlfworldParams:
+def household_params(config: Config) -> AlfworldParams:
     """The environment's own parameters."""
     own: AlfworldParams = config.env.own
     return own
@@ -33,13 +33,13 @@ def own_of(config: Config) -> AlfworldParams:
 
 def tables_for(task: Task, config: Config) -> FastGame:
     """The tables of a task in the wording that `env.own.grammar` asks for."""
-    return tables_of(task.payload, own_of(config).grammar == "packaged")
+    return tables_of(task.payload, household_params(config).grammar == "packaged")
 
 
 def engine_of(task: Task, config: Config) -> Environment:
     """An episode in the engine that `env.own.engine` names."""
-    if own_of(config).engine == "textworld":
+    if household_params(config).engine == "textworld":
         from rla.envs.alfworld.textworld import StockEngine
 
-        return StockEngine(game_of_payload(task.payload, own_of(config).grammar == "packaged"))
+        return StockEngine(game_of_payload(task.payload, household_params(config).grammar == "packaged"))
     return FastEngine(tables_for(task, config))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from rla.envs.alfworld.problem import Goal, Problem, TaskKind
+from rla.envs.alfworld.problem import Goal, PddlProblem, TaskKind
 
 DEVICES = {
     TaskKind.CLEAN: ("cleanable", "SinkBasin"),
@@ -59,7 +59,7 @@ def bare(type_name: str) -> str:
     return type_name.removesuffix("Type")
 
 
-def layout_of(problem: Problem) -> Layout:
+def layout_of(problem: PddlProblem) -> Layout:
     """The tables of `problem`. Facts of other predicates are left out."""
     pairs: dict[str, dict[str, str]] = {}
     can_contain, flags = set(), set()

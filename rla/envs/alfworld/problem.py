@@ -17,7 +17,7 @@ from pathlib import Path
 from rla.envs.alfworld.goals import Goal, TaskKind, parse_goal, render_goal
 from rla.errors import UserError
 
-__all__ = ["Game", "Goal", "Problem", "TaskKind", "Verbs", "load_game", "parse_problem", "render_problem"]
+__all__ = ["Game", "Goal", "PddlProblem", "TaskKind", "Verbs", "load_game", "parse_problem", "render_problem"]
 
 TYPES = frozenset({"agent", "location", "receptacle", "object", "rtype", "otype"})
 
@@ -30,7 +30,7 @@ class Verbs(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class PddlProblem:
     """A scene and its goal. `objects` are (id, PDDL type), `facts` (predicate, *args) as in the file."""
 
     name: str
@@ -43,7 +43,7 @@ class Problem:
 class Game:
     """A problem with the sentence that states it ("put two newspaper in drawer.")."""
 
-    problem: Problem
+    problem: PddlProblem
     sentence: str
     verbs: Verbs
 
@@ -61,14 +61,14 @@ _TASK = re.compile(r'"task"\s*:\s*\[\s*\{\s*"rhs"\s*:\s*"Your task is to: ([^"]*
 _PUT_TEMPLATE = re.compile(r'action\s+PutObject\s*\{\s*template\s*::\s*"(\w+) ')
 
 
-def parse_problem(text: str) -> Problem:
+def parse_problem(text: str) -> PddlProblem:
     """Reads the PDDL text of a problem. Raises `UserError` on anything that is not an ALFWorld problem."""
     name, objects, init, goal_text = _split_sections(_COST.sub("", text))
     goal = parse_goal(goal_text)
     if goal is None:
         raise _refusal("its goal is none of the six task types")
     facts = _parse_facts(init)
-    problem = Problem(name=name, objects=_parse_objects(objects), facts=facts, goal=goal)
+    problem = PddlProblem(name=name, objects=_parse_objects(objects), facts=facts, goal=goal)
     known = {identifier for identifier, _ in problem.objects}
     unknown = set[str]().union(*(fact[1:] for fact in facts)) - known
     if unknown:
@@ -76,7 +76,7 @@ def parse_problem(text: str) -> Problem:
     return problem
 
 
-def render_problem(problem: Problem) -> str:
+def render_problem(problem: PddlProblem) -> str:
     """PDDL that TextWorld loads and `parse_problem` reads back as an equal `Problem`. Raises `UserError`."""
     words = {problem.name, problem.goal.object_type, problem.goal.target_type}
     words.update(word for fact in problem.facts for word in fact)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 
 from rla.config import Config
-from rla.envs.alfworld.games import own_of, tables_for
+from rla.envs.alfworld.games import household_params, tables_for
 from rla.envs.alfworld.solver import solve
 from rla.envs.hosting import recipe_of
 from rla.envs.observation import AwaitedEnvironment, EnvironmentFailure
@@ -45,7 +45,7 @@ class EngineProof:
     """
 
     def __init__(self, config: Config, plan_of: Callable[[Task, Config], list[str]] = solution) -> None:
-        wanted, found = own_of(config).verify_engines, stock_installed()
+        wanted, found = household_params(config).verify_engines, stock_installed()
         if wanted == "both" and not found:
             raise UserError(
                 "env.own.verify_engines: both needs the stock engine; run pip install 'rla[alfworld]' or set it to auto"
@@ -54,7 +54,7 @@ class EngineProof:
         self.proven_in: tuple[str, ...] = ("fast", "textworld") if self._second else ("fast",)
         self.remark = ALONE if wanted == "auto" and not found else ""
         self._plan_of = plan_of
-        own = replace(own_of(config), engine="textworld")
+        own = replace(household_params(config), engine="textworld")
         self._config = replace(config, env=replace(config.env, own=own))
         self._stack = ExitStack()
         self._pool: EnvironmentPool | None = None

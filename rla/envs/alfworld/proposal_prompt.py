@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from rla.envs.alfworld import catalog
-from rla.envs.alfworld.edit_format import Add, Edit, Move, type_names
+from rla.envs.alfworld.edit_format import Add, Edit, MoveEdit, edit_type_names
 from rla.envs.alfworld.editing import ids_by_name
 from rla.envs.alfworld.layout import DEVICES, Layout, layout_of
 from rla.envs.alfworld.problem import Game, TaskKind
@@ -68,11 +68,11 @@ class EditPrompt:
         return [{"role": "user", "content": f"{rubric}\n\n{quoted(parts)}\n\n{CLOSING}"}]
 
     def schema(self, task: Task) -> dict[str, Any]:
-        return schema_of(task.payload)
+        return edit_schema_of(task.payload)
 
 
 @lru_cache(maxsize=64)
-def schema_of(payload: str) -> dict[str, Any]:
+def edit_schema_of(payload: str) -> dict[str, Any]:
     """The edit schema with the names of this scene. Do not change what is returned."""
     game = game_of(payload)
     layout, names = layout_of(game.problem), ids_by_name(game.problem)
@@ -80,7 +80,7 @@ def schema_of(payload: str) -> dict[str, Any]:
     items = [name for name, identifier in names.items() if movable(layout, identifier)]
     schema = copy.deepcopy(load_schema("edit"))
     kept = {key: schema[key] for key in ("type", "additionalProperties", "minProperties", "properties")}
-    types, place = {"enum": sorted(type_names())}, {"enum": sorted(places)}
+    types, place = {"enum": sorted(edit_type_names())}, {"enum": sorted(places)}
     fields: dict[str, Any] = kept["properties"]
     for key in ("object_type", "target_type"):
         fields["goal"]["properties"][key] = types
@@ -145,7 +145,7 @@ def examples(game: Game) -> Sequence[str]:
         item, place = items[0], layout.inside[items[0]]
         other = next((p for p in names if p in layout.receptacles and p != place), place)
         found = [
-            Edit(moves=(Move(item=names[item], to=names[other]),), hint=Hint.NONE),
+            Edit(moves=(MoveEdit(item=names[item], to=names[other]),), hint=Hint.NONE),
             Edit(adds=(Add(object_type=layout.objects[item], to=names[place], count=1),)),
         ]
     return [edit.to_json() for edit in found]

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from rla.envs.alfworld import catalog
-from rla.envs.alfworld.edit_format import MAX_ITEMS, Add, Edit, Move
+from rla.envs.alfworld.edit_format import MAX_ITEMS, Add, Edit, MoveEdit
 from rla.envs.alfworld.layout import Layout, legal_goals
 from rla.envs.alfworld.phases import FINDING, PLACING, TAKING, TREATING
 from rla.envs.alfworld.priors import share
@@ -64,7 +64,9 @@ def elsewhere(view: View, rng: random.Random) -> Edit | None:
     weights = [share(view.goal.object_type, view.layout.receptacles[place]) for place in homes]
     drawn = rng.choices(homes, weights, k=len(view.instances))
     return Edit(
-        moves=tuple(Move(item=view.names[i], to=view.names[to]) for i, to in zip(view.instances, drawn, strict=True))
+        moves=tuple(
+            MoveEdit(item=view.names[i], to=view.names[to]) for i, to in zip(view.instances, drawn, strict=True)
+        )
     )
 
 
@@ -102,8 +104,8 @@ def _fits(view: View, place: str) -> bool:
     return kind != view.goal.target_type and (kind, view.goal.object_type) in view.layout.can_contain
 
 
-def _into(view: View, items: list[str], homes: list[str], rng: random.Random) -> tuple[Move, ...]:
-    return tuple(Move(item=view.names[item], to=view.names[rng.choice(homes)]) for item in items)
+def _into(view: View, items: list[str], homes: list[str], rng: random.Random) -> tuple[MoveEdit, ...]:
+    return tuple(MoveEdit(item=view.names[item], to=view.names[rng.choice(homes)]) for item in items)
 
 
 def _thin(view: View, rng: random.Random) -> Edit | None:

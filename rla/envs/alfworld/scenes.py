@@ -17,7 +17,7 @@ from rla.envs.alfworld import catalog
 from rla.envs.alfworld.catalog import ROOMS, Room, Stock
 from rla.envs.alfworld.goals import Goal
 from rla.envs.alfworld.priors import share
-from rla.envs.alfworld.problem import Problem
+from rla.envs.alfworld.problem import PddlProblem
 
 Fact = tuple[str, ...]
 Point = tuple[float, float, float]
@@ -63,9 +63,9 @@ class Scene:
     objects: tuple[tuple[str, str], ...]
     facts: tuple[Fact, ...]
 
-    def problem(self, goal: Goal) -> Problem:
+    def problem(self, goal: Goal) -> PddlProblem:
         name = self.scene_id.replace("_", "-")
-        return Problem(name=name, objects=self.objects, facts=self.facts, goal=goal)
+        return PddlProblem(name=name, objects=self.objects, facts=self.facts, goal=goal)
 
 
 @dataclass(slots=True)

@@ -82,7 +82,7 @@ def checker_calls(asked: Iterable[tuple[Json, Json, Json]]) -> list[CheckerCall]
     return [CheckerCall(CHECK, arguments) for arguments in asked]
 
 
-def verdict(value: Json) -> bool:
+def checker_verdict(value: Json) -> bool:
     """What a checker program said. Only `True` accepts: 1, "yes" or nothing at all is no verdict in favour."""
     return value is True
 

@@ -11,7 +11,7 @@ from typing import Any
 from rla.config import Config
 from rla.envs.coding.builtin.drawing import KINDS
 from rla.envs.coding.demonstrating import demonstration, lesson_of, texts_of_builtin
-from rla.envs.coding.params import CodingParams, check_coding, own_of
+from rla.envs.coding.params import CodingParams, check_coding, coding_params
 from rla.envs.coding.probing import CodingProber, WritingPrompt
 from rla.envs.coding.problems import problem_of, question
 from rla.envs.coding.prompts import PlainProgramPrompt, PublishedProgramPrompt
@@ -51,23 +51,23 @@ class Coding:
             count=config.tasks.count(split),
             split=split,
             held_out=config.tasks.held_out(split),
-            tests=own_of(config).tests,
+            tests=coding_params(config).tests,
             levels=LEVELS[config.tasks.size],
             kinds=config.tasks.kinds or KINDS,
         )
 
     def make(self, task: Task, config: Config) -> AwaitedEnvironment:
         """An episode with a sandbox of its own; the episodes of a stage share one (`service`)."""
-        return LoneExamination(problem_of(task.payload), Runner(own_of(config).execution))
+        return LoneExamination(problem_of(task.payload), Runner(coding_params(config).execution))
 
     def service(self, config: Config) -> CodingService:
-        return CodingService(Runner(own_of(config).execution))
+        return CodingService(Runner(coding_params(config).execution))
 
     def policy_prompt(self, config: Config) -> PolicyPrompt:
-        return PublishedProgramPrompt() if own_of(config).prompt == "published" else PlainProgramPrompt()
+        return PublishedProgramPrompt() if coding_params(config).prompt == "published" else PlainProgramPrompt()
 
     def import_tasks(self, config: Config, *, split: str, tell: Callable[[str], None] | None = None) -> list[Task]:
-        own = own_of(config)
+        own = coding_params(config)
         return imported_problems(
             (own.test_path if config.tasks.held_out(split) else "") or str(config.tasks.path),
             split=split,
@@ -79,7 +79,7 @@ class Coding:
         )
 
     def prober(self, config: Config) -> CodingProber:
-        return CodingProber(writing_prompt(config), Runner(own_of(config).execution))
+        return CodingProber(writing_prompt(config), Runner(coding_params(config).execution))
 
     def reward_rule(self) -> RewardRule:
         from rla.envs.coding.crediting import CodingRule
@@ -135,7 +135,7 @@ class Coding:
     def proof(self, config: Config, ask: Ask | None) -> Proof:
         from rla.envs.coding.proving import CodingProof
 
-        own = own_of(config)
+        own = coding_params(config)
         return CodingProof(Runner(own.execution), own, prompt=self.policy_prompt(config), ask=ask)
 
 

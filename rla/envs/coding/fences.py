@@ -11,7 +11,7 @@ from typing import NamedTuple
 FENCE = "```"
 
 
-class Block(NamedTuple):
+class FencedBlock(NamedTuple):
     """A closed block: its lower-case tag, its text without the fences, and the lines [start, end) that it takes."""
 
     tag: str
@@ -25,9 +25,9 @@ def lines_of(reply: str) -> list[str]:
     return reply.replace("\r\n", "\n").split("\n")
 
 
-def blocks(lines: list[str]) -> list[Block]:
+def fenced_blocks(lines: list[str]) -> list[FencedBlock]:
     """All closed blocks, in order."""
-    found: list[Block] = []
+    found: list[FencedBlock] = []
     start, ticks, tag = -1, 0, ""
     for index, line in enumerate(lines):
         stripped = line.strip()
@@ -38,7 +38,7 @@ def blocks(lines: list[str]) -> list[Block]:
         if start < 0 and "`" not in rest:
             start, ticks, tag = index, count, rest.strip().lower()
         elif start >= 0 and not rest and count >= ticks:
-            found.append(Block(tag, "\n".join(lines[start + 1 : index]), start, index + 1))
+            found.append(FencedBlock(tag, "\n".join(lines[start + 1 : index]), start, index + 1))
             start = -1
     return found
 

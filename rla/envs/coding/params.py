@@ -44,7 +44,7 @@ class CodingParams:
     execution: ExecutionConfig = field(default_factory=ExecutionConfig)
 
 
-def own_of(config: Config) -> CodingParams:
+def coding_params(config: Config) -> CodingParams:
     """The environment's own parameters."""
     own: CodingParams = config.env.own
     return own
@@ -63,7 +63,7 @@ def check_coding(config: Config) -> None:
     for key, (value, possible) in wanted.items():
         if value not in possible:
             raise UserError(f"{key} is {value}; env.name: coding needs {' or '.join(map(str, possible))}")
-    own = own_of(config)
+    own = coding_params(config)
     execution = own.execution
     if execution.backend == "sandboxfusion" and urlsplit(execution.server).scheme not in ("http", "https"):
         raise UserError(

@@ -11,16 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rla.envs.coding.fences import blocks, is_text, lines_of
+from rla.envs.chat_prompts import user
+from rla.envs.coding.fences import fenced_blocks, is_text, lines_of
 from rla.envs.views import Message
 
 LONGEST_PROGRAM = 65_536
 LONGEST_REPLY = 200_000
 TAGS = frozenset({"python", "python3", "py"})
-
-
-def user(content: str) -> Message:
-    return {"role": "user", "content": content}
 
 
 class _SingleTurn:
@@ -67,7 +64,7 @@ class PublishedProgramPrompt(_SingleTurn):
         """The last closed python block; nothing where there is none, or it is empty, too long or not text."""
         if len(reply) > LONGEST_REPLY:
             return None
-        found = [block.text for block in blocks(lines_of(reply)) if block.tag in TAGS]
+        found = [block.text for block in fenced_blocks(lines_of(reply)) if block.tag in TAGS]
         return _program(found[-1]) if found else None
 
     def render(self, action: str, commands: Sequence[str]) -> str:

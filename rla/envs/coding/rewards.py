@@ -47,7 +47,7 @@ class Executions:
             raise ValueError("the reference needs one entry per written test")
 
 
-def shares(executions: Executions) -> list[float]:
+def pass_shares(executions: Executions) -> list[float]:
     """Per program the share of the given tests that it passes."""
     return [sum(row) / len(row) for row in executions.given]
 
@@ -79,7 +79,7 @@ def consistent(executions: Executions) -> list[bool | None]:
 def policy_rewards(executions: Executions, *, test_weight: float) -> list[float]:
     """R_j per program; `test_weight` is lambda."""
     valid = [test for test, passes in enumerate(consistent(executions)) if passes]
-    base = shares(executions)
+    base = pass_shares(executions)
     if not valid:
         return base
     passed = [sum(row[test] for test in valid) / len(valid) for row in executions.written]

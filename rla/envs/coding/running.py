@@ -1,7 +1,7 @@
 """Programs of a problem on its tests: what a sandbox ran becomes who passes what.
 
 A program passes a test where its run ended well and its answer agrees by the problem's checker. The CPU time is the
-problem's limit; the wall clock, which a busy machine would turn into verdicts, is the wider one of `env.execution`.
+problem's limit; the wall clock, which a busy machine would turn into verdicts, is the wider one of `env.own.execution`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from rla.envs.coding.checkers import CheckerKind, Json, agrees, checker_calls, verdict
+from rla.envs.coding.checkers import CheckerKind, Json, agrees, checker_calls, checker_verdict
 from rla.envs.coding.execution import Call, ExitStatus, Job, Limits, Result, Sandbox, default_limits, make_sandbox
 from rla.envs.coding.params import ExecutionConfig
 from rla.envs.coding.problems import Problem, StdioTest, Test, given, wanted
@@ -52,10 +52,10 @@ class Runner:
         limits = self.limits(problem)
         if problem.function is None:
             job = Job(source=program, stdin=tuple(t.input for t in tests if isinstance(t, StdioTest)), limits=limits)
-            return [Answer(ended(result), result.stdout) for result in await self._run(job)]
+            return [Answer(ended_well(result), result.stdout) for result in await self._run(job)]
         calls = tuple(Call(function=problem.function, arguments=tuple(given(test))) for test in tests)
         job = Job(source=program, calls=calls, limits=limits)
-        return [Answer(ended(result), result.value) for result in await self._run(job)]
+        return [Answer(ended_well(result), result.value) for result in await self._run(job)]
 
     async def agreeing(self, problem: Problem, tests: Sequence[Test], answers: Sequence[Answer]) -> list[bool]:
         """Per test whether the answer is right. A checker program sees all answers in one job. Raises as `answers`."""
@@ -67,7 +67,9 @@ class Runner:
         said = iter(
             await self._run(Job(source=checker.program or "", calls=calls, limits=default_limits(self._config)))
         )
-        return [a.ended and (found := next(said)).status is ExitStatus.OK and verdict(found.value) for a in answers]
+        return [
+            a.ended and (found := next(said)).status is ExitStatus.OK and checker_verdict(found.value) for a in answers
+        ]
 
     def limits(self, problem: Problem) -> Limits:
         """Those of the problem; the rest is the configuration's."""
@@ -89,5 +91,5 @@ class Runner:
         return results
 
 
-def ended(result: Result) -> bool:
+def ended_well(result: Result) -> bool:
     return result.status is ExitStatus.OK

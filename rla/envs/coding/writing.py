@@ -17,10 +17,11 @@ import json
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
+from rla.envs.chat_prompts import user
 from rla.envs.coding.checkers import Json
-from rla.envs.coding.fences import FENCE, blocks, is_text, lines_of
+from rla.envs.coding.fences import FENCE, fenced_blocks, is_text, lines_of
 from rla.envs.coding.problems import CallTest, InvalidProblem, Problem, StdioTest, Test, json_value, question
-from rla.envs.coding.prompts import LONGEST_REPLY, user
+from rla.envs.coding.prompts import LONGEST_REPLY
 from rla.envs.quoting import framed
 from rla.envs.views import Message
 
@@ -137,7 +138,7 @@ def _section(lines: list[str], titles: dict[int, str], title: str) -> str | None
     inline = lines[start].partition(":")[2].strip("*_ \t")
     first = next((index for index in range(start + 1, len(lines)) if lines[index].strip()), len(lines))
     if not inline and first < len(lines) and lines[first].strip().startswith(FENCE):
-        found = blocks(lines[first:])
+        found = fenced_blocks(lines[first:])
         return found[0].text if found and found[0].start == 0 else None
     end = next((index for index in titles if index > start), len(lines))
     return "\n".join([inline, *lines[start + 1 : end]]).strip("\n")
@@ -148,7 +149,7 @@ TITLES = ("test input", "test output", "explanation")
 
 def _titles(lines: list[str]) -> dict[int, str]:
     """The lines that are titles, in order; what is fenced is content."""
-    fenced = {index for block in blocks(lines) for index in range(block.start, block.end)}
+    fenced = {index for block in fenced_blocks(lines) for index in range(block.start, block.end)}
     return {n: title for n, line in enumerate(lines) if n not in fenced and (title := _title(line)) is not None}
 
 

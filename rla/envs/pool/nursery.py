@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from rla.envs.pool.wire import PoolMessage, receive, send
+from rla.envs.pool.wire import PoolMessage, receive_pool_message, send
 from rla.envs.pool.worker import Maker, work
 from rla.errors import UserError
 from rla.processes.ranks import end_with_parent
@@ -38,7 +38,7 @@ class Recipe:
     argument: Mapping[str, Any]
 
 
-def maker(message: PoolMessage) -> Maker:
+def imported_maker(message: PoolMessage) -> Maker:
     """The function that makes environments. Raises UserError where the environment cannot be had or not be forked."""
     sys.path[:] = message["sys_path"]
     module, _, function = message["target"].partition(":")
@@ -54,7 +54,7 @@ def nurse(control: socket.socket) -> socket.socket | None:
     own, children = os.getpid(), set[int]()
     while True:
         data, sockets, _, _ = socket.recv_fds(control, 1, 1)
-        reap(children)
+        reap_workers(children)
         if not data:
             break
         pid = os.fork()
@@ -68,7 +68,7 @@ def nurse(control: socket.socket) -> socket.socket | None:
     return None
 
 
-def reap(children: set[int]) -> None:
+def reap_workers(children: set[int]) -> None:
     """Forget the children that have ended."""
     for pid in list(children):
         if os.waitpid(pid, os.WNOHANG)[0]:
@@ -79,7 +79,7 @@ def wind_up(children: set[int]) -> None:
     """Workers end by themselves, as their sockets are closed, too; one that hangs is killed."""
     until = time.monotonic() + GRACE
     while children and time.monotonic() < until:
-        reap(children)
+        reap_workers(children)
         time.sleep(0.01)
     for pid in children:
         with contextlib.suppress(ProcessLookupError):
@@ -92,11 +92,11 @@ def main(arguments: list[str]) -> int:
     control = socket.socket(fileno=int(arguments[0]))
     end_with_parent(int(arguments[1]))
     with control.makefile("rwb") as stream:
-        message = receive(stream)
+        message = receive_pool_message(stream)
         if message is None:
             return 0
         try:
-            make = maker(message)
+            make = imported_maker(message)
         except UserError as error:
             send(stream, {"refused": str(error)})
             return 0

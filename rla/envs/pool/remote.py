@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass
 
 from rla.envs.pool.nursery import Recipe
-from rla.envs.pool.wire import HEAD, PoolMessage, length, packed, parsed
+from rla.envs.pool.wire import HEAD, PoolMessage, length, packed, parsed_message
 from rla.errors import UserError
 
 START_SECONDS = 300.0  # a cold disk and a busy machine included
@@ -37,7 +37,7 @@ class Channel:
 
     async def receive(self) -> PoolMessage:
         """The next message. Raises EOFError or OSError where the other end is gone."""
-        return parsed(await self._exactly(length(await self._exactly(HEAD))))
+        return parsed_message(await self._exactly(length(await self._exactly(HEAD))))
 
     async def _exactly(self, count: int) -> bytes:
         data = bytearray()

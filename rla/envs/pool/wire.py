@@ -33,7 +33,7 @@ def packed(message: Mapping[str, Any]) -> bytes:
     return len(data).to_bytes(HEAD, "big") + data
 
 
-def parsed(data: bytes) -> PoolMessage:
+def parsed_message(data: bytes) -> PoolMessage:
     """The message of what follows a head."""
     message: PoolMessage = json.loads(data)
     return message
@@ -44,13 +44,13 @@ def length(head: bytes) -> int:
     return int.from_bytes(head, "big")
 
 
-def receive(stream: BufferedRWPair) -> PoolMessage | None:
+def receive_pool_message(stream: BufferedRWPair) -> PoolMessage | None:
     """The next message; None where the other end has closed."""
     head = stream.read(HEAD)
     data = stream.read(length(head)) if len(head) == HEAD else b""
     if not data or len(data) < length(head):
         return None
-    return parsed(data)
+    return parsed_message(data)
 
 
 def send(stream: BufferedRWPair, message: Mapping[str, Any]) -> None:

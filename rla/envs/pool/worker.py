@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rla.envs.observation import Environment, EnvironmentFailure, Observation
-from rla.envs.pool.wire import PoolMessage, from_observation, receive, send
+from rla.envs.pool.wire import PoolMessage, from_observation, receive_pool_message, send
 from rla.errors import UserError
 from rla.store.records import Task
 
@@ -65,7 +65,7 @@ def work(connection: socket.socket, make: Maker) -> None:
     host = Host(make)
     with connection.makefile("rwb") as stream, contextlib.suppress(BrokenPipeError, ConnectionResetError):
         send(stream, {"pid": os.getpid()})
-        while not host.broken and (message := receive(stream)) is not None:
+        while not host.broken and (message := receive_pool_message(stream)) is not None:
             if "close" in message:
                 host.close()
             else:

@@ -29,9 +29,9 @@ from rla.llm.resident.messages import (
     code,
     completion_of,
     error_of,
-    pack,
+    pack_message,
     read,
-    receive,
+    receive_message,
     request_data,
 )
 
@@ -48,15 +48,17 @@ def resident_engine(
     path = os.environ.get(VARIABLE)
     if not path:
         return None
-    connection = ask(Path(path), OPEN, model=where(model), config=asdict(config), stop_ids=sorted(stop_ids), seed=seed)
+    connection = ask_engine(
+        Path(path), OPEN, model=where(model), config=asdict(config), stop_ids=sorted(stop_ids), seed=seed
+    )
     if connection is None:
         return None
     import_late_ones()
     try:
-        answer = receive(connection)
+        answer = receive_message(connection)
     except (EOFError, OSError):
         connection.close()
-        raise ended(path) from None
+        raise engine_ended(path) from None
     except NotOurs as error:
         connection.close()
         raise other_server(Path(path), str(error)) from None
@@ -85,7 +87,7 @@ def where(model: Path | str) -> str:
     return str(Path(model).resolve()) if Path(model).is_dir() else str(model)
 
 
-def ask(path: Path, kind: str, **content: object) -> socket.socket | None:
+def ask_engine(path: Path, kind: str, **content: object) -> socket.socket | None:
     """A connection on which the server has accepted the request; None where there is no such server.
 
     Raises UserError where the socket is not this user's own or something else answers.
@@ -95,8 +97,8 @@ def ask(path: Path, kind: str, **content: object) -> socket.socket | None:
     try:
         refuse_foreign(path)
         connection.connect(str(path))
-        connection.sendall(pack({"magic": MAGIC, "kind": kind, "code": code(), **content}))
-        answer = receive(connection)
+        connection.sendall(pack_message({"magic": MAGIC, "kind": kind, "code": code(), **content}))
+        answer = receive_message(connection)
     except (OSError, EOFError):
         connection.close()
         return None  # no server, or a dead one: this process does the work
@@ -125,7 +127,7 @@ def other_server(path: Path, why: str) -> UserError:
     return UserError(f"{path}: no resident engine answers there ({why}); unset {VARIABLE} or correct it")
 
 
-def ended(path: Path | str) -> UserError:
+def engine_ended(path: Path | str) -> UserError:
     return UserError(
         f"{path}: the resident engine ended while the stage ran; call the stage again, it goes on where it stopped "
         f"(with an engine of its own where {VARIABLE} names none)"
@@ -188,7 +190,7 @@ class ResidentGenerator:
     def _send(self, turn: int | None) -> None:
         calls, self._calls, self._held = self._calls, [], False
         if self._writer is not None and (calls or turn is not None):
-            self._writer.write(pack({"turn": turn, "calls": calls}))
+            self._writer.write(pack_message({"turn": turn, "calls": calls}))
 
     async def _listen(self) -> None:
         """Send the first calls, then act on answers until the connection ends."""
@@ -204,7 +206,7 @@ class ResidentGenerator:
                     await asyncio.sleep(0)
                 self._send(message["turn"])
         except (EOFError, OSError, NotOurs):
-            self._lost = ended(self._path)
+            self._lost = engine_ended(self._path)
         finally:
             self._fail(self._lost or UserError(f"{self._path}: the stage's event loop ended"))
             if self._writer is not None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
-from rla.llm.resident.client import ask
+from rla.llm.resident.client import ask_engine
 from rla.llm.resident.messages import PING, STOP, code
-from rla.processes.sockets import answers, begun, ended, listening
+from rla.processes.sockets import answers, begun, end_server, listening
 
 LOG = "serve.log"
 
@@ -33,7 +33,7 @@ class Web:
         return json.dumps(data)
 
 
-def start(path: Path, *, parent: int = 0, idle_minutes: float = 30.0, web: Web | None = None) -> str:
+def start_engine(path: Path, *, parent: int = 0, idle_minutes: float = 30.0, web: Web | None = None) -> str:
     """Start a server on the socket `path`; returns at once, stages wait until its imports are done.
 
     Raises UserError where the socket's folder may be entered by other users, or where there is nothing to serve.
@@ -48,17 +48,17 @@ def start(path: Path, *, parent: int = 0, idle_minutes: float = 30.0, web: Web |
     return f"{path}: engine server {server} started"
 
 
-def status(path: Path) -> str:
+def engine_status(path: Path) -> str:
     """Whether the server at `path` would take this process's requests."""
     if not answers(path):
         return f"{path}: no server"
-    connection = ask(path, PING)
+    connection = ask_engine(path, PING)
     if connection is None:
         return f"{path}: a server of other code; stages start engines of their own"
     connection.close()
     return f"{path}: ready"
 
 
-def stop(path: Path) -> str:
+def stop_engine(path: Path) -> str:
     """End the server and its engines; also one of other code."""
-    return ended(path, lambda: ask(path, STOP))
+    return end_server(path, lambda: ask_engine(path, STOP))

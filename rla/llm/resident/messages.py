@@ -40,7 +40,7 @@ class NotOurs(Exception):
     """What came over the socket is no message of this protocol."""
 
 
-def pack(message: Message) -> bytes:
+def pack_message(message: Message) -> bytes:
     """The frame of a message."""
     data = json.dumps(message, separators=(",", ":")).encode()
     return len(data).to_bytes(4, "big") + data
@@ -57,7 +57,7 @@ def unpack(data: bytes) -> Message:
     return message
 
 
-def receive(connection: socket.socket) -> Message:
+def receive_message(connection: socket.socket) -> Message:
     """The next message on a blocking socket. Raises EOFError, OSError, NotOurs."""
     return unpack(receive_exactly(connection, length_of(receive_exactly(connection, 4))))
 

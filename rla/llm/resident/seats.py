@@ -123,7 +123,7 @@ class Seats:
                 return None
             if seat is None or seat.config != wanted.config:
                 seat = self._start(found.place, wanted, found.weights)
-            await prepare(seat, wanted, found.weights)
+            await prepare_seat(seat, wanted, found.weights)
             seat.users.add(user)
             seat.waited_for.append(breathe)
             return seat
@@ -171,7 +171,7 @@ async def free(seat: Seat, weights: str, config: GeneratorConfig) -> bool:
     return True
 
 
-async def prepare(seat: Seat, wanted: Wanted, weights: str) -> None:
+async def prepare_seat(seat: Seat, wanted: Wanted, weights: str) -> None:
     """The wanted weights, and for a first user a cache like a new engine's, so that shards do not depend on what ran
     before.
     """

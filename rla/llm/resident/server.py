@@ -33,7 +33,7 @@ from rla.llm.resident.messages import (
     NotOurs,
     completion_data,
     error_data,
-    pack,
+    pack_message,
     read,
     request_of,
     session_of,
@@ -52,7 +52,7 @@ LATE = 1.0  # seconds that a pass waits for a stage to act on its replies; a sta
 
 
 @dataclass(slots=True, kw_only=True)
-class Server:
+class EngineServer:
     """State of the process. `parent` 0 means that no process is watched."""
 
     code: str
@@ -87,7 +87,7 @@ class Server:
             raise NotOurs(f"its first message has no {MAGIC}")
         kind, same = first.get("kind"), first.get("code") == self.code
         accepted = kind == STOP or (kind in (OPEN, PING) and same)
-        writer.write(pack({"magic": MAGIC, "accepted": accepted}))
+        writer.write(pack_message({"magic": MAGIC, "accepted": accepted}))
         await writer.drain()
         if kind == STOP:
             self.stopping.set()
@@ -105,12 +105,12 @@ class Server:
                 log.info(
                     "%s: %s", name, first["model"] if engine else "refused, the engine is in use with other weights"
                 )
-                writer.write(pack({"context": engine.context if engine else None}))
+                writer.write(pack_message({"context": engine.context if engine else None}))
                 if engine is not None:
                     await stage.listen(engine)
         except (UserError, ValueError, RuntimeError) as error:
             log.exception("%s: no engine", name)
-            writer.write(pack({"error": error_data(error)}))
+            writer.write(pack_message({"error": error_data(error)}))
             await writer.drain()
 
 
@@ -211,10 +211,10 @@ class Stage:
         if replies:
             self._turn += 1
             self._acted.clear()
-            self._writer.write(pack({"turn": self._turn, "replies": replies}))
+            self._writer.write(pack_message({"turn": self._turn, "replies": replies}))
 
 
-async def serve(server: Server, listener: socket.socket, web: Mapping[str, Any] | None = None) -> None:
+async def serve_engine(server: EngineServer, listener: socket.socket, web: Mapping[str, Any] | None = None) -> None:
     """Answer until told to stop, idle for too long, or without the process that is served.
 
     `web`: {port, model, config, seed} of what is also served over TCP.
@@ -224,7 +224,7 @@ async def serve(server: Server, listener: socket.socket, web: Mapping[str, Any] 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, server.stopping.set)
     async with await asyncio.start_unix_server(server.accept, sock=listener):
-        while not (server.stopping.is_set() or expired(server)):
+        while not (server.stopping.is_set() or engine_expired(server)):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(server.stopping.wait(), TICK)
         for task in tuple(server.connections):
@@ -235,19 +235,19 @@ async def serve(server: Server, listener: socket.socket, web: Mapping[str, Any] 
     server.seats.close()
 
 
-async def listen_on_tcp(server: Server, web: Mapping[str, Any]) -> AppRunner:
+async def listen_on_tcp(server: EngineServer, web: Mapping[str, Any]) -> AppRunner:
     """Raises UserError for a model without a tokenizer, OSError for a port that is taken."""
-    from rla.llm.resident.web import served_model, start
+    from rla.llm.resident.web import served_model, start_web
 
     def touch() -> None:
         server.used = time.monotonic()
 
     config = build(GeneratorConfig, web["config"], "rla serve", "generator.")
     served = served_model(str(web["model"]), config, int(web["seed"]), seats=server.seats, touch=touch)
-    return await start(served, int(web["port"]))
+    return await start_web(served, int(web["port"]))
 
 
-def expired(server: Server) -> bool:
+def engine_expired(server: EngineServer) -> bool:
     """Nobody is connected, and the parent is gone or nobody has been for too long."""
     if server.connections:
         return False
@@ -263,11 +263,11 @@ def main(arguments: list[str]) -> int:
     logging.getLogger().setLevel(logging.WARNING)
     log.setLevel(logging.INFO)
     web = json.loads(arguments[5]) if len(arguments) > 5 else None
-    server = Server(parent=int(arguments[2]), idle_seconds=float(arguments[3]), code=arguments[4])
+    server = EngineServer(parent=int(arguments[2]), idle_seconds=float(arguments[3]), code=arguments[4])
     try:
         for name in PRELOADED:
             import_module(name)
-        asyncio.run(serve(server, listener, web))
+        asyncio.run(serve_engine(server, listener, web))
     finally:
         path.unlink(missing_ok=True)
     return 0

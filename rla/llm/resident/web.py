@@ -45,7 +45,7 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
+class ServedModel:
     """The model that is served; `touch` is told of every request."""
 
     seats: Seats
@@ -62,7 +62,7 @@ class Refusal(Exception):
         self.status = status
 
 
-def application(served: Served) -> web.Application:
+def application(served: ServedModel) -> web.Application:
     """The routes."""
     names = count()
     started = int(time.time())
@@ -82,8 +82,8 @@ def application(served: Served) -> web.Application:
         served.touch()
         try:
             body = await body_of(call)
-            request = request_of(body, served)
-            answered = await sample(request, served)
+            request = web_request(body, served)
+            answered = await web_sample(request, served)
         except Refusal as refusal:
             error = {"message": str(refusal), "type": "invalid_request_error", "code": refusal.status}
             return web.json_response({"error": error}, status=refusal.status)
@@ -121,7 +121,7 @@ async def body_of(call: web.Request) -> dict[str, Any]:
     return body
 
 
-def request_of(body: Mapping[str, Any], served: Served) -> Request:
+def web_request(body: Mapping[str, Any], served: ServedModel) -> Request:
     """The request of a body. Raises Refusal."""
     if body.get("model") not in (None, served.wanted.model):
         raise Refusal(f"model {body['model']} is not served; {served.wanted.model} is", 404)
@@ -165,7 +165,7 @@ def schema_of(wanted: Any) -> dict[str, Any] | None:
         raise Refusal('response_format: {"type": "json_schema", "json_schema": {"schema": ...}} is needed') from None
 
 
-async def sample(request: Request, served: Served) -> list[Completion]:
+async def web_sample(request: Request, served: ServedModel) -> list[Completion]:
     """The completions. Raises Refusal."""
     try:
         async with served.seats.lease(served.wanted, object(), _at_once) as engine:
@@ -195,7 +195,7 @@ def choice(index: int, completion: Completion, body: Mapping[str, Any], chat: Ch
     }
 
 
-async def start(served: Served, port: int) -> web.AppRunner:
+async def start_web(served: ServedModel, port: int) -> web.AppRunner:
     """Listen on this machine's own address. Raises OSError where the port is taken."""
     runner = web.AppRunner(application(served), access_log=None)
     await runner.setup()
@@ -203,13 +203,15 @@ async def start(served: Served, port: int) -> web.AppRunner:
     return runner
 
 
-def served_model(model: str, config: GeneratorConfig, seed: int, *, seats: Seats, touch: Callable[[], None]) -> Served:
+def served_model(
+    model: str, config: GeneratorConfig, seed: int, *, seats: Seats, touch: Callable[[], None]
+) -> ServedModel:
     """What `rla serve start --port N --model folder` serves. Raises UserError where there is no tokenizer."""
     from rla.models.load import load_tokenizer
 
     chat = ChatFormat(load_tokenizer(model))
     wanted = Wanted(model=model, config=config, stop_ids=tuple(sorted(chat.stop_ids)), seed=seed)
-    return Served(seats=seats, wanted=wanted, chat=chat, touch=touch)
+    return ServedModel(seats=seats, wanted=wanted, chat=chat, touch=touch)
 
 
 async def _at_once() -> None:

@@ -16,7 +16,7 @@ FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 LOST = 70  # the server died under a running child: nothing is known about its end
 
 
-def request(kind: str, arguments: Sequence[str]) -> bytes:
+def prefork_request(kind: str, arguments: Sequence[str]) -> bytes:
     """The JSON of a request, with everything that the child needs to stand in for this process."""
     message = {
         "kind": kind,
@@ -35,12 +35,12 @@ def current_umask() -> int:
     return mask
 
 
-def ask(path: str, kind: str, arguments: Sequence[str] = ()) -> socket.socket | None:
+def ask_prefork(path: str, kind: str, arguments: Sequence[str] = ()) -> socket.socket | None:
     """A connection on which the server has accepted the request; None where there is no such server."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(PATIENCE)
     try:
-        data = request(kind, arguments)
+        data = prefork_request(kind, arguments)
         connection.connect(path)
         socket.send_fds(connection, [len(data).to_bytes(4, "big")], [0, 1, 2])
         connection.sendall(data)
@@ -53,10 +53,10 @@ def ask(path: str, kind: str, arguments: Sequence[str] = ()) -> socket.socket | 
     return None
 
 
-def forward(path: str, arguments: Sequence[str]) -> int | None:
+def forward_call(path: str, arguments: Sequence[str]) -> int | None:
     """Run `rla <arguments>` in a child of the server at `path`; None, said on stderr, where it must run here."""
     sys.stdout.flush()
-    connection = ask(path, RUN, arguments)
+    connection = ask_prefork(path, RUN, arguments)
     if connection is None:
         if sys.stderr is not None:
             sys.stderr.write(f"note: {path}: no pre-fork server of this code and environment; this starts slower\n")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from rla.processes.prefork.client import ask
+from rla.processes.prefork.client import ask_prefork
 from rla.processes.prefork.handover import PING, STOP, fingerprint
-from rla.processes.sockets import answers, begun, ended, listening
+from rla.processes.sockets import answers, begun, end_server, listening
 
 LOG = "prefork.log"
 # numpy and pyarrow start threads when they are imported, and asking CUDA for its devices makes it unusable in
@@ -19,7 +19,7 @@ FORKABLE = {
 }
 
 
-def start(path: Path, *, parent: int = 0, idle_minutes: float = 10.0) -> str:
+def start_prefork(path: Path, *, parent: int = 0, idle_minutes: float = 10.0) -> str:
     """Start a server on the socket `path`; returns at once, calls wait until its imports are done.
 
     Raises UserError where the socket's folder may be entered by other users.
@@ -34,17 +34,17 @@ def start(path: Path, *, parent: int = 0, idle_minutes: float = 10.0) -> str:
     return f"{path}: server {server} started"
 
 
-def status(path: Path) -> str:
+def prefork_state(path: Path) -> str:
     """Whether the server at `path` would take this process's calls."""
     if not answers(path):
         return f"{path}: no server"
-    connection = ask(str(path), PING)
+    connection = ask_prefork(str(path), PING)
     if connection is None:
         return f"{path}: a server of other code or environment; calls run by themselves"
     connection.close()
     return f"{path}: ready"
 
 
-def stop(path: Path) -> str:
+def stop_prefork(path: Path) -> str:
     """End the server and whatever it runs; also one of other code."""
-    return ended(path, lambda: ask(str(path), STOP))
+    return end_server(path, lambda: ask_prefork(str(path), STOP))

@@ -40,7 +40,7 @@ class Child:
 
 
 @dataclass(slots=True, kw_only=True)
-class Server:
+class PreforkServer:
     """State of the loop. `parent` 0 means that no process is watched."""
 
     listener: socket.socket
@@ -54,13 +54,13 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ForkedCall:
     """What a child runs; by then it has the client's streams, folder and environment."""
 
     arguments: list[str]
 
 
-def preload() -> None:
+def preload_commands() -> None:
     """Import what stages import. Raises RuntimeError where an import has started a thread."""
     import_module(COMMANDS).preload()
     threads = len(os.listdir("/proc/self/task")) if Path("/proc/self/task").exists() else 1
@@ -70,7 +70,7 @@ def preload() -> None:
     gc.freeze()  # a collection in a child would copy every page that holds a Python object
 
 
-def serve(server: Server) -> Call | None:
+def serve_calls(server: PreforkServer) -> ForkedCall | None:
     """Answer requests until told to stop; None in the server, and in each forked child the call to run."""
     wake, signalled = socket.socketpair()
     for end in (wake, signalled):
@@ -80,7 +80,7 @@ def serve(server: Server) -> Call | None:
     signal.set_wakeup_fd(signalled.fileno(), warn_on_full_buffer=False)
     server.selector.register(server.listener, selectors.EVENT_READ)
     server.selector.register(wake, selectors.EVENT_READ)
-    while not (server.stopping or expired(server)):
+    while not (server.stopping or server_expired(server)):
         for key, _ in server.selector.select(TICK):
             if key.fileobj is wake:
                 wake.recv(4096)
@@ -99,7 +99,7 @@ def serve(server: Server) -> Call | None:
     return None
 
 
-def expired(server: Server) -> bool:
+def server_expired(server: PreforkServer) -> bool:
     """Idle for too long, or without the process that it serves and without children."""
     if server.children:
         server.used = time.monotonic()
@@ -119,11 +119,11 @@ def alive(pid: int) -> bool:
     return True
 
 
-def accept(server: Server) -> Call | None:
+def accept(server: PreforkServer) -> ForkedCall | None:
     """Take one request. In the forked child: its call. In the server: None."""
     client, _ = server.listener.accept()
     client.settimeout(5.0)
-    message, streams = receive(client)
+    message, streams = receive_call(client)
     kind = message.get("kind")
     same = message.get("fingerprint") == server.fingerprint
     call = None
@@ -139,7 +139,7 @@ def accept(server: Server) -> Call | None:
     return call
 
 
-def receive(client: socket.socket) -> tuple[dict[str, Any], list[int]]:
+def receive_call(client: socket.socket) -> tuple[dict[str, Any], list[int]]:
     """The request and its file descriptors; an empty one from a client that went away or makes no sense."""
     streams: list[int] = []
     try:
@@ -151,7 +151,9 @@ def receive(client: socket.socket) -> tuple[dict[str, Any], list[int]]:
     return message, streams
 
 
-def fork(server: Server, client: socket.socket, message: dict[str, Any], streams: list[int]) -> Call | None:
+def fork(
+    server: PreforkServer, client: socket.socket, message: dict[str, Any], streams: list[int]
+) -> ForkedCall | None:
     """Start a child in a process group of its own, so that all that it starts can be ended with it."""
     pid = os.fork()
     if pid == 0:
@@ -168,7 +170,7 @@ def fork(server: Server, client: socket.socket, message: dict[str, Any], streams
     return None
 
 
-def become(server: Server, client: socket.socket, message: dict[str, Any], streams: list[int]) -> Call:
+def become(server: PreforkServer, client: socket.socket, message: dict[str, Any], streams: list[int]) -> ForkedCall:
     """In the child: leave the server behind and take the client's place."""
     os.setpgid(0, 0)
     end_with_parent()  # no command runs unwatched
@@ -189,10 +191,10 @@ def become(server: Server, client: socket.socket, message: dict[str, Any], strea
     os.umask(message["umask"])
     os.chdir(message["cwd"])
     random.seed()
-    return Call(arguments=message["arguments"])
+    return ForkedCall(arguments=message["arguments"])
 
 
-def hear(server: Server, child: Child) -> None:
+def hear(server: PreforkServer, child: Child) -> None:
     """Pass a signal on to the child's group; end the group where its client is gone."""
     try:
         number = child.client.recv(1)
@@ -211,7 +213,7 @@ def kill(child: Child) -> None:
         os.killpg(child.pid, signal.SIGKILL)
 
 
-def reap(server: Server) -> None:
+def reap(server: PreforkServer) -> None:
     """Tell clients how their child ended; a signal counts as 128 + its number, as in a shell."""
     while server.children:
         pid, status = os.waitpid(-1, os.WNOHANG)
@@ -226,7 +228,7 @@ def reap(server: Server) -> None:
         child.client.close()
 
 
-def run_child(call: Call) -> NoReturn:
+def run_child(call: ForkedCall) -> NoReturn:
     """Run the call, then leave at once: taking the interpreter down would take longer than most stages."""
     run = import_module(COMMANDS).run
     sys.argv = ["rla", *call.arguments]
@@ -244,8 +246,8 @@ def main(arguments: list[str]) -> int:
     path = Path(arguments[1])
     listener = socket.socket(fileno=descriptor)
     try:
-        preload()
-        call = serve(Server(listener=listener, fingerprint=arguments[4], parent=parent, idle_seconds=idle))
+        preload_commands()
+        call = serve_calls(PreforkServer(listener=listener, fingerprint=arguments[4], parent=parent, idle_seconds=idle))
     except BaseException:
         path.unlink(missing_ok=True)
         raise

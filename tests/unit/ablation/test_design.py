@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rla.ablation.design import load_design, merged
+from rla.ablation.design import load_design, merged_params
 from rla.cli.ablation import designed
 from rla.errors import UserError
 from rla.store.resources import resource
@@ -102,7 +102,11 @@ def test_a_local_folder_is_found_from_every_arm(tmp_path: Path, monkeypatch: pyt
 
 
 def test_merging_goes_section_by_section() -> None:
-    assert merged({"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"b": 9}, "e": 4}) == {"a": {"b": 9, "c": 2}, "d": 3, "e": 4}
+    assert merged_params({"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"b": 9}, "e": 4}) == {
+        "a": {"b": 9, "c": 2},
+        "d": 3,
+        "e": 4,
+    }
 
 
 def test_iterations_of_a_call_replace_the_designs() -> None:

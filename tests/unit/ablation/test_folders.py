@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from rla.ablation.design import Arm, Design
-from rla.ablation.folders import RUN, SHARED, START, begin_dvc, make_arm, share, start_folder, write_pipeline
+from rla.ablation.folders import RUN, SHARED, START, begin_dvc, make_arm, share_files, start_folder, write_pipeline
 from rla.ablation.run import run_ablation
 from rla.errors import UserError
 from rla.pipeline.plan import followed
@@ -59,7 +59,7 @@ def test_a_start_that_was_made_anew_is_linked_anew(tmp_path: Path) -> None:
 
 def test_a_start_that_is_not_whole_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="start of the ablation is not whole"):
-        share(tmp_path / "absent", tmp_path / "target")
+        share_files(tmp_path / "absent", tmp_path / "target")
 
 
 def test_a_pipeline_file_that_is_right_is_left_alone(tmp_path: Path) -> None:

@@ -3,10 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
-from rla.ablation.curves import draw, series
+from rla.ablation.curves import draw_curves, series
 from rla.ablation.design import Arm
 from rla.ablation.outcomes import ArmOutcome, RunOutcome
-from rla.ablation.table import COLUMNS, table
+from rla.ablation.table import COLUMNS, arms_table
 
 LOST, WON = {"a": [False], "b": [False]}, {"a": [True], "b": [True]}
 METRICS = (
@@ -20,7 +20,7 @@ FULL = ArmOutcome(arm=Arm(name="full", title="the full loop", changes={}), runs=
 
 
 def cells(found: ArmOutcome) -> dict[str, str]:
-    made = table([BASE, found], baseline="outcome")
+    made = arms_table([BASE, found], baseline="outcome")
     return dict(zip(COLUMNS, made.rows[-1], strict=True))
 
 
@@ -50,10 +50,10 @@ def test_without_an_evaluation_of_the_start_there_is_no_gain() -> None:
 
 
 def test_all_arms_can_be_read_at_one_iteration() -> None:
-    lines = [dict(zip(COLUMNS, row, strict=True)) for row in table([BASE, FULL], baseline="outcome", at=[2]).rows]
+    lines = [dict(zip(COLUMNS, row, strict=True)) for row in arms_table([BASE, FULL], baseline="outcome", at=[2]).rows]
     assert [line["iteration"] for line in lines] == ["2", "2"]
     assert lines[1]["over the baseline"] == "+100.0 [+100.0, +100.0]"
-    assert [row[0] for row in table([BASE, FULL], baseline="outcome", at=[4]).rows] == ["the full loop"]
+    assert [row[0] for row in arms_table([BASE, FULL], baseline="outcome", at=[4]).rows] == ["the full loop"]
 
 
 def test_the_mean_of_several_iterations_can_be_read() -> None:
@@ -62,15 +62,15 @@ def test_the_mean_of_several_iterations_can_be_read() -> None:
         replace(BASE, runs=(replace(POOR, evaluations={0: LOST, 2: LOST, 4: WON}),)),
         replace(FULL, runs=(GOOD, half)),
     ]
-    lines = [dict(zip(COLUMNS, row, strict=True)) for row in table(arms, baseline="outcome", at=[4, 2]).rows]
+    lines = [dict(zip(COLUMNS, row, strict=True)) for row in arms_table(arms, baseline="outcome", at=[4, 2]).rows]
     assert [line["iteration"] for line in lines] == ["2 4", "2 4"]
     # 1 and 1 of two games, of the second seed 0 and 1/2: 1 and 1/4, in the mean 5/8; the baseline 0 and 1
     assert (lines[1]["per seed"], lines[1]["success"]) == ("100.0 25.0", "62.5%")
     assert lines[1]["over the baseline"].startswith("+12.5 [")
-    assert [row[0] for row in table([BASE, FULL], baseline="outcome", at=[2, 4]).rows] == ["the full loop"]
+    assert [row[0] for row in arms_table([BASE, FULL], baseline="outcome", at=[2, 4]).rows] == ["the full loop"]
 
 
 def test_curves_are_drawn_of_what_there_is(tmp_path: Path) -> None:
     assert series(FULL, "mu") == ([1, 2], [100.0, 120.0])
-    draw([BASE, FULL], tmp_path / "curves.svg")
+    draw_curves([BASE, FULL], tmp_path / "curves.svg")
     assert "the full loop" in (tmp_path / "curves.svg").read_text() or (tmp_path / "curves.svg").stat().st_size > 5_000

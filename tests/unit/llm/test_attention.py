@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rla.errors import UserError
-from rla.llm.attention import Plan, make_plan, slot_attention
+from rla.llm.attention import AttentionPlan, make_plan, slot_attention
 
 SLOTS, CONTEXT, HEADS, KEY_HEADS, WIDTH = 6, 64, 4, 2, 8
 MODULE = torch.nn.Module()
@@ -25,7 +25,7 @@ rows = st.lists(
 )
 
 
-def plan_of(chosen: list[tuple[int, int, int]]) -> Plan:
+def plan_of(chosen: list[tuple[int, int, int]]) -> AttentionPlan:
     slots, starts, counts = (np.array(column) for column in zip(*chosen, strict=True))
     return make_plan(slots=slots, starts=starts, counts=counts, context=CONTEXT, device=torch.device("cpu"))
 

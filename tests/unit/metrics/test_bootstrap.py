@@ -21,31 +21,31 @@ def test_runs_of_different_games_are_refused() -> None:
 
 
 def test_without_spread_the_interval_is_a_point() -> None:
-    found = bootstrap.mean(np.full((3, 5), 0.25))
+    found = bootstrap.seed_mean(np.full((3, 5), 0.25))
     assert (found.estimate, found.low, found.high) == (0.25, 0.25, 0.25)
 
 
 def test_with_one_seed_only_the_games_vary() -> None:
     """400 games, each won or lost, half of them won: the mean's standard error is 0.5 / sqrt(400) = 0.025."""
-    found = bootstrap.mean(np.array([[0.0, 1.0] * 200]))
+    found = bootstrap.seed_mean(np.array([[0.0, 1.0] * 200]))
     assert found.estimate == 0.5
     assert found.high - found.low == pytest.approx(2 * 1.96 * 0.025, rel=0.05)
 
 
 def test_seeds_that_differ_widen_the_interval() -> None:
     """Two seeds at 0 and 1: a redrawn pair is all 0 or all 1 in a quarter of the draws each."""
-    found = bootstrap.mean(np.array([[0.0] * 50, [1.0] * 50]))
+    found = bootstrap.seed_mean(np.array([[0.0] * 50, [1.0] * 50]))
     assert (found.low, found.estimate, found.high) == (0.0, 0.5, 1.0)
 
 
 def test_a_difference_is_paired_by_game() -> None:
     """Games of very different difficulty, each won 0.1 more often: only the pairing makes the gain certain."""
     before = np.linspace(0.0, 0.9, 40)[None]
-    found = bootstrap.difference(before + 0.1, before)
+    found = bootstrap.seed_difference(before + 0.1, before)
     assert found.estimate == pytest.approx(0.1)
     assert found.high - found.low < 1e-9
     with pytest.raises(ValueError, match="40 games against 3"):
-        bootstrap.difference(np.ones((1, 40)), np.ones((1, 3)))
+        bootstrap.seed_difference(np.ones((1, 40)), np.ones((1, 3)))
 
 
 def test_intervals_of_three_seeds_cover_the_truth_about_as_often_as_they_say() -> None:
@@ -54,6 +54,6 @@ def test_intervals_of_three_seeds_cover_the_truth_about_as_often_as_they_say() -
     covered = 0
     for _ in range(200):
         sample = rng.binomial(3, np.clip(0.5 + 0.04 * rng.standard_normal((3, 1)), 0, 1), size=(3, 100)) / 3
-        found = bootstrap.mean(sample)
+        found = bootstrap.seed_mean(sample)
         covered += found.low <= 0.5 <= found.high
     assert 180 <= covered <= 200

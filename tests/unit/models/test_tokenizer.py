@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rla.models.tokenizer import CHAT_TEMPLATE, MAX_NUMBER, build_tokenizer, vocabulary
+from rla.models.tokenizer import CHAT_TEMPLATE, MAX_NUMBER, build_tokenizer, learnt_vocabulary
 
 TEXTS = [
     "You are in the middle of a room. Looking quickly around you, you see a cabinet 1, and a desk 2.",
@@ -63,7 +63,7 @@ def test_unknown_words_become_the_unknown_token() -> None:
 
 
 def test_vocabulary_is_by_frequency_then_spelling() -> None:
-    assert vocabulary(["b b a c", "c b a"])[-3:] == ["b", "a", "c"]
+    assert learnt_vocabulary(["b b a c", "c b a"])[-3:] == ["b", "a", "c"]
 
 
 def test_chat_template_marks_turns() -> None:

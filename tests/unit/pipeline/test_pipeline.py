@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 import yaml
 
-from rla.config.sections import WarmStartConfig
+from rla.config.training import WarmStartConfig
 from rla.errors import UserError
 from rla.metrics.diagnostics import judge_metrics
 from rla.metrics.difficulty import balance

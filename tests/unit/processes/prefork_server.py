@@ -43,5 +43,5 @@ def commands(arguments: Sequence[str]) -> int:
 
 if __name__ == "__main__":
     rla.cli.app.run = commands
-    server.preload = lambda: None
+    server.preload_commands = lambda: None
     sys.exit(server.main(sys.argv[1:]))

@@ -164,7 +164,7 @@ def test_a_server_of_other_code_is_not_used(tmp_path: Path, server: Running) -> 
     (tmp_path / "other").mkdir()
     other = Running(tmp_path / "other", same_code=False)
     assert other.run("--version").stdout.strip() == __version__
-    assert "other code" in control.status(other.path)
+    assert "other code" in control.prefork_state(other.path)
     other.close()
 
 
@@ -175,11 +175,11 @@ def test_the_fingerprint_follows_what_imports_read() -> None:
 
 
 def test_status_and_stop(server: Running) -> None:
-    eventually(lambda: control.status(server.path).endswith("ready"))
-    assert control.stop(server.path).endswith("stopped")
+    eventually(lambda: control.prefork_state(server.path).endswith("ready"))
+    assert control.stop_prefork(server.path).endswith("stopped")
     assert server.process.wait(DEADLINE) == 0
     assert not server.path.exists()
-    assert control.status(server.path).endswith("no server")
+    assert control.prefork_state(server.path).endswith("no server")
 
 
 @pytest.mark.parametrize("reason", ["idle", "parent"])
@@ -195,4 +195,4 @@ def test_a_server_that_nobody_needs_ends(tmp_path: Path, server: Running, reason
 def test_the_socket_must_lie_in_a_private_folder(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     with pytest.raises(UserError, match="others may enter"):
-        control.start(tmp_path / "socket")
+        control.start_prefork(tmp_path / "socket")

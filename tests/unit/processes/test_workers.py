@@ -6,7 +6,7 @@ import pytest
 
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
-from rla.processes.workers import environment, shares
+from rla.processes.workers import gpu_shares, worker_environment
 
 
 @pytest.mark.parametrize(
@@ -23,14 +23,14 @@ def test_each_worker_has_gpus_of_its_own(
     visible: str, generator: GeneratorConfig, workers: int, expected: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert shares(generator, workers) == expected
+    assert gpu_shares(generator, workers) == expected
 
 
 def test_more_workers_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
     config = GeneratorConfig(backend="vllm", tensor_parallel=2)
     with pytest.raises(UserError, match=r"--workers 3: each worker takes 2 GPUs, and 4 are .* --workers 2"):
-        shares(config, 3)
+        gpu_shares(config, 3)
 
 
 def test_too_few_gpus_for_one_worker_names_the_key_that_asks_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,14 +38,14 @@ def test_too_few_gpus_for_one_worker_names_the_key_that_asks_for_them(monkeypatc
     config = GeneratorConfig(backend="vllm", tensor_parallel=2, data_parallel=2)
     message = r"generator\.data_parallel: 2: each worker takes 2 GPUs, and 1 is visible; .* a smaller generator\.tensor"
     with pytest.raises(UserError, match=message):
-        shares(config, 2, asked="generator.data_parallel:")
+        gpu_shares(config, 2, asked="generator.data_parallel:")
 
 
 def test_what_a_worker_is_started_with(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLA_PREFORK", "socket")
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
-    own = environment(workers=3, gpus=["2", "3"])
+    own = worker_environment(workers=3, gpus=["2", "3"])
     assert (own["OMP_NUM_THREADS"], own["CUDA_VISIBLE_DEVICES"]) == ("2", "2,3") and "RLA_PREFORK" not in own
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
-    assert environment(workers=16, gpus=[])["OMP_NUM_THREADS"] == "5"
+    assert worker_environment(workers=16, gpus=[])["OMP_NUM_THREADS"] == "5"

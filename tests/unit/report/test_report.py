@@ -14,9 +14,9 @@ from rla.report.render import as_html, as_markdown, as_text
 from rla.report.tables import (
     Table,
     against_fact,
-    difficulty,
+    difficulty_table,
     evaluation,
-    limits,
+    limits_table,
     reward_model,
     tables,
     times,
@@ -76,7 +76,7 @@ def test_cells_of_the_reward_model_and_of_difficulty(played: Path) -> None:
     summary = collect(played)
     assert reward_model(summary).rows == (("1", "75.0%", "50.0%", "1.25", "4.6%", "-", "-", "-"),)
     assert against_fact(summary).rows == (("1", "65.0%", "60.0-70.0%", *["-"] * 8, "1.30"),)
-    assert difficulty(summary).rows == (("1", "3.00", "-", "7.00", "25.0%", "40.0%", *["-"] * 3),)
+    assert difficulty_table(summary).rows == (("1", "3.00", "-", "7.00", "25.0%", "40.0%", *["-"] * 3),)
 
 
 def test_evaluation_cells_and_the_gain(played: Path) -> None:
@@ -95,14 +95,14 @@ def test_times_add_up_calls_and_leave_the_warm_start_out_of_the_loop(played: Pat
 
 
 def test_what_met_a_limit_is_counted_for_rollouts_judgements_and_evaluations(played: Path) -> None:
-    assert limits(collect(played)).rows == ()
+    assert limits_table(collect(played)).rows == ()
     counts = {"episodes": 8, "won": 1, "steps": 40, "invalid_actions": 3, "truncated": 2, "context_stops": 1}
     write(played / "1/trajectories/manifest.json", {"counts": counts | {"env_errors": 0}})
     judged = {"steps": 40, "skipped": 4, "judgements": 108, "unparsable": 6, "truncated": 5}
     write(played / "1/scores/manifest.json", {"counts": judged})
     evaluated = {"episodes": 4, "success": 0.5, "mean_steps": 2.5, "invalid_actions": 1, "truncated": 1}
     write(played / "eval/0/metrics.json", evaluated | {"context_stops": 2, "env_errors": 0})
-    assert limits(collect(played)).rows == (
+    assert limits_table(collect(played)).rows == (
         ("1", "8", "1", "0", "40", "2", "3", "40", "4", "108", "5", "6"),
         ("evaluation 0", "4", "2", "0", "10", "1", "1", *["-"] * 5),
     )

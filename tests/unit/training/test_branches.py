@@ -7,7 +7,7 @@ from transformers.models.mistral.modeling_mistral import MistralForCausalLM
 from transformers.models.qwen3.modeling_qwen3 import Qwen3ForCausalLM
 
 from rla.errors import UserError
-from rla.training.branches import IMPLEMENTATION, blocks, forks, prefer
+from rla.training.branches import IMPLEMENTATION, blocks, forks, preferring_branches
 
 SIZE = {"vocab_size": 32, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "head_dim": 8}
 HEADS = {"num_attention_heads": 2, "num_key_value_heads": 1}
@@ -46,7 +46,7 @@ def test_our_attention_gives_the_values_and_gradients_of_a_full_mask(
     results = []
     for implementation in ("sdpa", IMPLEMENTATION):
         if implementation == IMPLEMENTATION:
-            prefer(model)
+            preferring_branches(model)
         assert model.config._attn_implementation == implementation
         mask = found.mask(model)
         assert mask.shape == (3, 1, 12 if implementation == "sdpa" else 7, 12)
@@ -77,7 +77,7 @@ def test_a_block_leaves_out_what_none_of_its_queries_sees(monkeypatch: pytest.Mo
 
 def test_a_window_is_left_as_it_is_and_must_hold_the_row() -> None:
     model = MistralForCausalLM(MistralConfig(**SIZE, **HEADS, sliding_window=4, attn_implementation="sdpa"))
-    prefer(model)
+    preferring_branches(model)
     assert model.config._attn_implementation == "sdpa"
     short, long = forks([[(2, 4, 1)]], 4), forks([[(3, 5, 2)]], 5)
     assert short is not None

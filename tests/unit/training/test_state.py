@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from rla.config.sections import TrainConfig
+from rla.config.training import TrainConfig
 from rla.errors import UserError
 from rla.training.optimizing import Plain, make_optimizer
 from rla.training.ranks import Ranks
-from rla.training.state import TrainState, learning_rate, load_weights, save_weights
+from rla.training.state import TrainState, learning_rate, load_state_weights, save_weights
 from rla.training.tensors import TensorFiles, save_tensors
 
 CONFIG = TrainConfig(lr=0.01, warmup_steps=4)
@@ -61,7 +61,7 @@ def test_weights_alone_leave_the_optimizer_new(tmp_path: Path) -> None:
 def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
     save_weights(fresh(width=5).model, tmp_path, "weights")
     with pytest.raises(UserError, match=r"weights\.safetensors: weights of another model"):
-        load_weights(fresh().model, tmp_path, "weights")
+        load_state_weights(fresh().model, tmp_path, "weights")
 
 
 def test_a_cut_file_is_named(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_cut_file_is_named(tmp_path: Path) -> None:
     save_weights(fresh().model, tmp_path, "weights")
     file.write_bytes(file.read_bytes()[:-8])
     with pytest.raises(UserError, match=r"weights\.safetensors: cannot be read"):
-        load_weights(fresh().model, tmp_path, "weights")
+        load_state_weights(fresh().model, tmp_path, "weights")
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ class Launch:
     cleanup: Callable[[], None] = lambda: None
 
 
-class Box:
+class ProgramBox:
     """One controller process and the namespaces around it, for the runs of one program."""
 
     def __init__(self, launch: Callable[[int], Launch], *, limits: Limits, start: bytes) -> None:
@@ -184,7 +184,7 @@ class Run:
         self._poll.register(self._feed, select.POLLOUT)
         self._write()
 
-    def outcome(self, box: Box) -> Outcome:
+    def outcome(self, box: ProgramBox) -> Outcome:
         until = time.monotonic() + self._limits.wall_s + GRACE_S
         try:
             while self._sinks or not self._report:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rla.envs.coding.execution import controller
 from rla.envs.coding.execution.box import Launch
-from rla.envs.coding.execution.local import LocalSandbox, Request
+from rla.envs.coding.execution.local import LocalRequest, LocalSandbox
 from rla.errors import UserError
 
 PROGRAM, CONTROLLER, WORK = "/box/program.py", "/box/controller.py", "/tmp"
@@ -25,7 +25,7 @@ LINKS = {"/dev/fd": "/proc/self/fd", "/dev/shm": WORK} | {
     f"/dev/{name}": f"/proc/self/fd/{number}" for number, name in enumerate(("stdin", "stdout", "stderr"))
 }
 FIRST_USER, SLOTS = 1 << 30, 1 << 8  # users that no system hands out: one for each box of a process that lives
-OTHERS = "or choose env.execution.backend: sandboxfusion (a server), or rlimits for programs that you trust"
+OTHERS = "or choose env.own.execution.backend: sandboxfusion (a server), or rlimits for programs that you trust"
 AS_ROOT = "run it as another user, or give this root CAP_SYS_ADMIN (a container: --privileged)"
 AS_USER = (
     "allow user namespaces (sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0; "
@@ -44,7 +44,7 @@ class Bubblewrap:
         self._root = [*system(), *interpreter(Path(sys.base_prefix)), *devices()]
         self._controller = Path(controller.__file__).read_bytes()  # once: the code of a stage is of one moment
 
-    def __call__(self, request: Request) -> Launch:
+    def __call__(self, request: LocalRequest) -> Launch:
         """Raises OSError."""
         user = FIRST_USER + os.getpid() % (1 << 22) * SLOTS + next(_slots) % SLOTS if self._as_root else 0
         files = {PROGRAM: in_memory(request.source), CONTROLLER: in_memory(self._controller)}
@@ -124,14 +124,14 @@ def bubblewrap(*, workers: int) -> LocalSandbox:
     bwrap = shutil.which("bwrap")
     if bwrap is None:
         raise UserError(
-            "env.execution.backend is bubblewrap, but bwrap is not installed: install the package bubblewrap "
+            "env.own.execution.backend is bubblewrap, but bwrap is not installed: install the package bubblewrap "
             f"(0.8 or newer), {OTHERS}"
         )
     as_root = is_root()
     sandbox = LocalSandbox(Bubblewrap(bwrap, as_root=as_root), workers=workers, bounds_tasks=True)
     if refusal := sandbox.refusal():
         raise UserError(
-            f"env.execution.backend is bubblewrap, but it starts no sandbox here ({refusal}): "
+            f"env.own.execution.backend is bubblewrap, but it starts no sandbox here ({refusal}): "
             f"{AS_ROOT if as_root else AS_USER}, use bubblewrap 0.8 or newer, {OTHERS}"
         )
     return sandbox

@@ -1,25 +1,25 @@
-"""The sandbox that the section `env.execution` of the params names."""
+"""The sandbox that the section `env.own.execution` of the params names."""
 
 from __future__ import annotations
 
-import os
 import sys
 
 from rla.envs.coding.execution.records import Limits, Sandbox
 from rla.envs.coding.params import ExecutionConfig
 from rla.errors import UserError
+from rla.processes.cores import usable_cores
 
 
 def make_sandbox(config: ExecutionConfig) -> Sandbox:
     """Raises UserError where the backend cannot work here, before anything is run; the message says what would help."""
-    workers = config.workers or cores()
+    workers = config.workers or usable_cores()
     if config.backend == "sandboxfusion":
         from rla.envs.coding.execution.fusion import SandboxFusion
 
         return SandboxFusion(config.server, connections=workers)
     if sys.platform != "linux":
         raise UserError(
-            "env.execution.backend: programs are confined by Linux; elsewhere set it to sandboxfusion, a server"
+            "env.own.execution.backend: programs are confined by Linux; elsewhere set it to sandboxfusion, a server"
         )
     if config.backend == "rlimits":
         from rla.envs.coding.execution.rlimits import rlimits
@@ -40,7 +40,3 @@ def default_limits(config: ExecutionConfig) -> Limits:
         file_mb=config.file_mb,
         output_kb=config.output_kb,
     )
-
-
-def cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

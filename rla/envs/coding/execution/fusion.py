@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from rla.envs.coding.execution.records import Call, ExitStatus, Job, Limits, Result
-from rla.envs.coding.execution.verdict import NO_VALUE, killed_by, out_of_memory, parsed, question
+from rla.envs.coding.execution.verdict import NO_VALUE, controller_question, killed_by, out_of_memory, parsed_verdict
 from rla.errors import UserError
 
 PATIENCE_S, FIRST_DELAY_S, LONGEST_DELAY_S = 60.0, 0.25, 5.0
@@ -60,7 +60,7 @@ class SandboxFusion:
         """Raises UserError where `server` is no base URL."""
         if urlsplit(server).scheme not in ("http", "https"):
             raise UserError(
-                "env.execution.backend is sandboxfusion; set env.execution.server to the base URL of a SandboxFusion "
+                "env.own.execution.backend is sandboxfusion; set env.own.execution.server to the base URL of a SandboxFusion "
                 f"server, such as http://localhost:8080, not {server!r}"
             )
         self._url = f"{server.rstrip('/')}/run_code"
@@ -82,7 +82,7 @@ class SandboxFusion:
     async def _one(self, body: dict[str, Any], limits: Limits, *, called: bool = False) -> Result:
         async with self._places:
             try:
-                return result(await self._ask(body, limits), limits, called=called)
+                return fusion_result(await self._ask(body, limits), limits, called=called)
             except UNANSWERED as error:
                 said = str(error) or type(error).__name__
                 return Result(status=ExitStatus.ERROR, detail=f"SandboxFusion: no answer: {said}")
@@ -102,7 +102,7 @@ class SandboxFusion:
                 if time.monotonic() + delay > until:
                     raise UserError(
                         f"{self._url}: {error or type(error).__name__}; start the server, or correct "
-                        "env.execution.server"
+                        "env.own.execution.server"
                     ) from None
             await asyncio.sleep(delay)
             delay = min(2 * delay, LONGEST_DELAY_S)
@@ -115,11 +115,11 @@ class SandboxFusion:
             text = await bounded(response, LARGEST + 12 * (limits.output_kb << 10))
         if response.status == 429 or response.status >= 500:
             raise Busy(f"status {response.status}: {text[:EXCERPT]}")
-        answer = readable(text) if response.status == 200 else None
+        answer = readable_answer(text) if response.status == 200 else None
         if not isinstance(answer, dict):
             raise UserError(
                 f"{self._url}: status {response.status}, not an answer of SandboxFusion ({text[:EXCERPT]!r}); correct "
-                "env.execution.server"
+                "env.own.execution.server"
             )
         return answer
 
@@ -134,14 +134,14 @@ async def bounded(response: aiohttp.ClientResponse, most: int) -> str:
     return data.decode("utf-8", "replace")
 
 
-def readable(text: str) -> Any:
+def readable_answer(text: str) -> Any:
     try:
-        return parsed(text.encode())
+        return parsed_verdict(text.encode())
     except ValueError:
         return None
 
 
-def request(code: str, stdin: str, limits: Limits) -> dict[str, Any]:
+def fusion_request(code: str, stdin: str, limits: Limits) -> dict[str, Any]:
     return {
         "language": "python",
         "code": code,
@@ -152,17 +152,17 @@ def request(code: str, stdin: str, limits: Limits) -> dict[str, Any]:
 
 
 def stdin_request(job: Job, text: str) -> dict[str, Any]:
-    return request(job.source, text, job.limits)
+    return fusion_request(job.source, text, job.limits)
 
 
 def call_request(job: Job, call: Call) -> dict[str, Any]:
     """The program as a file, beside a script that calls its function and leaves the value in another."""
     program = base64.b64encode(job.source.encode("utf-8", "surrogatepass")).decode()
     files = {"files": {PROGRAM: program}, "fetch_files": [VALUE]}
-    return request(CALLER, question(call).decode(), job.limits) | files
+    return fusion_request(CALLER, controller_question(call).decode(), job.limits) | files
 
 
-def result(answer: dict[str, Any], limits: Limits, *, called: bool) -> Result:
+def fusion_result(answer: dict[str, Any], limits: Limits, *, called: bool) -> Result:
     """The server's answer as a `Result`; what it lacks is an error of the service."""
     ran = answer.get("run_result") or {}
     state, code = ran.get("status"), ran.get("return_code")
@@ -184,7 +184,7 @@ def result(answer: dict[str, Any], limits: Limits, *, called: bool) -> Result:
     if called and status is ExitStatus.OK:
         try:
             data = base64.b64decode((answer.get("files") or {}).get(VALUE, ""))
-            status, value = (ExitStatus.OUTPUT, None) if len(data) > most else (status, parsed(data))
+            status, value = (ExitStatus.OUTPUT, None) if len(data) > most else (status, parsed_verdict(data))
         except ValueError:
             status, detail = ExitStatus.NONZERO, NO_VALUE
     seconds = ran.get("execution_time")

@@ -14,18 +14,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from rla.envs.coding.execution import controller
-from rla.envs.coding.execution.box import Box, BoxError, Launch, Outcome
+from rla.envs.coding.execution.box import BoxError, Launch, Outcome, ProgramBox
 from rla.envs.coding.execution.filters import assembled
 from rla.envs.coding.execution.preload import mentioned
 from rla.envs.coding.execution.records import ExitStatus, Job, Limits, Result
-from rla.envs.coding.execution.verdict import encoded, question, result
+from rla.envs.coding.execution.verdict import controller_question, encoded, result
 
 TRIES = 3  # boxes for one run
 THREADS = 64  # that a program of one process may have
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class LocalRequest:
     """What a launcher is told: the descriptor of the controller's socket, and what the box is for."""
 
     control: int
@@ -34,7 +34,7 @@ class Request:
     limits: Limits
 
 
-Launcher = Callable[[Request], Launch]
+Launcher = Callable[[LocalRequest], Launch]
 
 
 class Cancelled(Exception):
@@ -45,12 +45,12 @@ class Cancelled(Exception):
 class Boxes:
     """The boxes of one job, one at a time."""
 
-    make: Callable[[], Box]
-    current: Box | None = None
+    make: Callable[[], ProgramBox]
+    current: ProgramBox | None = None
     cancelled: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def take(self) -> Box:
+    def take(self) -> ProgramBox:
         """The box for the next run. Raises BoxError where none starts, Cancelled."""
         if self.cancelled:
             raise Cancelled
@@ -131,7 +131,7 @@ class LocalSandbox:
             return result(outcome, limits, called=kind == controller.CALL)
         return Result(status=ExitStatus.ERROR, detail=f"no sandbox: {reason}")
 
-    def _box(self, job: Job) -> Box:
+    def _box(self, job: Job) -> ProgramBox:
         limits, alone = job.limits, job.limits.processes == 1
         start = controller.START.pack(
             limits.wall_s,
@@ -142,8 +142,8 @@ class LocalSandbox:
             alone,
         )
         source, names = encoded(job.source), mentioned(job.source)
-        return Box(
-            lambda control: self._launch(Request(control=control, source=source, preload=names, limits=limits)),
+        return ProgramBox(
+            lambda control: self._launch(LocalRequest(control=control, source=source, preload=names, limits=limits)),
             limits=limits,
             start=start + assembled(platform.machine(), alone=alone),
         )
@@ -154,4 +154,4 @@ def questions(job: Job) -> Iterator[tuple[bytes, bytes]]:
     for text in job.stdin:
         yield controller.STDIN, encoded(text)
     for call in job.calls:
-        yield controller.CALL, question(call)
+        yield controller.CALL, controller_question(call)

@@ -15,13 +15,13 @@ from pathlib import Path
 
 from rla.envs.coding.execution import controller
 from rla.envs.coding.execution.box import Launch
-from rla.envs.coding.execution.local import LocalSandbox, Request
+from rla.envs.coding.execution.local import LocalRequest, LocalSandbox
 from rla.errors import UserError
 
 CONTROLLER = Path(controller.__file__).read_bytes()
 
 
-def launch(request: Request) -> Launch:
+def launch_program(request: LocalRequest) -> Launch:
     """Raises OSError."""
     folder = Path(tempfile.mkdtemp(prefix="rla-program-"))
     work, program = folder / "work", folder / "program.py"
@@ -62,7 +62,7 @@ def lifted(folder: Path, target: Path) -> Path:
 
 def rlimits(*, workers: int) -> LocalSandbox:
     """Raises UserError where programs cannot be confined at all."""
-    sandbox = LocalSandbox(launch, workers=workers, bounds_tasks=False)
+    sandbox = LocalSandbox(launch_program, workers=workers, bounds_tasks=False)
     if refusal := sandbox.refusal():
-        raise UserError(f"env.execution.backend is rlimits, but no program runs so here ({refusal})")
+        raise UserError(f"env.own.execution.backend is rlimits, but no program runs so here ({refusal})")
     return sandbox

@@ -20,7 +20,7 @@ def encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def question(call: Call) -> bytes:
+def controller_question(call: Call) -> bytes:
     """What the controller's child reads on stdin before it calls."""
     return json.dumps([call.function, call.arguments]).encode()
 
@@ -33,7 +33,7 @@ def result(outcome: Outcome, limits: Limits, *, called: bool) -> Result:
     value = None
     if called and status is ExitStatus.OK:
         try:
-            value = parsed(outcome.value)
+            value = parsed_verdict(outcome.value)
         except ValueError:
             status, detail = ExitStatus.NONZERO, NO_VALUE
     elif status is ExitStatus.SIGNAL:
@@ -69,7 +69,7 @@ def out_of_memory(stderr: str) -> bool:
     return stderr.rstrip().rpartition("\n")[2].startswith("MemoryError")
 
 
-def parsed(data: bytes) -> Any:
+def parsed_verdict(data: bytes) -> Any:
     """The JSON value that arrived. Raises ValueError for anything else; the program may write what it likes."""
     try:
         value = json.loads(data)

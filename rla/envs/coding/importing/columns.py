@@ -44,13 +44,13 @@ def sequence(value: Any, what: str) -> list[Any]:
 
 def mapping(value: Any, what: str) -> Row:
     """A JSON object, given as such or as JSON text."""
-    found = parsed(value, what) if isinstance(value, str) else value
+    found = parsed_column(value, what) if isinstance(value, str) else value
     if not isinstance(found, Mapping):
         raise InvalidProblem(f"{what} is no object")
     return found
 
 
-def parsed(value: str, what: str) -> Any:
+def parsed_column(value: str, what: str) -> Any:
     """The value of JSON text."""
     try:
         return json.loads(value)
@@ -95,7 +95,7 @@ def amount(value: Any) -> float | None:
     return float(number) if isinstance(number, int | float) and 0 < number < 1e18 else None
 
 
-def limits(time_s: float | None, memory_mb: float | None) -> dict[str, Any]:
+def row_limits(time_s: float | None, memory_mb: float | None) -> dict[str, Any]:
     """The fields of a problem's limits; the defaults for what is nothing."""
     found: dict[str, Any] = {}
     if time_s is not None:

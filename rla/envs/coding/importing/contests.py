@@ -17,11 +17,11 @@ from rla.envs.coding.importing.columns import (
     Row,
     amount,
     call_tests,
-    limits,
     mapping,
     naming,
     optional,
-    parsed,
+    parsed_column,
+    row_limits,
     sequence,
     stdio_checker,
     stdio_tests,
@@ -58,7 +58,7 @@ def codecontests(row: Row) -> Problem:
         solution=_python3(row.get("solutions")),
         difficulty=_rated(row.get("cf_rating")),
         source="codecontests",
-        **limits(_duration(row.get("time_limit")), memory / 2**20 if memory else None),
+        **row_limits(_duration(row.get("time_limit")), memory / 2**20 if memory else None),
     )
 
 
@@ -71,7 +71,7 @@ def apps(row: Row) -> Problem:
         "solution": _first(row.get("solutions")),
         "difficulty": LEVELS.get(optional(row, "difficulty").lower()),
         "source": "taco" if "raw_tags" in row else "apps",
-        **limits(amount(row.get("time_limit")), amount(row.get("memory_limit"))),
+        **row_limits(amount(row.get("time_limit")), amount(row.get("memory_limit"))),
     }
     statement = without_images(text(row, "question"))
     name = cases.get("fn_name")
@@ -101,7 +101,7 @@ def published(row: Row) -> Problem:
         tests=tests,
         checker=stdio_checker(tests),
         source="published",
-        **limits(amount(row.get("test_time_limit")), None),
+        **row_limits(amount(row.get("test_time_limit")), None),
     )
 
 
@@ -139,7 +139,7 @@ def _python3(solutions: Any) -> str | None:
 def _first(solutions: Any) -> str | None:
     """The first of a list, or of a list as JSON text; a solution is nothing that a problem needs."""
     try:
-        found = parsed(solutions, "solutions") if isinstance(solutions, str) else solutions
+        found = parsed_column(solutions, "solutions") if isinstance(solutions, str) else solutions
     except InvalidProblem:
         return None
     return found[0] if isinstance(found, list) and found and isinstance(found[0], str) else None

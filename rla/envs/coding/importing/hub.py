@@ -27,7 +27,7 @@ def fetched(source: str, split: str) -> list[Path]:
 
     repo, revision = named["repo"], named["revision"]
     try:
-        names = chosen(list_repo_files(repo, repo_type="dataset", revision=revision), named["inside"], split)
+        names = chosen_files(list_repo_files(repo, repo_type="dataset", revision=revision), named["inside"], split)
         if not names:
             raise UserError(f"{source}: has no data file of the split {split!r}; name a file of it behind a colon")
         return [Path(hf_hub_download(repo, name, repo_type="dataset", revision=revision)) for name in names]
@@ -38,7 +38,7 @@ def fetched(source: str, split: str) -> list[Path]:
         ) from error
 
 
-def chosen(names: list[str], inside: str | None, split: str) -> list[str]:
+def chosen_files(names: list[str], inside: str | None, split: str) -> list[str]:
     """The file `inside`, or the files of the split below the folder `inside`, in name order."""
     if inside in names and Path(inside).suffix in SUFFIXES:
         return [inside]

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rla.envs.coding.importing.hub import PREFIX, fetched
-from rla.envs.coding.importing.layouts import Layout, layout_named, layout_of
-from rla.envs.coding.importing.rows import files_of, rows_of
+from rla.envs.coding.importing.layouts import DataLayout, data_layout_of, layout_named
+from rla.envs.coding.importing.rows import data_rows, files_of
 from rla.envs.coding.problems import InvalidProblem, Problem, StdioTest, Test, problem_digest
 from rla.errors import UserError
 
@@ -62,14 +62,14 @@ def import_problems(
     return found
 
 
-def _problems(files: list[Path], named: Layout | None, found: Imported) -> Iterator[Problem]:
+def _problems(files: list[Path], named: DataLayout | None, found: Imported) -> Iterator[Problem]:
     for path in files:
         layout = named
-        for row in rows_of(path):
+        for row in data_rows(path):
             if row is None:
                 found.skipped["not a JSON object"] += 1
                 continue
-            layout = layout or layout_of(row, where=str(path))
+            layout = layout or data_layout_of(row, where=str(path))
             try:
                 yield layout.read(row)
             except InvalidProblem as error:

@@ -14,7 +14,7 @@ from rla.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class DataLayout:
     """Columns that no other layout has together, and how a row becomes a problem (or raises `InvalidProblem`)."""
 
     columns: frozenset[str]
@@ -22,17 +22,19 @@ class Layout:
 
 
 LAYOUTS = {
-    "codecontests": Layout(frozenset({"description", "public_tests", "private_tests"}), codecontests),
-    "livebench": Layout(frozenset({"original_json", "turns"}), livebench),
-    "livecodebench": Layout(frozenset({"question_content", "public_test_cases", "private_test_cases"}), livecodebench),
-    "mbpp": Layout(frozenset({"test_list", "code"}), mbpp),
-    "apps": Layout(frozenset({"question", "input_output"}), apps),
-    "taco": Layout(frozenset({"question", "input_output", "raw_tags"}), apps),
-    "published": Layout(frozenset({"question", "test_input", "test_output"}), published),
+    "codecontests": DataLayout(frozenset({"description", "public_tests", "private_tests"}), codecontests),
+    "livebench": DataLayout(frozenset({"original_json", "turns"}), livebench),
+    "livecodebench": DataLayout(
+        frozenset({"question_content", "public_test_cases", "private_test_cases"}), livecodebench
+    ),
+    "mbpp": DataLayout(frozenset({"test_list", "code"}), mbpp),
+    "apps": DataLayout(frozenset({"question", "input_output"}), apps),
+    "taco": DataLayout(frozenset({"question", "input_output", "raw_tags"}), apps),
+    "published": DataLayout(frozenset({"question", "test_input", "test_output"}), published),
 }
 
 
-def layout_of(columns: Iterable[str], *, where: str) -> Layout:
+def data_layout_of(columns: Iterable[str], *, where: str) -> DataLayout:
     """The layout with these columns. Raises `UserError` that names the file."""
     found = set(columns)
     for layout in LAYOUTS.values():
@@ -43,8 +45,8 @@ def layout_of(columns: Iterable[str], *, where: str) -> Layout:
     )
 
 
-def layout_named(name: str) -> Layout:
+def layout_named(name: str) -> DataLayout:
     """The layout of this name. Raises `UserError`."""
     if name not in LAYOUTS:
-        raise UserError(f"env.coding.layout: layout {name!r} is unknown; choose from {', '.join(LAYOUTS)}")
+        raise UserError(f"env.own.layout: layout {name!r} is unknown; choose from {', '.join(LAYOUTS)}")
     return LAYOUTS[name]

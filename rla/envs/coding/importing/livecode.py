@@ -19,7 +19,7 @@ from rla.envs.coding.importing.columns import (
     mapping,
     naming,
     optional,
-    parsed,
+    parsed_column,
     sequence,
     stdio_checker,
     stdio_tests,
@@ -55,7 +55,7 @@ def _problem(row: Row, about: Row, statement: str, *, source: str) -> Problem:
     cases = [
         mapping(case, "a test")
         for case in [
-            *sequence(parsed(text(row, "public_test_cases"), "public_test_cases"), "public_test_cases"),
+            *sequence(parsed_column(text(row, "public_test_cases"), "public_test_cases"), "public_test_cases"),
             *sequence(hidden_tests(text(row, "private_test_cases")), "private_test_cases"),
         ]
     ]
@@ -75,11 +75,11 @@ def _problem(row: Row, about: Row, statement: str, *, source: str) -> Problem:
         return Problem(statement=statement, tests=tests, checker=stdio_checker(tests), **common)
     name = text(mapping(about.get("metadata"), "metadata"), "func_name")
     starter = optional(about, "starter_code")
-    arguments = [[parsed(line, "an argument") for line in given.split("\n") if line.strip()] for given in inputs]
+    arguments = [[parsed_column(line, "an argument") for line in given.split("\n") if line.strip()] for given in inputs]
     return Problem(
         statement=naming(statement, starter, name),
         starter=starter,
-        tests=call_tests(arguments, [parsed(value, "a value") for value in outputs]),
+        tests=call_tests(arguments, [parsed_column(value, "a value") for value in outputs]),
         checker=Checker(kind=CheckerKind.VALUES),
         function=name,
         **common,

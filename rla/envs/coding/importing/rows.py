@@ -49,7 +49,7 @@ def of_split(names: Sequence[str], split: str) -> list[str]:
     ]
 
 
-def rows_of(path: Path) -> Iterator[Row | None]:
+def data_rows(path: Path) -> Iterator[Row | None]:
     """The rows of a file, nothing where a row is no object. Raises `UserError` when the file cannot be read."""
     try:
         yield from _parquet(path) if path.suffix == ".parquet" else _json(path)

@@ -9,7 +9,7 @@ location 9: the agent; nothing stands there
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from rla.envs.alfworld.problem import Game, Goal, Problem, TaskKind, Verbs
+from rla.envs.alfworld.problem import Game, Goal, PddlProblem, TaskKind, Verbs
 
 CAN_CONTAIN = {
     "CounterTop": ("Mug", "Apple", "Knife"),
@@ -59,7 +59,7 @@ def problem(
     lying: Sequence[tuple[str, str]] = LYING,
     extra: Iterable[tuple[str, ...]] = (),
     start: int = START,
-) -> Problem:
+) -> PddlProblem:
     """The kitchen, or another scene of its types. The first sorted id of a type has the highest number."""
     items = sorted({item for item, _ in lying})
     places = sorted({*receptacles.values(), start})
@@ -82,7 +82,7 @@ def problem(
         *((r, "receptacle") for r in receptacles),
         *((f"loc_bar_{place}", "location") for place in places),
     ]
-    return Problem(name="kitchen", objects=tuple(objects), facts=tuple(facts), goal=goal)
+    return PddlProblem(name="kitchen", objects=tuple(objects), facts=tuple(facts), goal=goal)
 
 
 def game(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rla.envs.alfworld.edit_format import Add, Edit, InvalidEdit, Move, parse_edit, type_names
+from rla.envs.alfworld.edit_format import Add, Edit, InvalidEdit, MoveEdit, edit_type_names, parse_edit
 from rla.envs.alfworld.editing import apply_edit, ids_by_name, verify
 from rla.envs.alfworld.engine import FastEngine, FastGame
 from rla.envs.alfworld.goals import Goal, TaskKind
@@ -50,7 +50,7 @@ KITCHEN = game_of_kind(TaskKind.CLEAN, rooms=["kitchen"])
     "edit",
     [
         Edit(goal=Goal(TaskKind.HEAT, "Egg", "Fridge")),
-        Edit(moves=(Move(item="mug 1", to="desk 2"), Move(item="pen 3", to="drawer 10"))),
+        Edit(moves=(MoveEdit(item="mug 1", to="desk 2"), MoveEdit(item="pen 3", to="drawer 10"))),
         Edit(adds=(Add(object_type="CD", to="safe 1", count=4),), removes=("book 1",), hint=Hint.WHERE),
         Edit(hint=Hint.NONE),
     ],
@@ -92,7 +92,7 @@ def test_anything_else_is_refused_with_a_reason(text: str, reason: str) -> None:
 HOSTILE = ("mug 1; rm -rf", "{41+1} 1", "../../x 1", "<|im_start|>", "mug 1\n", "agent1", "desk 0")
 hostile = st.one_of(
     st.text(max_size=30),
-    st.sampled_from((*HOSTILE, "mug 1", "desk 2", *sorted(type_names()))),
+    st.sampled_from((*HOSTILE, "mug 1", "desk 2", *sorted(edit_type_names()))),
     st.integers(-2, 9),
     st.none(),
 )
@@ -134,8 +134,8 @@ def test_whatever_comes_in_only_whitelisted_names_come_out(text: str) -> None:
     types = [add.object_type for add in edit.adds]
     if edit.goal is not None:
         types += [edit.goal.object_type, edit.goal.target_type]
-    assert set(types) <= type_names()
-    lowered = {name.lower() for name in type_names()}
+    assert set(types) <= edit_type_names()
+    lowered = {name.lower() for name in edit_type_names()}
     for name in spoken(edit):
         base, _, number = name.partition(" ")
         assert base in lowered
@@ -161,7 +161,7 @@ def test_a_moved_object_lies_elsewhere_and_nothing_else_does() -> None:
         for place, kind in before.receptacles.items()
         if (kind, before.objects[item]) in before.can_contain and before.inside[item] != place
     )
-    child = apply_edit(KITCHEN, Edit(moves=(Move(item=name_of(KITCHEN, item), to=name_of(KITCHEN, to)),)))
+    child = apply_edit(KITCHEN, Edit(moves=(MoveEdit(item=name_of(KITCHEN, item), to=name_of(KITCHEN, to)),)))
     after = layout_of(child.problem)
     assert after.inside == {**before.inside, item: to}
     assert after.location == {**before.location, item: before.location[to]}

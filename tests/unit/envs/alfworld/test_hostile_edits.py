@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rla.envs.alfworld.edit_format import MAX_TEXT, type_names
+from rla.envs.alfworld.edit_format import MAX_TEXT, edit_type_names
 from rla.envs.alfworld.environment import Alfworld
 from rla.envs.alfworld.goals import TaskKind
 from rla.envs.alfworld.layout import layout_of
@@ -63,7 +63,7 @@ ATTACKS = (
     "MugType",
     "__proto__",
 )
-known = st.sampled_from([*NAMES, *sorted(type_names())])
+known = st.sampled_from([*NAMES, *sorted(edit_type_names())])
 values = st.one_of(
     known,
     st.sampled_from(ATTACKS),
@@ -74,7 +74,7 @@ values = st.one_of(
     st.lists(known, max_size=2),
     st.dictionaries(known, known, max_size=2),
 )
-names, types = st.sampled_from(NAMES) | values, st.sampled_from(sorted(type_names())) | values
+names, types = st.sampled_from(NAMES) | values, st.sampled_from(sorted(edit_type_names())) | values
 
 
 def some(entry: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
@@ -144,8 +144,8 @@ def assert_only_known_names(child: Task) -> None:
     problem = json.loads(child.payload)["problem"]
     fresh = {name for name, kind in game.problem.objects if name not in before and kind == "object"}
     assert all(re.fullmatch(r"[A-Za-z]+(_(bar|minus|plus|dot)_\d*|\d)*", name) for name in fresh), fresh
-    assert {re.match(r"[A-Za-z]+", name)[0] for name in fresh} <= type_names()  # type: ignore[index]
-    typed = {f"{name}Type" for name in type_names()}
+    assert {re.match(r"[A-Za-z]+", name)[0] for name in fresh} <= edit_type_names()  # type: ignore[index]
+    typed = {f"{name}Type" for name in edit_type_names()}
     new = tokens(problem) - tokens(json.loads(TASK.payload)["problem"])
     assert new - fresh - typed <= WORDS
     wordings = [sentence(game.problem.goal, variant=variant) for variant in (0, 1)]

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from rla.envs.alfworld.edit_format import Add, Edit, Move, parse_edit
+from rla.envs.alfworld.edit_format import Add, Edit, MoveEdit, parse_edit
 from rla.envs.alfworld.editing import apply_edit, verify
 from rla.envs.alfworld.goals import Goal, TaskKind
 from rla.envs.alfworld.phases import FINDING, PLACING
@@ -76,12 +76,15 @@ def test_an_edit_is_usual_where_training_games_have_such_things() -> None:
     # Of a hundred fridges 53 hold a tomato, of a hundred sink basins 11, of a hundred cabinets less than two.
     for place, expected in (("Fridge", True), ("SinkBasin", True), ("Cabinet", False)):
         assert usual(view, Edit(adds=(Add(object_type="Tomato", to=names[place], count=1),))) is expected
-        assert usual(view, Edit(moves=(Move(item=names["Tomato"], to=names[place]),))) is expected
+        assert usual(view, Edit(moves=(MoveEdit(item=names["Tomato"], to=names[place]),))) is expected
     assert usual(view, Edit(goal=Goal(TaskKind.COOL, "Tomato", "CounterTop")))
     assert not usual(view, Edit(goal=Goal(TaskKind.PLACE, "Tomato", "Cabinet")))
     assert usual(view, Edit(goal=Goal(TaskKind.LOOK, "Tomato", "DeskLamp")))  # nothing is placed
     assert usual(view, Edit(hint=Hint.HOW, removes=(names["Tomato"],)))
-    one_of_two = (Move(item=names["Tomato"], to=names["Fridge"]), Move(item=names["Tomato"], to=names["Cabinet"]))
+    one_of_two = (
+        MoveEdit(item=names["Tomato"], to=names["Fridge"]),
+        MoveEdit(item=names["Tomato"], to=names["Cabinet"]),
+    )
     assert not usual(view, Edit(moves=one_of_two))
 
 

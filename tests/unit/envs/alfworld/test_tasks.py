@@ -10,7 +10,7 @@ from rla.envs.alfworld.catalog import CAN_CONTAIN, Room
 from rla.envs.alfworld.engine import FastEngine, FastGame
 from rla.envs.alfworld.goals import Goal, TaskKind
 from rla.envs.alfworld.layout import layout_of, legal_goals, why_illegal
-from rla.envs.alfworld.problem import Game, Problem, Verbs
+from rla.envs.alfworld.problem import Game, PddlProblem, Verbs
 from rla.envs.alfworld.scenes import Size, generate_scene
 from rla.envs.alfworld.solver import solve
 from rla.envs.alfworld.tasks import (
@@ -27,7 +27,7 @@ DATA = Path(os.environ.get("ALFWORLD_DATA", "~/.cache/alfworld")).expanduser()
 needs_data = pytest.mark.skipif(not (DATA / "json_2.1.1").is_dir(), reason="needs the ALFWorld games (ALFWORLD_DATA)")
 
 
-def kitchen(*placed: tuple[str, str]) -> Problem:
+def kitchen(*placed: tuple[str, str]) -> PddlProblem:
     """Fridge, sink basin, microwave and counter with (object type, receptacle type) pairs, to be put in the
     fridge.
     """
@@ -50,7 +50,7 @@ def kitchen(*placed: tuple[str, str]) -> Problem:
         facts += [("objectType", name, f"{kind}Type"), ("pickupable", name), ("cleanable", name)]
         facts += [("inReceptacle", name, f"{place}_bar_1")]
         facts += [("objectAtLocation", name, f"loc_bar_{places.index(place)}")]
-    return Problem("kitchen", tuple(objects), tuple(facts), Goal(TaskKind.PLACE, "Egg", "Fridge"))
+    return PddlProblem("kitchen", tuple(objects), tuple(facts), Goal(TaskKind.PLACE, "Egg", "Fridge"))
 
 
 def test_kinds_are_balanced_and_goals_of_a_scene_differ() -> None:
@@ -151,7 +151,7 @@ def test_a_payload_is_read_back_and_a_broken_one_refused() -> None:
 
 def test_identity_is_content_not_order_or_wording() -> None:
     problem = kitchen(("Egg", "CounterTop"), ("Fork", "CounterTop"))
-    other = Problem("other", problem.objects[::-1], problem.facts[::-1], problem.goal)
+    other = PddlProblem("other", problem.objects[::-1], problem.facts[::-1], problem.goal)
     first = Game(problem, "put a egg in fridge.", Verbs.MOVE)
     second = Game(other, "put some egg on fridge.", Verbs.MOVE)
     assert game_digest(first) == game_digest(second)

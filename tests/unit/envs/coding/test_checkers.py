@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rla.envs.coding.checkers import Checker, CheckerKind, agrees, checker_calls, verdict
+from rla.envs.coding.checkers import Checker, CheckerKind, agrees, checker_calls, checker_verdict
 
 TOKENS = Checker()
 FLOATS = Checker(kind=CheckerKind.FLOATS, absolute=0.01, relative=0.001)
@@ -105,5 +105,5 @@ def test_a_checker_program_is_called_with_data_and_only_true_accepts() -> None:
     hostile = "') or True or ('"
     calls = checker_calls([("3\n", "1 2\n", hostile), ([1], [2], 3)])
     assert [tuple(call) for call in calls] == [("check", ("3\n", "1 2\n", hostile)), ("check", ([1], [2], 3))]
-    assert verdict(True)
-    assert not any(verdict(value) for value in (False, None, 1, "True", [True]))
+    assert checker_verdict(True)
+    assert not any(checker_verdict(value) for value in (False, None, 1, "True", [True]))

@@ -16,8 +16,8 @@ from rla.envs.coding.prompts import PublishedProgramPrompt
 from rla.envs.coding.rewards import (
     Executions,
     accuracy,
+    pass_shares,
     policy_rewards,
-    shares,
     solved,
     standardise,
     trains,
@@ -65,7 +65,7 @@ def test_the_example_from_replies_to_metrics() -> None:
     assert [row[:4] for row in executions.written] == table("1110 1110 1101 1000")
     assert list(executions.parsed) == [True, True, True, True, False]
 
-    assert shares(executions) == [1.0, 1.0, 0.6, 0.2]
+    assert pass_shares(executions) == [1.0, 1.0, 0.6, 0.2]
     assert solved(executions) == [True, True, False, False]
     assert trains(accuracy(executions), low=0.2, high=0.8)
 

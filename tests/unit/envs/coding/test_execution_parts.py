@@ -13,8 +13,8 @@ from rla.envs.coding.execution.box import Outcome, Sink
 from rla.envs.coding.execution.controller import ENDED, HALTED, OWN_PID, TIMED_OUT
 from rla.envs.coding.execution.filters import ALLOW, KILL, MACHINES, NEWEST, assembled
 from rla.envs.coding.execution.preload import mentioned
-from rla.envs.coding.execution.verdict import question, result
-from rla.envs.coding.params import ExecutionConfig, own_of
+from rla.envs.coding.execution.verdict import controller_question, result
+from rla.envs.coding.params import ExecutionConfig, coding_params
 from rla.errors import UserError
 from tests.unit.builders import configured
 
@@ -84,7 +84,7 @@ def test_a_call_without_a_json_value_has_not_succeeded(value: bytes) -> None:
 def test_a_call_returns_its_value() -> None:
     found = result(outcome(value=b'[1, "x", null]'), LIMITS, called=True)
     assert (found.status, found.value) == (ExitStatus.OK, [1, "x", None])
-    assert question(Call(function="f", arguments=(1, "ä"))) == b'["f", [1, "\\u00e4"]]'
+    assert controller_question(Call(function="f", arguments=(1, "ä"))) == b'["f", [1, "\\u00e4"]]'
 
 
 def test_a_sink_keeps_the_beginning_or_the_end() -> None:
@@ -156,7 +156,9 @@ def test_a_foreign_abi_is_killed_and_aarch64_has_its_numbers() -> None:
 
 
 def test_limits_come_from_the_params() -> None:
-    config = own_of(configured("env.own.execution.memory_mb=64", "env.own.execution.wall_s=2", env="coding")).execution
+    config = coding_params(
+        configured("env.own.execution.memory_mb=64", "env.own.execution.wall_s=2", env="coding")
+    ).execution
     assert default_limits(config) == Limits(memory_mb=64, wall_s=2.0)
     assert default_limits(ExecutionConfig()) == Limits()
 

@@ -15,7 +15,7 @@ import pytest
 
 from rla.envs.coding.checkers import CheckerKind
 from rla.envs.coding.importing import hub, import_problems
-from rla.envs.coding.importing.layouts import LAYOUTS, layout_of
+from rla.envs.coding.importing.layouts import LAYOUTS, data_layout_of
 from rla.envs.coding.importing.pickled import hidden_tests, pickled_text, unpacked
 from rla.envs.coding.problems import (
     CallTest,
@@ -111,7 +111,7 @@ def lines(path: Path, *rows: Any) -> Path:
 
 def only(row: dict[str, Any]) -> Problem:
     """The problem of one row, as it is after a trip through a task's payload."""
-    problem = layout_of(row, where="row").read(row)
+    problem = data_layout_of(row, where="row").read(row)
     assert problem_of(problem_payload(problem)) == problem
     return problem
 
@@ -238,7 +238,7 @@ ROWS = [CODECONTESTS, LIVECODEBENCH, LEETCODE, livebench(LEETCODE), MBPP, APPS, 
 
 @pytest.mark.parametrize("row", ROWS, ids=range(len(ROWS)))
 def test_whatever_a_column_holds_the_row_is_a_problem_or_says_why(row: dict[str, Any]) -> None:
-    read = layout_of(row, where="row").read
+    read = data_layout_of(row, where="row").read
     outcomes = set()
     for name in row:
         for value in ODD:

@@ -10,8 +10,8 @@ from rla.envs.coding.rewards import (
     Executions,
     accuracy,
     consistent,
+    pass_shares,
     policy_rewards,
-    shares,
     solved,
     standardise,
     trains,
@@ -31,10 +31,10 @@ HALF = Executions(given=table("111 111 110 010"), written=table("11110 11100 001
 
 
 def test_programs_earn_their_share_of_the_given_tests() -> None:
-    assert shares(HALF) == pytest.approx([1, 1, 2 / 3, 1 / 3])
+    assert pass_shares(HALF) == pytest.approx([1, 1, 2 / 3, 1 / 3])
     assert solved(HALF) == [True, True, False, False]
     assert accuracy(HALF) == 0.5
-    assert policy_rewards(HALF, test_weight=0.0) == shares(HALF)
+    assert policy_rewards(HALF, test_weight=0.0) == pass_shares(HALF)
 
 
 def test_lambda_mixes_in_the_valid_tests() -> None:

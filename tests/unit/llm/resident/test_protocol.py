@@ -18,7 +18,7 @@ from rla.llm.resident.messages import (
     error_data,
     error_of,
     length_of,
-    pack,
+    pack_message,
     request_data,
     request_of,
     unpack,
@@ -28,7 +28,7 @@ from rla.llm.trie import TokenTrie
 
 def sent(message: dict[str, object]) -> dict[str, object]:
     """The message as the other end reads it."""
-    frame = pack(message)
+    frame = pack_message(message)
     assert length_of(frame[:4]) == len(frame) - 4
     return unpack(frame[4:])
 

@@ -1,0 +1,91 @@
+"""No page names a module, a key or a file that does not exist."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields, is_dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rla.config.sections import Config
+from rla.envs.registry import BUILTIN, params_of
+from tests.unit.docs.markdown_pages import DOCS, TOP, blocks, code_spans, name_of, pages
+
+DOTTED = re.compile(r"\brla(?:\.[A-Za-z_]\w*)+")
+KEY = re.compile(r"([a-z_]+(?:\.[a-z_]\w*)+)(?::? .*|=.*)?$")
+PLACE = re.compile(r"(?:rla|stages|schemas|pipelines|tests|docs)/[\w./-]*\w")
+FILES = {"json", "yaml", "md"}  # `tasks.json` is no key
+SECTIONS = {entry.name for entry in fields(Config)}
+NO_MODULES = {"rla.envs", "rla.x.y"}  # the entry-point group; how a page names any module
+
+
+def keys(section: Any, prefix: str = "") -> set[str]:
+    """Every dotted key below a section, sections themselves included."""
+    found = set()
+    for entry in fields(section):
+        value, name = getattr(section, entry.name), f"{prefix}{entry.name}"
+        found |= {name} | (keys(value, f"{name}.") if is_dataclass(value) else set())
+    return found
+
+
+KEYS = keys(Config()).union(*(keys(params_of(name)(), "env.own.") for name in BUILTIN))
+
+
+def resolves(name: str) -> bool:
+    """Whether `rla.a.b` is a module, or an attribute of one."""
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        try:
+            found: Any = import_module(".".join(parts[:length]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[length:]:
+            if not hasattr(found, part):
+                return False
+            found = getattr(found, part)
+        return True
+    return False
+
+
+def written() -> list[Path]:
+    """Pages that people write: the reference is made from the names themselves."""
+    return [page for page in pages() if DOCS / "reference" not in page.parents]
+
+
+@pytest.mark.parametrize("page", written(), ids=name_of)
+def test_every_dotted_name_exists(page: Path) -> None:
+    names = set(DOTTED.findall(page.read_text())) - NO_MODULES
+    assert not sorted(name for name in names if not resolves(name))
+
+
+@pytest.mark.parametrize("page", written(), ids=name_of)
+def test_every_key_exists(page: Path) -> None:
+    """In running text, and after --set in commands."""
+    text = page.read_text()
+    named = [found[1] for span in code_spans(text) if (found := KEY.match(span))]
+    for block in blocks(text):
+        named += re.findall(r"--set '?([a-z_.]+)=", block.text)
+        named += re.findall(r'SET="([a-z_.]+)=', block.text)
+    of_params = {name for name in named if name.split(".")[0] in SECTIONS and name.split(".")[-1] not in FILES}
+    unknown = of_params - KEYS
+    assert not sorted(unknown)
+
+
+@pytest.mark.parametrize("page", written(), ids=name_of)
+def test_every_file_exists(page: Path) -> None:
+    named = {span.rstrip("/") for span in code_spans(page.read_text()) if PLACE.fullmatch(span.rstrip("/"))}
+    assert not sorted(name for name in named if not (TOP / name).exists())
+
+
+@pytest.mark.parametrize("page", written(), ids=name_of)
+def test_the_words_are_those_of_the_code(page: Path) -> None:
+    """An environment, parameters and a pipeline are never called a setting."""
+    found = re.findall(r".*\bsettings?\b.*", page.read_text(), re.IGNORECASE)
+    assert not found
+
+
+def test_the_readme_is_short() -> None:
+    assert len(TOP.joinpath("README.md").read_text().split()) <= 500

@@ -1,0 +1,87 @@
+"""The code of the tutorials runs, page after page in one folder, as a reader runs it: with smaller parameters alone.
+
+A block runs unless the line above it says `<!-- not run: why -->`. What it prints is compared with nothing: the Python
+of the pages asserts what they claim.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.unit.docs.markdown_pages import DOCS, TOP, blocks
+
+PAGES = ("1-first-run.md", "2-read-a-trajectory.md", "3-change-the-credit.md")
+COPIED = ("Makefile", "dvc.yaml", "iterations.yaml", "pyproject.toml", "constraints.txt", ".dvc", ".dvcignore")
+SMALLER = {  # what makes the run of the first page short; all else is as in params.yaml
+    "env": {"max_steps": 6},
+    "tasks": {"train_scenes": 4, "test_scenes": 2},
+    "model": {"hidden_size": 32, "layers": 1, "heads": 2, "kv_heads": 1, "intermediate_size": 32},
+    "generator": {"backend": "scripted", "threads": 1},
+    "rollout": {"tasks_per_iteration": 4, "rollouts_per_task": 4},
+    "train_policy": {"updates": 1, "threads": 1},
+    "train_rm": {"updates": 1, "threads": 1},
+    "adaptation": {"expert_episodes": 1},
+    "warm_start": {"enabled": False},
+    "evaluation": {"rollouts_per_task": 1, "max_steps": 6},
+}
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that looks like a clone after `make venv`."""
+    folder = tmp_path_factory.mktemp("clone")
+    for name in COPIED:
+        copy = shutil.copytree if (TOP / name).is_dir() else shutil.copy2
+        copy(TOP / name, folder / name)
+    params = yaml.safe_load((TOP / "params.yaml").read_text())
+    for section, keys in SMALLER.items():
+        params[section] |= keys
+    (folder / "params.yaml").write_text(yaml.safe_dump(params))
+    (folder / ".venv").symlink_to(sys.prefix)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def shell(clone: Path) -> Iterator[dict[str, str]]:
+    """The environment of a reader's shell in that folder, with a server that has imported torch."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    socket = clone / "server" / "socket"
+    socket.parent.mkdir(mode=0o700)
+    shared = os.environ | {"PATH": path, "PYTHONPATH": str(TOP), "OMP_NUM_THREADS": "1", "DVC_NO_ANALYTICS": "1"}
+    bash(f"rla prefork start --socket {socket} --parent {os.getpid()}", clone, shared)
+    yield shared | {"RLA_PREFORK": str(socket)}
+    bash(f"rla prefork stop --socket {socket}", clone, shared)
+
+
+def bash(script: str, folder: Path, environment: dict[str, str]) -> None:
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
+
+
+def test_the_tutorials_run_in_order(clone: Path, shell: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(clone)
+    for name in PAGES:
+        session: dict[str, object] = {"__name__": "__main__"}  # one Python session a page
+        for block in blocks((DOCS / "tutorial" / name).read_text()):
+            if not block.runs:
+                continue
+            if block.language == "bash":  # what `make venv` has set up is not to be set up again
+                bash(block.text.replace("make run", "make --assume-old=.venv/.run run"), clone, shell)
+            elif block.language == "python":
+                exec(compile(block.text, name, "exec"), session)

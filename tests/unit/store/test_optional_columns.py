@@ -1,0 +1,45 @@
+"""Columns that a part may lack: they cost nothing where no row has a value, and read as null beside parts that have it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from rla.store.reading import read_rows, stream_rows
+from rla.store.records import ShownImage
+from rla.store.shards import Origin, ShardWriter
+from tests.unit.builders import trajectory
+
+IMAGE = ShownImage(digest="ab" * 32, png=b"\x89PNG\x00\xff", shown=[{"observation": 0, "position": 0}])
+
+
+def shard(folder: Path) -> Path:
+    """A part without optional values, and one with both."""
+    writer = ShardWriter(folder, "trajectories", Origin(config="c", inputs={}, seed=0))
+    writer.write(0, [trajectory("a").row()])
+    writer.write(1, [trajectory("b", reward=0.5, images=[IMAGE]).row(), trajectory("c").row()])
+    writer.finish()
+    return folder
+
+
+def test_a_part_has_the_optional_columns_that_one_of_its_rows_needs(tmp_path: Path) -> None:
+    folder = shard(tmp_path)
+    plain, full = (pq.read_schema(folder / f"part-0000{number}.parquet").names for number in (0, 1))
+    assert set(full) - set(plain) == {"reward", "images"}
+
+
+def test_bytes_come_back_and_a_part_without_the_column_reads_as_null(tmp_path: Path) -> None:
+    rows = {row["trajectory_id"]: row for row in read_rows(shard(tmp_path), "trajectories")}
+    assert [rows[name]["reward"] for name in "abc"] == [None, 0.5, None]
+    assert [rows[name]["images"] for name in "ac"] == [None, None]
+    (image,) = rows["b"]["images"]
+    assert (image["digest"], image["png"], image["shown"]) == (IMAGE.digest, IMAGE.png, IMAGE.shown)
+
+
+def test_an_optional_column_may_be_asked_for_by_name(tmp_path: Path) -> None:
+    names = ["trajectory_id", "reward"]
+    expected = [("a", None), ("b", 0.5), ("c", None)]
+    folder = shard(tmp_path)
+    for rows in (read_rows(folder, "trajectories", names), list(stream_rows(folder, "trajectories", names))):
+        assert [(row["trajectory_id"], row["reward"]) for row in rows] == expected

@@ -1,0 +1,182 @@
+"""The shape of the code: which package may import which, no circles, small files, unique names, a small interface."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rla.envs.protocols import Env
+from rla.envs.registry import REQUIRED
+
+TOP = Path(__file__).parents[2]
+BASE = {"errors", "seeds", "rla"}  # the root of the package holds the version
+DATA = BASE | {"store", "config"}
+PARTS = DATA | {"processes", "credit", "metrics", "models", "envs", "llm", "agents"}
+WORK = PARTS | {"pipeline"}
+# package of rla/ (or `stages`) -> packages that it may import. Lower rows may import upper ones, never the other way.
+MAY_IMPORT: dict[str, set[str]] = {
+    "rla": set(),
+    "errors": set(),
+    "seeds": set(),
+    "store": {"errors", "rla"},
+    "config": {"errors"},
+    "processes": DATA,
+    "credit": {"config"},
+    "metrics": DATA | {"credit"},
+    "models": DATA,
+    "envs": DATA | {"processes", "credit", "metrics"},  # an environment knows nothing of language models
+    "llm": DATA | {"processes", "models"},  # an engine knows nothing of environments
+    "agents": DATA | {"envs", "llm"},
+    "pipeline": DATA | {"envs", "processes"},
+    "serving": DATA | {"envs", "processes"},
+    "rollouts": WORK,
+    "training": WORK,
+    "adaptation": WORK,
+    "report": WORK | {"adaptation"},
+    "ablation": WORK | {"adaptation", "report"},
+    "stages": WORK | {"rollouts", "training", "adaptation", "report"},
+    "cli": WORK | {"ablation", "report", "serving", "stages"},
+    "__main__": {"cli", "processes"},
+}
+LONGEST = 300  # lines of a file
+ROOT = 8  # modules at most in the root of rla/
+SHORT = 80  # lines of a stage
+
+# A program that runs where rla is not: inside the sandbox, as one file.
+ALONE = "rla.envs.coding.execution.controller"
+# Names that say which part something plays: entry points, stages, and the estimators that `credit` names.
+PARTS_PLAYED = {"main", "run", "advantages"}
+
+
+def modules() -> dict[str, Path]:
+    """Dotted name -> file, of the library and the stages."""
+    found = {}
+    for folder in ("rla", "stages"):
+        for path in sorted((TOP / folder).rglob("*.py")):
+            name = ".".join(path.relative_to(TOP).with_suffix("").parts)
+            found[name.removesuffix(".__init__")] = path
+    return found
+
+
+MODULES = modules()
+TREES = {name: ast.parse(path.read_text()) for name, path in MODULES.items()}
+
+
+def imported(name: str) -> set[str]:
+    """The modules of ours that a module imports, wherever the import stands."""
+    found = set()
+    for node in ast.walk(TREES[name]):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                found.add(inner if inner in MODULES else node.module)
+    return found & MODULES.keys()
+
+
+IMPORTS = {name: imported(name) for name in MODULES}
+
+
+def package(name: str) -> str:
+    """`llm` for rla.llm.resident.client, `stages` for a stage, `rla` for the root itself."""
+    parts = name.split(".")
+    return parts[1] if parts[0] == "rla" and len(parts) > 1 else parts[0]
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Every way round that a walk along the arrows finds."""
+    found: list[list[str]] = []
+    state: dict[str, int] = {}
+
+    def visit(node: str, way: list[str]) -> None:
+        state[node] = 1
+        for other in sorted(graph.get(node, ())):
+            if state.get(other) == 1:
+                found.append([*way[way.index(other) :], other])
+            elif other not in state:
+                visit(other, [*way, other])
+        state[node] = 2
+
+    for node in sorted(graph):
+        if node not in state:
+            visit(node, [node])
+    return found
+
+
+def test_circles_are_found() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}}) == [["a", "b", "c", "a"]]
+    assert circles({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_imports_what_its_package_may(name: str) -> None:
+    own = package(name)
+    assert own in MAY_IMPORT, f"{name}: say in this table what rla/{own}/ may import"
+    others = {package(other) for other in IMPORTS[name]} - {own}
+    assert others <= MAY_IMPORT[own], f"{name} may not import {sorted(others - MAY_IMPORT[own])}"
+
+
+def test_the_table_itself_has_no_circle() -> None:
+    assert circles(MAY_IMPORT) == []
+    assert set(MAY_IMPORT) == {package(name) for name in MODULES}
+
+
+def test_no_circle_of_files() -> None:
+    assert circles(IMPORTS) == []
+
+
+def test_no_circle_of_packages() -> None:
+    graph: dict[str, set[str]] = defaultdict(set)
+    for name, others in IMPORTS.items():
+        graph[package(name)] |= {package(other) for other in others} - {package(name)}
+    assert circles(graph) == []
+
+
+def test_no_stage_imports_another() -> None:
+    stages = {name for name in MODULES if name.startswith("stages.")}
+    assert {name: IMPORTS[name] & stages for name in stages if IMPORTS[name] & stages} == {}
+
+
+def test_only_the_command_line_imports_the_stages() -> None:
+    users = {name for name, others in IMPORTS.items() if any(package(other) == "stages" for other in others)}
+    assert {package(name) for name in users} <= {"cli", "stages"}
+
+
+def test_the_root_holds_few_modules() -> None:
+    assert len([path for path in (TOP / "rla").iterdir() if path.suffix == ".py"]) <= ROOT
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_files_are_short(name: str) -> None:
+    longest = SHORT if name.startswith("stages.") else LONGEST
+    assert len(MODULES[name].read_text().splitlines()) <= longest
+
+
+def public(name: str) -> Iterator[str]:
+    for node in TREES[name].body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+            yield node.name
+
+
+def test_a_public_name_stands_in_one_module() -> None:
+    places: dict[str, list[str]] = defaultdict(list)
+    for name in MODULES:
+        if name != ALONE:
+            for found in public(name):
+                places[found].append(name)
+    assert {name: found for name, found in places.items() if len(found) > 1 and name not in PARTS_PLAYED} == {}
+
+
+def test_no_parameter_of_ours_names_an_environment() -> None:
+    texts = {path.name: path.read_text().lower() for path in (TOP / "rla/config").glob("*.py")}
+    assert [name for name, text in texts.items() if "alfworld" in text or '"coding"' in text] == []
+
+
+def test_the_required_interface_has_five_members() -> None:
+    members = {name for name in (*vars(Env), *Env.__annotations__) if not name.startswith("_")}
+    assert members == set(REQUIRED) and len(REQUIRED) == 5
