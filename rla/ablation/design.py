@@ -1,4 +1,4 @@
-"""What an experiment compares: a YAML file with the settings that all arms share, and those in which each differs.
+"""What an experiment compares: a YAML file with the parameters that all arms share, and those in which each differs.
 
 params: alfworld-ablation.yaml     what all share, a file beside this one; its `seed` is the start's
 iterations: 12                     of every arm

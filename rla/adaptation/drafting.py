@@ -13,7 +13,6 @@ from typing import Protocol
 
 from rla.adaptation.choose import Choice
 from rla.adaptation.evidence import Evidence
-from rla.adaptation.propose import RulesProposer
 from rla.adaptation.reasons import critique
 from rla.agents.critic import episode_messages, excerpt, read_critique, task_messages
 from rla.agents.proposer import NOTHING, Proposal, read_proposal
@@ -59,14 +58,13 @@ class RulesDrafter:
 
     async def draft(self, choice: Choice, evidence: Evidence, course: Course, *, count: int, seed: int) -> Draft:
         said = counted(choice, evidence, course)
-        edits = RulesProposer(self.editor).propose(
-            task=choice.task,
-            direction=choice.direction,
-            accuracy=choice.accuracy,
+        edits = self.editor.propose(
+            choice.task,
+            direction=choice.direction.value,
             critique=said,
-            count=count,
-            seed=seed,
             focus=course.focus(choice.direction),
+            seed=seed,
+            count=count,
         )
         return Draft(critique=said, proposals=[Proposal(edit) for edit in edits] or [NOTHING])
 

@@ -16,32 +16,10 @@ from rla.adaptation.choose import Choice
 from rla.agents.proposer import Proposal
 from rla.envs.protocols import Adapts
 from rla.envs.views import RejectedEdit
-from rla.store.records import Direction, Task, content_id
+from rla.store.records import Task, content_id
 
 NOT_TRIED = "not tried: an earlier proposal was proven"
 Replay = Callable[[Task], Awaitable[str]]  # the reason why a second engine refuses the task; empty: it does not
-
-
-@dataclass(frozen=True, slots=True)
-class RulesProposer:
-    """Edits drawn by the environment's own rules, which do not look at how far the accuracy is off."""
-
-    editor: Adapts
-
-    def propose(
-        self,
-        *,
-        task: Task,
-        direction: Direction,
-        accuracy: float,
-        critique: str,
-        count: int,
-        seed: int,
-        focus: str = "",
-    ) -> list[str]:
-        return self.editor.propose(
-            task, direction=direction.value, critique=critique, focus=focus, seed=seed, count=count
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

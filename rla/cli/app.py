@@ -76,7 +76,7 @@ def common_options(spec: StageSpec) -> list[Option]:
         ),
         (
             "overwrite",
-            Annotated[bool, typer.Option("--overwrite", help="Replace outputs of other settings or inputs.")],
+            Annotated[bool, typer.Option("--overwrite", help="Replace outputs of other parameters or inputs.")],
             False,
         ),
     ]

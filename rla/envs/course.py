@@ -14,7 +14,7 @@ from rla.store.records import Direction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """`name` is the setting's own word for it ("finding"), `about` the same for people ("finding the mug").
+    """`name` is the environment's own word for it ("finding"), `about` the same for people ("finding the mug").
 
     `ended`: episodes that were not won and never got beyond it. `steps`: all steps that were made in it.
     """

@@ -23,7 +23,7 @@ def whole_model(folder: Path, made_from: dict[str, Any], *, overwrite: bool) -> 
     if folder.exists() and record.exists() and read_json(record) == made_from:
         return True
     if folder.exists() and record.exists() and not overwrite:
-        raise UserError(f"{folder}: made with other settings; rerun with --overwrite or choose another folder")
+        raise UserError(f"{folder}: made with other parameters; rerun with --overwrite or choose another folder")
     record.unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
     return False

@@ -1,4 +1,4 @@
-"""The tables of a report about programs and the tests written for them; other settings have no rows here."""
+"""The tables of a report about programs and the tests written for them; other environments have no rows here."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 In the scores shard each trajectory has the row of its step 0, whose K judgements are the same replies, each scored by
 whether this trajectory's action does what it demands. Prompt, text and tokens stand in the first row alone: they were
-sampled once, and train once. Where the setting knows an action that is right, the row `reference-<task id>` has its
+sampled once, and train once. Where the environment knows an action that is right, the row `reference-<task id>` has its
 scores.
 """
 

@@ -5,7 +5,7 @@
 <run>/<i>/{trajectories,scores,verdicts,standings,pool,candidates}
 <run>/<i>/rewards/{policy,rm}, <run>/<i>/{policy,rm}, <run>/<i>/{metrics,tasks}.json
 <run>/<i>/judge-accuracy.json              of `rla judge-accuracy`, which is no part of the loop
-<run>/eval/<i>/{trajectories,metrics.json}, <run>/eval/<i>/scores of settings whose reward model is evaluated too
+<run>/eval/<i>/{trajectories,metrics.json}, <run>/eval/<i>/scores where the environment's reward model is evaluated too
 <run>/report
 <run>/tensorboard/<stage>, <run>/tracking/<stage>  curves of training over all iterations; no stage reads them
 """

@@ -37,7 +37,7 @@ class Direction(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One row of a `tasks` shard. `payload` is the setting's own JSON text; `task_id` is its content hash."""
+    """One row of a `tasks` shard. `payload` is the environment's own JSON text; `task_id` is its content hash."""
 
     task_id: str
     env: str

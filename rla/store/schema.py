@@ -1,9 +1,9 @@
 """JSON Schema -> Arrow: the only definition of a shard's columns is `schemas/<kind>.schema.json`.
 
-Supported: string (`format` binary: bytes), integer (`format` int8/int32/int64), number (float32/float64), boolean, array,
-object, `null` in a type list, and the checks `enum`, `minimum`, `maximum`, `minLength`. Checks run column-wise on Arrow
-arrays, so a row of thousands of tokens costs no Python loop. A column that is marked `optional` is left out of a part in
-which no row has a value for it.
+Supported: string (`format` binary: bytes), integer (`format` int8/int32/int64), number (float32/float64), boolean,
+array, object, `null` in a type list, and the checks `enum`, `minimum`, `maximum`, `minLength`. Checks run column-wise
+on Arrow arrays, so a row of thousands of tokens costs no Python loop. A column that is marked `optional` is left out of
+a part in which no row has a value for it.
 """
 
 from __future__ import annotations

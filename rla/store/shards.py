@@ -183,7 +183,7 @@ class ShardWriter:
             return
         for part, manifest in zip(manifests, there, strict=True):
             if any(manifest.get(key) != value for key, value in self._header.items()):
-                raise UserError(f"{part.manifest(self.folder)}: made with other settings; bring the right one")
+                raise UserError(f"{part.manifest(self.folder)}: made with other parameters; bring the right one")
         whole = joined(there)
         self._complete(whole, check)
 

@@ -128,7 +128,7 @@ def finished_checkpoint(out: Path, marker: dict[str, Any], *, overwrite: bool) -
             shutil.rmtree(out)
             return False
         raise UserError(
-            f"{out}: a checkpoint made from other inputs or settings; rerun with --overwrite or choose another folder"
+            f"{out}: a checkpoint made from other inputs or parameters; rerun with --overwrite or choose another folder"
         )
     shutil.rmtree(out.with_name(f"{out.name}.partial"), ignore_errors=True)  # of a call that was killed at its very end
     return True

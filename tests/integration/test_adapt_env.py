@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from rla.adaptation import drafting
-from rla.adaptation.propose import NOT_TRIED, RulesProposer
+from rla.adaptation.propose import NOT_TRIED
 from rla.agents.proposer import NOTHING, Proposal
+from rla.envs.alfworld.environment import Alfworld
 from rla.store.reading import read_manifest, read_rows
 from rla.store.shards import ShardWriter
 from tests.integration.conftest import Rla
@@ -72,7 +73,7 @@ def test_a_model_that_has_learnt_nothing_goes_through_to_the_end(rla: Rla, playe
 def test_where_rules_find_nothing_the_critique_is_kept_and_nothing_counts(
     rla: Rla, played: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(RulesProposer, "propose", lambda *_, **__: [])
+    monkeypatch.setattr(Alfworld, "propose", lambda *_, **__: [])
     assert rla("adapt-env", "--run", "r", "--out", "c")[0] == 0
     rows, counts = candidates(played / "c"), read_manifest(played / "c", "candidates")["counts"]
     assert len(rows) == counts["chosen"] >= 8

@@ -13,7 +13,7 @@ peft = pytest.importorskip("peft")
 
 from safetensors.torch import load_file  # noqa: E402
 
-from rla.config.training import LoraConfig, SftConfig, TrainConfig
+from rla.config.training import LoraConfig, SftConfig, TrainConfig  # noqa: E402
 from rla.errors import UserError  # noqa: E402
 from rla.models.load import load_model  # noqa: E402
 from rla.training.loop import train  # noqa: E402

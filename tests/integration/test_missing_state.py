@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from rla.config.training import TrainConfig
+from rla.config.training import TrainConfig  # noqa: E402
 from rla.errors import UserError  # noqa: E402
 from rla.models.checkpoint import open_checkpoint  # noqa: E402
 from rla.models.load import load_model  # noqa: E402

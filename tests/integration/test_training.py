@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 from safetensors.torch import load_file  # noqa: E402
 
-from rla.config.training import SftConfig, TrainConfig
+from rla.config.training import SftConfig, TrainConfig  # noqa: E402
 from rla.errors import UserError  # noqa: E402
 from rla.models.load import load_model, load_tokenizer  # noqa: E402
 from rla.training.data import TrainingSequence  # noqa: E402

@@ -9,8 +9,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from rla.config.sections import GeneratorConfig
-from rla.config.training import TrainConfig
+from rla.config.sections import GeneratorConfig  # noqa: E402
+from rla.config.training import TrainConfig  # noqa: E402
 from rla.llm.base import Completion, Request  # noqa: E402
 from rla.llm.factory import make_generator  # noqa: E402
 from rla.training.data import policy_sequences, reward_model_sequences  # noqa: E402

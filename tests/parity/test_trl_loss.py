@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl", reason="the oracle, TRL, is not installed")
 
-from rla.config.training import TrainConfig
+from rla.config.training import TrainConfig  # noqa: E402
 from rla.models.load import load_model  # noqa: E402
 from rla.training.aggregation import token_weights  # noqa: E402
 from rla.training.batching import collate  # noqa: E402

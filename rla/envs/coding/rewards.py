@@ -1,4 +1,5 @@
-"""Rewards of the coding setting, from who passes what. One task at a time; programs j, tests i (given), k (written).
+"""Rewards of the coding environment, from who passes what. One task at a time; programs j, tests i (given), k
+(written).
 
     c_ji, s_jk   program j passes the task's test i, the reward model's test k                        (0 or 1)
     share_j      mean_i c_ji                        O_j = 1 iff c_ji = 1 for all i

@@ -71,7 +71,7 @@ def program_course(episodes: Sequence[Mapping[str, Any]]) -> Executed:
 
 
 class RewritePrompt:
-    """`rla.envs.protocols.ProposalPrompt` of the coding setting."""
+    """`rla.envs.prompts.ProposalPrompt` of the coding environment."""
 
     criticised = False
 

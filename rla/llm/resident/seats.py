@@ -95,7 +95,7 @@ class Seats:
         """The engine with the wanted weights in place, or the wanted adapter over its base; None where it is in use
         with others.
 
-        Raises UserError for a model or settings that no engine can be made of.
+        Raises UserError for a model or parameters that no engine can be made of.
         """
         # Of a base that was not met before all weights are read: other leases go on meanwhile.
         adapters = wanted.config.lora == "adapter"
@@ -129,7 +129,7 @@ class Seats:
             return seat
 
     def _start(self, shape: str, wanted: Wanted, weights: str) -> Seat:
-        """A new engine in place of one of the same architecture with other settings."""
+        """A new engine in place of one of the same architecture with other parameters."""
         before = self._seats.pop(shape, None)
         if before is not None:
             before.engine.close()

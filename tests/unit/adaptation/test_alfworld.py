@@ -7,7 +7,7 @@ import asyncio
 from rla.adaptation.accept import judge_pending
 from rla.adaptation.choose import choose
 from rla.adaptation.next_pool import next_pool
-from rla.adaptation.propose import Candidate, RulesProposer, prove
+from rla.adaptation.propose import Candidate, prove
 from rla.agents.proposer import Proposal
 from rla.config.sections import AdaptationConfig
 from rla.envs.alfworld.environment import Alfworld
@@ -22,14 +22,8 @@ def adapted(pool: list[Task], roots: dict[str, Task], iteration: int) -> list[Ca
     taken = {task.task_id for task in pool} | set(roots)
     found: list[Candidate] = []
     for choice in choose(pool, accuracies, config=AdaptationConfig(max_tasks=6), seed=iteration):
-        edits = RulesProposer(editor).propose(
-            task=choice.task,
-            direction=choice.direction,
-            accuracy=choice.accuracy,
-            critique="",
-            count=4,
-            seed=iteration,
-        )
+        direction = choice.direction.value
+        edits = editor.propose(choice.task, direction=direction, critique="", count=4, seed=iteration)
         found += asyncio.run(
             prove(
                 map(Proposal, edits),

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from rla.adaptation.choose import Choice
-from rla.adaptation.propose import NOT_TRIED, Candidate, Replay, RulesProposer, prove
+from rla.adaptation.propose import NOT_TRIED, Candidate, Replay, prove
 from rla.agents.proposer import NOTHING, Proposal
 from rla.envs.views import RejectedEdit
 from rla.store.records import Direction, Status, Task
@@ -59,13 +59,6 @@ def proven(*edits: str | Proposal, replay: Replay | None = None) -> list[Candida
             replay=replay,
         )
     )
-
-
-def test_the_rules_proposer_passes_direction_seed_and_count_on() -> None:
-    edits = RulesProposer(Numbers()).propose(
-        task=ROOT, direction=Direction.EASIER, accuracy=0.0, critique="", count=3, seed=2
-    )
-    assert edits == ['{"add": -2}', '{"add": -3}', '{"add": -4}']
 
 
 def test_the_first_proven_edit_is_pending_and_later_ones_are_kept_and_not_tried() -> None:

@@ -89,3 +89,12 @@ def test_the_words_are_those_of_the_code(page: Path) -> None:
 
 def test_the_readme_is_short() -> None:
     assert len(TOP.joinpath("README.md").read_text().split()) <= 500
+
+
+def test_code_names_pages_that_exist() -> None:
+    """Comments, messages and parameters send readers to a page."""
+    places = [TOP / "params.yaml", TOP / "Makefile", TOP / "dvc.yaml", TOP / "mkdocs.yml"]
+    for folder in ("rla", "stages", "schemas", "pipelines", "examples"):
+        places += [path for path in (TOP / folder).rglob("*") if path.suffix in (".py", ".json", ".yaml", ".sbatch")]
+    named = {(path, found) for path in places for found in re.findall(r"docs/[\w/-]+\.md", path.read_text())}
+    assert not sorted(f"{name_of(path)}: {found}" for path, found in named if not (TOP / found).exists())

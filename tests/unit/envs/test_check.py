@@ -43,7 +43,7 @@ def test_alfworld_keeps_it() -> None:
 
 
 def test_coding_keeps_it() -> None:
-    own = CodingParams(execution=ExecutionConfig(backend="rlimits", workers=1))
+    own = CodingParams(tests=1, execution=ExecutionConfig(backend="rlimits", workers=1))
     config = Config(env=EnvConfig(name="coding", own=own), tasks=SMALL)
     findings = check_environment(Coding(), config, episodes=1, seed=0)
     assert [finding for finding in findings if not finding.ok] == []

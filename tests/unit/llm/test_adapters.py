@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 peft = pytest.importorskip("peft")
 
-from rla.config.training import LoraConfig, TrainConfig
+from rla.config.training import LoraConfig, TrainConfig  # noqa: E402
 from rla.errors import UserError  # noqa: E402
 from rla.llm.adapters import base_digest, base_folder, parts_of  # noqa: E402
 from rla.models.load import load_model, load_tokenizer  # noqa: E402

@@ -87,7 +87,7 @@ def test_a_slice_of_other_settings_is_not_joined(tmp_path: Path) -> None:
     make(tmp_path / "x", Slice.parse("1/2"))
     place = tmp_path / "x/manifest-1-of-2.json"
     place.write_text(json.dumps(json.loads(place.read_text()) | {"seed": 9}))
-    with pytest.raises(UserError, match=r"manifest-1-of-2\.json: made with other settings"):
+    with pytest.raises(UserError, match=r"manifest-1-of-2\.json: made with other parameters"):
         make(tmp_path / "x", Slice.parse("2/2"))
 
 

@@ -60,8 +60,8 @@ class SandboxFusion:
         """Raises UserError where `server` is no base URL."""
         if urlsplit(server).scheme not in ("http", "https"):
             raise UserError(
-                "env.own.execution.backend is sandboxfusion; set env.own.execution.server to the base URL of a SandboxFusion "
-                f"server, such as http://localhost:8080, not {server!r}"
+                "env.own.execution.backend is sandboxfusion; set env.own.execution.server to the base URL of a "
+                f"SandboxFusion server, such as http://localhost:8080, not {server!r}"
             )
         self._url = f"{server.rstrip('/')}/run_code"
         self._places = asyncio.Semaphore(connections)
