@@ -68,9 +68,8 @@ def described(words: str, command: Any) -> Iterator[str]:
 def options(command: Any) -> str:
     """A table of arguments and options, in the order of the help text."""
     rows = [
-        (spelled(entry), "" if entry.is_flag else code(value_of(entry)), default_of(entry), cell(entry.help or ""))
+        (spelled(entry), "" if is_flag(entry) else code(value_of(entry)), default_of(entry), cell(entry.help or ""))
         for entry in sorted(command.params, key=lambda entry: entry.param_type_name)
-        if not entry.hidden
     ]
     return table(("option", "value", "default", ""), rows) if rows else ""
 
@@ -82,6 +81,11 @@ def spelled(entry: Any) -> str:
     return ", ".join(code(name) for name in (*entry.opts, *entry.secondary_opts))
 
 
+def is_flag(entry: Any) -> bool:
+    """Whether it stands without a value; arguments never do."""
+    return bool(getattr(entry, "is_flag", False))
+
+
 def value_of(entry: Any) -> str:
     return str(entry.metavar or entry.type_descriptor.annotation.__name__.upper()).replace("STR", "TEXT")
 
@@ -89,6 +93,6 @@ def value_of(entry: Any) -> str:
 def default_of(entry: Any) -> str:
     if entry.required:
         return "required"
-    if entry.is_flag or entry.default in (None, (), []):
+    if is_flag(entry) or entry.default in (None, (), []):
         return "may be repeated" if entry.multiple else ""
     return code(str(entry.default))

@@ -9,7 +9,7 @@ from docs.generate.source import Definition, read_module
 
 PAGES = {
     "envs": (
-        "Modules: environments",
+        "rla.envs",
         (
             "rla.envs.observation",
             "rla.envs.views",
@@ -22,11 +22,11 @@ PAGES = {
         ),
     ),
     "store": (
-        "Modules: records and shards",
+        "rla.store",
         ("rla.store.records", "rla.store.layout", "rla.store.shards", "rla.store.frames"),
     ),
     "credit": (
-        "Modules: credit",
+        "rla.credit",
         (
             "rla.credit.integrated",
             "rla.credit.outcome",
@@ -38,7 +38,7 @@ PAGES = {
         ),
     ),
     "metrics": (
-        "Modules: metrics",
+        "rla.metrics",
         (
             "rla.metrics.diagnostics",
             "rla.metrics.process",
@@ -48,12 +48,12 @@ PAGES = {
         ),
     ),
     "training": (
-        "Modules: losses and packing",
+        "rla.training",
         ("rla.training.losses", "rla.training.terms", "rla.training.aggregation", "rla.training.packing"),
     ),
-    "engines": ("Modules: engines", ("rla.llm.base", "rla.llm.chat", "rla.llm.scripted")),
+    "engines": ("rla.llm", ("rla.llm.base", "rla.llm.chat", "rla.llm.scripted")),
     "adaptation": (
-        "Modules: adaptation",
+        "rla.adaptation",
         ("rla.adaptation.choose", "rla.adaptation.accept", "rla.adaptation.standings"),
     ),
 }

@@ -2,8 +2,7 @@
 
 One forward pass takes the next tokens of every live sequence, whatever their number: one for a sequence that decodes,
 many for a prompt. A sequence that ends makes room at once. Tokens that the trie forces need no pass; samples of a
-request are one sequence until they part. The pass runs on the event loop's own thread: callers make progress between
-passes.
+request are one sequence until they part. The pass runs on the event loop's own thread, and callers move between passes.
 """
 
 from __future__ import annotations

@@ -1,0 +1,43 @@
+"""Run with `pytest` where rla and this package are installed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from guess_number import Game, GuessNumber
+
+from rla.envs.check import check_environment
+from rla.envs.configured import load_config
+from rla.envs.views import RejectedEdit
+
+CONFIG = load_config(None, ["env.name=guess-number", "env.max_steps=6"])
+ENV = GuessNumber()
+TASK = ENV.tasks(CONFIG, split="train", seed=0)[0]
+
+
+def test_binary_search_wins() -> None:
+    rules = json.loads(TASK.payload)
+    game = Game(TASK)
+    assert game.reset().text == f"Guess my number, from 1 to {rules['high']}."
+    shown = ENV.play_expert(TASK, CONFIG, seed=0)
+    answers = [game.step(action) for action in shown.actions]
+    assert [answer.text for answer in answers[:-1]] == shown.observations[1:]
+    assert answers[-1].won and shown.won
+
+
+def test_a_hint_halves_the_range() -> None:
+    (edit, *_) = ENV.propose(TASK, direction="easier", critique="", seed=0, count=1)
+    child = ENV.apply(TASK, edit, root=TASK, taken=(), created=1)
+    assert len(Game(child).commands) <= len(Game(TASK).commands) / 2 + 1
+    assert (child.slot, child.parent_id) == (TASK.slot, TASK.task_id)
+
+
+@pytest.mark.parametrize("edit", ["{}", '{"low": 1, "high": 2}', '{"low": 1, "high": 1e3}', '{"low": true, "high": 9}'])
+def test_a_range_that_is_none_is_refused(edit: str) -> None:
+    with pytest.raises(RejectedEdit):
+        ENV.apply(TASK, edit, root=TASK, taken=(), created=1)
+
+
+def test_it_keeps_the_contract() -> None:
+    assert [finding for finding in check_environment(ENV, CONFIG) if not finding.ok] == []

@@ -1,0 +1,1 @@
+"""The parts of `rla.envs.check`: one module for each part of the contract."""

@@ -1,0 +1,170 @@
+"""Checks of the optional protocols, but for `Judged` and `Adapts`.
+
+`Imports` and `Exports` are not called, because they need files; `Probes` and `Proves` are not, because they take long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+from rla.envs.checking.episodes import played_of
+from rla.envs.checking.findings import Subject, other_luck, short
+from rla.envs.checking.prompts import wrong_messages
+from rla.envs.checking.trial import trial
+from rla.envs.observation import EnvironmentFailure, offered, settled
+from rla.envs.protocols import Demonstrates, HasExpert, Labels, Pooled, Shares, Teaches, Vocabulary
+from rla.envs.views import Demonstration, Labelled
+from rla.store.records import Task
+
+OTHERS = 2
+
+
+def demonstrations_are_deterministic(subject: Subject) -> Iterator[str]:
+    """Equal arguments give equal demonstrations"""
+    assert isinstance(subject.env, Demonstrates)
+    for task in subject.tasks:
+        for share in (0.0, 0.5):
+            first = subject.env.demonstrate(task, subject.config, seed=subject.seed, random_share=share)
+            with other_luck(3):
+                again = subject.env.demonstrate(task, subject.config, seed=subject.seed, random_share=share)
+            if first != again:
+                yield "demonstrate gave another episode when it was called again; draw from random.Random(seed) alone"
+
+
+def demonstrations_can_be_played(subject: Subject) -> Iterator[str]:
+    """The actions of demonstrations can be played, and are among the commands that they name"""
+    assert isinstance(subject.env, Demonstrates)
+    for task in subject.tasks:
+        for share in (0.0, 0.5):
+            shown = subject.env.demonstrate(task, subject.config, seed=subject.seed, random_share=share)
+            yield from unplayable(subject, task, shown, of="demonstrate")
+
+
+def unplayable(subject: Subject, task: Task, shown: Demonstration, *, of: str) -> Iterator[str]:
+    """Complaints about an episode that the environment does not play as it is told."""
+    sizes = {len(shown.observations), len(shown.commands), len(shown.actions)}
+    if len(sizes) > 1 or not shown.actions:
+        yield f"{of} gives {sorted(sizes)} observations, commands and actions; give one of each per step"
+        return
+    with trial(subject, task) as game:
+        seen = game.reset()
+        for number, (text, commands, action) in enumerate(
+            zip(shown.observations, shown.commands, shown.actions, strict=True)
+        ):
+            if commands and action not in commands:
+                yield f"step {number} of {of} takes {short(action)}, which its commands do not hold; leave it out"
+            if seen.text != text:
+                yield f"step {number} of {of} shows {short(text)}, but the episode shows {short(seen.text)}"
+            try:
+                seen = game.step(action)
+            except EnvironmentFailure as failure:
+                yield f"step {number} of {of}, {short(action)}, raised EnvironmentFailure: {short(str(failure))}"
+                return
+
+
+def expert_can_be_played(subject: Subject) -> Iterator[str]:
+    """The expert's episodes are deterministic and can be played"""
+    assert isinstance(subject.env, HasExpert)
+    for task in subject.tasks:
+        shown = subject.env.play_expert(task, subject.config, seed=subject.seed)
+        with other_luck(4):
+            again = subject.env.play_expert(task, subject.config, seed=subject.seed)
+        if shown != again:
+            yield "play_expert gave another episode when it was called again; draw from random.Random(seed) alone"
+        yield from unplayable(subject, task, shown, of="play_expert")
+
+
+def labels_fit_the_actions(subject: Subject) -> Iterator[str]:
+    """There are labels for each action, and they show what the episode shows"""
+    assert isinstance(subject.env, Labels)
+    for task in subject.tasks:
+        played = played_of(subject, task)[0]
+        for others in (0, OTHERS):
+            labels = subject.env.label(task, subject.config, played.actions, others=others, seed=subject.seed)
+            if len(labels) != len(played.actions):
+                yield f"label gives {len(labels)} steps for {len(played.actions)} actions; give one for each"
+                return
+            steps = zip(labels, played.actions, played.seen, played.seen[1:], strict=False)
+            for number, (step, action, before, after) in enumerate(steps):
+                commands = offered(before.commands, subject.config.env.omit_commands)
+                yield from wrong_labels(step, action, commands, after.text, others=others, number=number)
+
+
+def wrong_labels(
+    step: list[Labelled], action: str, commands: tuple[str, ...], answer: str, *, others: int, number: int
+) -> Iterator[str]:
+    """Complaints about the labels of one step."""
+    if not step or step[0].action != action:
+        yield f"the first label of step {number} is not of the action taken, {short(action)}"
+        return
+    if step[0].next_observation != answer:
+        told = short(step[0].next_observation)
+        yield f"label says that {short(action)} led to {told}, but the episode showed {short(answer)}"
+    if len(step) > 1 + others:
+        yield f"step {number} has {len(step) - 1} other actions, and {others} were asked for at most"
+    for one in step[1:]:
+        if one.action not in commands:
+            yield f"step {number} labels {short(one.action)}, which was not offered"
+    for one in step:
+        if one.score not in (1, -1):
+            yield f"a label of step {number} has the score {short(one.score)}; it must be 1 or -1"
+
+
+def lessons_are_messages(subject: Subject) -> Iterator[str]:
+    """Lessons are messages with replies, and equal arguments give equal lessons"""
+    assert isinstance(subject.env, Teaches)
+    for task in subject.tasks:
+        lesson = subject.env.lesson(task, subject.config, seed=subject.seed)
+        yield from wrong_messages(lesson.messages, of="lesson")
+        if not lesson.replies or not all(isinstance(reply, str) for reply in lesson.replies):
+            yield f"the replies of a lesson are {short(lesson.replies)}; give one text or more"
+        with other_luck(5):
+            if subject.env.lesson(task, subject.config, seed=subject.seed) != lesson:
+                yield "lesson gave another one when it was called again; draw from random.Random(seed) alone"
+
+
+def vocabulary_is_text(subject: Subject) -> Iterator[str]:
+    """Texts and phrases for a tokenizer are texts"""
+    assert isinstance(subject.env, Vocabulary)
+    if type(subject.env.exact_text) is not bool:
+        yield f"exact_text is {short(subject.env.exact_text)}; it must be True or False"
+    for name, texts in (
+        ("tokenizer_texts", subject.env.tokenizer_texts(list(subject.tasks), subject.config)),
+        ("tokenizer_phrases", subject.env.tokenizer_phrases(subject.config)),
+    ):
+        for text in texts:
+            if not isinstance(text, str):
+                yield f"{name} gives {short(text)}; it must give texts"
+
+
+def service_plays(subject: Subject) -> Iterator[str]:
+    """The service plays an episode, and closes"""
+    assert isinstance(subject.env, Shares)
+    env, task = subject.env, subject.tasks[0]
+    actions = played_of(subject, task)[-1].actions
+
+    async def play() -> list[str]:
+        service = env.service(subject.config)
+        try:
+            game = service.make(task)
+            seen = [await settled(game.reset())]
+            seen.append(await settled(game.step(actions[0])))
+            game.close()
+        finally:
+            await service.close()
+        return [observation.text for observation in seen]
+
+    with trial(subject, task) as game:
+        alone = [game.reset().text, game.step(actions[0]).text]
+    shared = asyncio.run(play())
+    if shared != alone:
+        yield f"an episode of the service shows {short(shared)}, and one of make shows {short(alone)}"
+
+
+def pool_is_asked_for(subject: Subject) -> Iterator[str]:
+    """slow says yes or no, and warm can be called"""
+    assert isinstance(subject.env, Pooled)
+    if type(slow := subject.env.slow(subject.config)) is not bool:
+        yield f"slow gives {short(slow)}; it must be True or False"
+    subject.env.warm(subject.config)

@@ -1,0 +1,152 @@
+"""What a check is and what it finds, and the one place where an environment may raise whatever it likes.
+
+A check is a function of a `Subject` that yields complaints: what does not hold, and what to mend. The first line of its
+docstring says what should hold. Only the first complaint is reported, because the others often have the same cause.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import current_thread, main_thread
+from types import FrameType
+from typing import Any
+
+from rla.config import Config
+from rla.envs.observation import Observation
+from rla.envs.protocols import Env
+from rla.store.records import Task
+
+CALLS = 10  # a check may take as long as so many steps
+SHOWN = 90  # characters of a text that a complaint quotes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """`protocol`: the part of the contract. `check`: what should hold. `broken`: what does not hold and what to mend;
+    empty where it holds.
+    """
+
+    protocol: str
+    check: str
+    broken: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return not self.broken
+
+
+class Recorded:
+    """An episode that was played: `seen` is what was observed, first at reset, and `actions` is what was done."""
+
+    def __init__(self, first: Observation) -> None:
+        self.seen, self.actions = [first], list[str]()
+
+    @property
+    def over(self) -> bool:
+        return self.seen[-1].done or self.seen[-1].won
+
+    def add(self, action: str, answer: Observation) -> None:
+        self.actions.append(action)
+        self.seen.append(answer)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """The environment that is checked, its parameters, some of its tasks, and the seed of all random choices."""
+
+    env: Env
+    config: Config
+    seed: int
+    tasks: Sequence[Task] = ()
+    recorded: dict[str, list[Recorded]] = field(default_factory=dict)  # task_id -> episodes, once they were played
+
+    def rng(self, purpose: str) -> random.Random:
+        return random.Random(f"{self.seed} {purpose}")
+
+    @property
+    def patience(self) -> float:
+        """Seconds that an answer may take."""
+        return self.config.pool.step_deadline_s
+
+
+Check = Callable[[Subject], Iterator[str]]
+
+
+class Unsound(Exception):
+    """An answer of a kind that it must not be: the message is a complaint."""
+
+
+class Overdue(BaseException):
+    """No answer in time. It is no `Exception`: an environment that catches those must not catch this one."""
+
+
+def finding(protocol: str, check: Check, subject: Subject) -> Finding:
+    """The check's first complaint, or that there is none. An exception of the environment is a complaint as well."""
+    title = (check.__doc__ or check.__name__).strip().splitlines()[0].rstrip(".")
+    try:
+        with within(CALLS * subject.patience):
+            broken = next(check(subject), "")
+    except Overdue:
+        broken = f"no answer within {subject.patience:g} s (pool.step_deadline_s); it must not hang"
+    except Unsound as error:
+        broken = str(error)
+    except Exception as error:  # an environment may raise anything, and to find that out is what this is for
+        broken = f"raised {raised(error)}"
+    return Finding(protocol=protocol, check=title, broken=broken)
+
+
+def raised(error: BaseException) -> str:
+    """An exception in one line, with the place that it comes from."""
+    last = traceback.extract_tb(error.__traceback__)[-1:]
+    place = "".join(f" ({frame.filename.rsplit('/', 1)[-1]}, line {frame.lineno})" for frame in last)
+    return f"{type(error).__name__}: {short(str(error))}{place}"
+
+
+def short(value: Any) -> str:
+    """A value as one line of printable ASCII signs, cut where it is long."""
+    text = ascii(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Raises Overdue inside where it takes longer. Without effect outside of the main thread. May be nested: the outer
+    limit does not count the time that is spent in the inner one.
+    """
+    if current_thread() is not main_thread():
+        yield
+        return
+
+    def end(_: int, frame: FrameType | None) -> None:
+        raise Overdue
+
+    before = signal.signal(signal.SIGALRM, end)
+    left, _ = signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, left)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def other_luck(number: int) -> Iterator[None]:
+    """Inside, the global random generators start from `number`: who draws from them gives other answers than before."""
+    state = random.getstate()
+    numpy = sys.modules.get("numpy")
+    kept = numpy.random.get_state() if numpy is not None else None
+    random.seed(number)
+    if numpy is not None:
+        numpy.random.seed(number)
+    try:
+        yield
+    finally:
+        random.setstate(state)
+        if numpy is not None:
+            numpy.random.set_state(kept)

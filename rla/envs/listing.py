@@ -1,0 +1,69 @@
+"""Which environments are installed, what each can do, and where it comes from."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from rla import __version__
+from rla.envs import protocols
+from rla.envs.registry import GROUP, installed_environments, instance
+from rla.errors import UserError
+
+ABILITIES: tuple[type, ...] = (
+    protocols.Judged,
+    protocols.Probes,
+    protocols.Shares,
+    protocols.Pooled,
+    protocols.Imports,
+    protocols.Exports,
+    protocols.Vocabulary,
+    protocols.Demonstrates,
+    protocols.Teaches,
+    protocols.Labels,
+    protocols.HasExpert,
+    protocols.Adapts,
+    protocols.AsksModel,
+    protocols.Proves,
+    protocols.Checks,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installed:
+    """An environment that is installed. `abilities`: names of the optional protocols that it has. `about`: the first
+    line of its docstring. `broken`: why it cannot be used; empty where it can.
+    """
+
+    name: str
+    target: str
+    package: str
+    version: str
+    abilities: tuple[str, ...] = ()
+    about: str = ""
+    broken: str = ""
+
+
+def installed_list() -> list[Installed]:
+    """All of them, by name."""
+    entries = {entry.name: entry for entry in entry_points(group=GROUP)}
+    return [described(name, target, entries.get(name)) for name, target in installed_environments().items()]
+
+
+def described(name: str, target: str, entry: EntryPoint | None) -> Installed:
+    """One of them; `entry` where a package of its own brings it."""
+    package, version = "rla", __version__
+    if entry is not None:
+        package, version = (entry.dist.name, entry.dist.version) if entry.dist is not None else ("(unknown)", "")
+    known: dict[str, Any] = {}
+    try:
+        env = instance(name, target)
+        known["abilities"] = tuple(ability.__name__ for ability in ABILITIES if isinstance(env, ability))
+        known["about"] = (inspect.getdoc(type(env)) or "").partition("\n")[0]
+    except UserError as error:
+        known["broken"] = str(error)
+    except Exception as error:  # a package may raise anything when it is imported; the others are listed all the same
+        known["broken"] = f"{target} raised {type(error).__name__}: {error}; mend its package"
+    return Installed(name=name, target=target, package=package, version=version, **known)
