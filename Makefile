@@ -15,7 +15,7 @@ PYTEST_ARGS ?=
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test lint types unit test-slow parity bench-env bench-train bench-shape bench-rollout bench-memory bench-resident bench-exec solve-all ablation test-vllm venv clean
+.PHONY: help docs docs-reference run test lint types unit test-slow parity bench-env bench-train bench-shape bench-rollout bench-memory bench-resident bench-exec solve-all ablation test-vllm venv clean
 
 # A CPU or CUDA build of torch that suits the machine, unless a folder of wheels is given.
 UV_VERSION := 0.13.8
@@ -28,7 +28,7 @@ PLAN = --iterations $(ITERATIONS) --evaluate-every $(EVALUATE_EVERY) --params $(
 
 help:
 	@echo 'make run [ITERATIONS=12] [SEED=0] [PARAMS=params.yaml] [EVALUATE_EVERY=0] [RUN=runs/name] [EXTRAS=vllm] [SET="key=value ..."]'
-	@echo 'make test | lint | types | unit | test-slow | parity [GAMES=60] | bench-env | bench-train | bench-shape SHAPE=qwen2.5-7b | bench-rollout | bench-memory | bench-resident [BACKEND=transformers] | bench-exec [PROGRAMS=1000] | solve-all | ablation [JOBS=2] [ALFWORLD_DATA=data/alfworld] | test-vllm | venv | clean'
+	@echo 'make test | lint | types | unit | test-slow | parity [GAMES=60] | bench-env | bench-train | bench-shape SHAPE=qwen2.5-7b | bench-rollout | bench-memory | bench-resident [BACKEND=transformers] | bench-exec [PROGRAMS=1000] | solve-all | ablation [JOBS=2] [ALFWORLD_DATA=data/alfworld] | test-vllm | docs | docs-reference | venv | clean'
 
 .venv/.uv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] < (3, 11))' || \
@@ -133,5 +133,13 @@ ablation: .venv/.run-plots
 test-vllm: .venv/.test .venv/.run-$(VLLM)
 	$(PY) -m pytest tests/integration/test_vllm.py tests/integration/test_vllm_lora.py tests/integration/test_vllm_server.py $(PYTEST_ARGS)
 
+# The site, in site/; strict about broken links. `--quiet` would hide warnings from strict mode.
+docs: .venv/.run-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# The generated part of it; a test fails where it is stale.
+docs-reference: .venv/.run
+	$(PY) -m docs.generate
+
 clean:
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -17,7 +17,7 @@ from rla.store.frames import read_iteration
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
-    """Writes the figures as JSON and returns them; `docs/diagnostics.md` says what each means."""
+    """Writes the figures as JSON and returns them; `docs/guide/diagnostics.md` says what each means."""
     episodes, steps, judgements = read_iteration(ctx.path("trajectories"), ctx.path("scores"))
     labels = labels_of(ctx)
     metrics = {

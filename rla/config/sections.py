@@ -17,7 +17,7 @@ class EnvConfig:
     """The environment that the policy acts in. `own`: the environment's own parameters, an instance of its `Params`."""
 
     name: str | None = None  # `rla envs` lists those that are installed
-    max_steps: int = 40
+    max_steps: int = 40  # of an episode; one that is not won by then is lost
     omit_commands: tuple[str, ...] = ()  # first words of commands that are not offered to the policy
     reward_threshold: float = 1.0  # of environments that count rewards: an episode that reaches it is won
     own: Any = None
@@ -30,15 +30,15 @@ class TasksConfig:
     What a scene, a kind and a size are is the environment's to say (its guide does).
     """
 
-    source: Literal["builtin", "files"] = "builtin"
-    path: str | None = None
-    train_split: str = "train"
-    test_split: str = "test"
-    size: Literal["tiny", "small", "medium", "full"] = "tiny"
+    source: Literal["builtin", "files"] = "builtin"  # who makes them
+    path: str | None = None  # a file, a folder, or what else the environment can read
+    train_split: str = "train"  # name of the split that trains
+    test_split: str = "test"  # name of the split that is held out
+    size: Literal["tiny", "small", "medium", "full"] = "tiny"  # of a scene
     kinds: tuple[str, ...] = ()  # empty: all
-    train_scenes: int = 64
-    test_scenes: int = 32
-    tasks_per_scene: int = 2
+    train_scenes: int = 64  # scenes that are asked for
+    test_scenes: int = 32  # held-out scenes that are asked for
+    tasks_per_scene: int = 2  # tasks that are asked for in each
     limit: int | None = None  # at most this many tasks of `files`
 
     def held_out(self, split: str) -> bool:
@@ -58,32 +58,32 @@ class TasksConfig:
 class ModelConfig:
     """Where the policy and the reward model start: a Hugging Face folder or id, or `init` for a small new one."""
 
-    policy: str = "init"
-    reward: str = "init"
-    hidden_size: int = 96
-    layers: int = 3
-    heads: int = 4
-    kv_heads: int = 2
-    intermediate_size: int = 256
-    context: int = 1024
+    policy: str = "init"  # where the policy starts
+    reward: str = "init"  # where the reward model starts
+    hidden_size: int = 96  # of a new model, as all that follow
+    layers: int = 3  # transformer blocks
+    heads: int = 4  # attention heads
+    kv_heads: int = 2  # of keys and values
+    intermediate_size: int = 256  # of the feed-forward layers
+    context: int = 1024  # tokens that it can hold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratorConfig:
     """The inference engine of rollout, judging and evaluation."""
 
-    backend: Literal["transformers", "vllm", "server", "scripted"] = "transformers"
-    max_sequences: int = 64
-    context: int = 1024
-    dtype: Literal["float32", "bfloat16"] = "float32"
+    backend: Literal["transformers", "vllm", "server", "scripted"] = "transformers"  # `docs/guide/engines.md`
+    max_sequences: int = 64  # sequences that are generated at once
+    context: int = 1024  # tokens of prompt and reply together
+    dtype: Literal["float32", "bfloat16"] = "float32"  # what it computes in
     threads: int = 0  # CPU threads; 0: as many as the process may use
-    tensor_parallel: int = 1
+    tensor_parallel: int = 1  # GPUs that hold one model together (vLLM)
     data_parallel: int = without_effect(1)  # worker processes of a stage, each with GPUs of its own
     lora: Literal["merged", "adapter"] = "merged"  # of a LoRA checkpoint: as one model, or over the run's base (vLLM)
     max_lora_rank: int = without_effect(64)  # `adapter`: the largest rank that can be asked for
     max_loras: int = without_effect(2)  # `adapter`: different ones that a batch may hold
-    gpu_memory: float = 0.85
-    enforce_eager: bool = False
+    gpu_memory: float = 0.85  # share of a GPU that vLLM may take
+    enforce_eager: bool = False  # vLLM: no compilation, which starts sooner and runs slower
     server: str = without_effect("")  # `server`: base URL, such as http://localhost:8000/v1
     server_model: str = without_effect("")  # the served name; empty: the one that serves this stage's checkpoint
     server_connections: int = without_effect(256)  # requests at once
@@ -98,34 +98,34 @@ class PolicyConfig:
     `tagged`: it reasons first, and the action stands between <action> and </action>.
     """
 
-    reply: Literal["text", "index", "tagged"] = "text"
-    history: Literal["full", "window"] = "full"
+    reply: Literal["text", "index", "tagged"] = "text"  # what the policy writes
+    history: Literal["full", "window"] = "full"  # one growing dialogue, or a new prompt for each step
     repeat_task: bool = False  # every observation after the first ends with the task
-    decoding: Literal["free", "admissible"] = "free"
-    temperature: float = 0.8
-    max_tokens: int = 512
+    decoding: Literal["free", "admissible"] = "free"  # admissible: only tokens that lead to an admissible command
+    temperature: float = 0.8  # of sampling, for training
+    max_tokens: int = 512  # of a reply
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeConfig:
     """How the reward model is asked: `votes` is m, the judgements of each step."""
 
-    enabled: bool = True
-    prompt: Literal["plain", "published"] = "plain"
-    votes: int = 3
-    decoding: Literal["free", "admissible"] = "free"
-    temperature: float = 0.8
-    max_tokens: int = 1024
+    enabled: bool = True  # false: no votes, outcomes alone are credited
+    prompt: Literal["plain", "published"] = "plain"  # for small models that were trained on it, or for chat models
+    votes: int = 3  # m, judgements of each step
+    decoding: Literal["free", "admissible"] = "free"  # admissible: one of the judge's known replies
+    temperature: float = 0.8  # of sampling
+    max_tokens: int = 1024  # of a judgement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutConfig:
     """How many episodes an iteration plays: `rollouts_per_task` is k."""
 
-    tasks_per_iteration: int = 16
-    rollouts_per_task: int = 8
+    tasks_per_iteration: int = 16  # tasks of the pool that an iteration plays
+    rollouts_per_task: int = 8  # k, episodes of each
     slots: int = 0  # slots of the pool that the run plays, drawn by its seed; 0: all. Few are seen often, and adapt
-    concurrency: int = 128
+    concurrency: int = 128  # episodes at once
     pending: Literal["beside", "within"] = "beside"  # whether tasks_per_iteration counts the pending tasks
     max_failed_share: float = 0.1  # more rows than this share ended by an error: the stage fails
 
@@ -134,17 +134,17 @@ class RolloutConfig:
 class CreditConfig:
     """From outcomes and judgements to advantages. `step_weight` is the paper's lambda."""
 
-    estimator: Literal["integrated", "outcome", "step", "return", "anchor"] = "integrated"
-    step_weight: float = 1.0
+    estimator: Literal["integrated", "outcome", "step", "return", "anchor"] = "integrated"  # `docs/guide/credit.md`
+    step_weight: float = 1.0  # lambda, the weight of the judgements beside the outcome
     normalise: Literal["step", "task", "place"] = "step"  # what a step's reward is compared over
     discount: float = 0.0  # `return`: of later judgements, per step; 0: the step's own alone
     outcome_discount: float = 1.0  # `return`, `anchor`: of the outcome, per step that was still to go; GiGPO has 0.95
     anchor_weight: float = 1.0  # `anchor`: of the comparison in the same place, beside the episode's
     policy_low: float = 0.0  # tasks train the policy only where low < accuracy < high: outcomes must differ
-    policy_high: float = 1.0
-    reward_model_normalise: Literal["step", "task", "none"] = "step"
+    policy_high: float = 1.0  # upper end of that band
+    reward_model_normalise: Literal["step", "task", "none"] = "step"  # what a judgement's reward is compared over
     reward_model_low: float = 0.2  # tasks whose accuracy lies outside [low, high] do not train the reward model
-    reward_model_high: float = 0.8
+    reward_model_high: float = 0.8  # upper end of that band
     reward_model_balanced: bool = False  # steps of won and of lost episodes weigh the same in its training
 
 
@@ -156,7 +156,7 @@ class ProposerConfig:
     server: str = without_effect("")  # base URL of a server of its own; empty: the engine that `generator` names
     server_model: str = without_effect("")  # the name by which that server serves it
     context: int = 0  # tokens that it can hold; 0: generator.context
-    temperature: float = 1.0
+    temperature: float = 1.0  # of critiques and edits
     max_tokens: int = 512  # of an edit
     critique_tokens: int = 256  # of a critique
     episodes: int = 8  # episodes of a task that the critic reads
@@ -166,16 +166,16 @@ class ProposerConfig:
 class AdaptationConfig:
     """Which tasks change, and when a changed task is accepted (bounds of the paper's equation, both strict)."""
 
-    enabled: bool = True
+    enabled: bool = True  # false: no task changes
     acceptance: Literal["paper", "interval"] = "paper"  # interval: parent and child under one policy, with confidence
     confidence: float = 0.9  # `interval`: of the two-sided interval that must exclude "no difference"
-    proposer: Literal["rules", "llm"] = "rules"
+    proposer: Literal["rules", "llm"] = "rules"  # who writes the edits
     llm: ProposerConfig = field(default_factory=ProposerConfig)
-    alpha_low: float = 0.2
-    alpha_high: float = 0.8
+    alpha_low: float = 0.2  # a task at or below it is too hard
+    alpha_high: float = 0.8  # a task at or above it is too easy
     max_tasks: int = 16  # tasks that may be pending at once
-    proposals_per_task: int = 8
-    max_depth: int = 4
+    proposals_per_task: int = 8  # edits that are asked for
+    max_depth: int = 4  # edits from its root after which a task is not edited any more
     cooldown: int = 1  # iterations that a slot rests after a verdict or a return
     return_after: int = 2  # measurements outside the band after which a task gives way to its root; 0: never
     expert_episodes: int = 8  # that the environment's expert plays of an accepted task, its parent, its root; 0: none
@@ -186,16 +186,16 @@ class EvaluationConfig:
     """Evaluation on the held-out split."""
 
     tasks: int = 0  # 0: all
-    rollouts_per_task: int = 3
-    temperature: float = 0.8
-    max_steps: int = 40
+    rollouts_per_task: int = 3  # episodes of each
+    temperature: float = 0.8  # of sampling; 0: the likeliest token
+    max_steps: int = 40  # of an episode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackingConfig:
     """Where `train-policy` and `train-rm` log their updates. No output depends on it: it may change within a run."""
 
-    trackers: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ("tensorboard",)
+    trackers: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ("tensorboard",)  # `docs/guide/training.md`
     project: str = "rla"  # of W&B and trackio
 
 
@@ -226,7 +226,7 @@ class EngineConfig:
 class Config:
     """All sections. Stages depend on the sections that they read and on nothing else."""
 
-    seed: int = 0
+    seed: int = 0  # of the run: tasks, new models, episodes and training follow from it
     env: EnvConfig = field(default_factory=EnvConfig)
     tasks: TasksConfig = field(default_factory=TasksConfig)
     model: ModelConfig = field(default_factory=ModelConfig)

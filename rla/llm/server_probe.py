@@ -22,7 +22,7 @@ from rla.llm.http import JsonClient, ServerRefusal
 from rla.llm.server_engine import ServerGenerator
 from rla.store.digests import folder_digest
 
-FLAG = "start vLLM with --logprobs-mode processed_logprobs (docs/engines.md)"
+FLAG = "start vLLM with --logprobs-mode processed_logprobs (docs/guide/engines.md)"
 PROMPT = [0, 1, 2, 3]  # ids that every vocabulary has
 PAIRS = ([4, 5], [5, 6], [6, 7], [4, 7])
 TEMPERATURES = (1.0, 2.0)

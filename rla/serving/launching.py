@@ -48,7 +48,7 @@ def serve_env(config: Config, options: ServingOptions, *, tell: Callable[[str], 
     limits = ServerLimits(sessions=options.sessions, idle=60 * options.idle, token=token)
 
     def ready(address: str) -> None:
-        tell(f"serving {session_count(tasks)} of {config.env.name} at {address}; Ctrl-C stops it")
+        tell(f"serving {tasks_counted(tasks)} of {config.env.name} at {address}; Ctrl-C stops it")
         if not is_loopback(options.host):
             tell(f"warning: {address} can be reached by other machines, and nothing that is sent is encrypted")
 
@@ -69,7 +69,7 @@ def environment_of_pool(pool: Path) -> str:
     return read_tasks(pool)[0].env
 
 
-def session_count(tasks: ServedTasks) -> str:
+def tasks_counted(tasks: ServedTasks) -> str:
     """`12 tasks (train 8, test 4)`."""
     parts = ", ".join(f"{name} {len(group)}" for name, group in tasks.splits.items())
     return f"{len(tasks.by_id)} tasks ({parts})"

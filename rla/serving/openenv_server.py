@@ -25,7 +25,7 @@ from aiohttp import WSCloseCode, WSMsgType, web
 
 from rla.errors import UserError
 from rla.serving.env_session import EnvSession, ServedEnv
-from rla.serving.openenv_messages import BadMessage, Data, error_message, metadata_of, client_message, schemas
+from rla.serving.openenv_messages import BadMessage, Data, client_message, error_message, metadata_of, schemas
 from rla.serving.served_tasks import task_card
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def resource(name: str) -> Path:
-    """The file or folder `name`, such as `schemas` or `pipelines/alfworld-tiny.yaml`.
+    """The file or folder `name`, such as `schemas` or `pipelines/small.yaml`.
 
     Raises UserError when the installation lacks it.
     """

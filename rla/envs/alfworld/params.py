@@ -12,7 +12,7 @@ from rla.config.effect import without_effect
 class AlfworldParams:
     """Parameters of the ALFWorld environment (`docs/guide/alfworld.md`)."""
 
-    engine: Literal["fast", "textworld"] = "fast"
+    engine: Literal["fast", "textworld"] = "fast"  # plain Python, or the alfworld package's own
     grammar: Literal["file", "packaged"] = "file"  # whose wording: the game file's, or the installed package's
     # What changed tasks are proven in; auto: both where both are installed. Candidates record what it came to.
     verify_engines: Literal["auto", "fast", "both"] = without_effect("auto")

@@ -22,11 +22,11 @@ class ExecutionConfig:
     workers: int = without_effect(0)  # programs at once; 0: as many as cores
     server: str = without_effect("")  # `sandboxfusion`: base URL, such as http://localhost:8080
     wall_s: float = 10.0  # of each test
-    cpu_s: float = 10.0
+    cpu_s: float = 10.0  # processor time of each test
     memory_mb: int = 1024  # address space of each process
     processes: int = 1  # the program's own included
     file_mb: int = 16  # all files of a program together
-    output_kb: int = 1024
+    output_kb: int = 1024  # of each test
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

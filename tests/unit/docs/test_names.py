@@ -91,6 +91,12 @@ def test_the_readme_is_short() -> None:
     assert len(TOP.joinpath("README.md").read_text().split()) <= 500
 
 
+def test_links_of_the_readme_lead_somewhere() -> None:
+    """MkDocs checks all other pages, but does not see this one."""
+    targets = re.findall(r"\]\(([^)#]+)\)", TOP.joinpath("README.md").read_text())
+    assert not sorted(target for target in targets if not (TOP / target).exists())
+
+
 def test_code_names_pages_that_exist() -> None:
     """Comments, messages and parameters send readers to a page."""
     places = [TOP / "params.yaml", TOP / "Makefile", TOP / "dvc.yaml", TOP / "mkdocs.yml"]

@@ -8,7 +8,7 @@ import pytest
 
 from rla.envs.adapters.openenv_client import TOKEN
 from rla.errors import UserError
-from rla.serving.launching import ServingOptions, session_count, environment_of_pool, is_loopback, serve_env, token_for
+from rla.serving.launching import ServingOptions, environment_of_pool, is_loopback, serve_env, tasks_counted, token_for
 from rla.store.shards import Origin, write_shard
 from tests.unit.builders import configured, task
 from tests.unit.serving.counting import served
@@ -56,4 +56,4 @@ def test_a_pool_says_of_which_environment_it_is(tmp_path: Path) -> None:
 
 
 def test_tasks_are_counted_by_split() -> None:
-    assert session_count(served().tasks) == "4 tasks (train 3, test 1)"
+    assert tasks_counted(served().tasks) == "4 tasks (train 3, test 1)"

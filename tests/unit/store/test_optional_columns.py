@@ -1,4 +1,4 @@
-"""Columns that a part may lack: they cost nothing where no row has a value, and read as null beside parts that have it."""
+"""Columns that a part may lack: they cost nothing where no row has a value, and read as null beside parts with one."""
 
 from __future__ import annotations
 

@@ -1,0 +1,178 @@
+"""An environment of another package: built, installed into a folder of its own, found there, and trained on."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rla.config import apply_overrides
+from rla.store.digests import digest
+from rla.store.reading import read_rows
+from rla.store.resources import resource
+from tests.integration.pipelines import environment
+
+TOP = Path(__file__).parents[2]
+EXAMPLE = TOP / "examples/guess-number"
+SMALLER = (  # than the example's own run
+    "tasks.train_scenes=8",
+    "tasks.test_scenes=6",
+    "model.hidden_size=32",
+    "model.layers=1",
+    "model.intermediate_size=32",
+    "warm_start.policy={examples: 48, steps: 12, batch_size: 8, lr: 3.0e-3}",
+    "warm_start.reward={examples: 24, steps: 6, batch_size: 8, lr: 2.0e-3}",
+    "rollout={tasks_per_iteration: 6, rollouts_per_task: 4}",
+    "judge.votes=2",
+    "credit={reward_model_low: 0.0, reward_model_high: 1.0}",
+    "train_policy={threads: 1, lr: 1.0e-3, updates: 2}",
+    "train_rm={threads: 1, lr: 1.0e-3, updates: 2}",
+    "adaptation={alpha_low: 0.45, alpha_high: 0.55, max_tasks: 4, expert_episodes: 2}",  # nearly every task changes
+    "evaluation.rollouts_per_task=2",
+    "generator.threads=1",
+)
+ITERATION = ("rollout", "score-steps", "validate-tasks", "compute-rewards", "train-policy", "train-rm", "adapt-env")
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A folder in which `rla` is called, with the example's package beside it and a pre-fork server."""
+
+    folder: Path
+    variables: dict[str, str]
+
+    def program(self, *command: str) -> str:
+        """What it prints; fails with its output where it fails."""
+        done = subprocess.run(
+            command, cwd=self.folder, env=self.variables, capture_output=True, text=True, timeout=600, check=False
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def rla(self, *arguments: str) -> str:
+        return self.program(sys.executable, "-m", "rla", *arguments)
+
+    def stage(self, name: str, iteration: int) -> str:
+        return self.rla(name, "--params", "params.yaml", "--run", "runs/t", "--iteration", str(iteration))
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example's wheel, installed by pip."""
+    pytest.importorskip("hatchling", reason="needs the dev extra")
+    folder = tmp_path_factory.mktemp("outside")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(build, cwd=EXAMPLE, check=True, capture_output=True, timeout=120)
+    (wheel,) = folder.glob("guess_number-*.whl")
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target"]
+    subprocess.run([*install, str(folder / "site"), str(wheel)], check=True, capture_output=True, timeout=120)
+    return folder / "site"
+
+
+@pytest.fixture(scope="module")
+def installed(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+    folder = tmp_path_factory.mktemp("work")
+    params = yaml.safe_load((EXAMPLE / "params.yaml").read_text())
+    (folder / "params.yaml").write_text(yaml.safe_dump(apply_overrides(params, SMALLER)))
+    place = tmp_path_factory.mktemp("s")
+    place.chmod(0o700)
+    variables = environment(place / "socket") | {"PYTHONPATH": f"{TOP}{os.pathsep}{site}"}
+    made = Installed(folder, variables)
+    made.rla("prefork", "start", "--socket", str(place / "socket"))
+    yield made
+    made.rla("prefork", "stop", "--socket", str(place / "socket"))
+
+
+def test_it_is_found_by_its_entry_point(installed: Installed) -> None:
+    found = {entry["name"]: entry for entry in json.loads(installed.rla("envs", "--json"))}
+    assert {"alfworld", "coding"} <= found.keys()
+    entry = found["guess-number"]
+    assert (entry["package"], entry["version"]) == ("guess-number", "0.1.0")
+    assert entry["target"] == "guess_number:GuessNumber"
+    assert entry["abilities"] == ["Judged", "Demonstrates", "Labels", "HasExpert", "Adapts"]
+    table = installed.rla("envs")
+    assert 'Guess a number by the answers "higher" and "lower".' in table
+    assert max(map(len, table.splitlines())) > 100  # a pipe is not cut to the width of a terminal
+
+
+def test_it_keeps_the_contract(installed: Installed) -> None:
+    *checks, last = installed.rla("check-env", "guess-number", "--params", "params.yaml").splitlines()
+    assert all(check.startswith("ok ") for check in checks)
+    assert last == f"{len(checks)} checks, 0 broken"
+
+
+def test_its_own_tests_pass(installed: Installed) -> None:
+    shutil.copy(EXAMPLE / "test_guess_number.py", installed.folder)
+    assert " passed" in installed.program(sys.executable, "-m", "pytest", "-q", "test_guess_number.py")
+
+
+@pytest.fixture(scope="module")
+def trained(installed: Installed) -> Path:
+    """The run folder after two iterations of every stage."""
+    for name in ("make-tasks", "init-model", "warm-start"):
+        installed.rla(name, "--params", "params.yaml", "--run", "runs/t")
+    for iteration in (1, 2):
+        for name in ITERATION:
+            installed.stage(name, iteration)
+    installed.stage("evaluate", 2)
+    return installed.folder / "runs/t"
+
+
+def metrics(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "metrics.json").read_text())
+    return found
+
+
+def test_both_models_are_trained(trained: Path) -> None:
+    for model in ("policy", "rm"):
+        digests = [digest(trained / str(iteration) / model) for iteration in (0, 1, 2)]
+        assert len(set(digests)) == 3
+        assert metrics(trained / "2" / model)["updates"] > 0
+
+
+def test_the_reward_model_judges_every_step(trained: Path) -> None:
+    steps = [step for row in read_rows(trained / "1/trajectories", "trajectories") for step in row["steps"]]
+    scores = list(read_rows(trained / "1/scores", "scores"))
+    assert len(scores) == len(steps) > 0
+    assert all(len(row["judgements"]) == 2 for row in scores)
+    assert {vote["score"] for row in scores for vote in row["judgements"]} <= {1, -1}
+    assert metrics(trained / "1")["labelled_steps"] == len(steps)
+
+
+def test_tasks_change_in_both_directions_and_get_a_verdict(trained: Path) -> None:
+    candidates = list(read_rows(trained / "1/candidates", "candidates"))
+    assert {row["direction"] for row in candidates} == {"harder", "easier"}
+    pending = {row["task_id"]: row for row in candidates if row["valid"]}
+    verdicts = {row["task_id"] for row in read_rows(trained / "2/verdicts", "verdicts")}
+    assert pending and verdicts == pending.keys()
+    for row in pending.values():
+        rules = json.loads(row["payload"])
+        assert rules["low"] <= rules["secret"] <= rules["high"]
+        assert row["plan_length"] == (rules["high"] - rules["low"] + 1).bit_length()
+
+
+def test_the_evaluation_has_an_interval(trained: Path) -> None:
+    found = metrics(trained / "eval/2")
+    assert found["episodes"] == 12
+    assert 0 <= found["success_low"] <= found["success"] <= found["success_high"] <= 1
+    assert found["success_low"] < found["success_high"]
+
+
+@pytest.mark.slow
+def test_the_pipeline_runs_with_it(installed: Installed) -> None:
+    shutil.copy(resource("dvc.yaml"), installed.folder)
+    installed.program("dvc", "init", "--no-scm", "--quiet")
+    installed.rla("plan", "--params", "params.yaml", "--run", "runs/d", "--iterations", "2")
+    installed.program("dvc", "repro")
+    assert metrics(installed.folder / "runs/d/eval/2")["episodes"] == 12
+    assert (installed.folder / "runs/d/report/index.html").exists()
+    assert "up to date" in installed.program("dvc", "status")
