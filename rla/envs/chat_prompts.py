@@ -20,7 +20,8 @@ from rla.envs.views import JudgeView, Message
 
 BOXED = re.compile(r"\\boxed\s*\{([^{}]*)\}")
 OPEN, CLOSE = "<action>", "</action>"
-SCORE = re.compile(r"score\s*([+-])\s*1\s*\.?\s*$")
+SCORE = re.compile(r"score\s*([+-])\s*1$")
+ENDING = 64  # characters at the end of a reply that a score is looked for in
 ANSWER = {
     "index": "Think step by step about what to do next, then give the number of the command that you choose as "
     "\\boxed{number}.",
@@ -98,14 +99,16 @@ class ChatPrompt:
         self, history: Sequence[tuple[str, str]], observation: str, commands: Sequence[str], instruction: str
     ) -> list[Message]:
         if not history:
-            now = offering(observation, commands) if self.listed and commands else observation
+            first = self._without_heading(observation)
+            now = offering(first, commands) if self.listed and commands else first
         else:
             now = self.turn(observation, commands, instruction)
         if self.reply == "text":
             lines = [line for text, action in history for line in (text, f"> {action}")]
             parts = [self.rules, self._without_heading("\n".join([*lines, now])).strip()]
         else:
-            parts = [self.rules, in_order(history), f"Observation {len(history)}: {now}"]
+            past = [(self._without_heading(text), action) for text, action in history]
+            parts = [self.rules, in_order(past), f"Observation {len(past)}: {now.strip()}"]
         return [user("\n\n".join(part for part in parts if part))]
 
     def parse(self, reply: str, commands: Sequence[str]) -> str | None:
@@ -118,6 +121,8 @@ class ChatPrompt:
         if self.reply == "index":
             known = re.fullmatch(r"[0-9]{1,6}", content) is not None and int(content) < len(commands)
             return commands[int(content)] if known else None
+        if content in commands:  # some differ in case or white space alone
+            return content
         wanted = " ".join(content.lower().split())
         return next((command for command in commands if " ".join(command.lower().split()) == wanted), None)
 
@@ -159,7 +164,7 @@ class PlainJudge:
         return [*turns, user(f"{following} judge:")]
 
     def parse(self, reply: str) -> int | None:
-        found = SCORE.search(reply)
+        found = SCORE.search(reply.rstrip().removesuffix(".").rstrip()[-ENDING:])
         return None if found is None else (1 if found[1] == "+" else -1)
 
     def render(self, score: int, reason: str) -> str:
@@ -191,7 +196,7 @@ class ChatJudge:
         return {"1": 1, "+1": 1, "-1": -1}.get(boxed(reply) or "")
 
     def render(self, score: int, reason: str) -> str:
-        return f"{reason} \\boxed{{{score}}}"
+        return f"{reason} \\boxed{{{score}}}".lstrip()
 
     def replies(self) -> tuple[str, ...]:
         return ()

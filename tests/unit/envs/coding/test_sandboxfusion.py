@@ -171,7 +171,7 @@ def test_no_server_and_another_server(monkeypatch: pytest.MonkeyPatch) -> None:
         finally:
             await sandbox.close()
 
-    with pytest.raises(UserError, match=r"start the server, or correct env\.execution\.server"):
+    with pytest.raises(UserError, match=r"start the server, or correct env\.own\.execution\.server"):
         asyncio.run(nobody())
 
     async def other(_: dict[str, Any]) -> web.Response:
