@@ -58,7 +58,7 @@ class Coding:
 
     def make(self, task: Task, config: Config) -> AwaitedEnvironment:
         """An episode with a sandbox of its own; the episodes of a stage share one (`service`)."""
-        return LoneExamination(problem_of(task.payload), Runner(coding_params(config).execution))
+        return LoneExamination(problem_of(task.payload), coding_params(config).execution)
 
     def service(self, config: Config) -> CodingService:
         return CodingService(Runner(coding_params(config).execution))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from rla.envs.coding.params import ExecutionConfig
 from rla.envs.coding.problems import Problem, problem_of, question
 from rla.envs.coding.running import Runner
 from rla.envs.observation import AwaitedEnvironment, EnvironmentFailure, Observation
@@ -55,12 +56,22 @@ class Examination:
 
 
 class LoneExamination(Examination):
-    """An episode whose sandbox is its own and ends with the verdict."""
+    """An episode whose sandbox is its own, from the reset to the verdict."""
+
+    def __init__(self, problem: Problem, execution: ExecutionConfig) -> None:
+        super().__init__(problem, Runner(execution))
+        self._execution, self._closed = execution, False
+
+    async def reset(self) -> Observation:
+        if self._closed:
+            self._runner, self._closed = Runner(self._execution), False
+        return await super().reset()
 
     async def step(self, action: str) -> Observation:
         try:
             return await super().step(action)
         finally:
+            self._closed = True
             await self._runner.close()
 
 
