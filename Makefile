@@ -15,7 +15,7 @@ PYTEST_ARGS ?=
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help docs docs-reference run test lint types unit test-slow parity bench-env bench-train bench-shape bench-rollout bench-memory bench-resident bench-exec solve-all ablation test-vllm venv clean
+.PHONY: help test-openenv docs docs-reference run test lint types unit test-slow parity bench-env bench-train bench-shape bench-rollout bench-memory bench-resident bench-exec solve-all ablation test-vllm venv clean
 
 # A CPU or CUDA build of torch that suits the machine, unless a folder of wheels is given.
 UV_VERSION := 0.13.8
@@ -28,7 +28,7 @@ PLAN = --iterations $(ITERATIONS) --evaluate-every $(EVALUATE_EVERY) --params $(
 
 help:
 	@echo 'make run [ITERATIONS=12] [SEED=0] [PARAMS=params.yaml] [EVALUATE_EVERY=0] [RUN=runs/name] [EXTRAS=vllm] [SET="key=value ..."]'
-	@echo 'make test | lint | types | unit | test-slow | parity [GAMES=60] | bench-env | bench-train | bench-shape SHAPE=qwen2.5-7b | bench-rollout | bench-memory | bench-resident [BACKEND=transformers] | bench-exec [PROGRAMS=1000] | solve-all | ablation [JOBS=2] [ALFWORLD_DATA=data/alfworld] | test-vllm | docs | docs-reference | venv | clean'
+	@echo 'make test | lint | types | unit | test-slow | parity [GAMES=60] | bench-env | bench-train | bench-shape SHAPE=qwen2.5-7b | bench-rollout | bench-memory | bench-resident [BACKEND=transformers] | bench-exec [PROGRAMS=1000] | solve-all | ablation [JOBS=2] [ALFWORLD_DATA=data/alfworld] | test-vllm | test-openenv | docs | docs-reference | venv | clean'
 
 .venv/.uv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] < (3, 11))' || \
@@ -140,6 +140,12 @@ docs: .venv/.run-docs
 # The generated part of it; a test fails where it is stale.
 docs-reference: .venv/.run
 	$(PY) -m docs.generate
+
+# The OpenEnv package at the other end, in a virtual environment of its own.
+test-openenv: .venv/.test
+	@test -x .venv/openenv/bin/python || $(PYTHON) -m venv .venv/openenv
+	.venv/bin/uv pip install --quiet --python .venv/openenv/bin/python -r tests/integration/openenv_package.txt
+	OPENENV_PYTHON=$(CURDIR)/.venv/openenv/bin/python $(PY) -m pytest -m slow tests/integration/test_openenv_package.py $(PYTEST_ARGS)
 
 clean:
 	rm -rf .venv build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis

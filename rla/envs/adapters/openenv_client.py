@@ -20,7 +20,7 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -166,27 +166,32 @@ class Wire:
 
 
 class OpenEnvClient:
-    """Requests and connections to one server. One event loop may use it."""
+    """Requests and connections to one server. They belong to the running event loop, and end with it at the latest."""
 
     def __init__(self, url: str, *, timeout: float) -> None:
         self.url, self._timeout = base_url(url), timeout
+        self._sessions: AsyncGenerator[aiohttp.ClientSession] | None = None
         self._session: aiohttp.ClientSession | None = None
 
-    def _opened(self) -> aiohttp.ClientSession:
+    async def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
-            token = os.environ.get(TOKEN)
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0),
-                headers={"Authorization": f"Bearer {token}"} if token else None,
-            )
+            self._sessions = self._open()
+            self._session = await anext(self._sessions)
         return self._session
+
+    async def _open(self) -> AsyncGenerator[aiohttp.ClientSession]:
+        """One session. `asyncio.run` ends its asynchronous generators before the loop, and the session with them."""
+        token = os.environ.get(TOKEN)
+        headers = {"Authorization": f"Bearer {token}"} if token else None
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), headers=headers) as session:
+            yield session
 
     async def fetch(self, path: str, body: Json | None = None) -> Any:
         """The JSON that GET, or POST with a body, answers; None for status 404 and 501. Raises UserError."""
         try:
             async with (
                 asyncio.timeout(self._timeout),
-                self._opened().request(
+                (await self._opened()).request(
                     "GET" if body is None else "POST", f"{self.url}{path}", json=body, allow_redirects=False
                 ) as response,
             ):
@@ -221,7 +226,7 @@ class OpenEnvClient:
         """A new connection, which is a session of the server. Raises EnvironmentFailure."""
         try:
             async with asyncio.timeout(self._timeout):
-                socket = await self._opened().ws_connect(
+                socket = await (await self._opened()).ws_connect(
                     f"{self.url}/ws", max_msg_size=LARGEST_ANSWER, timeout=aiohttp.ClientWSTimeout(ws_close=CLOSING)
                 )
         except TimeoutError:
@@ -231,6 +236,6 @@ class OpenEnvClient:
         return Wire(socket, timeout=self._timeout)
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        sessions, self._sessions, self._session = self._sessions, None, None
+        if sessions is not None:
+            await sessions.aclose()

@@ -210,6 +210,9 @@ class OpenEnvEpisode:
             self._wire = None
 
     def close(self) -> None:
+        """Where the event loop is over, the connections that it had are, too."""
+        if not in_event_loop():
+            return
         self._drop()
         if self._alone:
             task = asyncio.get_running_loop().create_task(self._service.close())
@@ -217,9 +220,15 @@ class OpenEnvEpisode:
             task.add_done_callback(_CLOSING.discard)
 
 
-_CLOSING = set[
-    asyncio.Task[None]
-]()  # what closes services of single episodes; a task that nobody holds may be collected
+_CLOSING = set[asyncio.Task[None]]()  # of services of single episodes: a task that nobody holds may be collected
+
+
+def in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _with_text(seen: Observation, more: str) -> Observation:

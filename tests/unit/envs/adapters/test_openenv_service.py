@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import re
+import warnings
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -254,6 +256,23 @@ def test_an_environment_by_itself_closes_what_it_opened() -> None:
             return text, server.open
 
     assert asyncio.run(play()) == ("hello", 0)
+
+
+def test_what_nobody_closes_ends_with_the_event_loop(caplog: pytest.LogCaptureFixture) -> None:
+    async def play() -> None:
+        async with serving(FakeServer(lambda said: observation())) as url:
+            await OpenEnvService(OpenEnvParams(id=url)).make(TASK).reset()
+
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        asyncio.run(play())
+        gc.collect()
+    assert (caplog.messages, [str(each.message) for each in warned]) == ([], [])
+
+
+def test_an_environment_that_was_never_reset_can_be_closed_outside_of_an_event_loop() -> None:
+    service = OpenEnvService(OpenEnvParams(id="http://127.0.0.1:9"))
+    OpenEnvEpisode(service, json.loads(TASK.payload), alone=True).close()
 
 
 TOOLS = [
