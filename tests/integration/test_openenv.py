@@ -197,6 +197,13 @@ def test_the_tasks_of_a_runs_pool_are_served(rla: Rla, tmp_path: Path) -> None:
     assert {task.instruction for task in tasks} == {task.instruction for task in pool}
 
 
+@pytest.mark.parametrize("select", ["seed", "listed"])
+def test_the_contract_of_environments_is_kept(rla: Rla, tmp_path: Path, select: str) -> None:
+    with serving_env(tmp_path, "--env", "alfworld", *SETS) as server:
+        code, out, error = rla("check-env", f"openenv:{server.url}", "--set", f"env.own.select={select}")
+    assert (code, error) == (0, ""), out
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_server_while_an_episode_is_played(tmp_path: Path, number: signal.Signals) -> None:
     with serving_env(tmp_path, "--env", "alfworld", *SETS) as server:

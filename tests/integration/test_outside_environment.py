@@ -174,5 +174,5 @@ def test_the_pipeline_runs_with_it(installed: Installed) -> None:
     installed.rla("plan", "--params", "params.yaml", "--run", "runs/d", "--iterations", "2")
     installed.program("dvc", "repro")
     assert metrics(installed.folder / "runs/d/eval/2")["episodes"] == 12
-    assert (installed.folder / "runs/d/report/index.html").exists()
+    assert (installed.folder / "runs/d/report/report.html").exists()
     assert "up to date" in installed.program("dvc", "status")
