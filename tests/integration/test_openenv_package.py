@@ -1,8 +1,38 @@
-"""The protocol's own package at the other end: its client plays our server, and X
+"""The protocol's own package at the other end: its client plays our server, and our client plays its servers.
 
-`openenv` 0.10 needs mcp below 2, and constraints.txt pins 2.3. So the package has a virtual environment of its own: the
-one that OPENENV_PYTHON names, as in `make test-openenv`, or one that is made here with uv.
-"""An interpreter that has the package."""
+`openenv` 0.10 cannot be installed beside vLLM (it needs mcp<2), so it has a virtual environment of its own: the one
+that OPENENV_PYTHON names, as in `make test-openenv`, or one that is made here with uv.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rla.envs.alfworld.environment import Alfworld
+from rla.envs.configured import load_config
+from rla.envs.observation import AwaitedEnvironment, EnvironmentFailure
+from rla.store.records import Task
+from tests.integration.openenv_serving import serving_env
+from tests.integration.test_openenv import FEW, SETS, each_played, own_tasks
+
+pytestmark = pytest.mark.slow
+THEIRS = Path(__file__).with_name("openenv_theirs.py")
+PINNED = Path(__file__).with_name("openenv_package.txt")
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An interpreter that has the package."""
     given = os.environ.get("OPENENV_PYTHON")
     if given:
         return given
