@@ -73,6 +73,7 @@ def edit_values(edit: str, types: Mapping[str, type]) -> dict[str, Any]:
         raise flaw
     try:
         values = json.loads(edit)
+        json.dumps(values, allow_nan=False, ensure_ascii=False).encode()  # infinite numbers, halves of surrogate pairs
     except ValueError:
         raise flaw from None
     if not isinstance(values, dict) or values.keys() != types.keys():

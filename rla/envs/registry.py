@@ -20,6 +20,8 @@ BUILTIN = {
     "alfworld": "rla.envs.alfworld.environment:Alfworld",
     "coding": "rla.envs.coding.environment:Coding",
     "openenv": "rla.envs.adapters.openenv:OpenEnv",
+    "reasoning-gym": "rla.envs.adapters.reasoning_gym:ReasoningGym",
+    "textarena": "rla.envs.adapters.textarena:TextArena",
 }
 
 

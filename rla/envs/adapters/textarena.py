@@ -1,0 +1,189 @@
+"""Single-player games of TextArena: `--env textarena:GuessTheNumber-v0`.
+
+A task is a seed of the game: even ones are for training, odd ones are held out. Games draw from the random numbers of
+the whole process, so an episode seeds them, keeps their state to itself between its steps, and steps in a process of
+its own (`Pooled`). The same task and the same moves give the same answers. The page is `docs/guide/textarena.md`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from rla.config import Config
+from rla.envs.adapters.textarena_games import GAMES, check_game, game_library, kept_to_itself, opened_game
+from rla.envs.authoring import root_task
+from rla.envs.chat_prompts import judge_prompt, policy_prompt
+from rla.envs.observation import Environment, EnvironmentFailure, Observation
+from rla.envs.plain_texts import plain_texts
+from rla.envs.prompts import JudgePrompt, PolicyPrompt
+from rla.errors import UserError
+from rla.seeds import derive
+from rla.store.records import Task
+
+NAME = "textarena"
+RULES = "You play a game. Your action is your move, in the form that the game asks for."
+AGENT = "an agent that plays a text game"
+OVER = "The game is over."  # where the game itself says nothing at its end
+SEEDS = 1 << 30
+READ = 4  # games that a new tokenizer is made from
+REPEATED = 24  # a piece that is seen less often gets no token of its own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextArenaParams:
+    """Parameters of TextArena (`docs/guide/textarena.md`)."""
+
+    id: str = ""  # the game, such as GuessTheNumber-v0
+    commands: bool = False  # offer all moves of the game as commands, where they are few and always the same
+
+
+def textarena_params(config: Config) -> TextArenaParams:
+    """The environment's own parameters."""
+    own: TextArenaParams = config.env.own
+    return own
+
+
+class TextArenaGame:
+    """An `Environment`: one game from one seed."""
+
+    def __init__(self, name: str, *, seed: int, moves: tuple[str, ...]) -> None:
+        self._name, self._seed, self._moves = name, seed, moves
+        self._luck: Any = None
+        self._game: Any = None
+        self._formats: list[Any] = []
+        self._done = False
+
+    def reset(self) -> Observation:
+        self._luck = random.Random(self._seed).getstate()
+        with self._playing("reset"):
+            game, self._formats, self._done = game_library().make(self._name), [], False
+            while isinstance(game, game_library().Wrapper):
+                self._formats += [game] if isinstance(game, game_library().ActionWrapper) else []
+                game = game.env
+            game.reset(num_players=1, seed=self._seed)
+            self._game = game
+            text = self._said()
+        return Observation(text=text, commands=self._moves)
+
+    def step(self, action: str) -> Observation:
+        if self._game is None or self._done:
+            raise EnvironmentFailure(f"{self._name}: a step before the first reset or after the end")
+        with self._playing("a step"):
+            for form in self._formats:
+                action = form.action(action)
+            self._done = bool(self._game.step(action)[0])
+            text = self._said()
+            reward = float(self._game.close()[0][0]) if self._done else None
+        return Observation(
+            text=text or OVER, commands=() if self._done else self._moves, done=self._done, reward=reward
+        )
+
+    def close(self) -> None:
+        self._game = None
+
+    def _said(self) -> str:
+        """The messages of the game since the last time; not the player's own, which come back."""
+        _, messages = self._game.get_observation()
+        game = game_library().GAME_ID
+        return "\n".join(text.rstrip() for sender, text, _ in messages if sender == game and isinstance(text, str))
+
+    @contextlib.contextmanager
+    def _playing(self, what: str) -> Iterator[None]:
+        """The random numbers of the process are the game's own meanwhile."""
+        before = random.getstate()
+        random.setstate(self._luck)
+        try:
+            with kept_to_itself():
+                yield
+        except Exception as error:  # a game that fails in whatever way ends its own episode and no other
+            raise EnvironmentFailure(f"{self._name}: {what} raised {type(error).__name__}: {error}") from error
+        finally:
+            self._luck = random.getstate()
+            random.setstate(before)
+
+
+class TextArena:
+    """One single-player game of TextArena."""
+
+    name = NAME
+    Params: type = TextArenaParams
+    exact_text = True
+
+    def check(self, config: Config) -> None:
+        """Refuses games that cannot be played, and what free text does not go with. Raises UserError."""
+        own = textarena_params(config)
+        if own.id:
+            check_game(own.id)
+        if own.commands and not GAMES.get(own.id):
+            raise UserError(f"env.own.commands is true, but {own.id} has no fixed moves; set it to false")
+        if not own.commands and (config.policy.decoding != "free" or config.policy.reply == "index"):
+            key, value = ("decoding", "free") if config.policy.decoding != "free" else ("reply", "text or tagged")
+            raise UserError(
+                f"policy.{key} is {getattr(config.policy, key)}; set policy.{key}: {value}, or env.own.commands: true"
+            )
+        if config.tasks.source != "builtin" or config.tasks.kinds:
+            raise UserError(
+                "textarena makes its own tasks, all of one kind; set tasks.source: builtin and no tasks.kinds"
+            )
+
+    def tasks(self, config: Config, *, split: str, seed: int) -> list[Task]:
+        own = textarena_params(config)
+        if not own.id:
+            raise UserError("env.own.id names no game; give one, such as --env textarena:GuessTheNumber-v0")
+        opened_game(own.id)
+        side = 1 if config.tasks.held_out(split) else 0
+        drawn = random.Random(derive(seed, NAME, own.id, split)).sample(range(SEEDS), config.tasks.count(split))
+        return [
+            root_task(
+                env=NAME,
+                split=split,
+                instruction=f"Win the game {own.id}.",
+                content={"game": own.id, "seed": 2 * number + side},
+                kind=own.id,
+                scene=own.id,
+            )
+            for number in drawn
+        ]
+
+    def make(self, task: Task, config: Config) -> Environment:
+        content = json.loads(task.payload)
+        opened_game(content["game"])
+        moves = GAMES.get(content["game"], ()) if textarena_params(config).commands else ()
+        return TextArenaGame(content["game"], seed=content["seed"], moves=moves)
+
+    def slow(self, config: Config) -> bool:
+        return True
+
+    def warm(self, config: Config) -> None:
+        opened_game(textarena_params(config).id)
+
+    def tokenizer_texts(self, tasks: Iterable[Task], config: Config) -> Iterator[str]:
+        """What the game says in a few games of random moves, as often as in many."""
+        shown = list(tasks)
+        yield from plain_texts(self, shown, config)
+        heard = [self._overheard(task, config, rng=random.Random(n)) for n, task in enumerate(shown[:READ])]
+        often = ["judge:", OVER, *self.judge_prompt(config).replies(), *chain.from_iterable(heard)]
+        yield from (text for text in often for _ in range(REPEATED))
+
+    def tokenizer_phrases(self, config: Config) -> Sequence[str]:
+        return ()
+
+    def _overheard(self, task: Task, config: Config, *, rng: random.Random) -> list[str]:
+        game = self.make(task, config)
+        moves = GAMES.get(textarena_params(config).id) or ("[1]",)
+        seen = [game.reset()]
+        while not seen[-1].done and len(seen) < config.env.max_steps:
+            seen.append(game.step(rng.choice(moves)))
+        return [*moves, *(observation.text for observation in seen)]
+
+    def policy_prompt(self, config: Config) -> PolicyPrompt:
+        return policy_prompt(config, rules=RULES)
+
+    def judge_prompt(self, config: Config) -> JudgePrompt:
+        return judge_prompt(config, rules=AGENT)

@@ -1,0 +1,195 @@
+"""Games of TextArena, by the package itself, without a network."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("textarena", reason="the textarena extra is not installed")
+
+from rla.envs.adapters.textarena import OVER, TextArena, TextArenaGame
+from rla.envs.adapters.textarena_games import GAMES, game_library, kept_to_itself, opened_game
+from rla.envs.hosting import environments
+from rla.envs.observation import EnvironmentFailure, Observation, settled
+from rla.errors import UserError
+from rla.store.records import Task
+from tests.unit.builders import configured
+
+ENV = TextArena()
+COUNTS = ("tasks.train_scenes=12", "tasks.test_scenes=6", "tasks.tasks_per_scene=1")
+SLOW_TO_START = ("RushHour-v0", "Sokoban-v0")
+
+
+def config(game: str, *overrides: str) -> Any:
+    return configured(f"env.own.id={game}", *COUNTS, *overrides, env="textarena")
+
+
+def tasks(game: str, *, split: str = "train", seed: int = 0) -> list[Task]:
+    return ENV.tasks(config(game), split=split, seed=seed)
+
+
+def game(name: str, seed: int = 4) -> TextArenaGame:
+    return TextArenaGame(name, seed=seed, moves=GAMES[name])
+
+
+def moves_of(name: str, seed: int) -> list[str]:
+    rng = random.Random(seed)
+    tried = GAMES[name] or ("[1 1 1]", "[1, 2, 3]", "[1 2 3 4]", "[A+]", "[0 0 e]")
+    return [rng.choice(tried) for _ in range(12)]
+
+
+def played(one: Any, moves: list[str]) -> list[Observation]:
+    seen = [one.reset()]
+    for move in moves:
+        if seen[-1].done:
+            break
+        seen.append(one.step(move))
+    return seen
+
+
+@pytest.mark.parametrize("name", [name for name in sorted(GAMES) if name not in SLOW_TO_START])
+def test_every_game_opens_and_plays_the_same_again(name: str) -> None:
+    opened_game(name)
+    first, moves = played(game(name), moves_of(name, 1)), moves_of(name, 1)
+    random.seed(99)
+    assert played(game(name), moves) == first
+    assert first[0].text and len(first) > 1
+    assert all((seen.reward is not None) == seen.done for seen in first)
+
+
+def test_two_games_at_once_do_not_draw_each_others_numbers() -> None:
+    moves = ["[hit]", "[stand]", "[hit]", "[stand]", "[stand]"]
+    alone = [played(game("Blackjack-v0", seed), moves) for seed in (1, 2)]
+    both = [game("Blackjack-v0", seed) for seed in (1, 2)]
+    seen = [[one.reset()] for one in both]
+    for move in moves:
+        for one, so_far in zip(both, seen, strict=True):
+            if not so_far[-1].done:
+                so_far.append(one.step(move))
+    assert seen == alone
+
+
+def test_the_random_numbers_of_the_process_stay_as_they_were() -> None:
+    random.seed(3)
+    before = random.getstate()
+    played(game("2048-v0"), ["[up]", "[left]"])
+    assert random.getstate() == before
+
+
+def test_processes_that_hash_texts_differently_play_alike() -> None:
+    code = (
+        "from tests.unit.envs.adapters.test_textarena import *\n"
+        "print([[seen.text for seen in played(game(name), moves_of(name, 2))] for name in "
+        "('Set-v0', 'Crosswords-v0', 'LogicPuzzle-v0', 'Blackjack-v0', 'RushHour-v0')])"
+    )
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, check=True, env={**os.environ, "PYTHONHASHSEED": seed}
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert said[0] == said[1] and len(said[0]) > 1000
+
+
+def test_a_win_is_a_reward_of_one_and_what_the_player_said_does_not_come_back() -> None:
+    guesses = (played(game("GuessTheNumber-v0"), [f"[{number}]"])[-1] for number in range(1, 21))
+    won = next(seen for seen in guesses if seen.done)
+    assert (won.reward, won.text, won.commands) == (1.0, OVER, ())
+    hint = played(game("GuessTheNumber-v0"), ["[1]"])[-1]
+    assert hint.text.startswith("The target number is") and not hint.done and hint.reward is None
+
+
+def test_a_move_without_brackets_is_read_as_one_with_them() -> None:
+    assert played(game("FrozenLake-v0"), ["down"]) == played(game("FrozenLake-v0"), ["[down]"])
+
+
+def test_a_step_after_the_end_is_a_failure_of_the_episode() -> None:
+    one = game("ThreeCardMonte-v0")
+    one.reset()
+    assert one.step("[0]").done
+    with pytest.raises(EnvironmentFailure, match="after the end"):
+        one.step("[0]")
+
+
+def test_a_game_that_raises_ends_its_own_episode(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = game("ThreeCardMonte-v0")
+    one.reset()
+    monkeypatch.setattr(one._game, "step", lambda action: 1 // 0)
+    with pytest.raises(EnvironmentFailure, match="ThreeCardMonte-v0: a step raised ZeroDivisionError"):
+        one.step("[0]")
+
+
+def test_training_and_held_out_tasks_have_seeds_of_their_own() -> None:
+    sides = [
+        {json.loads(found.payload)["seed"] for seed in (0, 1) for found in tasks("Bandit-v0", split=split, seed=seed)}
+        for split in ("train", "test")
+    ]
+    assert {seed % 2 for seed in sides[0]} == {0} and {seed % 2 for seed in sides[1]} == {1}
+    assert (len(sides[0]), len(sides[1])) == (24, 12)
+
+
+def test_moves_are_offered_where_they_are_asked_for() -> None:
+    made = tasks("FrozenLake-v0")[0]
+    assert ENV.make(made, config("FrozenLake-v0")).reset().commands == ()
+    assert ENV.make(made, config("FrozenLake-v0", "env.own.commands=true")).reset().commands == GAMES["FrozenLake-v0"]
+
+
+def test_a_game_steps_in_a_process_of_its_own_as_it_does_here() -> None:
+    asked = config("2048-v0")
+    made = tasks("2048-v0")[0]
+    moves = ["[up]", "[left]"]
+
+    async def pooled() -> list[Observation]:
+        with environments(asked, note=lambda text: None) as found:
+            one = found.make(made)
+            seen = [await settled(one.reset())]
+            for move in moves:
+                seen.append(await settled(one.step(move)))
+            one.close()
+        return seen
+
+    assert ENV.slow(asked)
+    assert asyncio.run(pooled()) == played(ENV.make(made, asked), moves)
+
+
+def test_games_of_words_need_data_which_is_not_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import nltk
+
+    monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
+    opened_game.cache_clear()
+    with pytest.raises(UserError, match=r"Hangman-v0 needs data of nltk: python -m nltk\.downloader words$"):
+        opened_game("Hangman-v0")
+    with kept_to_itself():
+        assert nltk.download("words") is False
+    assert not list(tmp_path.iterdir())
+
+
+def test_games_of_words_play_with_the_data(tmp_path: Path) -> None:
+    """A word list of our own, in a process of its own: nltk keeps what it has read."""
+    folder = tmp_path / "corpora" / "words"
+    folder.mkdir(parents=True)
+    for name in ("en", "en-basic"):
+        (folder / name).write_text("apple\nhouse\ngarden\nwinter\nsummer\nriver\nmountain\n")
+    (folder / "README").write_text("words")
+    code = (
+        "from tests.unit.envs.adapters.test_textarena import *\n"
+        "opened_game('Hangman-v0')\n"
+        "print(TextArenaGame('Hangman-v0', seed=1, moves=()).reset().text[:40])"
+    )
+    run = [sys.executable, "-c", code]
+    said = subprocess.run(
+        run, capture_output=True, check=True, text=True, env={**os.environ, "NLTK_DATA": str(tmp_path)}
+    )
+    assert "Hangman" in said.stdout
+
+
+def test_the_package_is_the_one_that_the_games_were_tried_with() -> None:
+    assert game_library().__version__ == "0.7.4"

@@ -1,0 +1,167 @@
+"""Environments are found by name: built-in ones, and those of packages, which may be broken."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rla import __version__
+from rla.cli.environments import listed
+from rla.envs.alfworld.environment import Alfworld
+from rla.envs.listing import Installed, installed_list
+from rla.envs.registry import environment, installed_environments, params_of
+from rla.errors import UserError
+
+MODULE = '''
+class Params:
+    pass
+
+
+class Whole:
+    """A game of dice.
+
+    More about it.
+    """
+
+    name, Params = "dice", Params
+
+    def tasks(self, config, *, split, seed):
+        return []
+
+    def make(self, task, config):
+        return None
+
+    def policy_prompt(self, config):
+        return None
+
+
+class Judged(Whole):
+    def judge_prompt(self, config):
+        return None
+
+
+class Half:
+    name = "half"
+'''
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A package as an installer leaves it: a module, and its entry points in a folder beside it."""
+    (tmp_path / "dice_of_a_test.py").write_text(MODULE)
+    (tmp_path / "broken_of_a_test.py").write_text("raise RuntimeError('no dice in the house')\n")
+    info = tmp_path / "dice-1.5.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: dice\nVersion: 1.5\n")
+    (info / "entry_points.txt").write_text(
+        "[rla.envs]\n"
+        "dice = dice_of_a_test:Judged\n"
+        "bare = dice_of_a_test:Whole\n"
+        "half = dice_of_a_test:Half\n"
+        "gone = dice_of_a_test:Gone\n"
+        "missing = no_such_module_of_a_test:Dice\n"
+        "raises = broken_of_a_test:Dice\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield
+    sys.modules.pop("dice_of_a_test", None)
+
+
+def entry(name: str) -> Installed:
+    (found,) = [one for one in installed_list() if one.name == name]
+    return found
+
+
+def test_the_built_in_ones_are_there() -> None:
+    assert {"alfworld", "coding"} <= installed_environments().keys()
+    assert isinstance(environment("alfworld"), Alfworld)
+    assert params_of("alfworld") is Alfworld.Params
+
+
+def test_a_package_brings_one(package: None) -> None:
+    assert installed_environments()["dice"] == "dice_of_a_test:Judged"
+    assert environment("dice").name == "dice"
+
+
+def test_a_name_that_is_nearly_right() -> None:
+    with pytest.raises(UserError, match=r"env.name is 'alfword'; did you mean alfworld\?"):
+        environment("alfword")
+
+
+def test_a_name_that_is_unknown() -> None:
+    with pytest.raises(UserError, match="installed: alfworld, coding"):
+        environment("zzz")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("half", "has no Params, tasks, make, policy_prompt; see rla.envs.protocols.Env"),
+        ("gone", "cannot be imported .*no attribute 'Gone'"),
+        ("missing", "cannot be imported .*No module named"),
+    ],
+)
+def test_a_class_that_is_no_environment(package: None, name: str, reason: str) -> None:
+    with pytest.raises(UserError, match=reason):
+        environment(name)
+
+
+def test_a_listed_one_has_package_abilities_and_docstring(package: None) -> None:
+    assert entry("dice") == Installed(
+        name="dice",
+        target="dice_of_a_test:Judged",
+        package="dice",
+        version="1.5",
+        abilities=("Judged",),
+        about="A game of dice.",
+    )
+    assert entry("bare").abilities == ()
+    assert (entry("alfworld").package, entry("alfworld").version) == ("rla", __version__)
+    assert {"Judged", "Adapts", "Pooled"} <= set(entry("alfworld").abilities)
+    assert {"Probes", "Shares", "Checks"} <= set(entry("coding").abilities)
+
+
+@pytest.mark.parametrize("name", ["half", "gone", "missing", "raises"])
+def test_a_broken_one_is_listed_with_the_reason(package: None, name: str) -> None:
+    assert entry(name).broken
+    assert entry(name).abilities == ()
+
+
+def test_a_package_that_raises_does_not_hide_the_others(package: None) -> None:
+    assert entry("raises").broken == (
+        "broken_of_a_test:Dice raised RuntimeError: no dice in the house; mend its package"
+    )
+    assert entry("dice").broken == ""
+
+
+def test_the_table_is_two_lines_for_each(package: None) -> None:
+    lines = listed(as_json=False).splitlines()
+    assert len(lines) == 2 * len(installed_environments())
+    head = lines.index(next(line for line in lines if line.startswith("dice ")))
+    assert lines[head].split() == ["dice", "dice", "1.5", "A", "game", "of", "dice."]
+    assert lines[head + 1].split() == ["Judged"]
+    bare = lines.index(next(line for line in lines if line.startswith("bare ")))
+    assert lines[bare + 1].strip() == "(the five required members alone)"
+    assert any(line.strip().startswith("broken: broken_of_a_test:Dice raised") for line in lines)
+
+
+def test_the_list_as_json(package: None) -> None:
+    (dice,) = [one for one in json.loads(listed(as_json=True)) if one["name"] == "dice"]
+    assert dice["abilities"] == ["Judged"]
+    assert dice["broken"] == ""
+
+
+def test_a_check_ends_with_the_code_that_it_found(package: None, capsys: pytest.CaptureFixture[str]) -> None:
+    from rla.cli.app import run
+
+    assert run(["check-env", "half"]) == 2
+    assert "error: env.name: half" in capsys.readouterr().err
+    assert run(["check-env", "bare"]) == 1
+    *_, broken, why, total = capsys.readouterr().out.splitlines()
+    assert broken == "BROKEN  Env: Params is a frozen dataclass with a default for each parameter"
+    assert why.startswith("        Params is no dataclass") and why.endswith("(nothing further was checked)")
+    assert total == "2 checks, 1 broken"
