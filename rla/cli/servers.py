@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from rla.cli.guard import guard
-from rla.errors import UserError
 
 prefork = typer.Typer(help="A server that has imported torch already and forks one child per stage.")
 serve = typer.Typer(help="One inference engine for all stages of a run, which take turns with their weights.")
@@ -47,25 +46,16 @@ def serve_start(
     socket: Annotated[Path, typer.Option(help="Unix socket; its folder must be private to you.")],
     params: Annotated[Path | None, typer.Option(help="Start only where this file has engine.resident: true.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override of --params.")] = None,
-    port: Annotated[int, typer.Option(help="Also answer OpenAI-compatible requests on this TCP port.")] = 0,
-    model: Annotated[Path | None, typer.Option(help="The checkpoint that --port serves.")] = None,
     parent: Annotated[int, typer.Option(help="Stop when this process is gone; 0: never.")] = 0,
     idle: Annotated[float, typer.Option(help="Stop after this many idle minutes.")] = 30.0,
 ) -> None:
-    """Start the server in the background. Then call stages with RLA_ENGINE=<socket>.
-
-    With --port and --model it always starts, and serves the model at http://127.0.0.1:<port>/v1.
-    """
+    """Start the server in the background. Then call stages with RLA_ENGINE=<socket>."""
     from rla.config.load import read_config
-    from rla.llm.resident.control import Web, start_engine
+    from rla.llm.resident.control import start_engine
 
     def begin() -> None:
-        config = read_config(params, set_ or (), params_of=None)
-        if bool(port) != (model is not None):
-            raise UserError("--port and --model go together: the port answers for one model")
-        web = None if model is None else Web(port=port, model=model, config=config.generator, seed=config.seed)
-        if params is None or config.engine.resident or web is not None:
-            typer.echo(start_engine(socket, parent=parent, idle_minutes=idle, web=web))
+        if params is None or read_config(params, set_ or (), params_of=None).engine.resident:
+            typer.echo(start_engine(socket, parent=parent, idle_minutes=idle))
 
     guard(begin)
 

@@ -5,5 +5,5 @@ iteration. With `RLA_ENGINE=<socket>` in the environment a stage's generator is 
 none answers, the stage starts an engine of its own. What is sampled is the same.
 
 `protocol` says what goes over the socket, `client` is the stage's Generator, `seats` keeps the engines, `server`
-answers, `control` starts and stops, `web` answers OpenAI-compatible requests over TCP.
+answers, `control` starts and stops.
 """

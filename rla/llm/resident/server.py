@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rla.config.load import build
 from rla.config.sections import GeneratorConfig
@@ -42,7 +40,7 @@ from rla.llm.resident.seats import Seats, Wanted
 from rla.processes.prefork.server import alive
 
 if TYPE_CHECKING:
-    from aiohttp.web import AppRunner
+    pass
 
 log = logging.getLogger("rla.llm.resident")
 
@@ -214,13 +212,9 @@ class Stage:
             self._writer.write(pack_message({"turn": self._turn, "replies": replies}))
 
 
-async def serve_engine(server: EngineServer, listener: socket.socket, web: Mapping[str, Any] | None = None) -> None:
-    """Answer until told to stop, idle for too long, or without the process that is served.
-
-    `web`: {port, model, config, seed} of what is also served over TCP.
-    """
+async def serve_engine(server: EngineServer, listener: socket.socket) -> None:
+    """Answer until told to stop, idle for too long, or without the process that is served."""
     loop = asyncio.get_running_loop()
-    runner = None if web is None else await listen_on_tcp(server, web)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, server.stopping.set)
     async with await asyncio.start_unix_server(server.accept, sock=listener):
@@ -230,21 +224,7 @@ async def serve_engine(server: EngineServer, listener: socket.socket, web: Mappi
         for task in tuple(server.connections):
             task.cancel()
         await asyncio.gather(*server.connections, return_exceptions=True)
-    if runner is not None:
-        await runner.cleanup()
     server.seats.close()
-
-
-async def listen_on_tcp(server: EngineServer, web: Mapping[str, Any]) -> AppRunner:
-    """Raises UserError for a model without a tokenizer, OSError for a port that is taken."""
-    from rla.llm.resident.web import served_model, start_web
-
-    def touch() -> None:
-        server.used = time.monotonic()
-
-    config = build(GeneratorConfig, web["config"], "rla serve", "generator.")
-    served = served_model(str(web["model"]), config, int(web["seed"]), seats=server.seats, touch=touch)
-    return await start_web(served, int(web["port"]))
 
 
 def engine_expired(server: EngineServer) -> bool:
@@ -257,17 +237,16 @@ def engine_expired(server: EngineServer) -> bool:
 
 
 def main(arguments: list[str]) -> int:
-    """`<file descriptor of the listening socket> <its path> <parent or 0> <idle seconds> <code> [<web as JSON>]`."""
+    """`<file descriptor of the listening socket> <its path> <parent or 0> <idle seconds> <code>`."""
     listener, path = socket.socket(fileno=int(arguments[0])), Path(arguments[1])
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
     logging.getLogger().setLevel(logging.WARNING)
     log.setLevel(logging.INFO)
-    web = json.loads(arguments[5]) if len(arguments) > 5 else None
     server = EngineServer(parent=int(arguments[2]), idle_seconds=float(arguments[3]), code=arguments[4])
     try:
         for name in PRELOADED:
             import_module(name)
-        asyncio.run(serve_engine(server, listener, web))
+        asyncio.run(serve_engine(server, listener))
     finally:
         path.unlink(missing_ok=True)
     return 0
