@@ -7,7 +7,7 @@ import json
 import pytest
 from guess_number import Game, GuessNumber
 
-from rla.envs.check import check_environment
+from rla.envs.checking.check import check_environment
 from rla.envs.configured import load_config
 from rla.envs.views import RejectedEdit
 

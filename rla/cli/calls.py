@@ -37,7 +37,7 @@ def call_stage(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> Non
     env = values["env"].partition(":")[0] if values["env"] else None
     params = params_file(values["params"], env)
     config = load_config(params, overrides_of(values))
-    run = values["run"] or default_run(params, env)
+    run = values["run"] or default_run(params, values["env"])
     if not values["dry_run"]:
         with make_progress() as progress:
             ctx = context(spec, values, config=config, run=run, progress=progress)

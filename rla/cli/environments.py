@@ -13,7 +13,7 @@ import typer
 from rla.cli.guard import guard
 
 if TYPE_CHECKING:
-    from rla.envs.check import Finding
+    from rla.envs.checking.check import Finding
     from rla.envs.listing import Installed
 
 
@@ -69,7 +69,7 @@ def block(one: Installed, widths: list[int]) -> str:
 
 def report_findings(name: str, params: Path | None, overrides: list[str], *, episodes: int, seed: int) -> None:
     """Prints a line for each check. Raises typer.Exit(1) where one is broken, and UserError."""
-    from rla.envs.check import check_environment, check_parameters
+    from rla.envs.checking.check import check_environment, check_parameters
     from rla.envs.configured import load_config
     from rla.envs.registry import environment
 

@@ -51,7 +51,7 @@ def serve_start(
 ) -> None:
     """Start the server in the background. Then call stages with RLA_ENGINE=<socket>."""
     from rla.config.load import read_config
-    from rla.llm.resident.control import start_engine
+    from rla.llm.resident_control import start_engine
 
     def begin() -> None:
         if params is None or read_config(params, set_ or (), params_of=None).engine.resident:
@@ -63,7 +63,7 @@ def serve_start(
 @serve.command("stop")
 def serve_stop(socket: Annotated[Path, typer.Option(help="Unix socket of the server.")]) -> None:
     """Stop the server; stages that use it end with an error, and go on when they are called again."""
-    from rla.llm.resident.control import stop_engine
+    from rla.llm.resident_control import stop_engine
 
     guard(lambda: typer.echo(stop_engine(socket)))
 
@@ -71,6 +71,6 @@ def serve_stop(socket: Annotated[Path, typer.Option(help="Unix socket of the ser
 @serve.command("status")
 def serve_status(socket: Annotated[Path, typer.Option(help="Unix socket of the server.")]) -> None:
     """Say whether the server answers."""
-    from rla.llm.resident.control import engine_status
+    from rla.llm.resident_control import engine_status
 
     guard(lambda: typer.echo(engine_status(socket)))

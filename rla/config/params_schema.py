@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, asdict, fields, is_dataclass
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from rla.config.sections import Config
@@ -29,13 +29,20 @@ def type_schema(hint: Any) -> dict[str, Any]:
     return {"type": SCALARS[hint]}
 
 
+def resolved_default(default: Any) -> Any:
+    """A default as JSON data."""
+    if is_dataclass(default) and not isinstance(default, type):
+        return asdict(default)
+    return default
+
+
 def section_schema(section: Any) -> dict[str, Any]:
     hints = get_type_hints(section)
     properties = {}
     for entry in fields(section):
         schema = type_schema(hints[entry.name])
         if entry.default is not MISSING:
-            default = entry.default
+            default = resolved_default(entry.default)
             schema["default"] = list(default) if isinstance(default, tuple) else default
         properties[entry.name] = schema
     summary = (section.__doc__ or "").strip().splitlines()[0]

@@ -15,11 +15,12 @@ from typing import Literal
 
 from rla.config import Config
 from rla.envs.prompts import JudgePrompt
-from rla.envs.quoting import QUOTED, quoted
+from rla.envs.quoting import QUOTED, marked, quoted
 from rla.envs.views import JudgeView, Message
 
 BOXED = re.compile(r"\\boxed\s*\{([^{}]*)\}")
 OPEN, CLOSE = "<action>", "</action>"
+TURN = re.compile(r"\s*(Observation|Action) [0-9]+:")
 SCORE = re.compile(r"score\s*([+-])\s*1$")
 ENDING = 64  # characters at the end of a reply that a score is looked for in
 ANSWER = {
@@ -65,10 +66,15 @@ def offering(observation: str, commands: Sequence[str]) -> str:
 
 
 def in_order(history: Sequence[tuple[str, str]]) -> str:
-    """Earlier (observation, action) pairs, numbered from 0."""
-    return "\n".join(
-        f"Observation {n}: {text.strip()}\nAction {n}: {action}" for n, (text, action) in enumerate(history)
-    )
+    """Earlier (observation, action) pairs, numbered from 0. A line inside of one that looks like the beginning of
+    another is marked, because the policy may have written it.
+    """
+    shown = [(marked(text.strip(), forged_turn), marked(action, forged_turn)) for text, action in history]
+    return "\n".join(f"Observation {n}: {text}\nAction {n}: {action}" for n, (text, action) in enumerate(shown))
+
+
+def forged_turn(line: str) -> bool:
+    return TURN.match(line) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,6 +64,4 @@ def described(name: str, target: str, entry: EntryPoint | None) -> Installed:
         known["about"] = (inspect.getdoc(type(env)) or "").partition("\n")[0]
     except UserError as error:
         known["broken"] = str(error)
-    except Exception as error:  # a package may raise anything when it is imported; the others are listed all the same
-        known["broken"] = f"{target} raised {type(error).__name__}: {error}; mend its package"
     return Installed(name=name, target=target, package=package, version=version, **known)

@@ -238,5 +238,6 @@ def need(env: Env, ability: type[Ability], stage: str) -> Ability:
         return env
     remedy = INSTEAD.get(ability, "choose another environment")
     raise UserError(
-        f"env.name: {env.name} is not {ability.__name__} (rla.envs.protocols), which {stage} needs; {remedy}"
+        f"env.name: {env.name} does not implement {ability.__name__} (rla.envs.protocols), which {stage} needs; "
+        f"{remedy}"
     )

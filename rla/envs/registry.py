@@ -31,7 +31,7 @@ def installed_environments() -> dict[str, str]:
 
 
 def environment(name: str | None) -> Env:
-    """A new instance of the environment `name`. Raises UserError for an unknown name and for a class that is none."""
+    """A new instance of the environment `name`. Raises UserError for an unknown name, and as `instance` does."""
     targets = installed_environments()
     if name is None or name not in targets:
         near = difflib.get_close_matches(name or "", targets, n=1)
@@ -45,9 +45,10 @@ def instance(name: str, target: str) -> Env:
     module, _, attribute = target.partition(":")
     try:
         found = getattr(import_module(module), attribute)()
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # a package may raise anything while it is imported
         raise UserError(
-            f"env.name: {name} is {target}, which cannot be imported ({error}); mend its package"
+            f"env.name: {name} is {target}, which cannot be imported ({type(error).__name__}: {error}); mend its "
+            "package"
         ) from error
     missing = [member for member in REQUIRED if not hasattr(found, member)]
     if missing:

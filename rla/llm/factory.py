@@ -20,9 +20,9 @@ def make_generator(
 ) -> tuple[Generator, ChatTokenizer]:
     """The engine of `config.backend` over `model` (a folder or hub id), and that model's tokenizer.
 
-    The engine is the resident one where the environment names one (`rla.llm.resident`), else one of this process.
-    `training`: its replies may be trained on; a server that leaves out what that needs is refused. Raises UserError
-    when the model or the backend's package is missing. Not to be called in an event loop.
+    The engine is the resident one where the environment names one (`rla.llm.resident_client`), else one of this
+    process. `training`: its replies may be trained on; a server that leaves out what that needs is refused. Raises
+    UserError when the model or the backend's package is missing. Not to be called in an event loop.
     """
     from rla.llm.chat import ChatFormat
     from rla.models.plain_tokenizer import load_chat_tokenizer
@@ -38,7 +38,7 @@ def make_generator(
         return connect(config, model=model, chat=ChatFormat(tokenizer), training=training), tokenizer
     stop_ids = ChatFormat(tokenizer).stop_ids
     if "RLA_ENGINE" in os.environ:
-        from rla.llm.resident.client import resident_engine
+        from rla.llm.resident_client import resident_engine
 
         resident = resident_engine(config, model=model, stop_ids=stop_ids, seed=seed)
         if resident is not None:

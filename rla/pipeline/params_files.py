@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from rla.config.load import read_yaml
@@ -9,6 +10,8 @@ from rla.store.resources import resource
 
 SMALL = "params.yaml"  # the packaged small run, of ALFWorld
 SMALL_RUN = "alfworld-tiny"
+UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+LONGEST_NAME = 80  # characters of what --env asks for
 ANY_ENVIRONMENT = "pipelines/small.yaml"  # the packaged small run of any environment
 
 
@@ -36,7 +39,12 @@ def environment_of(params: Path) -> str | None:
 
 
 def default_run(params: Path, env: str | None = None) -> Path:
-    """`runs/<name>`: a params file names its run, params.yaml the small one, the file for any environment that one."""
+    """`runs/<name>`: a params file names its run, params.yaml the small one.
+
+    `env`: what `--env` asks for, such as reasoning-gym:gcd. It names the run of the file for any environment, because
+    two of them are two runs.
+    """
     if params == resource(ANY_ENVIRONMENT):
-        return Path("runs") / f"{env or 'any'}-small"
+        name = UNSAFE.sub("-", env or "any").strip("-")[:LONGEST_NAME]
+        return Path("runs") / f"{name}-small"
     return Path("runs") / (SMALL_RUN if params.stem == "params" else params.stem)

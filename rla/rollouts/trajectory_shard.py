@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from rla.envs.hosting import Environments, environments
+from rla.envs.pool.hosting import Environments, environments
 from rla.envs.registry import environment
 from rla.models.checkpoint import model_folder
 from rla.models.fingerprint import tokenizer_fingerprint

@@ -14,7 +14,6 @@ from itertools import count
 from typing import Any
 
 from rla.config import Config
-from rla.envs.hosting import MakeEnv
 from rla.envs.observation import (
     AwaitedEnvironment,
     Environment,
@@ -23,6 +22,7 @@ from rla.envs.observation import (
     offered,
     settled,
 )
+from rla.envs.pool.hosting import MakeEnv
 from rla.errors import UserError
 from rla.serving.openenv_messages import BadMessage, Data, action_of, name_at, observation_message
 from rla.serving.served_tasks import ServedTasks
@@ -57,6 +57,7 @@ class EpisodeState:
     episode_id: str
     steps: int = 0
     earned: float = 0.0
+    counts: bool = False  # whether the environment has said a reward
     won: bool = False
     done: bool = False
 
@@ -122,12 +123,13 @@ class EnvSession:
     def _told(self, state: EpisodeState, seen: Observation) -> Data:
         env = self._served.config.env
         won = seen.success(env.reward_threshold)
-        earned = float(won) if seen.reward is None else float(seen.reward)
+        counts = state.counts or seen.reward is not None
+        earned = (state.earned if counts else float(won)) if seen.reward is None else float(seen.reward)
         if not math.isfinite(earned):
             raise EnvironmentFailure("its reward is not a finite number")
         done = won or seen.done or state.steps >= env.max_steps
         reward = None if state.steps == 0 and earned == 0 else earned - state.earned
-        self._state = replace(state, earned=earned, won=won, done=done)
+        self._state = replace(state, earned=earned, counts=counts, won=won, done=done)
         if done:
             self._end()  # a pool's worker is free for the next episode
         shown = replace(seen, commands=offered(seen.commands, env.omit_commands))

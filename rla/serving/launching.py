@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rla.config import Config
 from rla.envs.adapters.openenv_client import TOKEN
-from rla.envs.hosting import environments
+from rla.envs.pool.hosting import environments
 from rla.errors import UserError
 from rla.serving.env_session import ServedEnv
 from rla.serving.openenv_server import OpenEnvServer, ServerLimits, serve_openenv

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rla.envs.coding.execution import ExitStatus, Job, Limits, Sandbox, make_sandbox
-from rla.envs.coding.params import ExecutionConfig
+from rla.envs.coding.execution.records import ExecutionConfig
 from tests.integration.sandboxes import descendants
 
 # Each in the manner of an answer to a contest problem: read numbers, compute for a moment, print.

@@ -15,7 +15,7 @@ from typing import Any
 from unittest.mock import patch
 
 from rla.cli.app import run
-from rla.envs.coding.problems import problem_of
+from rla.envs.coding.data.problems import problem_of
 from rla.envs.coding.tasks import builtin_problems
 from rla.envs.coding.writing import PlainTestPrompt
 from rla.llm.base import Request

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rla.envs.coding.execution import Call, ExitStatus, Job, Limits, Sandbox, make_sandbox
-from rla.envs.coding.params import ExecutionConfig
+from rla.envs.coding.execution.records import ExecutionConfig
 from rla.errors import UserError
 from tests.integration.sandboxes import LOCAL, PATIENT, descendants, gone, in_sandbox, made, one, results
 

@@ -19,7 +19,7 @@ from rla.config import Config
 from rla.envs.adapters.openenv import OpenEnv
 from rla.envs.adapters.openenv_service import OpenEnvService
 from rla.envs.alfworld.environment import Alfworld
-from rla.envs.coding.problems import problem_of
+from rla.envs.coding.data.problems import problem_of
 from rla.envs.configured import load_config
 from rla.envs.observation import AwaitedEnvironment, Observation
 from rla.envs.registry import environment

@@ -20,12 +20,13 @@ import pytest
 from rla.cli.app import run
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
+from rla.llm import resident_client as client
+from rla.llm import resident_control as control
+from rla.llm import resident_messages as protocol
 from rla.llm.base import Completion, Generator, Request
 from rla.llm.factory import make_generator
 from rla.llm.refusals import ContextOverflow
-from rla.llm.resident import client, control
-from rla.llm.resident import messages as protocol
-from rla.llm.resident.client import ResidentGenerator, ask_engine
+from rla.llm.resident_client import ResidentGenerator, ask_engine
 from rla.llm.trie import TokenTrie
 from tests.integration.pipelines import PARAMS, until
 from tests.unit.training.builders import tiny_model

@@ -15,7 +15,7 @@ from rla.errors import UserError
 from rla.llm.base import Completion, Request
 from rla.llm.chat import ChatFormat
 from rla.llm.factory import make_generator
-from rla.llm.resident.seats import Seats, Wanted
+from rla.llm.resident_seats import Seats, Wanted
 from rla.llm.vllm_engine import VllmGenerator
 from rla.models.init import init_model
 from rla.models.load import load_tokenizer
@@ -94,7 +94,7 @@ def test_adapters_by_request_are_the_merged_models_and_share_no_prefix(
         longer = replace(ASKED, max_tokens=48)  # so that they do run at the same time
         return [*alone, *await asyncio.gather(*(ask(model, longer) for model in models))]
 
-    caplog.set_level(logging.INFO, logger="rla.llm.resident.seats")
+    caplog.set_level(logging.INFO, logger="rla.llm.resident_seats")
     try:
         answers = asyncio.run(main())
         (engine,) = (seat.engine for seat in kept._seats.values())

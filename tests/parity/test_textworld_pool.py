@@ -13,8 +13,8 @@ import pytest
 from rla.envs.alfworld.environment import Alfworld
 from rla.envs.alfworld.problem import load_game
 from rla.envs.alfworld.tasks import builtin_tasks, task_from_game
-from rla.envs.hosting import environments, pooled, recipe_of
 from rla.envs.observation import Observation
+from rla.envs.pool.hosting import environments, pooled, recipe_of
 from rla.envs.pool.pool import EnvironmentPool
 from rla.store.records import Task
 from tests.parity.alfworld_play import real_games

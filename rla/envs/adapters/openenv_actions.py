@@ -128,10 +128,10 @@ def _values(text: str, form: ActionForm) -> dict[str, Any]:
     subject = form.subject
     if subject is not None and form.plain:
         found = object_action(text) if len(form.fields) > 1 else None
-        return _checked(found, form) if found is not None and subject.name in found else {subject.name: text}
+        return checked_fields(found, form) if found is not None and subject.name in found else {subject.name: text}
     found = object_action(text)
     if found is not None:
-        return _checked(found, form)
+        return checked_fields(found, form)
     if text.lstrip().startswith(("{", "```")):
         raise Unreadable("it is not a JSON object")
     words = _words(text)
@@ -151,14 +151,17 @@ def object_action(text: str) -> dict[str, Any] | None:
     if not stripped.startswith("{"):
         return None
     try:
-        found = json.loads(stripped, parse_constant=_refused)
+        found = _strict_json(stripped)
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 
 
-def _refused(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")
+def _strict_json(text: str) -> Any:
+    """Raises ValueError and RecursionError; also for what could not be written again, such as 1e999."""
+    found = json.loads(text)
+    json.dumps(found, allow_nan=False)
+    return found
 
 
 def _words(text: str) -> list[str]:
@@ -203,7 +206,7 @@ def _value(text: str, field: ActionField) -> Any:
         return text.lower() == "true"
     if field.kind in ("array", "object", ""):
         try:
-            return _fitting(json.loads(text, parse_constant=_refused), field)
+            return _fitting(_strict_json(text), field)
         except (ValueError, RecursionError):
             pass
     raise Unreadable(f"{field.name} must be {asked(field)}, not {text[:SHOWN]!r}")
@@ -222,7 +225,7 @@ def _said(choice: Any) -> str:
     return choice if isinstance(choice, str) else json.dumps(choice)
 
 
-def _checked(found: Mapping[str, Any], form: ActionForm) -> dict[str, Any]:
+def checked_fields(found: Mapping[str, Any], form: ActionForm) -> dict[str, Any]:
     """The fields of a JSON object, with known names and values of the right types. Raises Unreadable."""
     names = {field.name: field for field in form.fields}
     values = {name: value for name, value in found.items() if name not in form.constants}

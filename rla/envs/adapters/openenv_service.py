@@ -244,4 +244,4 @@ def payload_of(task: Task) -> dict[str, Any]:
             return dict(payload)
     except (ValueError, KeyError, TypeError):
         pass
-    raise EnvironmentFailure(f"task {task.task_id} is none of an OpenEnv server")
+    raise EnvironmentFailure(f"task {task.task_id} was not made for an OpenEnv server")

@@ -10,7 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rla.envs.adapters.openenv_actions import SHOWN, ActionForm, Unreadable, form_of, object_action, read_action, usage
+from rla.envs.adapters.openenv_actions import (
+    SHOWN,
+    ActionForm,
+    Unreadable,
+    checked_fields,
+    form_of,
+    object_action,
+    read_action,
+    usage,
+)
 from rla.envs.adapters.openenv_client import Json
 from rla.envs.adapters.openenv_reading import line_of, text_at
 from rla.envs.observation import EnvironmentFailure
@@ -70,8 +79,11 @@ def read_call(text: str, tools: Mapping[str, ServerTool]) -> dict[str, Any]:
         name, arguments = found.get("tool_name", found.get("name")), found.get("arguments", {})
         if not isinstance(name, str) or not isinstance(arguments, dict):
             raise Unreadable("the JSON object must have tool_name, a text, and arguments, an object")
-        _known(name, tools)
-        return {"type": "call_tool", "tool_name": name, "arguments": arguments}
+        return {
+            "type": "call_tool",
+            "tool_name": name,
+            "arguments": checked_fields(arguments, _known(name, tools).form),
+        }
     name, _, rest = text.strip().partition(" ")
     form = _known(name, tools).form
     return {"type": "call_tool", "tool_name": name, "arguments": read_action(rest, form) if form.fields else {}}

@@ -81,7 +81,7 @@ def named_numbers(own: ReasoningGymParams) -> dict[str, int]:
 
 
 def levels_of(own: ReasoningGymParams, family: Family) -> dict[str, int]:
-    """The level of each attribute. Raises UserError for attributes and levels that there are not."""
+    """The level of each attribute. Raises UserError for attributes and levels that do not exist."""
     found = family.at(own.level)
     for name, level in named_numbers(own).items():
         if name not in family.tops:

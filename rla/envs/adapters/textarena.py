@@ -1,8 +1,9 @@
 """Single-player games of TextArena: `--env textarena:GuessTheNumber-v0`.
 
-A task is a seed of the game: even ones are for training, odd ones are held out. Games draw from the random numbers of
-the whole process, so an episode seeds them, keeps their state to itself between its steps, and steps in a process of
-its own (`Pooled`). The same task and the same moves give the same answers. The page is `docs/guide/textarena.md`.
+A task is a seed of the game. What the game draws from it says whether it is held out (`TextArena.drawn_seeds`). Games
+draw from the random numbers of the whole process, so an episode seeds them, keeps their state to itself between its
+steps, and steps in a process of its own (`Pooled`). The same task and the same moves give the same answers. The page
+is `docs/guide/textarena.md`.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 from rla.config import Config
-from rla.envs.adapters.textarena_games import GAMES, check_game, game_library, kept_to_itself, opened_game
+from rla.envs.adapters.textarena_games import BY_SEED, GAMES, check_game, game_library, kept_to_itself, opened_game
 from rla.envs.authoring import root_task
 from rla.envs.chat_prompts import judge_prompt, policy_prompt
 from rla.envs.observation import Environment, EnvironmentFailure, Observation
@@ -24,13 +26,17 @@ from rla.envs.plain_texts import plain_texts
 from rla.envs.prompts import JudgePrompt, PolicyPrompt
 from rla.errors import UserError
 from rla.seeds import derive
-from rla.store.records import Task
+from rla.store.records import Task, content_id
 
 NAME = "textarena"
 RULES = "You play a game. Your action is your move, in the form that the game asks for."
 AGENT = "an agent that plays a text game"
 OVER = "The game is over."  # where the game itself says nothing at its end
 SEEDS = 1 << 30
+SIDES = 4  # one game of so many is held out
+DRY = 400  # seeds in a row without a new game: there are no more
+LONG_NUMBER = re.compile(r"[0-9]{100}")  # which games cannot read
+NOTHING = "no action"
 READ = 4  # games that a new tokenizer is made from
 REPEATED = 24  # a piece that is seen less often gets no token of its own
 
@@ -76,13 +82,20 @@ class TextArenaGame:
             raise EnvironmentFailure(f"{self._name}: a step before the first reset or after the end")
         with self._playing("a step"):
             for form in self._formats:
-                action = form.action(action)
+                action = form.action(NOTHING if LONG_NUMBER.search(action) else action)
             self._done = bool(self._game.step(action)[0])
             text = self._said()
             reward = float(self._game.close()[0][0]) if self._done else None
         return Observation(
             text=text or OVER, commands=() if self._done else self._moves, done=self._done, reward=reward
         )
+
+    def beginning(self) -> str:
+        """What the game has drawn by its start, the hidden part included: games that begin alike are one game."""
+        text = self.reset().text
+        state = json.dumps(plain(self._game.state.game_state))
+        self.close()
+        return f"{text}\n{state}"
 
     def close(self) -> None:
         self._game = None
@@ -106,6 +119,20 @@ class TextArenaGame:
         finally:
             self._luck = random.getstate()
             random.setstate(before)
+
+
+def plain(value: Any) -> Any:
+    """A game's state as JSON data: the same in every process."""
+    if isinstance(value, dict):
+        return sorted([str(plain(key)), plain(inner)] for key, inner in value.items())
+    if isinstance(value, set | frozenset):
+        return sorted(str(plain(inner)) for inner in value)
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    parts = getattr(value, "__dict__", None) or {name: getattr(value, name) for name in getattr(value, "__slots__", ())}
+    return [type(value).__name__, plain(parts)]
 
 
 class TextArena:
@@ -137,19 +164,30 @@ class TextArena:
         if not own.id:
             raise UserError("env.own.id names no game; give one, such as --env textarena:GuessTheNumber-v0")
         opened_game(own.id)
-        side = 1 if config.tasks.held_out(split) else 0
-        drawn = random.Random(derive(seed, NAME, own.id, split)).sample(range(SEEDS), config.tasks.count(split))
+        luck = random.Random(derive(seed, NAME, own.id, split))
+        held_out, count = config.tasks.held_out(split), config.tasks.count(split)
         return [
             root_task(
                 env=NAME,
                 split=split,
                 instruction=f"Win the game {own.id}.",
-                content={"game": own.id, "seed": 2 * number + side},
+                content={"game": own.id, "seed": number},
                 kind=own.id,
                 scene=own.id,
             )
-            for number in drawn
+            for number in self.drawn_seeds(own.id, luck, count=count, held_out=held_out)
         ]
+
+    def drawn_seeds(self, name: str, luck: random.Random, *, count: int, held_out: bool) -> Iterator[int]:
+        """Up to `count` seeds of different games of one side; fewer where the game has no more."""
+        seen, dry = set[str](), 0
+        while len(seen) < count and dry < DRY:
+            seed, dry = luck.randrange(SEEDS), dry + 1
+            drawn = str(seed) if name in BY_SEED else TextArenaGame(name, seed=seed, moves=()).beginning()
+            if drawn not in seen and (int(content_id(NAME, name, drawn), 16) % SIDES == 0) is held_out:
+                seen.add(drawn)
+                dry = 0
+                yield seed
 
     def make(self, task: Task, config: Config) -> Environment:
         content = json.loads(task.payload)

@@ -59,6 +59,12 @@ GAMES: dict[str, Moves] = {
     **dict.fromkeys(("Sudoku-v0", "Sudoku-v0-very-easy", "Sudoku-v0-easy", "Sudoku-v0-medium", "Sudoku-v0-hard"), ()),
     "ThreeCardMonte-v0": numbers(0, 2),
 }
+# Of these the seed says on which side a game is: a board takes long, or is drawn after the first move. There are so
+# many boards that two seeds hardly ever draw the same.
+BY_SEED = frozenset(
+    {"Minesweeper-v0", "Minesweeper-v0-small", "Minesweeper-v0-medium", "Minesweeper-v0-hard"}
+    | {"RushHour-v0", "Sokoban-v0", "Sudoku-v0-medium", "Sudoku-v0-hard"}
+)
 WORDS, TAGGER = "words", "averaged_perceptron_tagger_eng"
 CORPORA: dict[str, tuple[str, ...]] = {  # games that need data of nltk
     **dict.fromkeys(("Hangman-v0", "Hangman-v0-hardcore", "WordSearch-v0", "WordSearch-v0-hardcore"), (WORDS,)),
@@ -79,7 +85,7 @@ PLAYABLE = sorted(GAMES.keys() | CORPORA.keys())
 
 
 def check_game(name: str) -> None:
-    """Raises UserError for an id that is none of those that can be played. The package is not imported."""
+    """Raises UserError for an id that cannot be played. The package is not imported."""
     if name in REFUSED_GAMES:
         raise UserError(f"env.own.id is {name}, which rla cannot play: {REFUSED_GAMES[name]}; choose another game")
     if name not in PLAYABLE:
@@ -118,7 +124,9 @@ def opened_game(name: str) -> Any:
     check_corpora(name)
     spec = importlib.import_module("textarena.envs.registration").ENV_REGISTRY.get(name)
     if spec is None:
-        raise UserError(f"env.own.id is {name}, which textarena {library.__version__} has not; install textarena 0.7.4")
+        raise UserError(
+            f"env.own.id is {name}: textarena {library.__version__} has no such game; install textarena 0.7.4"
+        )
     try:
         with kept_to_itself():
             importlib.import_module(spec.entry_point.split(":")[0])

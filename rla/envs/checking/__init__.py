@@ -1,1 +1,1 @@
-"""The parts of `rla.envs.check`: one module for each part of the contract."""
+"""The parts of `rla.envs.checking.check`: one module for each part of the contract."""

@@ -52,7 +52,7 @@ def parameters_are_json(subject: Subject) -> Iterator[str]:
     """Parameters can be written as JSON and read back"""
     params = subject.env.Params
     try:
-        section_schema(params)
+        json.dumps(section_schema(params))
         data = json.loads(json.dumps(asdict(params())))
         again = build(params, data, "params.yaml", "env.own.")
     except (TypeError, ValueError, KeyError, NameError, UserError) as error:

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from rla.envs.coding.builtin.recall import entry_of, training_entries
+from rla.envs.coding.data.problems import CallTest, Problem, StdioTest, Test, problem_of, question
 from rla.envs.coding.probing import WritingPrompt
-from rla.envs.coding.problems import CallTest, Problem, StdioTest, Test, problem_of, question
 from rla.envs.coding.service import told
 from rla.envs.prompts import PolicyPrompt
 from rla.envs.views import Demonstration, Lesson

@@ -10,10 +10,10 @@ from typing import Any
 
 from rla.config import Config
 from rla.envs.coding.builtin.drawing import KINDS
+from rla.envs.coding.data.problems import problem_of, question
 from rla.envs.coding.demonstrating import demonstration, lesson_of, texts_of_builtin
 from rla.envs.coding.params import CodingParams, check_coding, coding_params
 from rla.envs.coding.probing import CodingProber, WritingPrompt
-from rla.envs.coding.problems import problem_of, question
 from rla.envs.coding.prompts import PlainProgramPrompt, PublishedProgramPrompt
 from rla.envs.coding.running import Runner
 from rla.envs.coding.service import CodingService, LoneExamination

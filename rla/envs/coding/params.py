@@ -7,26 +7,11 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from rla.config import Config
-from rla.config.effect import without_effect
+from rla.envs.coding.execution.records import ExecutionConfig
 from rla.errors import UserError
 
 LIMITS = ("wall_s", "cpu_s", "memory_mb", "processes", "file_mb", "output_kb")
 COUNTS = ("tests", "max_tests", "max_test_chars", "solvers", "inputs")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutionConfig:
-    """How programs that models have written are run (`docs/guide/coding.md`). A task may set limits of its own."""
-
-    backend: Literal["auto", "bubblewrap", "sandboxfusion", "rlimits"] = "auto"  # auto: bubblewrap
-    workers: int = without_effect(0)  # programs at once; 0: as many as cores
-    server: str = without_effect("")  # `sandboxfusion`: base URL, such as http://localhost:8080
-    wall_s: float = 10.0  # of each test
-    cpu_s: float = 10.0  # processor time of each test
-    memory_mb: int = 1024  # address space of each process
-    processes: int = 1  # the program's own included
-    file_mb: int = 16  # all files of a program together
-    output_kb: int = 1024  # of each test
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from rla.envs.coding.problems import Problem, Test, problem_of
+from rla.envs.coding.data.problems import Problem, Test, problem_of
 from rla.envs.coding.running import Runner
 from rla.envs.coding.writing import Written, read_test
 from rla.envs.views import Message

@@ -39,7 +39,7 @@ class _SingleTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainProgramPrompt(_SingleTurn):
-    """The user turn is the question (`rla.envs.coding.problems.question`), the reply is the program."""
+    """The user turn is the question (`rla.envs.coding.data.problems.question`), the reply is the program."""
 
     def parse(self, reply: str, commands: Sequence[str]) -> str | None:
         """The reply without the white space after it; nothing where it is empty, too long or not text."""

@@ -19,10 +19,10 @@ import random
 from collections.abc import Sequence
 
 from rla.envs.coding.builtin.recall import Entry, entry_of
-from rla.envs.coding.checkers import CheckerKind, agrees
+from rla.envs.coding.data.checkers import CheckerKind, agrees
+from rla.envs.coding.data.problems import Problem, Test, problem_of, question
 from rla.envs.coding.editing import RELATIVE, further_inputs
 from rla.envs.coding.params import CodingParams
-from rla.envs.coding.problems import Problem, Test, problem_of, question
 from rla.envs.coding.running import Answer, Runner
 from rla.envs.observation import EnvironmentFailure
 from rla.envs.prompts import PolicyPrompt

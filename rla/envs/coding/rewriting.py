@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rla.envs.coding.problems import Problem, problem_of, question
+from rla.envs.coding.data.problems import Problem, problem_of, question
 from rla.envs.coding.service import passed
 from rla.envs.coding.writing import texts_of
 from rla.envs.course import Course

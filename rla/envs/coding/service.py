@@ -12,8 +12,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rla.envs.coding.params import ExecutionConfig
-from rla.envs.coding.problems import Problem, problem_of, question
+from rla.envs.coding.data.problems import Problem, problem_of, question
+from rla.envs.coding.execution.records import ExecutionConfig
 from rla.envs.coding.running import Runner
 from rla.envs.observation import AwaitedEnvironment, EnvironmentFailure, Observation
 from rla.store.records import Task

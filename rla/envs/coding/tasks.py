@@ -7,9 +7,9 @@ from pathlib import Path
 
 from rla.envs.coding.builtin import drawn_problems
 from rla.envs.coding.builtin.drawing import KINDS, LEVELS
+from rla.envs.coding.data.problems import task_from_problem
 from rla.envs.coding.importing import import_problems
 from rla.envs.coding.importing.importer import MAX_TEST_CHARS, MAX_TESTS
-from rla.envs.coding.problems import task_from_problem
 from rla.store.records import Task
 
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from rla.envs.chat_prompts import user
-from rla.envs.coding.checkers import Json
+from rla.envs.coding.data.checkers import Json
+from rla.envs.coding.data.problems import CallTest, InvalidProblem, Problem, StdioTest, Test, json_value, question
 from rla.envs.coding.fences import FENCE, fenced_blocks, is_text, lines_of
-from rla.envs.coding.problems import CallTest, InvalidProblem, Problem, StdioTest, Test, json_value, question
 from rla.envs.coding.prompts import LONGEST_REPLY
 from rla.envs.quoting import framed
 from rla.envs.views import Message

@@ -194,6 +194,9 @@ def test_times_add_up_over_resumed_calls_and_start_anew_without_output(
 def test_the_params_file_names_the_run() -> None:
     assert default_run(Path("params.yaml")) == Path("runs/alfworld-tiny")
     assert default_run(resource("pipelines/alfworld-qwen2.5-7b.yaml")) == Path("runs/alfworld-qwen2.5-7b")
+    small = resource("pipelines/small.yaml")
+    assert default_run(small, "reasoning-gym:gcd") == Path("runs/reasoning-gym-gcd-small")
+    assert default_run(small, "openenv:http://a:80/../b") == Path("runs/openenv-http-a-80-..-b-small")
 
 
 def test_summary_values_are_one_line() -> None:

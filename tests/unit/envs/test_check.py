@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -11,11 +12,13 @@ from typing import Any
 import pytest
 
 from rla.config import Config
+from rla.config.params_schema import section_schema
 from rla.config.sections import EnvConfig
 from rla.envs.alfworld.environment import Alfworld
-from rla.envs.check import check_environment, check_parameters
+from rla.envs.checking.check import check_environment, check_parameters
 from rla.envs.coding.environment import Coding
-from rla.envs.coding.params import CodingParams, ExecutionConfig
+from rla.envs.coding.execution.records import ExecutionConfig
+from rla.envs.coding.params import CodingParams
 from rla.store.records import Task
 from tests.unit.envs.broken import (
     SMALL,
@@ -25,6 +28,21 @@ from tests.unit.envs.broken import (
     the_only_complaint,
     with_members,
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inner:
+    """A part of parameters."""
+
+    size: int = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nested:
+    """Parameters."""
+
+    inner: Inner = Inner()
+
 
 # Environments that keep the contract.
 
@@ -56,6 +74,13 @@ def test_the_random_generators_of_the_caller_are_left_as_they_were() -> None:
     assert random.getstate() == before
 
 
+def test_an_episode_that_cannot_be_made_is_a_finding() -> None:
+    def make(self: object, task: Task, config: Config) -> Any:
+        raise ValueError("no board")
+
+    assert "ValueError: 'no board'" in the_only_complaint(with_members(make=make))
+
+
 # The five members and their parameters.
 
 
@@ -71,6 +96,10 @@ def test_parameters_without_a_default() -> None:
 
     (*_, last) = check_parameters(with_members(Params=Params))
     assert "give each parameter a default" in last.broken
+
+
+def test_parameters_within_parameters_are_written_as_a_schema() -> None:
+    assert json.loads(json.dumps(section_schema(Nested)))["properties"]["inner"]["default"] == {"size": 3}
 
 
 def test_parameters_that_can_be_changed() -> None:

@@ -133,7 +133,8 @@ def test_a_broken_one_is_listed_with_the_reason(package: None, name: str) -> Non
 
 def test_a_package_that_raises_does_not_hide_the_others(package: None) -> None:
     assert entry("raises").broken == (
-        "broken_of_a_test:Dice raised RuntimeError: no dice in the house; mend its package"
+        "env.name: raises is broken_of_a_test:Dice, which cannot be imported (RuntimeError: no dice in the house); "
+        "mend its package"
     )
     assert entry("dice").broken == ""
 
@@ -146,7 +147,9 @@ def test_the_table_is_two_lines_for_each(package: None) -> None:
     assert lines[head + 1].split() == ["Judged"]
     bare = lines.index(next(line for line in lines if line.startswith("bare ")))
     assert lines[bare + 1].strip() == "(the five required members alone)"
-    assert any(line.strip().startswith("broken: broken_of_a_test:Dice raised") for line in lines)
+    assert any(
+        line.strip().startswith("broken: env.name: raises is broken_of_a_test:Dice, which cannot") for line in lines
+    )
 
 
 def test_the_list_as_json(package: None) -> None:

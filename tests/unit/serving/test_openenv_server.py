@@ -8,6 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from rla.envs.observation import Observation
 from rla.serving.openenv_server import LARGEST_MESSAGE, ServerLimits
 from tests.unit.serving.counting import Counting, Talk, counting, said, served, talked
 
@@ -68,6 +69,17 @@ def test_an_episode_is_over_after_as_many_steps_as_a_rollout_has() -> None:
     assert first["data"]["observation"]["commands"] == ["one"]
     assert (one["data"]["done"], one["data"]["reward"]) == (True, 0.0)
     assert two["data"] == {"code": "EXECUTION_ERROR", "message": "the episode is over; send a reset"}
+
+
+def test_an_answer_without_a_reward_takes_none_away() -> None:
+    class Pausing(Counting):
+        def step(self, action: str) -> Observation:
+            seen = super().step(action)
+            return type(seen)(text=seen.text, reward=None if self.steps == 2 else 0.25 * self.steps)
+
+    env = served(lambda task: Pausing(99), "env.reward_threshold=9")
+    rewards = [each["data"]["reward"] for each in answers(RESET, STEP, STEP, STEP, env=env)]
+    assert rewards == [None, 0.25, 0.0, 0.5]
 
 
 def test_rewards_are_what_each_step_adds() -> None:

@@ -19,8 +19,8 @@ from typing import Any
 
 from rla.envs.coding.builtin import algorithms, arith, choices, lists, loops, strings
 from rla.envs.coding.builtin.puzzles import Puzzle, Template, inputs, program, statement
-from rla.envs.coding.checkers import Checker, CheckerKind
-from rla.envs.coding.problems import FUNCTION, STDIO, CallTest, Problem, StdioTest, Test
+from rla.envs.coding.data.checkers import Checker, CheckerKind
+from rla.envs.coding.data.problems import FUNCTION, STDIO, CallTest, Problem, StdioTest, Test
 from rla.errors import UserError
 from rla.seeds import derive
 

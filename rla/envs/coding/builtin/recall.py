@@ -13,7 +13,7 @@ from typing import Any
 
 from rla.envs.coding.builtin.drawing import FILES, NAME, available, problem_drawn, templates, test_of
 from rla.envs.coding.builtin.puzzles import Puzzle, Template, inputs, program, statement
-from rla.envs.coding.problems import FUNCTION, STDIO, Problem, Test
+from rla.envs.coding.data.problems import FUNCTION, STDIO, Problem, Test
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from rla.envs.coding.execution.records import Limits, Sandbox
-from rla.envs.coding.params import ExecutionConfig
+from rla.envs.coding.execution.records import ExecutionConfig, Limits, Sandbox
 from rla.errors import UserError
 from rla.processes.cores import usable_cores
 

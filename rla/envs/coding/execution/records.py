@@ -1,10 +1,12 @@
-"""What is asked of a sandbox and what it answers. A job holds no expected output: checking happens outside."""
+"""How a sandbox is configured, what is asked of it, what it answers. A job holds no expected output: others check."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
+
+from rla.config.effect import without_effect
 
 
 class ExitStatus(StrEnum):
@@ -30,6 +32,21 @@ class Limits:
     processes: int = 1  # 1: the program can start none (and has up to 64 threads); more: threads count as processes
     file_mb: int = 16  # the largest file, and all files of a program together
     output_kb: int = 1024  # stdout and stderr together; a returned value again as much
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionConfig:
+    """How programs that models have written are run (`docs/guide/coding.md`). A task may set limits of its own."""
+
+    backend: Literal["auto", "bubblewrap", "sandboxfusion", "rlimits"] = "auto"  # auto: bubblewrap
+    workers: int = without_effect(0)  # programs at once; 0: as many as cores
+    server: str = without_effect("")  # `sandboxfusion`: base URL, such as http://localhost:8080
+    wall_s: float = 10.0  # of each test
+    cpu_s: float = 10.0  # processor time of each test
+    memory_mb: int = 1024  # address space of each process
+    processes: int = 1  # the program's own included
+    file_mb: int = 16  # all files of a program together
+    output_kb: int = 1024  # of each test
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,10 +7,10 @@ import os
 import signal
 from typing import Any
 
+from rla.envs.coding.data.nesting import too_deep
 from rla.envs.coding.execution import controller
 from rla.envs.coding.execution.box import Outcome
 from rla.envs.coding.execution.records import Call, ExitStatus, Limits, Result
-from rla.envs.coding.nesting import too_deep
 
 NO_VALUE = "the function did not return a JSON value"
 

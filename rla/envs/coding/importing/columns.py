@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rla.envs.coding.checkers import Checker, CheckerKind
-from rla.envs.coding.problems import CallTest, InvalidProblem, StdioTest, json_value
+from rla.envs.coding.data.checkers import Checker, CheckerKind
+from rla.envs.coding.data.problems import CallTest, InvalidProblem, StdioTest, json_value
 
 Row = Mapping[str, Any]
 FRACTION = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?", re.ASCII)

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rla.envs.coding.checkers import Checker, CheckerKind
+from rla.envs.coding.data.checkers import Checker, CheckerKind
+from rla.envs.coding.data.problems import InvalidProblem, Problem
 from rla.envs.coding.importing.columns import (
     Row,
     amount,
@@ -28,7 +29,6 @@ from rla.envs.coding.importing.columns import (
     text,
     without_images,
 )
-from rla.envs.coding.problems import InvalidProblem, Problem
 
 PYTHON3 = 3  # of the languages of CodeContests
 RATINGS = (1200, 1600, 2000, 2400)  # of Codeforces: below the first is difficulty 1

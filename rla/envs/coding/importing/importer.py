@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from rla.envs.coding.data.problems import InvalidProblem, Problem, StdioTest, Test, problem_digest
 from rla.envs.coding.importing.hub import PREFIX, fetched
 from rla.envs.coding.importing.layouts import DataLayout, data_layout_of, layout_named
 from rla.envs.coding.importing.rows import data_rows, files_of
-from rla.envs.coding.problems import InvalidProblem, Problem, StdioTest, Test, problem_digest
 from rla.errors import UserError
 
 MAX_TESTS = 32

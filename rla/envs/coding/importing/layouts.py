@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rla.envs.coding.data.problems import Problem
 from rla.envs.coding.importing.contests import apps, codecontests, published
 from rla.envs.coding.importing.livecode import livebench, livecodebench
 from rla.envs.coding.importing.mbpp import mbpp
-from rla.envs.coding.problems import Problem
 from rla.errors import UserError
 
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rla.envs.coding.checkers import Checker, CheckerKind
+from rla.envs.coding.data.checkers import Checker, CheckerKind
+from rla.envs.coding.data.problems import InvalidProblem, Problem
 from rla.envs.coding.importing.columns import (
     Row,
     call_tests,
@@ -27,7 +28,6 @@ from rla.envs.coding.importing.columns import (
     without_images,
 )
 from rla.envs.coding.importing.pickled import hidden_tests
-from rla.envs.coding.problems import InvalidProblem, Problem
 
 TIME_LIMIT_S = 6.0
 MEMORY_LIMIT_MB = 1024

@@ -17,9 +17,9 @@ import ast
 from dataclasses import dataclass
 from typing import Any
 
-from rla.envs.coding.checkers import Checker, CheckerKind
+from rla.envs.coding.data.checkers import Checker, CheckerKind
+from rla.envs.coding.data.problems import CallTest, InvalidProblem, Problem, json_value
 from rla.envs.coding.importing.columns import Row, optional, sequence, text
-from rla.envs.coding.problems import CallTest, InvalidProblem, Problem, json_value
 
 LONGEST_ASSERTION = 20_000
 AS_LISTS = "\nTuples are passed as lists; a list may be returned for a tuple."

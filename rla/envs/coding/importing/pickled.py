@@ -13,7 +13,7 @@ import pickletools
 import zlib
 from typing import Any
 
-from rla.envs.coding.problems import InvalidProblem
+from rla.envs.coding.data.problems import InvalidProblem
 
 LARGEST = 256 * 1024 * 1024
 TEXTS = frozenset({"SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"})

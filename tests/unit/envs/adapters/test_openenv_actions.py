@@ -88,6 +88,8 @@ BAD = [
     (MIXED, "way=north speed=nan", "speed must be number"),
     (MIXED, "way=north speed=1e999", "speed must be number"),
     (MIXED, "way=north path=[1", "path must be array"),
+    (MIXED, "way=north path=[1e999]", "path must be array"),
+    (MIXED, '{"way": "north", "path": [1e999]}', "not a JSON object"),
     (MIXED, f"way=north path={'[' * 100_000}", "path must be array"),
     (MIXED, '{"way": "north", "kind": "delete", "path": {}}', "path must be array"),
 ]

@@ -226,7 +226,7 @@ def test_tasks_of_another_server_are_refused() -> None:
 @pytest.mark.parametrize("payload", ["", "[]", "{}", '{"server": 1, "reset": {}}', '{"server": "fake", "reset": 3}'])
 def test_a_task_of_another_environment_is_refused(payload: str) -> None:
     service = OpenEnvService(OpenEnvParams(id="http://127.0.0.1:9"))
-    with pytest.raises(EnvironmentFailure, match="none of an OpenEnv server"):
+    with pytest.raises(EnvironmentFailure, match="was not made for an OpenEnv server"):
         service.make(replace(TASK, payload=payload))
 
 

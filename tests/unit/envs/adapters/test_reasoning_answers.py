@@ -68,3 +68,10 @@ def test_empty_and_endless_answers_are_refused_by_every_family() -> None:
 @pytest.mark.parametrize("text", ["(" * 1500, "[" * 1500 + "]" * 1500, "'" + "a" * 3000 + "'", "-" * 1900 + "1"])
 def test_a_literal_is_short_and_shallow(text: str) -> None:
     assert not is_literal(text)
+
+
+def test_a_cube_is_turned_a_bounded_number_of_times() -> None:
+    entry = {"answer": None, "metadata": {}}
+    assert may_be_verified("rubiks_cube", "R U R' F2", entry)
+    assert not may_be_verified("rubiks_cube", "R99 " * 10, entry)
+    assert not may_be_verified("rubiks_cube", "R " * 500, entry)

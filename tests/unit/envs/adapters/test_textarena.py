@@ -17,8 +17,8 @@ pytest.importorskip("textarena", reason="the textarena extra is not installed")
 
 from rla.envs.adapters.textarena import OVER, TextArena, TextArenaGame
 from rla.envs.adapters.textarena_games import GAMES, game_library, kept_to_itself, opened_game
-from rla.envs.hosting import environments
 from rla.envs.observation import EnvironmentFailure, Observation, settled
+from rla.envs.pool.hosting import environments
 from rla.errors import UserError
 from rla.store.records import Task
 from tests.unit.builders import configured
@@ -127,13 +127,30 @@ def test_a_game_that_raises_ends_its_own_episode(monkeypatch: pytest.MonkeyPatch
         one.step("[0]")
 
 
-def test_training_and_held_out_tasks_have_seeds_of_their_own() -> None:
+@pytest.mark.parametrize("name", ["GuessTheNumber-v0", "Bandit-v0"])
+def test_no_game_is_on_both_sides_whatever_the_seed_of_the_run(name: str) -> None:
     sides = [
-        {json.loads(found.payload)["seed"] for seed in (0, 1) for found in tasks("Bandit-v0", split=split, seed=seed)}
+        {
+            game(name, json.loads(found.payload)["seed"]).beginning()
+            for seed in (0, 1)
+            for found in tasks(name, split=split, seed=seed)
+        }
         for split in ("train", "test")
     ]
-    assert {seed % 2 for seed in sides[0]} == {0} and {seed % 2 for seed in sides[1]} == {1}
-    assert (len(sides[0]), len(sides[1])) == (24, 12)
+    assert all(sides) and not sides[0] & sides[1]
+    numbers = tuple(map(len, sides))
+    assert sum(numbers) <= 20 if name == "GuessTheNumber-v0" else numbers == (24, 12)
+
+
+def test_a_game_that_has_few_instances_gives_few_tasks() -> None:
+    made = ENV.tasks(config("GuessTheNumber-v0", "tasks.train_scenes=50"), split="train", seed=0)
+    secrets = [game("GuessTheNumber-v0", json.loads(one.payload)["seed"]).beginning() for one in made]
+    assert 10 < len(secrets) < 20 and len(set(secrets)) == len(secrets)
+
+
+def test_a_number_that_a_game_cannot_read_is_a_move_that_does_nothing() -> None:
+    seen = played(game("GuessTheNumber-v0"), [f"[{'9' * 5000}]", "[1]"])
+    assert len(seen) == 3
 
 
 def test_moves_are_offered_where_they_are_asked_for() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rla.envs.coding.checkers import Checker, CheckerKind
-from rla.envs.coding.problems import CallTest, Problem, StdioTest
+from rla.envs.coding.data.checkers import Checker, CheckerKind
+from rla.envs.coding.data.problems import CallTest, Problem, StdioTest
 
 
 def stdio(*pairs: tuple[str, str], **fields: Any) -> Problem:

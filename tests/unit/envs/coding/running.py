@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from rla.envs.coding.checkers import agrees
-from rla.envs.coding.problems import Problem, Test, given, wanted
+from rla.envs.coding.data.checkers import agrees
+from rla.envs.coding.data.problems import Problem, Test, given, wanted
 
 RUNNER = """
 import contextlib, io, json, sys

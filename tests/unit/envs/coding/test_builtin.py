@@ -10,7 +10,7 @@ from functools import cache
 import pytest
 
 from rla.envs.coding.builtin import Drawn, available, drawn_problems, templates
-from rla.envs.coding.problems import FUNCTION, STDIO, StdioTest, problem_digest
+from rla.envs.coding.data.problems import FUNCTION, STDIO, StdioTest, problem_digest
 from rla.errors import UserError
 from tests.unit.envs.coding.running import many, passes
 

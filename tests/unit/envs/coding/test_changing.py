@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from rla.adaptation.kinds import edit_kind
+from rla.envs.coding.data.problems import problem_of, task_from_problem
 from rla.envs.coding.environment import Coding
-from rla.envs.coding.params import CodingParams, ExecutionConfig
-from rla.envs.coding.problems import problem_of, task_from_problem
+from rla.envs.coding.execution.records import ExecutionConfig
+from rla.envs.coding.params import CodingParams
 from rla.envs.coding.prompts import PlainProgramPrompt
 from rla.envs.coding.proving import UNPROVEN, CodingProof
 from rla.envs.coding.rewriting import program_course

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rla.envs.coding.checkers import Checker, CheckerKind, agrees, checker_calls, checker_verdict
+from rla.envs.coding.data.checkers import Checker, CheckerKind, agrees, checker_calls, checker_verdict
 
 TOKENS = Checker()
 FLOATS = Checker(kind=CheckerKind.FLOATS, absolute=0.01, relative=0.001)

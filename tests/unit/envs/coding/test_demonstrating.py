@@ -7,9 +7,9 @@ import random
 import pytest
 
 from rla.envs.coding.builtin.recall import entry_of, relatives, training_entries
+from rla.envs.coding.data.problems import problem_of, task_from_problem
 from rla.envs.coding.demonstrating import demonstration, known_tests, lesson_of
 from rla.envs.coding.environment import Coding
-from rla.envs.coding.problems import problem_of, task_from_problem
 from rla.envs.coding.writing import PlainTestPrompt, read_test
 from rla.errors import UserError
 from tests.unit.builders import configured

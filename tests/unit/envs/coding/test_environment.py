@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from rla.envs.coding.checkers import Checker, CheckerKind
-from rla.envs.coding.params import ExecutionConfig
-from rla.envs.coding.problems import Problem, StdioTest, task_from_problem
+from rla.envs.coding.data.checkers import Checker, CheckerKind
+from rla.envs.coding.data.problems import Problem, StdioTest, task_from_problem
+from rla.envs.coding.execution.records import ExecutionConfig
 from rla.envs.coding.running import INTERPRETER_MB, Runner
 from rla.envs.coding.service import CodingService, passed, told
 from rla.envs.observation import EnvironmentFailure, Observation

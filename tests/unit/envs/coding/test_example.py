@@ -10,8 +10,8 @@ from math import sqrt
 
 import pytest
 
+from rla.envs.coding.data.problems import StdioTest, Test
 from rla.envs.coding.evaluation import agreeing, best_of, detecting, evaluate
-from rla.envs.coding.problems import StdioTest, Test
 from rla.envs.coding.prompts import PublishedProgramPrompt
 from rla.envs.coding.rewards import (
     Executions,

@@ -13,8 +13,9 @@ from rla.envs.coding.execution.box import Outcome, Sink
 from rla.envs.coding.execution.controller import ENDED, HALTED, OWN_PID, TIMED_OUT
 from rla.envs.coding.execution.filters import ALLOW, KILL, MACHINES, NEWEST, assembled
 from rla.envs.coding.execution.preload import mentioned
+from rla.envs.coding.execution.records import ExecutionConfig
 from rla.envs.coding.execution.verdict import controller_question, result
-from rla.envs.coding.params import ExecutionConfig, coding_params
+from rla.envs.coding.params import coding_params
 from rla.errors import UserError
 from tests.unit.builders import configured
 

@@ -13,11 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rla.envs.coding.checkers import CheckerKind
-from rla.envs.coding.importing import hub, import_problems
-from rla.envs.coding.importing.layouts import LAYOUTS, data_layout_of
-from rla.envs.coding.importing.pickled import hidden_tests, pickled_text, unpacked
-from rla.envs.coding.problems import (
+from rla.envs.coding.data.checkers import CheckerKind
+from rla.envs.coding.data.problems import (
     CallTest,
     InvalidProblem,
     Problem,
@@ -26,6 +23,9 @@ from rla.envs.coding.problems import (
     problem_payload,
     task_from_problem,
 )
+from rla.envs.coding.importing import hub, import_problems
+from rla.envs.coding.importing.layouts import LAYOUTS, data_layout_of
+from rla.envs.coding.importing.pickled import hidden_tests, pickled_text, unpacked
 from rla.errors import UserError
 
 CODECONTESTS = {

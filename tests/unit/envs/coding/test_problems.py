@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rla.envs.coding.checkers import Checker, CheckerKind
-from rla.envs.coding.problems import (
+from rla.envs.coding.data.checkers import Checker, CheckerKind
+from rla.envs.coding.data.problems import (
     CallTest,
     InvalidProblem,
     Problem,

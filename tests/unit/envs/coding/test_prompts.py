@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rla.envs.coding.builtin import drawn_problems
-from rla.envs.coding.problems import CallTest, StdioTest, Test, question
+from rla.envs.coding.data.problems import CallTest, StdioTest, Test, question
 from rla.envs.coding.prompts import LONGEST_PROGRAM, PlainProgramPrompt, PublishedProgramPrompt
 from rla.envs.coding.writing import (
     LONGEST_TEXT,

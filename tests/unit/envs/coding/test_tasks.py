@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from rla.envs.coding.problems import problem_of
+from rla.envs.coding.data.problems import problem_of
 from rla.envs.coding.tasks import builtin_problems, imported_problems
 from rla.store.schema import to_table
 

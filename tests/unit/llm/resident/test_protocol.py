@@ -10,7 +10,7 @@ import pytest
 from rla.errors import UserError
 from rla.llm.base import Completion, FinishReason, Request
 from rla.llm.refusals import ContextOverflow
-from rla.llm.resident.messages import (
+from rla.llm.resident_messages import (
     LONGEST,
     NotOurs,
     completion_data,

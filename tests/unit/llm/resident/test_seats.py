@@ -14,9 +14,9 @@ import pytest
 
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
+from rla.llm import resident_seats as seats
 from rla.llm.adapters import Adapter
-from rla.llm.resident import seats
-from rla.llm.resident.seats import Seats, Wanted
+from rla.llm.resident_seats import Seats, Wanted
 from rla.llm.scripted import ScriptedGenerator
 
 pytest.importorskip("torch")

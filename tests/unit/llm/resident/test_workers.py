@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rla.llm.resident.messages import VARIABLE
+from rla.llm.resident_messages import VARIABLE
 from rla.processes.workers import worker_environment
 
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from rla.config import Config
 from rla.envs.checking import abilities, changes, episodes, prompts, required
-from rla.envs.checking.findings import Check, Finding, Subject, finding, short
+from rla.envs.checking.findings import Check, Finding, Subject, finding, raised, short
 from rla.envs.protocols import (
     Adapts,
     AsksModel,
@@ -30,6 +30,7 @@ from rla.envs.protocols import (
     Teaches,
     Vocabulary,
 )
+from rla.errors import UserError
 
 __all__ = ["Finding", "check_environment", "check_parameters"]
 
@@ -80,9 +81,15 @@ def all_findings(env: Env, config: Config, *, count: int, seed: int) -> Iterator
     train, test = required.drawn(subject, False), required.drawn(subject, True)
     chosen = subject.rng("tasks").sample(train, min(count, len(train)))
     subject = replace(subject, tasks=(*chosen, test[0]))
-    if isinstance(env, Pooled):
-        env.warm(config)
-    env.make(chosen[0], config).close()  # raises UserError where something is not installed
+    try:
+        if isinstance(env, Pooled):
+            env.warm(config)
+        env.make(chosen[0], config).close()
+    except UserError:  # something is not installed here
+        raise
+    except Exception as error:
+        yield Finding(protocol="Env", check="An episode can be made", broken=f"raised {raised(error)}")
+        return
     first, *others = EPISODES
     yield (answered := finding("Env", first, subject))
     if not answered.ok:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rla.llm.resident.client import ask_engine
-from rla.llm.resident.messages import PING, STOP, code
+from rla.llm.resident_client import ask_engine
+from rla.llm.resident_messages import PING, STOP, code
 from rla.processes.sockets import answers, begun, end_server, listening
 
 LOG = "serve.log"
@@ -21,7 +21,7 @@ def start_engine(path: Path, *, parent: int = 0, idle_minutes: float = 30.0) -> 
     if listener is None:
         return f"{path}: a server runs already"
     arguments = [str(listener.fileno()), str(path), str(parent), str(idle_minutes * 60), code()]
-    server = begun("rla.llm.resident.server", arguments, listener, log=path.parent / LOG)
+    server = begun("rla.llm.resident_server", arguments, listener, log=path.parent / LOG)
     return f"{path}: engine server {server} started"
 
 

@@ -20,7 +20,7 @@ from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
 from rla.llm.base import BREATHS, Completion, Request
 from rla.llm.refusals import check_request
-from rla.llm.resident.messages import (
+from rla.llm.resident_messages import (
     MAGIC,
     OPEN,
     VARIABLE,

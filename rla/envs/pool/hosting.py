@@ -75,7 +75,7 @@ def pooled(config: PoolConfig, *, slow: bool) -> bool:
 
 def recipe_of(config: Config) -> Recipe:
     """How the pool's processes make the environments of `config`."""
-    return Recipe(target="rla.envs.hosting:maker", argument=resolved(config))
+    return Recipe(target="rla.envs.pool.hosting:maker", argument=resolved(config))
 
 
 def maker(argument: Mapping[str, Any]) -> Callable[[Task], Environment]:

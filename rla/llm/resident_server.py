@@ -22,7 +22,7 @@ from rla.config.load import build
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
 from rla.llm.base import Completion, Generator
-from rla.llm.resident.messages import (
+from rla.llm.resident_messages import (
     MAGIC,
     OPEN,
     PING,
@@ -36,13 +36,13 @@ from rla.llm.resident.messages import (
     request_of,
     session_of,
 )
-from rla.llm.resident.seats import Seats, Wanted
+from rla.llm.resident_seats import Seats, Wanted
 from rla.processes.prefork.server import alive
 
 if TYPE_CHECKING:
     pass
 
-log = logging.getLogger("rla.llm.resident")
+log = logging.getLogger("rla.llm.resident_server")
 
 TICK = 1.0  # seconds between looks at the parent and the clock
 PRELOADED = ("rla.llm.transformers_engine", "rla.models.load", "transformers.models.qwen3.modeling_qwen3")
