@@ -75,8 +75,10 @@ lint: .venv/.test
 types: .venv/.test
 	$(BIN)/mypy
 
+# A process for each core, each with one thread; a file's tests stay in one process.
+TEST_PROCESSES ?= auto
 unit: .venv/.test
-	$(PY) -m pytest -m 'not slow' $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 $(PY) -m pytest -m 'not slow' -n $(TEST_PROCESSES) --dist loadfile $(PYTEST_ARGS)
 
 # Kills at random moments, of a whole run and of every stage.
 test-slow: .venv/.test
