@@ -109,8 +109,9 @@ def test_a_stage_that_is_ended_keeps_its_groups_and_leaves_no_process(
         stage.send_signal(number)
         said = stage.communicate(timeout=60)[1]
     assert stage.returncode == status
-    before, *lines = said.splitlines()
+    before, *others = said.splitlines()
     assert "the model as it started acts" in before
+    lines = [line for line in others if not line.startswith("rollout ")]  # progress, on a slow machine
     interrupted = ["interrupted: the same command goes on where this one stopped"]
     assert lines == ([] if number is signal.SIGKILL else interrupted)
     wait_for(lambda: not workers(folder), seconds=5)
