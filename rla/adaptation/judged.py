@@ -86,6 +86,7 @@ def trains_a_model(accuracy: float, credit: CreditConfig) -> bool:
         case "step":  # nobody is asked who won
             return True
         case "integrated" | "return":
-            return credit.step_weight != 0 and credit.policy_low < accuracy < credit.policy_high
+            inside = credit.policy_low <= accuracy <= credit.policy_high  # coding counts the ends of the band, too
+            return credit.step_weight != 0 and inside and 0 < accuracy < 1
         case _:
             return False
