@@ -58,9 +58,12 @@ STAGES = (
             ("rm", "previous_rm"),
             ("pool", "previous_pool"),
             ("candidates", "previous_candidates"),
+            ("verdicts", "verdicts"),
+            ("standings", "standings"),
+            ("next-pool", "pool"),
         ),
         writes=(("out", "scores"),),
-        sections=("env", "generator", "policy.repeat_task", "judge", "rollout"),
+        sections=("env", "generator", "policy.repeat_task", "judge", "rollout", "credit", "adaptation"),
         heavy=True,
     ),
     StageSpec(

@@ -35,7 +35,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
     made_from = origin(ctx, inputs, sections=sections, also="+".join(proven_in))
     writer = ShardWriter(folder, "candidates", made_from, overwrite=ctx.overwrite)
     if not writer.complete:
-        choices = chosen_tasks_to_change(ctx) if enabled else []
+        choices = chosen_tasks_to_change(ctx, pool=ctx.path("pool")) if enabled else []
         engines = write_candidates(ctx, writer, choices, model, env)
         writer.finish({**candidate_counts(choices, writer.parts(), env), "engines": list(engines)})
     counts = read_manifest(folder, "candidates")["counts"]

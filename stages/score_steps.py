@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rla.adaptation.judged import episodes_to_judge
 from rla.models.checkpoint import model_folder
 from rla.models.fingerprint import tokenizer_fingerprint
 from rla.pipeline.context import StageContext
@@ -15,6 +16,11 @@ from rla.rollouts.score_shard import score_counts, score_played
 from rla.store.reading import read_manifest
 from rla.store.shards import ShardWriter
 
+# What is read with `judge.tasks: training` alone: folders, and of the params what says which tasks train or change.
+DECIDED = ("verdicts", "standings", "next-pool")
+DECIDING = ("adaptation", *(f"credit.{key}" for key in ("estimator", "step_weight")))
+DECIDING += tuple(f"credit.{model}_{end}" for model in ("policy", "reward_model") for end in ("low", "high"))
+
 
 def run(ctx: StageContext) -> dict[str, Any]:
     """Judges what an interrupted call has left; with `judge.enabled: false` the shard is empty."""
@@ -23,11 +29,16 @@ def run(ctx: StageContext) -> dict[str, Any]:
     judged = ctx.config.judge.enabled
     rm = policy_of(ctx, "rm", "rm") if judged else ctx.path("rm")
     folder = ctx.path("out")
-    made_from = origin(ctx, [trajectories, *([rm] if judged else [])])
+    chosen = judged and ctx.config.judge.tasks == "training"
+    inputs = [trajectories, *([rm] if judged else []), *([ctx.path(name) for name in DECIDED] if chosen else [])]
+    sections = [name for name in ctx.spec.sections if name not in ("credit", "adaptation")]
+    sections += DECIDING if chosen else ()
+    made_from = origin(ctx, inputs, sections=sections)
     writer = ShardWriter(folder, "scores", made_from, overwrite=ctx.overwrite, part=slice_of(ctx))
     if not (writer.complete or divided(ctx, writer)):
         if judged:
-            score_played(ctx, writer, trajectories, rm, pools=("pool", "candidates"))
+            only = episodes_to_judge(ctx) if chosen else None
+            score_played(ctx, writer, trajectories, rm, pools=("pool", "candidates"), only=only)
         elif writer.slice.takes(0):
             writer.write(0, [])
 

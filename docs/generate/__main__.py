@@ -1,10 +1,13 @@
-"""`python -m docs.generate`: write every reference page, and remove pages that nothing makes any more."""
+"""`python -m docs.generate`: write every reference page, remove pages that nothing makes any more, and write the tables
+of the paper's parameters.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from docs.generate.pages import reference_pages
+from docs.generate.published import PAGE, with_tables
 
 FOLDER = Path(__file__).resolve().parents[1] / "reference"
 
@@ -23,3 +26,4 @@ def write_reference(folder: Path) -> None:
 
 if __name__ == "__main__":
     write_reference(FOLDER)
+    PAGE.write_text(with_tables(PAGE.read_text()))

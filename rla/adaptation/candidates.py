@@ -42,13 +42,13 @@ def proposing_model(ctx: StageContext) -> Path | str | None:
     return model_folder(folder) if not own or folder.is_dir() else own
 
 
-def chosen_tasks_to_change(ctx: StageContext) -> list[Choice]:
-    """The tasks to change."""
+def chosen_tasks_to_change(ctx: StageContext, *, pool: Path) -> list[Choice]:
+    """The tasks of `pool`, as verdicts have left it, that should change."""
     config = ctx.config.adaptation
     standings = read_standings(ctx.path("standings"))
     played = read_rows(ctx.path("trajectories"), "trajectories", ["task_id", "outcome", "stop_reason"])
     return choose(
-        read_tasks(ctx.path("pool")),
+        read_tasks(pool),
         {task: accuracy for task, (accuracy, _) in measured_accuracies(played).items()},
         config=config,
         limit=places(ctx.config.rollout, config.acceptance),

@@ -4,7 +4,7 @@ standings as the last iteration left them, the candidates, this iteration's traj
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -91,7 +91,7 @@ def known_mean(values: Iterable[float | None]) -> float | None:
     return fmean(found) if found else None
 
 
-def measured_accuracies(rows: list[dict[str, Any]]) -> dict[str, tuple[float, int]]:
+def measured_accuracies(rows: Iterable[Mapping[str, Any]]) -> dict[str, tuple[float, int]]:
     """task id -> (share of won episodes, episodes); episodes that the environment broke do not count."""
     outcomes: dict[str, list[int]] = {}
     for row in rows:

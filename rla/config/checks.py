@@ -56,6 +56,8 @@ def check_config(config: Config, where: str) -> None:
         low, high = getattr(config.credit, f"{key}_low"), getattr(config.credit, f"{key}_high")
         if low > high:
             raise UserError(f"{where}: credit needs {key}_low <= {key}_high, not {low} and {high}")
+    if not 0 <= config.judge.sampled <= 1:
+        raise UserError(f"{where}: judge.sampled is {config.judge.sampled}; it must lie in [0, 1]")
     for key, value in positive_values(config).items():
         if value <= 0:
             raise UserError(f"{where}: {key} is {value}; it must be above 0")
@@ -131,7 +133,7 @@ def positive_values(config: Config) -> dict[str, float]:
         "generator.max_sequences": config.generator.max_sequences,
         "generator.tensor_parallel": config.generator.tensor_parallel,
         "generator.max_loras": config.generator.max_loras,
-        "generator.data_parallel": config.generator.data_parallel,
+        "generator.data_parallel": 1 if config.generator.data_parallel == "auto" else config.generator.data_parallel,
         "generator.server_connections": config.generator.server_connections,
         "generator.server_timeout": config.generator.server_timeout,
         "judge.votes": config.judge.votes,

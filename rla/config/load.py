@@ -8,7 +8,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
@@ -102,8 +103,8 @@ def coerce(hint: Any, value: Any, where: str, key: str) -> Any:
     args = get_args(hint)
     if hint is Any:
         return value
-    if type(None) in args:
-        return None if value is None else coerce(args[0], value, where, key)
+    if get_origin(hint) in (Union, UnionType):
+        return None if value is None and type(None) in args else coerce(alternative(args, value), value, where, key)
     if args and args[-1] is Ellipsis and isinstance(value, list):
         return tuple(coerce(args[0], item, where, key) for item in value)
     if args and args[-1] is not Ellipsis:
@@ -119,6 +120,12 @@ def coerce(hint: Any, value: Any, where: str, key: str) -> Any:
         return value
     wanted = getattr(hint, "__name__", None) if not args else "list"
     raise UserError(f"{where}: {key} is {value!r}; expected {wanted}")
+
+
+def alternative(hints: Sequence[Any], value: Any) -> Any:
+    """Which of the annotations of a union is meant: a `Literal` that has `value`, else the first that is none."""
+    chosen = [hint for hint in hints if get_origin(hint) is Literal and value in get_args(hint)]
+    return (chosen or [hint for hint in hints if get_origin(hint) is not Literal])[0]
 
 
 def resolved(config: Config, sections: Sequence[str] = ()) -> dict[str, Any]:

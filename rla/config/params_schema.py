@@ -24,8 +24,7 @@ def type_schema(hint: Any) -> dict[str, Any]:
     if origin is tuple:
         return {"type": "array", "items": type_schema(args[0])}
     if origin in (Union, types.UnionType):
-        inner = type_schema(next(a for a in args if a is not type(None)))
-        return {"anyOf": [inner, {"type": "null"}]}
+        return {"anyOf": [{"type": "null"} if inner is type(None) else type_schema(inner) for inner in args]}
     return {"type": SCALARS[hint]}
 
 

@@ -78,7 +78,7 @@ class GeneratorConfig:
     dtype: Literal["float32", "bfloat16"] = "float32"  # what it computes in
     threads: int = 0  # CPU threads; 0: as many as the process may use
     tensor_parallel: int = 1  # GPUs that hold one model together (vLLM)
-    data_parallel: int = without_effect(1)  # worker processes of a stage, each with GPUs of its own
+    data_parallel: int | Literal["auto"] = without_effect(1)  # worker processes of a stage; auto: all GPUs have one
     lora: Literal["merged", "adapter"] = "merged"  # of a LoRA checkpoint: as one model, or over the run's base (vLLM)
     max_lora_rank: int = without_effect(64)  # `adapter`: the largest rank that can be asked for
     max_loras: int = without_effect(2)  # `adapter`: different ones that a batch may hold
@@ -111,6 +111,8 @@ class JudgeConfig:
     """How the reward model is asked: `votes` is m, the judgements of each step."""
 
     enabled: bool = True  # false: no votes, outcomes alone are credited
+    tasks: Literal["all", "training"] = "all"  # training: those that train a model, and what the critic reads
+    sampled: float = 0.1  # `training`: share of the other tasks that are judged all the same, for the metrics
     prompt: Literal["plain", "published"] = "plain"  # for small models that were trained on it, or for chat models
     votes: int = 3  # m, judgements of each step
     decoding: Literal["free", "admissible"] = "free"  # admissible: one of the judge's known replies

@@ -10,7 +10,7 @@ from typing import Any
 from rla.errors import UserError
 from rla.pipeline.again import called_again
 from rla.pipeline.context import StageContext
-from rla.processes.workers import run_workers
+from rla.processes.workers import run_workers, workers_of
 from rla.store.reading import read_manifest
 from rla.store.shards import ShardWriter
 from rla.store.slices import WHOLE, Slice, slice_manifests
@@ -23,7 +23,7 @@ def slice_of(ctx: StageContext) -> Slice:
         raise UserError("--slice is a share of the work, --workers divides all of it; give one of them")
     if text is not None:
         return Slice.parse(text)
-    count = ctx.config.generator.data_parallel if workers is None else int(workers)
+    count = workers_of(ctx.config.generator) if workers is None else int(workers)
     return Slice(index=0, count=count) if count > 1 else WHOLE
 
 

@@ -74,12 +74,26 @@ def worker_environment(*, workers: int, gpus: Sequence[str]) -> dict[str, str]:
     return own
 
 
+def workers_of(generator: GeneratorConfig) -> int:
+    """How many workers `generator.data_parallel` asks for. `auto`: one for each GPU, or for each `tensor_parallel` of
+    them; one where the machine has none.
+    """
+    if generator.data_parallel != "auto":
+        return generator.data_parallel
+    gpus = visible_gpus() if generator.backend in ON_GPUS else []
+    return max(1, len(gpus) // gpus_each(generator))
+
+
+def gpus_each(generator: GeneratorConfig) -> int:
+    return generator.tensor_parallel if generator.backend == "vllm" else 1
+
+
 def gpu_shares(generator: GeneratorConfig, workers: int, *, asked: str = "--workers") -> list[list[str]]:
     """The GPUs of each worker: `tensor_parallel` each; none where there are none. Raises UserError."""
     gpus = visible_gpus() if generator.backend in ON_GPUS else []
     if not gpus:
         return [[] for _ in range(workers)]
-    each = generator.tensor_parallel if generator.backend == "vllm" else 1
+    each = gpus_each(generator)
     if each * workers > len(gpus):
         most = len(gpus) // each
         remedy = f"{asked} {most}" if most else "a smaller generator.tensor_parallel"

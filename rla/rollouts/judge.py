@@ -1,11 +1,12 @@
 """The scheduler of judgements: every step of a trajectory is judged m times, samples of a step sharing their prompt.
 
-The steps of a trajectory are judged in order, as one session: where their prompts share a prefix, an engine computes it
-once.
+The steps of a trajectory are judged in order, as one session: where their prompts share a prefix, an engine of fixed
+slots computes it once. An engine that finds shared prefixes by itself gets all steps of a trajectory at once.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +33,7 @@ class Judging:
     config: JudgeConfig
     seed: int
     replies: TokenTrie | None  # all replies that may be given, with `decoding: admissible`
+    at_once: bool = False  # all steps of an episode are asked for together, where the engine likes many requests
 
 
 async def judge_groups(
@@ -52,10 +54,13 @@ async def judge_groups(
 async def judge_trajectory(trajectory: Mapping[str, Any], shared: Judging) -> list[StepScore]:
     """The rows of one trajectory, step by step, as one session of the engine."""
     name = trajectory["trajectory_id"]
-    rows = []
-    for index, view in enumerate(views(trajectory)):
+
+    async def judged(index: int, view: JudgeView) -> StepScore:
         prompt_ids, judgements = await judge_step(name, index, view, shared)
-        rows.append(step_score(trajectory, index, prompt_ids, judgements))
+        return step_score(trajectory, index, prompt_ids, judgements)
+
+    steps = [judged(index, view) for index, view in enumerate(views(trajectory))]
+    rows = await asyncio.gather(*steps) if shared.at_once else [await step for step in steps]
     shared.generator.release(name)
     return rows
 
@@ -73,7 +78,7 @@ async def judge_step(
         temperature=shared.config.temperature,
         seed=derive(shared.seed, trajectory_id, index),
         samples=shared.config.votes,
-        session=trajectory_id,
+        session=None if shared.at_once else trajectory_id,
         allowed=shared.replies,
     )
     completions = await shared.generator.generate(request)

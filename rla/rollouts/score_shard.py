@@ -28,6 +28,8 @@ from rla.store.shards import ShardWriter
 
 COLUMNS = ("task_id", "trajectory_id", "instruction", "steps", "final_observation", "stop_reason")
 
+FINDS_PREFIXES = ("vllm", "server")
+
 Finished = Callable[[int, list[StepScore]], None]
 
 
@@ -39,13 +41,19 @@ class PlayedTask:
     parts: tuple[Path, ...]
     steps: int
 
+    only: frozenset[str] | None = None
+
     def rows(self) -> list[dict[str, Any]]:
-        """Those that have steps, in order."""
-        return [row for part in self.parts for row in part_rows(part, COLUMNS, keys={self.task_id}) if row["steps"]]
+        """Those that have steps, in order; of those with an id in `only` where it is given."""
+        rows = [row for part in self.parts for row in part_rows(part, COLUMNS, keys={self.task_id}) if row["steps"]]
+        return [row for row in rows if self.only is None or row["trajectory_id"] in self.only]
 
 
-def played_tasks(trajectories: Path) -> list[PlayedTask]:
-    """The tasks of a trajectory shard that have steps to judge, in order. Damage of the shard is found here."""
+def played_tasks(trajectories: Path, only: frozenset[str] | None = None) -> list[PlayedTask]:
+    """The tasks of a trajectory shard that have steps to judge, in order. Damage of the shard is found here.
+
+    `only`: ids of the trajectories that are judged; none: all.
+    """
     manifest = read_manifest(trajectories, "trajectories")
     verify_parts(trajectories, manifest)
     parts: dict[str, list[Path]] = {}
@@ -53,22 +61,30 @@ def played_tasks(trajectories: Path) -> list[PlayedTask]:
     for part in manifest["parts"]:
         path = trajectories / part["name"]
         read_footer(path)
-        for row in read_nested(path, ["task_id", "steps.list.element.valid"]):
-            if row["steps"]:
+        for row in read_nested(path, ["task_id", "trajectory_id", "steps.list.element.valid"]):
+            if row["steps"] and (only is None or row["trajectory_id"] in only):
                 name = row["task_id"]
                 steps[name] = steps.get(name, 0) + len(row["steps"])
                 if path not in parts.setdefault(name, []):
                     parts[name].append(path)
-    return [PlayedTask(task_id=name, parts=tuple(found), steps=steps[name]) for name, found in parts.items()]
+    return [PlayedTask(task_id=name, parts=tuple(found), steps=steps[name], only=only) for name, found in parts.items()]
 
 
-def score_played(ctx: StageContext, writer: ShardWriter, trajectories: Path, rm: Path, *, pools: Sequence[str]) -> None:
+def score_played(
+    ctx: StageContext,
+    writer: ShardWriter,
+    trajectories: Path,
+    rm: Path,
+    *,
+    pools: Sequence[str],
+    only: frozenset[str] | None = None,
+) -> None:
     """Scores for every played task of the writer's slice that has no part yet. `pools`: options of the folders that
-    hold the tasks, for environments that have to know them.
+    hold the tasks, for environments that have to know them. `only`: as `played_tasks` takes it.
     """
     from rla.llm.factory import make_generator
 
-    groups = enumerate(played_tasks(trajectories))
+    groups = enumerate(played_tasks(trajectories, only))
     left = [(index, task) for index, task in groups if index not in writer.done and writer.slice.takes(index)]
     ctx.progress.start("score-steps", total=sum(task.steps for _, task in left))
 
@@ -107,6 +123,7 @@ def _judge(
         config=ctx.config.judge,
         seed=ctx.config.seed,
         replies=reply_trie(chat, prompt, ctx.config.judge),
+        at_once=ctx.config.generator.backend in FINDS_PREFIXES,
     )
     run_async(
         judge_groups(

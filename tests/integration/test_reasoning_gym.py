@@ -5,6 +5,7 @@ scripted one that knows the roots and half of what is harder, so harder tasks ar
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,33 @@ def stages(rla: Rla, *names: str, **options: str) -> None:
         assert code == 0, (name, error)
 
 
+def answered(folder: Path, monkeypatch: pytest.MonkeyPatch, right: Callable[[dict[str, Any], int], bool]) -> None:
+    """The policy of the run gives the right answer where `right(task, seed)` says so; the judge likes everything but
+    what it sees with an even seed.
+    """
+
+    def made(config: Any, *, model: Path, seed: int, training: bool = True) -> Any:
+        tokenizer = load_tokenizer(model)
+        chat = ChatFormat(tokenizer)
+        known: dict[str, tuple[str, dict[str, Any]]] = {}
+        for place, kind in ((folder / "r/0/pool", "tasks"), (folder / "r/1/candidates", "candidates")):
+            for row in read_rows(place, kind) if place.exists() else []:
+                known[row["instruction"]] = str(made_entry(Item(**json.loads(row["payload"])))["answer"]), row
+
+        def reply(request: Request, seed: int) -> list[int]:
+            asked = chat.decode(request.prompt_ids)
+            answer, task = next(found for question, found in known.items() if question in asked)
+            if "judge:" in asked:
+                said = "score +1" if seed % 2 else "score -1"
+            else:
+                said = answer if right(task, seed) else "no idea"
+            return [*chat.encode(said), chat.end_id]
+
+        return ScriptedGenerator(reply, context=config.context), tokenizer
+
+    monkeypatch.setattr("rla.llm.factory.make_generator", made)
+
+
 def levels(row: dict[str, Any]) -> dict[str, int]:
     found: dict[str, int] = json.loads(row["payload"])["levels"]
     return found
@@ -74,25 +102,7 @@ def test_harder_tasks_are_accepted_where_they_are_solved_now_and_then(
     """Every root is solved always, and what came of it in every second rollout."""
     (tmp_path / "params.yaml").write_text(PARAMS.replace("backend: transformers", "backend: scripted"))
 
-    def made(config: Any, *, model: Path, seed: int, training: bool = True) -> Any:
-        tokenizer = load_tokenizer(model)
-        chat = ChatFormat(tokenizer)
-        known: dict[str, tuple[str, bool]] = {}
-        for folder, kind in ((tmp_path / "r/0/pool", "tasks"), (tmp_path / "r/1/candidates", "candidates")):
-            for row in read_rows(folder, kind) if folder.exists() else []:
-                answer = str(made_entry(Item(**json.loads(row["payload"])))["answer"])
-                known[row["instruction"]] = answer, row["parent_id"] is None
-
-        def reply(request: Request, seed: int) -> list[int]:
-            asked = chat.decode(request.prompt_ids)
-            answer, root = next(found for question, found in known.items() if question in asked)
-            judged = "judge:" in asked
-            said = "score +1" if judged else answer if root or seed % 2 else "no idea"
-            return [*chat.encode(said), chat.end_id]
-
-        return ScriptedGenerator(reply, context=config.context), tokenizer
-
-    monkeypatch.setattr("rla.llm.factory.make_generator", made)
+    answered(tmp_path, monkeypatch, lambda task, seed: task["parent_id"] is None or seed % 2 == 1)
     stages(rla, "make-tasks", "init-model", *LOOP[:4], "adapt-env")
     assert {row["outcome"] for row in read_rows(tmp_path / "r/1/trajectories", "trajectories", ["outcome"])} == {1}
     harder = {row["task_id"]: row for row in read_rows(tmp_path / "r/1/candidates", "candidates") if row["valid"]}
@@ -105,3 +115,38 @@ def test_harder_tasks_are_accepted_where_they_are_solved_now_and_then(
     assert verdicts.keys() == harder.keys() and any(verdicts.values())
     pool = {row["task_id"] for row in read_rows(tmp_path / "r/2/pool", "tasks", ["task_id"])}
     assert {name for name, accepted in verdicts.items() if accepted} <= pool
+
+
+def test_judging_what_trains_gives_the_same_advantages(
+    rla: Rla, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A third of the tasks is always solved, a third never, and a third now and then."""
+    (tmp_path / "params.yaml").write_text(PARAMS.replace("backend: transformers", "backend: scripted"))
+    answered(
+        tmp_path, monkeypatch, lambda task, seed: (int(task["task_id"], 16) % 3, seed % 2) in ((0, 0), (0, 1), (1, 1))
+    )
+
+    def advantages() -> list[list[tuple[str, int, float]]]:
+        found = []
+        for kind in ("policy", "rm"):
+            rows = read_rows(tmp_path / f"r/1/rewards/{kind}", f"{kind}_rewards")
+            found.append([(row["trajectory_id"], row["step"], row["advantage"]) for row in rows if row["advantage"]])
+        return found
+
+    stages(rla, "make-tasks", "init-model", "rollout", "validate-tasks", "score-steps", "compute-rewards")
+    everything, judged = advantages(), len(read_rows(tmp_path / "r/1/scores", "scores"))
+    code, _, error = rla(
+        "score-steps", "--run", "r", "--overwrite", "--set", "judge.tasks=training", "--set", "judge.sampled=0"
+    )
+    assert code == 0, error
+    code, _, error = rla("compute-rewards", "--run", "r", "--overwrite", "--set", "judge.tasks=training")
+    assert code == 0, error
+    assert all(everything) and advantages() == everything
+    kept = read_rows(tmp_path / "r/1/scores", "scores")
+    outcomes: dict[str, set[int]] = {}
+    for row in read_rows(tmp_path / "r/1/trajectories", "trajectories", ["task_id", "outcome"]):
+        outcomes.setdefault(row["task_id"], set()).add(row["outcome"])
+    mixed = {task for task, found in outcomes.items() if len(found) == 2}
+    assert 0 < len(mixed) < len(outcomes) and len(kept) < judged
+    assert {row["task_id"] for row in kept} >= mixed
+    assert {row["task_id"] for row in kept} - mixed <= {task for task, found in outcomes.items() if found == {-1}}

@@ -79,6 +79,9 @@ def test_overrides_are_typed(tmp_path: Path) -> None:
             "train_rm.lora.rank is 128; set generator.max_lora_rank",
         ),
         ({"generator": {"data_parallel": 0}}, "generator.data_parallel is 0; it must be above 0"),
+        ({"generator": {"data_parallel": "all"}}, "generator.data_parallel is 'all'; expected int"),
+        ({"generator": {"data_parallel": True}}, "generator.data_parallel is True; expected int"),
+        ({"judge": {"sampled": 1.5}}, r"judge.sampled is 1.5; it must lie in \[0, 1\]"),
         ({"generator": {"server_timeout": 0}}, "server_timeout is 0.0; it must be above 0"),
     ],
 )

@@ -1,12 +1,32 @@
 """What the workers of one machine get: GPUs that no other has, a share of the threads, and no pre-fork server."""
 
 import os
+from typing import Any
 
 import pytest
 
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
-from rla.processes.workers import gpu_shares, worker_environment
+from rla.processes.workers import gpu_shares, worker_environment, workers_of
+
+
+@pytest.mark.parametrize(
+    ("visible", "generator", "workers"),
+    [
+        ("0,1,2,3,4,5,6,7", {"backend": "vllm"}, 8),
+        ("0,1,2,3,4,5,6,7", {"backend": "vllm", "tensor_parallel": 2}, 4),
+        ("0,1,2", {"backend": "vllm", "tensor_parallel": 2}, 1),
+        ("0,1", {"backend": "transformers", "tensor_parallel": 2}, 2),
+        ("0,1", {"backend": "server"}, 1),
+        ("", {"backend": "vllm"}, 1),
+    ],
+)
+def test_auto_uses_all_gpus(
+    visible: str, generator: dict[str, Any], workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert workers_of(GeneratorConfig(data_parallel="auto", **generator)) == workers
+    assert workers_of(GeneratorConfig(data_parallel=3, **generator)) == 3
 
 
 @pytest.mark.parametrize(

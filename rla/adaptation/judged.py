@@ -1,0 +1,92 @@
+"""Which episodes the reward model judges, once outcomes and verdicts are known (`judge.tasks: training`).
+
+    trains    an episode of a task that trains a model: not rejected, and its accuracy lies in the band of the policy
+              (where its credit reads judgements) or in that of the reward model
+    read      of a task that becomes easier: the failures that the critic reads, `adaptation.llm.episodes` at the most
+    sampled   of all other tasks a share, `judge.sampled`, so that metrics see them, too
+
+Episodes that the environment broke are in none of the three: nothing reads what is said of them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from rla.adaptation.candidates import chosen_tasks_to_change
+from rla.adaptation.validating import measured_accuracies
+from rla.config.sections import CreditConfig
+from rla.envs.protocols import Adapts, Probes
+from rla.envs.registry import environment
+from rla.pipeline.context import StageContext
+from rla.seeds import derive
+from rla.store.reading import read_rows
+from rla.store.records import Direction, StopReason
+
+PLAYED = ("task_id", "trajectory_id", "outcome", "stop_reason")
+
+
+def episodes_to_judge(ctx: StageContext) -> frozenset[str]:
+    """The ids of the trajectories to judge. Reads the trajectories, the verdicts, the next pool and its standings."""
+    config, env = ctx.config, environment(ctx.config.env.name)
+    played = read_rows(ctx.path("trajectories"), "trajectories", list(PLAYED))
+    verdicts = read_rows(ctx.path("verdicts"), "verdicts", ["task_id", "accepted"])
+    changes = isinstance(env, Adapts) and config.adaptation.enabled
+    choices = chosen_tasks_to_change(ctx, pool=ctx.path("next-pool")) if changes else []
+    return wanted_episodes(
+        played,
+        rejected={row["task_id"] for row in verdicts if not row["accepted"]},
+        credit=config.credit,
+        criticised={choice.task.task_id for choice in choices if choice.direction is Direction.EASIER},
+        read=config.adaptation.llm.episodes,
+        sampled=config.judge.sampled,
+        seed=derive(config.seed, "judged", ctx.iteration),
+        whole=isinstance(env, Probes),
+    )
+
+
+def wanted_episodes(
+    played: Sequence[Mapping[str, Any]],
+    *,
+    rejected: Collection[str],
+    credit: CreditConfig,
+    criticised: Collection[str],
+    read: int,
+    sampled: float,
+    seed: int,
+    whole: bool,
+) -> frozenset[str]:
+    """The ids of the trajectories to judge. `played`: rows with the columns of PLAYED, in the order of the shard.
+
+    `whole`: all episodes of a task or none, for reward models that write about tasks.
+    """
+    accuracies = measured_accuracies(played)
+    episodes: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for row in played:
+        if row["stop_reason"] != StopReason.ENV_ERROR:
+            episodes[row["task_id"]].append(row)
+    wanted: set[str] = set()
+    for task, rows in episodes.items():
+        chosen = task not in rejected and trains_a_model(accuracies[task][0], credit)
+        if chosen or random.Random(derive(seed, task)).random() < sampled:
+            found = rows
+        else:
+            found = [row for row in rows if row["outcome"] != 1][:read] if task in criticised else []
+        wanted.update(row["trajectory_id"] for row in (rows if whole and found else found))
+    return frozenset(wanted)
+
+
+def trains_a_model(accuracy: float, credit: CreditConfig) -> bool:
+    """Whether a task that is won with `accuracy` trains a model in a way that its judgements change."""
+    if credit.reward_model_low <= accuracy <= credit.reward_model_high:
+        return True
+    match credit.estimator:
+        case "step":  # nobody is asked who won
+            return True
+        case "integrated" | "return":
+            inside = credit.policy_low <= accuracy <= credit.policy_high  # coding counts the ends of the band, too
+            return credit.step_weight != 0 and inside and 0 < accuracy < 1
+        case _:
+            return False
