@@ -11,6 +11,7 @@ from rla.pipeline.context import StageContext
 from rla.pipeline.dividing import counts_of, divided, slice_of
 from rla.pipeline.fallback import policy_of
 from rla.pipeline.origins import check_failures, origin
+from rla.pipeline.restoring import make_whole
 from rla.rollouts.score_shard import score_counts, score_played
 from rla.store.reading import read_manifest
 from rla.store.shards import ShardWriter
@@ -25,6 +26,8 @@ def run(ctx: StageContext) -> dict[str, Any]:
     folder = ctx.path("out")
     made_from = origin(ctx, [trajectories, *([rm] if judged else [])])
     writer = ShardWriter(folder, "scores", made_from, overwrite=ctx.overwrite, part=slice_of(ctx))
+    if judged and not writer.complete:
+        make_whole(ctx, "rm")
     if not (writer.complete or divided(ctx, writer)):
         if judged:
             score_played(ctx, writer, trajectories, rm, pools=("pool", "candidates"))
