@@ -1,4 +1,4 @@
-"""`kill -9` in the middle of `rla prune`: what is needed is whole, what is not marked is whole, the next call ends it."""
+"""`kill -9` in the middle of `rla prune`: what is needed and what is not marked is whole; the next call ends it."""
 
 from pathlib import Path
 
