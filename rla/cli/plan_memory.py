@@ -91,17 +91,17 @@ def configured_models(
 ) -> tuple[Config, Models]:
     """The parameters, and the shapes of their models: as given, else by the names that the parameters have."""
     from rla.config.load import read_config
-    from rla.models.shapes import shape_of
+    from rla.models.shapes import model_shape_of
     from rla.planning.plan import Models
 
     config = read_config(file, overrides, params_of=None)
     own, llm = config.model, config.adaptation
-    policy = shape_of(shape or own.policy, new=own, key=f"{file}: model.policy", option="--shape")
+    policy = model_shape_of(shape or own.policy, new=own, key=f"{file}: model.policy", option="--shape")
 
     def other(given: str | None, named: str, key: str, option: str) -> ModelShape:
         if given is None and named in ("", own.policy):
             return policy
-        return shape_of(given or named, new=own, key=f"{file}: {key}", option=option)
+        return model_shape_of(given or named, new=own, key=f"{file}: {key}", option=option)
 
     proposes = llm.enabled and llm.proposer == "llm" and not llm.llm.server
     return config, Models(

@@ -108,7 +108,7 @@ SHAPES = {
 }
 
 
-def shape_of(source: str, *, new: ModelConfig, key: str, option: str) -> ModelShape:
+def model_shape_of(source: str, *, new: ModelConfig, key: str, option: str) -> ModelShape:
     """The shape of `model.policy` or another configured model: a name of the table, a hub id that begins with one, a
     folder with a config.json, or `init`, a new model of the section `model`. Raises UserError that names `key`.
     """

@@ -9,7 +9,7 @@ import pytest
 
 from rla.config.sections import ModelConfig
 from rla.errors import UserError
-from rla.models.shapes import SHAPES, ModelShape, new_shape, shape_of, shape_of_config
+from rla.models.shapes import SHAPES, ModelShape, model_shape_of, new_shape, shape_of_config
 from tests.unit.training.builders import SIZES, tiny_model
 
 
@@ -73,10 +73,10 @@ def test_a_new_model_and_its_folder(tmp_path: Path) -> None:
 def test_models_are_known_by_name_hub_id_or_folder(tmp_path: Path) -> None:
     folder = tiny_model(tmp_path / "m")
     known = {"new": ModelConfig(), "key": "model.policy", "option": "--shape"}
-    assert shape_of("Qwen/Qwen2.5-7B-Instruct", **known) is SHAPES["qwen2.5-7b"]
-    assert shape_of("Qwen/Qwen3-4B-Instruct-2507", **known) is SHAPES["qwen3-4b"]
-    assert shape_of("qwen2.5-14b", **known) is SHAPES["qwen2.5-14b"]
-    assert shape_of(str(folder), **known).hidden == 16
-    assert shape_of("init", **known).hidden == 96
+    assert model_shape_of("Qwen/Qwen2.5-7B-Instruct", **known) is SHAPES["qwen2.5-7b"]
+    assert model_shape_of("Qwen/Qwen3-4B-Instruct-2507", **known) is SHAPES["qwen3-4b"]
+    assert model_shape_of("qwen2.5-14b", **known) is SHAPES["qwen2.5-14b"]
+    assert model_shape_of(str(folder), **known).hidden == 16
+    assert model_shape_of("init", **known).hidden == 96
     with pytest.raises(UserError, match=r"model\.policy: the sizes of meta/Llama-9 are not known; give --shape"):
-        shape_of("meta/Llama-9", **known)
+        model_shape_of("meta/Llama-9", **known)

@@ -111,7 +111,7 @@ def test_the_published_file_fits_eight_gpus(capsys: Captured) -> None:
         (["--disk", "500"], "the run needs 949 GB of 500 GB on the disk; set checkpoints.keep: 1, or"),
         (
             ["--disk", "500", "--set", "checkpoints.keep=0"],
-            "the run needs 43 TB of 500 GB on the disk; set checkpoints.keep: 2",
+            "needs 43 TB of 500 GB on the disk; set checkpoints.keep: 2",
         ),
         (["--reward-shape", "gpt-5"], "model.reward: the sizes of gpt-5 are not known; give --reward-shape one of"),
     ],
