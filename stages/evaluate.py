@@ -16,6 +16,7 @@ from rla.pipeline.context import StageContext
 from rla.pipeline.dividing import counts_of, divided, slice_of
 from rla.pipeline.fallback import policy_of, pool_of
 from rla.pipeline.origins import origin
+from rla.pipeline.restoring import make_whole
 from rla.rollouts.trajectory_shard import play_shard
 from rla.store.atomic import write_json
 from rla.store.pools import read_tasks
@@ -32,6 +33,8 @@ def run(ctx: StageContext) -> dict[str, Any]:
     folder = ctx.path("out")
     made_from = origin(ctx, [tasks_folder, policy], sections=[name for name in ctx.spec.sections if name != "judge"])
     writer = ShardWriter(folder, "trajectories", made_from, overwrite=ctx.overwrite, part=slice_of(ctx))
+    if not writer.complete:
+        make_whole(ctx, "policy")
     if not (writer.complete or divided(ctx, writer)):
         played = replace(ctx, config=evaluating(ctx.config))
         play_shard(played, writer, tasks[:wanted], policy, count=count, iteration=0, training=False)

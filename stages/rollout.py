@@ -9,6 +9,7 @@ from rla.pipeline.context import StageContext
 from rla.pipeline.dividing import counts_of, divided, slice_of
 from rla.pipeline.fallback import policy_of, pool_of
 from rla.pipeline.origins import origin
+from rla.pipeline.restoring import make_whole
 from rla.rollouts.trajectory_shard import play_shard
 from rla.seeds import derive
 from rla.store.pools import read_candidates, read_tasks
@@ -24,6 +25,8 @@ def run(ctx: StageContext) -> dict[str, Any]:
     folder = ctx.path("out")
     made_from = origin(ctx, [pool, policy, candidates])
     writer = ShardWriter(folder, "trajectories", made_from, overwrite=ctx.overwrite, part=slice_of(ctx))
+    if not writer.complete:
+        make_whole(ctx, "policy")
     if not (writer.complete or divided(ctx, writer)):
         count = ctx.config.rollout.rollouts_per_task
         play_shard(ctx, writer, tasks, policy, count=count, iteration=ctx.iteration)

@@ -12,6 +12,7 @@ from rla.pipeline.context import StageContext
 from rla.pipeline.dividing import counts_of, divided, slice_of
 from rla.pipeline.fallback import policy_of
 from rla.pipeline.origins import check_failures, origin
+from rla.pipeline.restoring import make_whole
 from rla.rollouts.score_shard import score_counts, score_played
 from rla.store.reading import read_manifest
 from rla.store.shards import ShardWriter
@@ -35,6 +36,8 @@ def run(ctx: StageContext) -> dict[str, Any]:
     sections += DECIDING if chosen else ()
     made_from = origin(ctx, inputs, sections=sections)
     writer = ShardWriter(folder, "scores", made_from, overwrite=ctx.overwrite, part=slice_of(ctx))
+    if judged and not writer.complete:
+        make_whole(ctx, "rm")
     if not (writer.complete or divided(ctx, writer)):
         if judged:
             only = episodes_to_judge(ctx) if chosen else None

@@ -25,6 +25,7 @@ from rla.models.checkpoint import model_folder
 from rla.pipeline.context import StageContext
 from rla.pipeline.fallback import policy_of
 from rla.pipeline.origins import run_async
+from rla.pipeline.restoring import make_whole
 from rla.seeds import derive
 from rla.store.pools import TASK_FIELDS, as_task, read_tasks
 from rla.store.reading import part_rows, read_rows
@@ -33,13 +34,15 @@ from rla.store.shards import ShardWriter
 
 
 def proposing_model(ctx: StageContext) -> Path | str | None:
-    """The folder or hub id of the language model that proposes; None where rules do, or nothing is proposed."""
+    """The folder (a checkpoint's own, or one of a model) or hub id of the language model that proposes; None where
+    rules do, or nothing is proposed.
+    """
     config = ctx.config.adaptation
     if not config.enabled or config.proposer != "llm":
         return None
     own = config.llm.model
     folder = Path(own).expanduser() if own else policy_of(ctx)
-    return model_folder(folder) if not own or folder.is_dir() else own
+    return folder if not own or folder.is_dir() else own
 
 
 def chosen_tasks_to_change(ctx: StageContext, *, pool: Path) -> list[Choice]:
@@ -86,6 +89,10 @@ def drafter_of(
     if model is None:
         yield RulesDrafter(editor), None
         return
+    if isinstance(model, Path):
+        if not ctx.config.adaptation.llm.model:
+            make_whole(ctx, "policy")
+        model = model_folder(model)
     from rla.adaptation.drafting import ModelDrafter
     from rla.llm.chat import ChatFormat
     from rla.llm.factory import make_generator

@@ -20,6 +20,8 @@ from rla.cli.environments import check_env, envs
 from rla.cli.guard import guard
 from rla.cli.lineage import lineage
 from rla.cli.params import params_command
+from rla.cli.plan_memory import plan_memory
+from rla.cli.prune import prune
 from rla.cli.servers import prefork, serve
 from rla.pipeline.spec import StageSpec
 from stages import STAGES
@@ -167,6 +169,8 @@ app.command("lineage")(lineage)
 app.command("envs")(envs)
 app.command("check-env")(check_env)
 app.command("params")(params_command)
+app.command("prune")(prune)
+app.command("plan-memory")(plan_memory)
 
 
 @app.callback(invoke_without_command=True)

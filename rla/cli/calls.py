@@ -18,12 +18,14 @@ from rla.config import Config, resolved
 from rla.envs.configured import load_config
 from rla.pipeline.context import Progress, StageContext
 from rla.pipeline.params_files import default_run, params_file
+from rla.pipeline.pruning import prune_run
 from rla.pipeline.spec import StageSpec
-from rla.processes.ranks import speaks
+from rla.processes.ranks import speaks, world
 from rla.processes.workers import end_with_stdin
 from rla.store.atomic import write_json
 from stages import STAGES
 
+FINISHING = ("train-policy", "train-rm", "adapt-env", "evaluate")  # any of these may be the last of an iteration
 COMPLETE = ("manifest.json", "checkpoint.json", "config.json", "report.json")
 
 Echo = Callable[[str], None]
@@ -42,6 +44,8 @@ def call_stage(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> Non
         with make_progress() as progress:
             ctx = context(spec, values, config=config, run=run, progress=progress)
             summary = timed(ctx)
+            if spec.name in FINISHING and speaks() and world() == 1:
+                prune_run(run, config)
         if speaks():
             echo("\n".join(summary_line(key, value) for key, value in summary.items()))
         return

@@ -43,6 +43,9 @@ def check_config(config: Config, where: str) -> None:
             raise UserError(f"{where}: {name}.lora.rank must be 0 or more, {name}.lr_min lie in [0, 1]")
     for key, value in (
         ("pool.workers", config.pool.workers),
+        ("checkpoints.keep", config.checkpoints.keep),
+        ("checkpoints.every", config.checkpoints.every),
+        ("checkpoints.export_every", config.checkpoints.export_every),
         ("warm_start.alike", config.warm_start.alike),
         ("warm_start.calibration.steps", config.warm_start.calibration.steps),
         ("evaluation.temperature", config.evaluation.temperature),  # 0: the likeliest token, which nothing learns from

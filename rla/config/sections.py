@@ -202,6 +202,15 @@ class TrackingConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointsConfig:
+    """Which checkpoints stay on the disk (`rla prune`). No output depends on it: it may change within a run."""
+
+    keep: int = 2  # last finished iterations whose checkpoints stay whole; 0: all iterations of the run
+    every: int = 0  # the checkpoints of every n-th iteration stay whole, too; 0: of none but the last
+    export_every: int = 0  # of every n-th iteration at least `model/` stays, to evaluate or to publish; 0: of none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchConfig:
     """On which processes stages run. No output depends on it: it may change within a run."""
 
@@ -243,6 +252,7 @@ class Config:
     warm_start: WarmStartConfig = field(default_factory=WarmStartConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
+    checkpoints: CheckpointsConfig = field(default_factory=CheckpointsConfig)
     launch: LaunchConfig = field(default_factory=LaunchConfig)
     pool: PoolConfig = field(default_factory=PoolConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)

@@ -6,6 +6,7 @@
     metrics.json       what the stage that made it reported
     metrics.jsonl      the same for each of its updates, a line each
     checkpoint.json    counts and digest; a folder without it is not a checkpoint
+    pruned.json        the parts that were removed to save space (`rla.store.pruned`)
 
 A checkpoint is written beside its place and renamed, so it is there whole or not at all. A plain Hugging Face
 folder (or hub id) serves wherever a checkpoint is read: it is the start of a run, and its own weights are the
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rla.errors import UserError
+from rla.store.pruned import MODEL, STATE, pruned_parts, refuse_pruned
 
 MANIFEST, METRICS, HISTORY = "checkpoint.json", "metrics.json", "metrics.jsonl"
 REFERENCE, ADAPTER = "reference", "adapter"
@@ -40,7 +42,7 @@ class Checkpoint:
 
 
 def open_checkpoint(source: Path | str) -> Checkpoint:
-    """Raises UserError for a checkpoint of another format version."""
+    """Raises UserError for a checkpoint of another format version, and for one whose weights were pruned."""
     folder = Path(source)
     manifest = folder / MANIFEST
     if not manifest.is_file():
@@ -52,10 +54,12 @@ def open_checkpoint(source: Path | str) -> Checkpoint:
         raise UserError(f"{manifest}: not a checkpoint manifest; run the stage that wrote it again") from error
     if version != FORMAT:
         raise UserError(f"{manifest}: format {version}, but this version reads {FORMAT}; train again")
+    refuse_pruned(folder, MODEL)
     state, adapter = folder / "state", folder / ADAPTER
+    whole = STATE not in pruned_parts(folder)
     return Checkpoint(
         model=folder / "model",
-        state=state if any(state.glob("weights*.safetensors")) else None,
+        state=state if whole and any(state.glob("weights*.safetensors")) else None,
         reference=state if any(state.glob(f"{REFERENCE}*.safetensors")) else None,
         adapter=adapter if adapter.is_dir() else None,
         updates=updates,
@@ -73,5 +77,9 @@ def model_digest(folder: Path) -> str:
 
 
 def model_folder(path: Path) -> Path:
-    """The Hugging Face folder inside a checkpoint, or the path itself where it is a plain model folder."""
+    """The Hugging Face folder inside a checkpoint, or the path itself where it is a plain model folder.
+
+    Raises UserError where it was pruned.
+    """
+    refuse_pruned(path, MODEL)
     return path / "model" if (path / "model").is_dir() else path

@@ -10,6 +10,7 @@ from rla.models.checkpoint import model_folder
 from rla.models.fingerprint import tokenizer_fingerprint
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import origin
+from rla.pipeline.restoring import make_whole
 from rla.rollouts.score_shard import score_counts, score_played
 from rla.store.frames import read_episodes, read_judgements
 from rla.store.shards import ShardWriter
@@ -30,6 +31,7 @@ def held_out_scores(ctx: StageContext) -> Path | None:
         return None
     writer = ShardWriter(folder, "scores", origin(ctx, [ctx.path("out"), rm]), overwrite=ctx.overwrite)
     if not writer.complete:
+        make_whole(ctx, "rm")
         score_played(ctx, writer, ctx.path("out"), rm, pools=("tasks",))
         writer.finish(score_counts(writer.parts()), tokenizer=tokenizer_fingerprint(model_folder(rm)))
     return folder

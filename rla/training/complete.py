@@ -14,6 +14,7 @@ from pathlib import Path
 
 from rla.errors import UserError
 from rla.models.checkpoint import Checkpoint, open_checkpoint
+from rla.store.pruned import STATE, refuse_pruned
 
 WARM = ("weights", "reference")  # `<name>.safetensors`, or `<name>-00000.safetensors` and on
 TRAINED = ("moments", "rng")
@@ -23,6 +24,7 @@ COUNTS = "state.json"
 def open_to_train(source: Path | str) -> Checkpoint:
     """Raises UserError as `open_checkpoint` does, and for a missing file of the train state."""
     checkpoint = open_checkpoint(source)
+    refuse_pruned(Path(source), STATE)
     state = Path(checkpoint.model).parent / "state"
     if checkpoint.digest is None or not (checkpoint.updates or state.is_dir()):
         return checkpoint

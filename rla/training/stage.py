@@ -16,9 +16,11 @@ from rla.pipeline.again import called_again
 from rla.pipeline.context import StageContext
 from rla.pipeline.fallback import policy_of
 from rla.pipeline.origins import origin
+from rla.pipeline.restoring import make_whole
 from rla.processes.launch import launch, launcher
 from rla.processes.ranks import world
 from rla.seeds import derive
+from rla.store.pruned import MODEL, STATE
 from rla.store.reading import read_manifest, stream_rows
 from rla.store.slices import read_json
 from rla.training.complete import open_to_train
@@ -61,6 +63,7 @@ def train_stage(
     marker = {"origin": made_from.as_json()}
     if agreed_answer(lambda: finished_checkpoint(out, marker, overwrite=ctx.overwrite)):
         return {checkpoint: str(out), **read_json(out / "metrics.json")}
+    make_whole(ctx, checkpoint, parts=(STATE, MODEL))
     check_inputs(config, source, data[0])
     file = launcher(ctx.config)
 

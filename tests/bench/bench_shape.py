@@ -19,6 +19,7 @@ import torch
 from transformers import AutoModelForCausalLM, Qwen2Config
 
 from rla.config.training import TrainConfig
+from rla.models.shapes import SHAPES, ModelShape
 from rla.training.compute import Compute
 from rla.training.data import TrainingSequence
 from rla.training.logprobs import TokenScorer
@@ -30,25 +31,17 @@ from rla.training.sequence_file import StoredSequences, write_sequences
 from rla.training.speed import Work, matrix_rate
 from rla.training.state import TrainState
 
-# hidden, intermediate, layers, heads, key heads, vocabulary, tied
-SHAPES = {
-    "qwen2.5-7b": (3584, 18944, 28, 28, 4, 152064, False),
-    "qwen2.5-3b": (2048, 11008, 36, 16, 2, 151936, True),
-    "qwen2.5-0.5b": (896, 4864, 24, 14, 2, 151936, True),
-    "tiny": (64, 128, 2, 4, 2, 1000, True),
-}
 
-
-def config_of(shape: str) -> Qwen2Config:
-    hidden, intermediate, layers, heads, key_heads, vocabulary, tied = SHAPES[shape]
+def config_of(shape: ModelShape) -> Qwen2Config:
+    """Of a shape of the Qwen2 kind."""
     return Qwen2Config(
-        hidden_size=hidden,
-        intermediate_size=intermediate,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        num_key_value_heads=key_heads,
-        vocab_size=vocabulary,
-        tie_word_embeddings=tied,
+        hidden_size=shape.hidden,
+        intermediate_size=shape.intermediate,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.key_heads,
+        vocab_size=shape.vocabulary,
+        tie_word_embeddings=shape.tied,
         max_position_embeddings=32768,
     )
 
@@ -74,7 +67,7 @@ def trajectories(count: int, *, tokens: int, vocabulary: int) -> list[TrainingSe
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shape", choices=SHAPES, default="tiny")
+    parser.add_argument("--shape", choices=[name for name, shape in SHAPES.items() if shape.bias], default="tiny")
     parser.add_argument("--weights", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--tokens", type=int, default=4096, help="of the longest trajectory")
     parser.add_argument("--trajectories", type=int, default=32, help="of an optimizer step")
@@ -88,7 +81,9 @@ def main() -> None:
     settings = replace(settings, gradient_checkpointing=not options.no_checkpointing)
     compute = Compute.choose(settings, Ranks())
     with torch.device(compute.device):
-        model = AutoModelForCausalLM.from_config(config_of(options.shape), dtype=getattr(torch, options.weights)).eval()
+        model = AutoModelForCausalLM.from_config(
+            config_of(SHAPES[options.shape]), dtype=getattr(torch, options.weights)
+        ).eval()
     if settings.gradient_checkpointing:
         checkpoint_gradients(model)
     scorer = TokenScorer(model, temperature=1.0, mixed=compute.mixed)

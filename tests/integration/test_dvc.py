@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from rla.pipeline.plan import Plan, write_plan
 from rla.report.series import HISTORY
@@ -28,10 +29,16 @@ echo "$stage@$iteration" >> calls
 make() {
   for name in "$@"; do mkdir -p "$run/$name"; echo "$stage $iteration" > "$run/$name/manifest.json"; done
 }
+train() {
+  for name in "$@"; do
+    mkdir -p "$run/$name/model" "$run/$name/state"
+    echo "$stage $iteration" | tee "$run/$name/model/weights" "$run/$name/state/weights" > "$run/$name/checkpoint.json"
+  done
+}
 case $stage in
   make-tasks) make 0/pool test/pool;;
   init-model) make init;;
-  warm-start) make 0/policy 0/rm;;
+  warm-start) train 0/policy 0/rm;;
   rollout) make "$iteration/trajectories";;
   score-steps) make "$iteration/scores";;
   validate-tasks) make "$iteration/verdicts" "$iteration/standings" "$iteration/pool";;
@@ -40,8 +47,8 @@ case $stage in
     grep step_weight params.yaml > "$run/$iteration/rewards/manifest.json"
     echo '[]' > "$run/$iteration/tasks.json"
     echo '{"success": 0.5}' > "$run/$iteration/metrics.json";;
-  train-policy) make "$iteration/policy";;
-  train-rm) make "$iteration/rm";;
+  train-policy) train "$iteration/policy";;
+  train-rm) train "$iteration/rm";;
   adapt-env) make "$iteration/candidates";;
   evaluate) make "eval/$iteration/trajectories"; echo '{}' > "$run/eval/$iteration/metrics.json";;
   report)
@@ -124,6 +131,20 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
 
 def test_nothing_changed_nothing_runs(pipeline: Pipeline) -> None:
     assert pipeline.repro() == []
+
+
+def test_weights_that_are_gone_make_nothing_run(pipeline: Pipeline) -> None:
+    for number, model in ((0, "rm"), (1, "policy"), (1, "rm"), (2, "policy")):
+        for part in ("model", "state"):
+            shutil.rmtree(pipeline.folder / f"runs/t/{number}/{model}/{part}")
+    assert pipeline.repro() == []
+
+
+def test_dvc_reads_records_and_no_weights(pipeline: Pipeline) -> None:
+    lock = yaml.safe_load((pipeline.folder / "dvc.lock").read_text())["stages"].values()
+    paths = {entry["path"] for stage in lock for key in ("deps", "outs") for entry in stage.get(key, [])}
+    trained = {path for path in paths if re.search("/(policy|rm)(/|$)", path)}
+    assert trained == {f"runs/t/{i}/{model}/checkpoint.json" for i in (0, 1, 2) for model in ("policy", "rm")}
 
 
 def test_trackers_and_what_they_write_make_nothing_run(pipeline: Pipeline) -> None:

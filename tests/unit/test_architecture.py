@@ -37,9 +37,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "training": WORK,
     "adaptation": WORK,
     "report": WORK | {"adaptation"},
+    "planning": DATA | {"models", "report"},
     "ablation": WORK | {"adaptation", "report"},
     "stages": WORK | {"rollouts", "training", "adaptation", "report"},
-    "cli": WORK | {"ablation", "report", "serving", "stages"},
+    "cli": WORK | {"ablation", "planning", "report", "serving", "stages"},
     "__main__": {"cli", "processes"},
 }
 LONGEST = 300  # lines of a file

@@ -46,6 +46,8 @@ def test_overrides_are_typed(tmp_path: Path) -> None:
         ({"warm_start": {"calibration": {"steps": -1}}}, "warm_start.calibration.steps is -1; it must be 0 or more"),
         ({"warm_start": {"calibration": {"steps": 1, "examples": 0}}}, "warm_start.calibration.examples is 0"),
         ({"env": {"name": "coding"}, "warm_start": {"alike": 2}}, "warm_start.alike is 2; env.name: coding needs 0"),
+        ({"checkpoints": {"keep": -1}}, "checkpoints.keep is -1; it must be 0 or more"),
+        ({"checkpoints": {"every": -2}}, "checkpoints.every is -2; it must be 0 or more"),
         ({"warm_start": {"alike": -1}}, "warm_start.alike is -1; it must be 0 or more"),
         ({"evaluation": {"temperature": -1.0}}, "evaluation.temperature is -1.0; it must be 0 or more"),
         ({"warm_start": {"reward": {"examples": 0}}}, "warm_start.reward.examples is 0; it must be above 0"),

@@ -1,0 +1,82 @@
+"""How far a run is finished: the iterations whose artifacts are all there and made from one another as they are now.
+
+Every record names the digests of its inputs, so one that names an input which has been made anew since is found, and
+with it a run whose parameters have changed and that DVC is working through again from an early iteration.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rla.store.digests import digest
+from rla.store.layout import artifact
+from rla.store.slices import MANIFEST, optional_json
+
+RECORD = "checkpoint.json"
+BOTH = ("trajectories", "scores", "verdicts")
+# artifact of an iteration -> artifacts that it must have been made from
+MADE_FROM = {
+    "trajectories": ("previous_policy",),
+    "scores": ("trajectories", "previous_rm"),
+    "verdicts": ("trajectories",),
+    "policy_rewards": BOTH,
+    "rm_rewards": BOTH,
+    "policy": ("previous_policy", "trajectories", "policy_rewards"),
+    "rm": ("previous_rm", "scores", "rm_rewards"),
+    "candidates": ("trajectories", "scores"),
+}
+# Where a run without a warm start begins.
+BEGINNING = {"previous_policy": "init_policy", "previous_rm": "init_rm"}
+
+
+def finished_iterations(run: Path) -> tuple[int, str]:
+    """The last iteration up to which all are finished, and why the next one is not."""
+    last = 0
+    while not (reason := unfinished_reason(run, last + 1)):
+        last += 1
+    return last, reason
+
+
+def unfinished_reason(run: Path, iteration: int) -> str:
+    """Empty where the iteration is finished: what it read of the one before is needed no more."""
+    for name, sources in MADE_FROM.items():
+        place = artifact(run, name, iteration)
+        inputs = recorded_inputs(place)
+        if inputs is None:
+            return f"{place} is not there yet"
+        for source in sources:
+            if source == "previous_rm" and len(inputs) == 1:
+                continue  # judge.enabled: false
+            if artifact_digest(run, source, iteration) not in inputs:
+                return f"{place} was not made from {source_folder(run, source, iteration)} as it is now"
+    return ""
+
+
+def policy_evaluated(run: Path, iteration: int) -> bool:
+    """Whether the checkpoints of the iteration, as they are now, have been evaluated."""
+    inputs = recorded_inputs(artifact(run, "eval_trajectories", iteration))
+    measured = artifact(run, "eval_metrics", iteration).exists()
+    return measured and inputs is not None and artifact_digest(run, "policy", iteration) in inputs
+
+
+def recorded_inputs(folder: Path) -> set[str] | None:
+    """The digests of what a complete shard or checkpoint was made from; None where it is not complete."""
+    shard: dict[str, Any] | None = optional_json(folder / MANIFEST)
+    checkpoint = optional_json(folder / RECORD) if shard is None else None
+    origin = shard or (checkpoint or {}).get("origin")
+    return None if origin is None else set(origin["input_digests"].values())
+
+
+def artifact_digest(run: Path, name: str, iteration: int) -> str | None:
+    """The digest by which what reads the artifact names it; None where it is not complete."""
+    folder = source_folder(run, name, iteration)
+    known = any((folder / file).is_file() for file in (MANIFEST, RECORD, "config.json"))
+    return digest(folder) if known else None
+
+
+def source_folder(run: Path, name: str, iteration: int) -> Path:
+    folder = artifact(run, name, iteration)
+    if iteration == 1 and name in BEGINNING and not folder.exists():
+        return artifact(run, BEGINNING[name], 0)
+    return folder

@@ -1,0 +1,207 @@
+"""What is removed of old checkpoints, and what never is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from rla.cli.app import run as rla
+from rla.config.sections import CheckpointsConfig
+from rla.errors import UserError
+from rla.models.checkpoint import model_folder, open_checkpoint
+from rla.pipeline.pruning import planned_evaluations, prune_checkpoint, prune_run, removals, unneeded_parts
+from rla.store.layout import artifact
+from rla.store.pruned import pruned_parts
+from rla.store.sizes import freed_bytes, readable_bytes
+from rla.training.complete import open_to_train
+from tests.unit.builders import configured
+from tests.unit.pipeline.run_records import evaluate, finished_run, parts, record
+
+ALL = ("state", "model", "adapter")
+BOTH = ["model", "state"]
+
+
+def test_the_rule_by_hand() -> None:
+    config = CheckpointsConfig(keep=2, every=4, export_every=3)
+    found = {i: unneeded_parts(i, config, finished=9, awaited=i == 5) for i in range(10)}
+    whole, exported, nothing = (), ("state",), ALL
+    assert found == {
+        0: whole,  # the start
+        1: nothing,
+        2: nothing,
+        3: exported,
+        4: whole,
+        5: exported,  # an evaluation is to come
+        6: exported,
+        7: nothing,
+        8: whole,  # of the last two
+        9: whole,
+    }
+
+
+def test_without_a_number_to_keep_all_stay() -> None:
+    config = CheckpointsConfig(keep=0)
+    assert not any(unneeded_parts(i, config, finished=9, awaited=False) for i in range(10))
+
+
+def test_old_weights_go_and_records_stay(tmp_path: Path) -> None:
+    run = finished_run(tmp_path / "r", 4)
+    gone = prune_run(run, configured("checkpoints.keep=1"))
+    assert parts(run) == parts(run, "rm") == {0: BOTH, 1: [], 2: [], 3: [], 4: BOTH}
+    assert [one.freed for one in gone] == [140] * 6
+    assert sorted(path.name for path in artifact(run, "policy", 2).iterdir()) == [
+        *("checkpoint.json", "metrics.json", "pruned.json")
+    ]
+    assert prune_run(run, configured("checkpoints.keep=1")) == []
+
+
+def test_what_the_next_iteration_still_needs_stays(tmp_path: Path) -> None:
+    """Iteration 4 has begun: its policy is there and its reward model is not, which is made from that of 3."""
+    run = finished_run(tmp_path / "r", 4)
+    (artifact(run, "rm", 4) / "checkpoint.json").unlink()
+    prune_run(run, configured("checkpoints.keep=1"))
+    assert parts(run, "rm") == {0: BOTH, 1: [], 2: [], 3: BOTH, 4: BOTH}
+
+
+def test_a_run_that_is_worked_through_again_keeps_what_it_will_read(tmp_path: Path) -> None:
+    run = finished_run(tmp_path / "r", 6)
+    record(run, "policy", 1, salt="changed")
+    assert prune_run(run, configured("checkpoints.keep=1")) == []
+
+
+def test_a_planned_evaluation_keeps_the_export_until_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = finished_run(Path("r"), 4)
+    Path("iterations.yaml").write_text("run: r\nevaluations: [0, 2, 4]\n")
+    prune_run(run, configured("checkpoints.keep=1"))
+    assert parts(run) == {0: BOTH, 1: [], 2: ["model"], 3: [], 4: BOTH}
+    evaluate(run, 2)
+    prune_run(run, configured("checkpoints.keep=1"))
+    assert parts(run)[2] == []
+
+
+def test_the_plan_of_another_run_says_nothing(tmp_path: Path) -> None:
+    plan = tmp_path / "iterations.yaml"
+    assert planned_evaluations(plan, tmp_path / "r") == set()
+    plan.write_text(f"run: {tmp_path / 'other'}\nevaluations: [2]\n")
+    assert planned_evaluations(plan, tmp_path / "r") == set()
+
+
+def test_a_removal_that_was_killed_is_ended_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed before any of its unlinks, the checkpoint is marked, refused, and gone after the next call."""
+    run, config = finished_run(tmp_path / "r", 2), configured("checkpoints.keep=1")
+    unlink, calls = Path.unlink, []
+
+    def killed(path: Path, missing_ok: bool = False) -> None:
+        if path.suffix == ".safetensors":
+            calls.append(path)
+            if len(calls) == 2:
+                raise KeyboardInterrupt
+        unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", killed)
+    with pytest.raises(KeyboardInterrupt):
+        prune_run(run, config)
+    monkeypatch.undo()
+    assert parts(run) == {0: BOTH, 1: ["model"], 2: BOTH}
+    assert pruned_parts(artifact(run, "policy", 1)) == set(ALL)
+    prune_run(run, config)
+    assert parts(run) == parts(run, "rm") == {0: BOTH, 1: [], 2: BOTH}
+
+
+def test_whoever_reads_what_was_pruned_is_told(tmp_path: Path) -> None:
+    run = finished_run(tmp_path / "r", 4)
+    prune_run(run, configured("checkpoints.keep=1", "checkpoints.export_every=2"))
+    without_state, without_model = artifact(run, "policy", 2), artifact(run, "policy", 1)
+    assert open_checkpoint(without_state).state is None
+    assert model_folder(without_state) == without_state / "model"
+    with pytest.raises(UserError, match="2/policy: its state/ was pruned to save space; take a later checkpoint"):
+        open_to_train(without_state)
+    for read in (open_to_train, open_checkpoint, model_folder):
+        with pytest.raises(UserError, match="1/policy: its model/ was pruned"):
+            read(without_model)
+
+
+def test_the_first_weights_stay_where_an_adapter_does(tmp_path: Path) -> None:
+    run = finished_run(tmp_path / "r", 3)
+    for number in (1, 2):
+        (artifact(run, "policy", number) / "adapter").mkdir()
+        (artifact(run, "policy", number) / "adapter/adapter_model.safetensors").write_bytes(b"a")
+        (artifact(run, "policy", number) / "state/reference.safetensors").write_bytes(b"first")
+    prune_run(run, configured("checkpoints.keep=1", "checkpoints.export_every=2"))
+    left = sorted(path.name for path in artifact(run, "policy", 2).rglob("*.safetensors"))
+    assert left == ["adapter_model.safetensors", "reference.safetensors", "weights.safetensors"]
+    assert open_checkpoint(artifact(run, "policy", 2)).reference is not None
+    assert parts(run)[1] == [] and not (artifact(run, "policy", 1) / "adapter").exists()
+
+
+def test_links_give_their_space_back_with_the_last_one(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(bytes(10))
+        os.link(tmp_path / name, tmp_path / f"{name}2")
+    groups = [[tmp_path / "a"], [tmp_path / "a2", tmp_path / "b"]]
+    assert freed_bytes(groups) == [0, 10]
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (999, "999 B"), (1234, "1.23 kB"), (107e9, "107 GB"), (999.6e9, "1 TB"), (43.4e12, "43.4 TB")],
+)
+def test_readable_bytes(count: float, text: str) -> None:
+    assert readable_bytes(count) == text
+
+
+def test_a_file_that_cannot_be_removed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = finished_run(tmp_path / "r", 2)
+    found = removals(run, CheckpointsConfig(keep=1), finished=2)
+
+    def refused(path: Path, missing_ok: bool = False) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "unlink", refused)
+    with pytest.raises(UserError, match=r"weights\.safetensors: cannot be removed \(Permission denied\)"):
+        prune_checkpoint(found[0])
+
+
+def test_the_command_says_what_would_go_and_how_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = finished_run(Path("r"), 3)
+    Path("params.yaml").write_text("checkpoints: {keep: 2}\n")
+    assert rla(["prune", "--run", "r", "--dry-run"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "r/1/policy: state, model would go, 140 B",
+        "r/1/rm: state, model would go, 140 B",
+        "2 checkpoints, 280 B would go; 3 iterations are finished (r/4/trajectories is not there yet), "
+        "the last 2 of them stay",
+    ]
+    assert parts(run)[1] == BOTH
+    assert rla(["prune", "--run", "r"]) == 0
+    assert "2 checkpoints, 280 B gone" in capsys.readouterr().out
+    assert parts(run) == {0: BOTH, 1: [], 2: BOTH, 3: BOTH}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--run", "none"], 2, "none: no such run"),
+        (["--run", "r", "--set", "checkpoints.keep=0"], 0, "nothing goes: checkpoints.keep is 0"),
+        (["--run", "r", "--set", "checkpoints.keep=-1"], 2, "checkpoints.keep is -1; it must be 0 or more"),
+    ],
+)
+def test_the_command_with_odd_arguments(
+    arguments: list[str],
+    code: int,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    finished_run(Path("r"), 3)
+    assert rla(["prune", *arguments]) == code
+    said = capsys.readouterr()
+    assert message in said.out + said.err
