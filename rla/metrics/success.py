@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rla.errors import UserError
-from rla.metrics.intervals import wilson
+from rla.metrics.intervals import success_interval
 from rla.store.reading import read_manifest, read_rows
 
 LIMITS = ("invalid_actions", "truncated", "context_stops", "env_errors")  # counts of what did not end as it should
@@ -14,9 +14,8 @@ LIMITS = ("invalid_actions", "truncated", "context_stops", "env_errors")  # coun
 
 def held_out_metrics(folder: Path) -> dict[str, Any]:
     """The metrics of a complete trajectory shard. Raises UserError where no episode was played."""
-    rows = read_rows(folder, "trajectories", ["kind", "outcome"])
-    won = sum(row["outcome"] == 1 for row in rows)
-    interval = wilson(won, len(rows))
+    rows = read_rows(folder, "trajectories", ["task_id", "kind", "outcome"])
+    interval = success_interval((row["task_id"], row["outcome"] == 1) for row in rows)
     if interval is None:
         raise UserError(f"{folder}: no episode was played; the held-out pool or evaluation.tasks is empty")
     by_kind: dict[str, dict[str, float]] = {}
