@@ -13,7 +13,8 @@ from rla.report.collect import collect
 from rla.report.collect import task_outcomes as wins
 from rla.store.layout import artifact
 
-Wins = Mapping[str, list[bool]]  # of one evaluation: task -> whether its rollouts were won
+# Of one evaluation: task -> whether its rollouts were won, without those and the tasks that the environment broke.
+Wins = Mapping[str, list[bool]]
 LAST = 3  # iterations over which a run's diagnostics are averaged
 
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rla.ablation.outcomes import ArmOutcome
+from rla.errors import UserError
 from rla.metrics import bootstrap
 from rla.metrics.intervals import Interval
 from rla.report.tables import ABSENT, Table, number, percent
@@ -48,10 +49,10 @@ def arm_line(found: ArmOutcome, against: ArmOutcome | None, read: Sequence[int])
     reached = bootstrap.seed_mean(after)
     start = gain = over = ABSENT
     if 0 in found.shared_points:
-        before = arm_sample(found, [0])
-        start, gain = percent(float(before.mean())), points(bootstrap.seed_difference(after, before))
+        start = percent(float(arm_sample(found, [0]).mean()))
+        gain = points(paired_difference((found, read), (found, [0])))
     if against is not None and against is not found and evaluated(against, read):
-        over = points(bootstrap.seed_difference(after, arm_sample(against, read)))
+        over = points(paired_difference((found, read), (against, read)))
     return (
         found.arm.title,
         str(len(found.runs)),
@@ -70,9 +71,30 @@ def arm_line(found: ArmOutcome, against: ArmOutcome | None, read: Sequence[int])
     )
 
 
-def arm_sample(found: ArmOutcome, read: Sequence[int]) -> bootstrap.Rates:
-    """Success by seed and game, the mean of these iterations."""
-    rates = [bootstrap.rates([run.evaluations[point] for run in found.runs]) for point in read]
+Read = tuple[ArmOutcome, Sequence[int]]  # an arm at these iterations
+
+
+def paired_difference(after: Read, before: Read) -> Interval:
+    """Success of `after` minus that of `before`, on the games that both have."""
+    games = shared_games(*after) & shared_games(*before)
+    return bootstrap.seed_difference(arm_sample(*after, games), arm_sample(*before, games))
+
+
+def shared_games(found: ArmOutcome, read: Sequence[int]) -> set[str]:
+    """The games that every seed has at each of these iterations: the environment may have broken all episodes of one.
+
+    Raises UserError where there is none.
+    """
+    games = set.intersection(*(set(run.evaluations[point]) for run in found.runs for point in read))
+    if not games:
+        raise UserError(f"arm {found.arm.name}: no game was played by all seeds; evaluate the same held-out tasks")
+    return games
+
+
+def arm_sample(found: ArmOutcome, read: Sequence[int], games: set[str] | None = None) -> bootstrap.Rates:
+    """Success by seed and game, the mean of these iterations; of `games`, or of all that every seed has."""
+    kept = sorted(shared_games(found, read) if games is None else games)
+    rates = [bootstrap.rates([{g: run.evaluations[p][g] for g in kept} for run in found.runs]) for p in read]
     return np.asarray(np.mean(rates, axis=0))
 
 

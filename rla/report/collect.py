@@ -13,6 +13,7 @@ from typing import Any
 from rla.metrics.intervals import Interval, difference
 from rla.store.layout import PATHS, artifact
 from rla.store.reading import read_rows
+from rla.store.records import StopReason
 from rla.store.slices import MANIFEST, read_json
 
 Row = dict[str, Any]
@@ -92,10 +93,11 @@ def gain_of(run: Path, evaluated: list[int]) -> Interval | None:
 
 
 def task_outcomes(folder: Path) -> dict[str, list[bool]]:
-    """task id -> whether each of its episodes was won."""
+    """task id -> whether each of its episodes was won; those that the environment broke are left out."""
     won: dict[str, list[bool]] = {}
-    for row in read_rows(folder, "trajectories", ["task_id", "outcome"]):
-        won.setdefault(row["task_id"], []).append(row["outcome"] == 1)
+    for row in read_rows(folder, "trajectories", ["task_id", "outcome", "stop_reason"]):
+        if row["stop_reason"] != StopReason.ENV_ERROR:
+            won.setdefault(row["task_id"], []).append(row["outcome"] == 1)
     return won
 
 

@@ -171,9 +171,7 @@ def limits_table(summary: RunSummary) -> Table:
     ]
     for row in summary.evaluations:
         if "truncated" in row:
-            played = {"steps": round(row["mean_steps"] * row["episodes"])} | {key: row.get(key) for key in PLAYED[:3]}
-            played |= {key: row[key] for key in ("truncated", "invalid_actions")}
-            cells = (number(played[key], 0) for key in PLAYED)
+            cells = (number(value, 0) for value in evaluated(row))
             rows.append((f"evaluation {row['iteration']}", *cells, *[ABSENT] * len(JUDGED)))
     columns: tuple[str, ...] = ("iteration", "episodes", "context full", "env errors", "replies", "cut", "no action")
     columns += ("steps judged", "prompt too long", "judgements", "cut", "unparsable")
@@ -181,6 +179,13 @@ def limits_table(summary: RunSummary) -> Table:
         "context full: the next prompt would not have fitted; cut: by max_tokens; what was cut or unreadable is no vote"
     )
     return Table(title="Limits", columns=columns, rows=tuple(rows), note=note)
+
+
+def evaluated(row: Mapping[str, Any]) -> list[float | None]:
+    """`PLAYED` of an evaluation, whose `episodes` are those that count. Before `steps` was there it was all of them."""
+    if "steps" in row:
+        return [{**row, "episodes": row["episodes"] + row["env_errors"]}.get(key) for key in PLAYED]
+    return [{**row, "steps": round(row["mean_steps"] * row["episodes"])}.get(key) for key in PLAYED]
 
 
 def times(summary: RunSummary) -> Table:

@@ -70,6 +70,14 @@ def test_the_mean_of_several_iterations_can_be_read() -> None:
     assert [row[0] for row in arms_table([BASE, FULL], baseline="outcome", at=[2, 4]).rows] == ["the full loop"]
 
 
+def test_a_game_that_the_environment_broke_in_one_seed_is_left_out_of_the_comparison() -> None:
+    """Game b was broken in every episode of the second seed: what is left is game a, won by both seeds."""
+    broken = replace(GOOD, seed=1, evaluations={0: LOST, 2: {"a": [True]}})
+    line = cells(replace(FULL, runs=(replace(GOOD, evaluations={0: LOST, 2: {"a": [True], "b": [False]}}), broken)))
+    assert (line["success"], line["per seed"]) == ("100.0%", "100.0 100.0")
+    assert line["gain"] == line["over the baseline"] == "+100.0 [+100.0, +100.0]"
+
+
 def test_curves_are_drawn_of_what_there_is(tmp_path: Path) -> None:
     assert series(FULL, "mu") == ([1, 2], [100.0, 120.0])
     draw_curves([BASE, FULL], tmp_path / "curves.svg")

@@ -108,6 +108,27 @@ def test_what_met_a_limit_is_counted_for_rollouts_judgements_and_evaluations(pla
     )
 
 
+def test_the_limits_of_an_evaluation_show_all_that_was_played(played: Path) -> None:
+    """Two of six episodes were broken: `episodes` are the four that count, `steps` those of all."""
+    evaluated = {"episodes": 4, "success": 0.5, "mean_steps": 2.5, "steps": 11, "invalid_actions": 1, "truncated": 0}
+    write(played / "eval/0/metrics.json", evaluated | {"context_stops": 0, "env_errors": 2})
+    assert limits_table(collect(played)).rows[-1][:7] == ("evaluation 0", "6", "0", "2", "11", "0", "1")
+
+
+def test_broken_episodes_are_no_part_of_the_gain(tmp_path: Path) -> None:
+    """Won before, won and broken after: the policy has lost nothing."""
+    for number, reasons in ((0, ("won", "won")), (1, ("won", "env_error"))):
+        rows = [
+            trajectory(f"a{index}", stop_reason=reason, outcome=1 if reason == "won" else -1).row()
+            for index, reason in enumerate(reasons)
+        ]
+        write(tmp_path / f"eval/{number}/metrics.json", {"episodes": 2, "success": 1.0})
+        origin = Origin(config="c", inputs={}, seed=0)
+        write_shard(tmp_path / f"eval/{number}/trajectories", "trajectories", rows, origin)
+    gain = collect(tmp_path).gain
+    assert gain is not None and gain.estimate == 0.0
+
+
 def test_slices_of_a_stage_count_once_with_the_longest(played: Path) -> None:
     for index, seconds in ((1, 7.0), (2, 9.0)):
         write(played / f"timings/1-rollout-slice-{index}-of-2.json", timing(1, "rollout", seconds))
