@@ -151,6 +151,7 @@ STAGES = (
             *(f"policy.{key}" for key in ("reply", "repeat_task", "history", "decoding", "max_tokens")),
             "evaluation",
             "judge",
+            "tasks.test_splits",
         ),
         heavy=True,
     ),

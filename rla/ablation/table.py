@@ -8,17 +8,36 @@ that are not as far as the others say so.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from rla.ablation.outcomes import ArmOutcome
+from rla.ablation.outcomes import ArmOutcome, held_out_names, on_split
 from rla.errors import UserError
 from rla.metrics import bootstrap
 from rla.metrics.intervals import Interval
-from rla.report.tables import ABSENT, Table, number, percent
+from rla.report.tables import ABSENT, Table, joined_title, number, percent
 
 COLUMNS: tuple[str, ...] = ("arm", "seeds", "iteration", "warm start", "success", "95% interval", "per seed", "gain")
 COLUMNS += ("over the baseline", "mu", "process accuracy", "balanced", "outcome accuracy", "accepted tasks")
+
+
+OF_SPLIT = COLUMNS.index("over the baseline") + 1  # columns that a further held-out split has, too
+
+
+def ablation_tables(arms: Sequence[ArmOutcome], *, baseline: str, at: Sequence[int] = ()) -> list[Table]:
+    """The table of all arms; with several held-out splits also that of every further one, of success alone."""
+    main, splits = arms_table(arms, baseline=baseline, at=at), held_out_names(arms)
+    if not splits:
+        return [main]
+    name = next((run.split for found in arms for run in found.runs if run.split), "")
+    made = [replace(main, title=joined_title(main.title, name))]
+    for split in splits:
+        found = arms_table([on_split(arm, split) for arm in arms], baseline=baseline, at=at)
+        rows = tuple(row[:OF_SPLIT] for row in found.rows)
+        note = f"the same on the held-out split {split}"
+        made.append(Table(title=joined_title("Ablation", split), columns=COLUMNS[:OF_SPLIT], rows=rows, note=note))
+    return made
 
 
 def arms_table(arms: Sequence[ArmOutcome], *, baseline: str, at: Sequence[int] = ()) -> Table:
