@@ -75,9 +75,21 @@ evaluation: {rollouts_per_task: 2, temperature: 1.0, max_steps: 1}
 LOOP = ("rollout", "score-steps", "validate-tasks", "compute-rewards", "train-policy", "train-rm", "adapt-env")
 
 
+APART = ("policy", "places")  # the digest of the policy that played is left out, the places have a line of their own
+
+
 def rows_digest(folder: Path, kind: str) -> str:
-    """The number of rows and 16 hex digits of their JSON, without the digest of the policy that played."""
-    rows = [{name: value for name, value in row.items() if name != "policy"} for row in read_rows(folder, kind)]
+    """The number of rows and 16 hex digits of their JSON, without what is apart."""
+    rows = [{name: value for name, value in row.items() if name not in APART} for row in read_rows(folder, kind)]
+    return digest_of(rows)
+
+
+def places_digest(folder: Path) -> str:
+    """The same of the places of a trajectory shard."""
+    return digest_of([row.get("places") for row in read_rows(folder, "trajectories")])
+
+
+def digest_of(rows: list[Any]) -> str:
     text = json.dumps(rows, sort_keys=True)
     return f"{len(rows)} {hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
@@ -96,7 +108,9 @@ def turned(folder: Path, params: str) -> dict[str, str]:
     for iteration in ("1", "2"):
         for stage in LOOP:
             called(stage, "--iteration", iteration)
-    return {name: rows_digest(folder / "r" / name, kind) for name, kind in SHARDS.items()}
+    rows = {name: rows_digest(folder / "r" / name, kind) for name, kind in SHARDS.items()}
+    played = [name for name, kind in SHARDS.items() if kind == "trajectories"]
+    return rows | {f"{name} places": places_digest(folder / "r" / name) for name in played}
 
 
 def alfworld(folder: Path) -> dict[str, str]:
