@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from urllib.parse import urlsplit
 
-from rla.config.sections import Config, GeneratorConfig, TasksConfig
+from rla.config.sections import Config, GeneratorConfig, RolloutConfig, TasksConfig
 from rla.errors import UserError
 
 SPLIT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # what a held-out split may be called
@@ -28,12 +28,17 @@ def check_config(config: Config, where: str) -> None:
     if config.judge.decoding == "admissible" and config.judge.prompt != "plain":
         raise UserError(f"{where}: judge.decoding: admissible needs judge.prompt: plain")
     check_server(config.generator, where)
+    check_sampling(config.rollout, where)
     check_adaptation(config, where)
     check_proposer(config, where)
     check_adapters(config, where)
     for name, train in (("train_policy", config.train_policy), ("train_rm", config.train_rm)):
         if train.correction != "none" and train.old != "trainer":
             raise UserError(f"{where}: {name}.correction compares sampler and trainer; set {name}.old: trainer")
+        if train.sequences_per_update < 0:
+            raise UserError(
+                f"{where}: {name}.sequences_per_update is {train.sequences_per_update}; it must be 0 or more"
+            )
         if train.aggregation == "fixed" and train.fixed_length <= 0:
             raise UserError(f"{where}: {name}.aggregation: fixed divides by {name}.fixed_length; set it above 0")
         if train.dual_clip and train.dual_clip <= 1 + train.clip_high:
@@ -73,6 +78,16 @@ def check_splits(tasks: TasksConfig, where: str) -> None:
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise UserError(
             f"{where}: tasks.test_splits: {twice[0]} is named twice or is tasks.train_split; name each split once"
+        )
+
+
+def check_sampling(rollout: RolloutConfig, where: str) -> None:
+    """A share that is one, and a budget that holds the tasks which are played in any case."""
+    if not 0 < rollout.revisit <= 1:
+        raise UserError(f"{where}: rollout.revisit is {rollout.revisit}; it must lie above 0 and at most at 1")
+    if rollout.most_tasks and rollout.most_tasks < rollout.tasks_per_iteration:
+        raise UserError(
+            f"{where}: rollout.most_tasks is {rollout.most_tasks}; it must be 0 or at least rollout.tasks_per_iteration"
         )
 
 

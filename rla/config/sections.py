@@ -130,6 +130,10 @@ class RolloutConfig:
 
     tasks_per_iteration: int = 16  # tasks of the pool that an iteration plays
     rollouts_per_task: int = 8  # k, episodes of each
+    sampling: Literal["uniform", "learnability"] = "uniform"  # how tasks are drawn; learnability: by a (1 - a)
+    revisit: float = 0.25  # `learnability`: share of the tasks that is drawn among those not seen for longest
+    fill: Literal["tasks", "mixed"] = "tasks"  # mixed: more tasks, until as many were both won and lost
+    most_tasks: int = 0  # `mixed`: active tasks that an iteration plays at most; 0: three times tasks_per_iteration
     slots: int = 0  # slots of the pool that the run plays, drawn by its seed; 0: all. Few are seen often, and adapt
     concurrency: int = 128  # episodes at once
     pending: Literal["beside", "within"] = "beside"  # whether tasks_per_iteration counts the pending tasks

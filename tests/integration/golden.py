@@ -75,18 +75,20 @@ evaluation: {rollouts_per_task: 2, temperature: 1.0, max_steps: 1}
 LOOP = ("rollout", "score-steps", "validate-tasks", "compute-rewards", "train-policy", "train-rm", "adapt-env")
 
 
-APART = ("policy", "places")  # the digest of the policy that played is left out, the places have a line of their own
+LATER = {"trajectories": ("places",), "standings": ("seen", "seen_accuracy")}  # columns with a line of their own
 
 
 def rows_digest(folder: Path, kind: str) -> str:
-    """The number of rows and 16 hex digits of their JSON, without what is apart."""
-    rows = [{name: value for name, value in row.items() if name not in APART} for row in read_rows(folder, kind)]
+    """The number of rows and 16 hex digits of their JSON, without the digest of the policy that played."""
+    apart = ("policy", *LATER.get(kind, ()))
+    rows = [{name: value for name, value in row.items() if name not in apart} for row in read_rows(folder, kind)]
     return digest_of(rows)
 
 
-def places_digest(folder: Path) -> str:
-    """The same of the places of a trajectory shard."""
-    return digest_of([row.get("places") for row in read_rows(folder, "trajectories")])
+def later_digests(folder: Path, kind: str) -> dict[str, str]:
+    """Of each column that came later, the same by its name."""
+    rows = read_rows(folder, kind)
+    return {name: digest_of([row.get(name) for row in rows]) for name in LATER.get(kind, ())}
 
 
 def digest_of(rows: list[Any]) -> str:
@@ -109,8 +111,8 @@ def turned(folder: Path, params: str) -> dict[str, str]:
         for stage in LOOP:
             called(stage, "--iteration", iteration)
     rows = {name: rows_digest(folder / "r" / name, kind) for name, kind in SHARDS.items()}
-    played = [name for name, kind in SHARDS.items() if kind == "trajectories"]
-    return rows | {f"{name} places": places_digest(folder / "r" / name) for name in played}
+    later = {name: later_digests(folder / "r" / name, kind) for name, kind in SHARDS.items()}
+    return rows | {f"{name} {column}": found for name, columns in later.items() for column, found in columns.items()}
 
 
 def alfworld(folder: Path) -> dict[str, str]:

@@ -57,6 +57,12 @@ def test_overrides_are_typed(tmp_path: Path) -> None:
         ),
         ({"rollout": 3}, "rollout must be a mapping of keys, not 3"),
         ({"judge": {"votes": 0}}, "judge.votes is 0; it must be above 0"),
+        ({"rollout": {"revisit": 0}}, "rollout.revisit is 0.0; it must lie above 0"),
+        (
+            {"rollout": {"tasks_per_iteration": 16, "most_tasks": 8}},
+            "rollout.most_tasks is 8; it must be 0 or at least",
+        ),
+        ({"train_rm": {"sequences_per_update": -1}}, "train_rm.sequences_per_update is -1"),
         ({"tasks": {"test_splits": ["../up"]}}, "tasks.test_splits: '../up' names a folder"),
         ({"tasks": {"test_splits": ["a", "a"]}}, "tasks.test_splits: a is named twice"),
         ({"tasks": {"test_splits": ["train"]}}, "train is named twice or is tasks.train_split"),
