@@ -1,7 +1,8 @@
 """`evaluate`: success on the held-out tasks, with a 95% interval, overall and by kind of task.
 
-An environment with a reward rule of its own (`Probes`) is measured by that too. Its reward model writes about the
-held-out tasks where there is one (`--rm`): `<run>/eval/<i>/scores`, beside the trajectories.
+Every held-out split (`tasks.test_splits`) is played and measured by itself. An environment with a reward rule of its
+own (`Probes`) is measured by that too. Its reward model writes about the held-out tasks where there is one (`--rm`):
+`<run>/eval/<i>/scores`, beside the trajectories.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from rla.config.sections import Config
 from rla.metrics.success import LIMITS, held_out_metrics
 from rla.pipeline.context import StageContext
 from rla.pipeline.dividing import counts_of, divided, slice_of
-from rla.pipeline.fallback import policy_of, pool_of
+from rla.pipeline.fallback import policy_of
 from rla.pipeline.origins import origin
 from rla.pipeline.restoring import make_whole
+from rla.rollouts.held_out import evaluated_splits, pool_of_split, split_context
 from rla.rollouts.trajectory_shard import play_shard
 from rla.store.atomic import write_json
 from rla.store.pools import read_tasks
@@ -25,8 +27,18 @@ from rla.store.shards import ShardWriter
 
 def run(ctx: StageContext) -> dict[str, Any]:
     """Plays `evaluation.rollouts_per_task` episodes of each task; the seeds do not depend on the iteration."""
+    splits = evaluated_splits(ctx)
+    pools = {split: pool_of_split(ctx, split) for split in splits}
+    policy = policy_of(ctx)
+    called = {split: split_context(ctx, split, pool=pool, policy=policy) for split, pool in pools.items()}
+    found = {split: evaluate_split(own) for split, own in called.items()}
+    return found if len(found) > 1 else found[splits[0]]
+
+
+def evaluate_split(ctx: StageContext) -> dict[str, Any]:
+    """One split, whose folders `ctx` names."""
     started = time.monotonic()
-    tasks_folder, policy = pool_of(ctx, "tasks"), policy_of(ctx)
+    tasks_folder, policy = ctx.path("tasks"), ctx.path("policy")
     tasks = sorted(read_tasks(tasks_folder), key=lambda task: task.task_id)
     wanted = ctx.config.evaluation.tasks or len(tasks)
     count = ctx.config.evaluation.rollouts_per_task
@@ -40,8 +52,9 @@ def run(ctx: StageContext) -> dict[str, Any]:
         play_shard(played, writer, tasks[:wanted], policy, count=count, iteration=0, training=False)
         if not writer.complete:  # other slices are to come: the last one measures
             return {"trajectories": str(folder), **counts_of(writer)}
-    metrics = {"iteration": ctx.iteration, **held_out_metrics(folder), "seconds": round(time.monotonic() - started, 1)}
-    metrics |= by_rule(ctx)
+    split = " ".join(sorted({task.split for task in tasks}))
+    metrics = {"iteration": ctx.iteration, "split": split, **held_out_metrics(folder)}
+    metrics |= {"seconds": round(time.monotonic() - started, 1), **by_rule(ctx)}
     write_json(ctx.path("metrics"), metrics, writer=writer.slice.tag)
     return {"trajectories": str(folder), **{k: metrics[k] for k in ("episodes", "success", *LIMITS)}}
 

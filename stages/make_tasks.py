@@ -1,4 +1,4 @@
-"""`make-tasks`: the training and the held-out pool, of the environment's own tasks or of a data set."""
+"""`make-tasks`: the training pool and those of the held-out splits, of the environment's own tasks or of a data set."""
 
 from __future__ import annotations
 
@@ -11,31 +11,46 @@ from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import origin
+from rla.rollouts.held_out import refuse_shared
+from rla.seeds import derive
+from rla.store.layout import artifact, held_out_root
 from rla.store.records import Task
 from rla.store.shards import write_shard
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
-    """Writes both pools, or with `--from/--split` only the one of that split. Returns the counts."""
+    """Writes all pools, or with `--from/--split` only the one of that split. Returns the counts."""
     ctx = with_options(ctx)
-    only = ctx.options.get("split")
-    config = ctx.config.tasks
-    splits = {"train": config.train_split, "test": config.test_split}
-    made = {option: made_tasks(ctx, split) for option, split in splits.items() if not only or split == only}
+    only, config = ctx.options.get("split"), ctx.config.tasks
+    wanted = [split for split in (config.train_split, *config.held_out_splits) if only in (None, split)]
+    made = {split: made_tasks(ctx, split) for split in wanted}
+    refuse_shared({split: tasks for split, tasks in made.items() if config.held_out(split)})
     summary: dict[str, Any] = {}
-    for option, tasks in made.items():
-        folder = ctx.path(option)
+    for split, tasks in made.items():
+        option, folder = place_of(ctx, split)
         if not tasks:
-            raise UserError(f"{folder}: no task made for split {splits[option]!r}; check tasks.* in the params")
+            raise UserError(f"{folder}: no task made for split {split!r}; check tasks.* in the params")
         rows = [task.row() for task in sorted(tasks, key=lambda task: task.task_id)]
         counts = {"scenes": len({t.scene for t in tasks})}
-        write_shard(folder, "tasks", rows, origin(ctx, []), counts=counts, overwrite=ctx.overwrite)
+        also = " ".join(config.test_splits) if config.held_out(split) else ""  # DVC follows the main pool, for all
+        write_shard(folder, "tasks", rows, origin(ctx, [], also=also), counts=counts, overwrite=ctx.overwrite)
         summary[option] = f"{len(rows)} tasks in {folder}"
         if ctx.options.get("export"):
             exporter = need(environment(ctx.config.env.name), Exports, "make-tasks --export")
             count = exporter.export_tasks(tasks, Path(ctx.options["export"]))
             summary[f"{option} exported"] = f"{count} games in {ctx.options['export']}"
     return summary
+
+
+def place_of(ctx: StageContext, split: str) -> tuple[str, Path]:
+    """How the pool is called and where it lies. Those of further held-out splits have roots of their own."""
+    config = ctx.config.tasks
+    if not config.held_out(split):
+        return "train", ctx.path("train")
+    main = split == config.held_out_splits[0]
+    if main or ("test" in ctx.paths and ctx.options.get("split") == split):
+        return "test", ctx.path("test")
+    return f"test {split}", artifact(held_out_root(ctx.run, config.held_out_splits, split), "test_tasks", 0)
 
 
 def with_options(ctx: StageContext) -> StageContext:
@@ -49,15 +64,16 @@ def with_options(ctx: StageContext) -> StageContext:
     if ctx.options.get("limit"):
         tasks = replace(tasks, limit=int(ctx.options["limit"]))
     only = ctx.options.get("split")
-    if only and only not in (tasks.train_split, tasks.test_split):
+    if only and only not in (tasks.train_split, *tasks.held_out_splits):
         held_out = str(only).startswith(("valid", "test", "eval"))
-        tasks = replace(tasks, test_split=only) if held_out else replace(tasks, train_split=only)
+        tasks = replace(tasks, test_split=only, test_splits=()) if held_out else replace(tasks, train_split=only)
     return replace(ctx, config=replace(ctx.config, tasks=tasks))
 
 
 def made_tasks(ctx: StageContext, split: str) -> list[Task]:
-    """The tasks of a split, built in or imported."""
-    chosen = environment(ctx.config.env.name)
+    """The tasks of a split, built in or imported. Of built-in ones a further held-out split has a seed of its own."""
+    chosen, further = environment(ctx.config.env.name), split in ctx.config.tasks.test_splits[1:]
     if ctx.config.tasks.source == "builtin":
-        return chosen.tasks(ctx.config, split=split, seed=ctx.config.seed)
+        seed = derive(ctx.config.seed, "split", split) if further else ctx.config.seed
+        return chosen.tasks(ctx.config, split=split, seed=seed)
     return need(chosen, Imports, "make-tasks").import_tasks(ctx.config, split=split, tell=ctx.progress.note)

@@ -10,7 +10,7 @@ from rla.report.adaptation import adaptation_tables
 from rla.report.collect import collect
 from rla.report.programs import program_tables
 from rla.report.render import as_html, as_markdown, as_text
-from rla.report.series import history_rows, summary_json
+from rla.report.series import evaluation_rows, history_rows, summary_json
 from rla.report.tables import tables
 from rla.store.atomic import write_json, write_text
 
@@ -32,12 +32,17 @@ def run(ctx: StageContext) -> dict[str, Any]:
         ("report.html", as_html(title, made)),
     ):
         write_text(out / name, content)
-    held_out = {row["iteration"]: row["success"] for row in summary.evaluations}
-    rows = history_rows(summary)
+    rows, evaluated = history_rows(summary), evaluation_rows(summary)
     write_json(out / "history.json", rows)
-    write_json(out / "evaluations.json", [{"iteration": i, "success": rate} for i, rate in held_out.items()])
+    write_json(out / "evaluations.json", evaluated)
+    held_out = {
+        row["iteration"]: {
+            key.replace("success", "held_out", 1): rate for key, rate in row.items() if key != "iteration"
+        }
+        for row in evaluated
+    }
     for row in rows:
-        found = {"held_out": held_out.get(row["iteration"]), **row}
+        found = {**held_out.get(row["iteration"], {}), **row}
         known = {key: value for key, value in found.items() if value is not None}
         write_json(out / "metrics" / f"{row['iteration']:03d}.json", known)
     write_json(out / "report.json", summary_json(summary))

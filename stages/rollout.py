@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from rla.adaptation.playing import tasks_to_play
+from rla.adaptation.playing import tasks_and_reserve
+from rla.adaptation.sampling import Seen
+from rla.adaptation.standings import last_measurements
+from rla.adaptation.validating import read_standings
 from rla.pipeline.context import StageContext
 from rla.pipeline.dividing import counts_of, divided, slice_of
 from rla.pipeline.fallback import policy_of, pool_of
@@ -21,25 +24,36 @@ def run(ctx: StageContext) -> dict[str, Any]:
     """Plays what an interrupted call has left; returns counts and where the shard lies."""
     pool, policy = pool_of(ctx), policy_of(ctx)
     candidates = ctx.path("candidates")
-    tasks = chosen_tasks(ctx, read_tasks(pool), read_candidates(candidates))
+    tasks, reserve = chosen_tasks(ctx, read_tasks(pool), read_candidates(candidates))
     folder = ctx.path("out")
-    made_from = origin(ctx, [pool, policy, candidates])
+    by_history = [ctx.path("standings")] if ctx.config.rollout.sampling == "learnability" else []
+    made_from = origin(ctx, [pool, policy, candidates, *by_history])
     writer = ShardWriter(folder, "trajectories", made_from, overwrite=ctx.overwrite, part=slice_of(ctx))
     if not writer.complete:
         make_whole(ctx, "policy")
     if not (writer.complete or divided(ctx, writer)):
         count = ctx.config.rollout.rollouts_per_task
-        play_shard(ctx, writer, tasks, policy, count=count, iteration=ctx.iteration)
+        play_shard(ctx, writer, tasks, policy, count=count, iteration=ctx.iteration, reserve=reserve)
     return {"trajectories": str(folder), **counts_of(writer)}
 
 
-def chosen_tasks(ctx: StageContext, pool: list[Task], pending: list[Task]) -> list[Task]:
-    """What `rla.adaptation.playing` says, drawn by the seed of this iteration."""
-    return tasks_to_play(
+def chosen_tasks(ctx: StageContext, pool: list[Task], pending: list[Task]) -> tuple[list[Task], list[Task]]:
+    """What `rla.adaptation.playing` says, drawn by the seed of this iteration: what is played, and what stands by."""
+    return tasks_and_reserve(
         pool,
         pending,
         config=ctx.config.rollout,
         acceptance=ctx.config.adaptation.acceptance,
         seed=derive(ctx.config.seed, "tasks", ctx.iteration),
         run_seed=derive(ctx.config.seed, "slots"),
+        seen=measured_before(ctx),
     )
+
+
+def measured_before(ctx: StageContext) -> dict[str, Seen]:
+    """Slot -> its last measurement, where tasks are drawn by that. Raises UserError without the standings of before."""
+    folder = ctx.path("standings")
+    first = ctx.iteration <= 1 and "standings" not in ctx.paths and not folder.exists()
+    if ctx.config.rollout.sampling == "uniform" or first:
+        return {}
+    return last_measurements(read_standings(folder))

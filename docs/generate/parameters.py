@@ -63,7 +63,8 @@ def rows(section: Any, prefix: str, only: str | None = None) -> Iterator[Row]:
             yield Row(code(key), "section", "", cell(first_line(value, said[entry.name])))
             yield from rows(value, f"{key}.")
         else:
-            mark = "" if entry.metadata.get("effect", True) else " †"
+            free = not entry.metadata.get("effect", True) and not entry.metadata.get("recorded")
+            mark = " †" if free else ""
             any_kind = hints[entry.name] is Any  # `env.own`, whose type is the environment's to say
             meaning = "what the environment itself has, listed below" if any_kind else cell(said[entry.name])
             yield Row(code(key) + mark, type_name(hints[entry.name]), "" if any_kind else code(shown(value)), meaning)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rla.ablation.design import Design
 from rla.ablation.outcomes import outcomes
-from rla.ablation.table import arms_table
+from rla.ablation.table import ablation_tables
 from rla.errors import UserError
 from rla.report.render import as_markdown
 from rla.store.atomic import write_text
@@ -28,7 +28,7 @@ def write_report(design: Design, root: Path, *, at: Sequence[int] = (), curves: 
         raise UserError(
             f"{root}: no arm has been evaluated at iteration {absent[0]}; there is {', '.join(map(str, known))}"
         )
-    text = as_markdown(f"Ablation {root}", [arms_table(arms, baseline=design.baseline, at=at)])
+    text = as_markdown(f"Ablation {root}", ablation_tables(arms, baseline=design.baseline, at=at))
     write_text(root / TABLE, text)
     if curves is not None:
         from rla.ablation.curves import draw_curves

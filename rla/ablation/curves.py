@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rla.ablation.outcomes import ArmOutcome
+from rla.ablation.outcomes import ArmOutcome, held_out_names, on_split
 from rla.config.extras import need_package
 
 PANELS = (
@@ -20,25 +20,28 @@ def draw_curves(arms: Sequence[ArmOutcome], out: Path) -> None:
     need_package("matplotlib", extra="plots", why="learning curves are drawn by matplotlib")
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(17, 4.2), layout="constrained")
-    axes = figure.subplots(1, 1 + len(PANELS))
+    splits = held_out_names(arms)
+    figure = Figure(figsize=(4.25 * (1 + len(splits) + len(PANELS)), 4.2), layout="constrained")
+    axes = figure.subplots(1, 1 + len(splits) + len(PANELS))
     for colour, found in enumerate(arms):
         style = {"color": f"C{colour}", "label": found.arm.title}
-        iterations = found.shared_points
-        if not iterations:
+        if not found.shared_points:
             continue
-        rates = [[100 * run.rate(point) for run in found.runs] for point in iterations]
-        axes[0].plot(iterations, [sum(row) / len(row) for row in rates], marker="o", markersize=3, **style)
-        low, high = [min(row) for row in rates], [max(row) for row in rates]
-        axes[0].fill_between(iterations, low, high, color=style["color"], alpha=0.12)
-        for panel, (key, _) in zip(axes[1:], PANELS, strict=True):
+        for panel, one in zip(axes, (found, *(on_split(found, split) for split in splits)), strict=False):
+            iterations = one.shared_points
+            rates = [[100 * run.rate(point) for run in one.runs] for point in iterations]
+            panel.plot(iterations, [sum(row) / len(row) for row in rates], marker="o", markersize=3, **style)
+            low, high = [min(row) for row in rates], [max(row) for row in rates]
+            panel.fill_between(iterations, low, high, color=style["color"], alpha=0.12)
+        for panel, (key, _) in zip(axes[1 + len(splits) :], PANELS, strict=True):
             steps, values = series(found, key)
             panel.plot(steps, values, **style)
-    for panel, title in zip(axes, ("success on held-out games", *(title for _, title in PANELS)), strict=True):
+    titles = ("success on held-out games", *(f"success on {split}" for split in splits), *(t for _, t in PANELS))
+    for panel, title in zip(axes, titles, strict=True):
         panel.set(title=title, xlabel="iteration", ylabel="%")
         panel.grid(alpha=0.3)
-    handles, titles = axes[0].get_legend_handles_labels()
-    figure.legend(handles, titles, loc="outside lower center", ncols=len(titles), fontsize=9)
+    handles, arm_titles = axes[0].get_legend_handles_labels()
+    figure.legend(handles, arm_titles, loc="outside lower center", ncols=len(arm_titles), fontsize=9)
     out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out, metadata={"Date": None})
 

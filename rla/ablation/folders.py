@@ -24,10 +24,11 @@ from rla.ablation.design import START, Arm, Design
 from rla.errors import UserError
 from rla.pipeline.plan import Plan, document
 from rla.store.atomic import write_text
-from rla.store.layout import artifact
+from rla.store.layout import artifact, further_splits
 from rla.store.resources import resource
 
 SHARED = ("train_tasks", "test_tasks", "first_policy", "first_rm", "eval_trajectories", "eval_metrics")
+OF_SPLIT_SHARED = ("test_tasks", "eval_trajectories", "eval_metrics")  # of every further held-out split
 RUN = Path("run")
 DVC = (sys.executable, "-m", "dvc")  # this environment's, whatever the shell finds
 
@@ -54,8 +55,13 @@ def make_arm(root: Path, design: Design, arm: Arm, seed: int) -> Path:
     plan = document(Plan(iterations=design.iterations, evaluate_every=design.evaluate_every, run=RUN), {})
     plan["evaluations"] = [number for number in plan["evaluations"] if number > 0]
     write_pipeline(folder, design.params(arm, seed), plan, leave_out=START)
+    start = start_folder(root) / RUN
     for name in SHARED:
-        share_files(artifact(start_folder(root) / RUN, name, 0), artifact(folder / RUN, name, 0))
+        share_files(artifact(start, name, 0), artifact(folder / RUN, name, 0))
+    for of_split in further_splits(start).values():
+        for name in OF_SPLIT_SHARED:
+            source = artifact(of_split, name, 0)
+            share_files(source, folder / RUN / source.relative_to(start))
     return folder
 
 

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from rla.ablation.design import Arm, Design
 from rla.ablation.folders import RUN, arm_folder
-from rla.report.collect import collect
+from rla.report.collect import HeldOut, collect
 from rla.report.collect import task_outcomes as wins
-from rla.store.layout import artifact
+from rla.store.layout import artifact, further_splits
 
-Wins = Mapping[str, list[bool]]  # of one evaluation: task -> whether its rollouts were won
+# Of one evaluation: task -> whether its rollouts were won, without those and the tasks that the environment broke.
+Wins = Mapping[str, list[bool]]
 LAST = 3  # iterations over which a run's diagnostics are averaged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOutcome:
-    """One arm with one seed: evaluations by iteration, the metrics of its iterations."""
+    """One arm with one seed: evaluations by iteration, the metrics of its iterations.
+
+    `split` is the held-out split of `evaluations`, empty where they do not say it; `further`: those of the others.
+    """
 
     seed: int
     evaluations: Mapping[int, Wins]
     iterations: tuple[Mapping[str, Any], ...]
+    split: str = ""
+    further: Mapping[str, Mapping[int, Wins]] = field(default_factory=dict)
 
     @property
     def last(self) -> int:
@@ -56,6 +62,17 @@ class ArmOutcome:
         return sorted(set.intersection(*points)) if points else []
 
 
+def held_out_names(arms: Sequence[ArmOutcome]) -> list[str]:
+    """The further held-out splits that some arm was evaluated on."""
+    return sorted({split for found in arms for run in found.runs for split in run.further})
+
+
+def on_split(found: ArmOutcome, split: str) -> ArmOutcome:
+    """The arm with its evaluations on a further held-out split in place of those on the main one."""
+    runs = (replace(run, evaluations=run.further.get(split, {}), split=split) for run in found.runs)
+    return replace(found, runs=tuple(runs))
+
+
 def outcomes(design: Design, root: Path) -> list[ArmOutcome]:
     """Every arm of the design with the seeds that have been evaluated after the start."""
     found = []
@@ -70,11 +87,20 @@ def run_outcome(run: Path, seed: int) -> RunOutcome | None:
     if not run.is_dir():
         return None
     summary = collect(run)
-    points = [row["iteration"] for row in summary.evaluations]
-    if not points:
+    main, *further = summary.held_out
+    if not main.evaluations:
         return None
+    roots = further_splits(run)
     return RunOutcome(
         seed=seed,
-        evaluations={point: wins(artifact(run, "eval_trajectories", point)) for point in points},
+        evaluations=wins_of(run, main),
         iterations=summary.iterations,
+        split=main.split,
+        further={found.split: wins_of(roots[found.split], found) for found in further},
     )
+
+
+def wins_of(root: Path, found: HeldOut) -> dict[int, Wins]:
+    """Iteration -> what was won there, of a held-out split whose evaluations lie below `root`."""
+    points = [row["iteration"] for row in found.evaluations]
+    return {point: wins(artifact(root, "eval_trajectories", point)) for point in points}

@@ -8,16 +8,36 @@ that are not as far as the others say so.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from rla.ablation.outcomes import ArmOutcome
+from rla.ablation.outcomes import ArmOutcome, held_out_names, on_split
+from rla.errors import UserError
 from rla.metrics import bootstrap
 from rla.metrics.intervals import Interval
-from rla.report.tables import ABSENT, Table, number, percent
+from rla.report.tables import ABSENT, Table, joined_title, number, percent
 
 COLUMNS: tuple[str, ...] = ("arm", "seeds", "iteration", "warm start", "success", "95% interval", "per seed", "gain")
 COLUMNS += ("over the baseline", "mu", "process accuracy", "balanced", "outcome accuracy", "accepted tasks")
+
+
+OF_SPLIT = COLUMNS.index("over the baseline") + 1  # columns that a further held-out split has, too
+
+
+def ablation_tables(arms: Sequence[ArmOutcome], *, baseline: str, at: Sequence[int] = ()) -> list[Table]:
+    """The table of all arms; with several held-out splits also that of every further one, of success alone."""
+    main, splits = arms_table(arms, baseline=baseline, at=at), held_out_names(arms)
+    if not splits:
+        return [main]
+    name = next((run.split for found in arms for run in found.runs if run.split), "")
+    made = [replace(main, title=joined_title(main.title, name))]
+    for split in splits:
+        found = arms_table([on_split(arm, split) for arm in arms], baseline=baseline, at=at)
+        rows = tuple(row[:OF_SPLIT] for row in found.rows)
+        note = f"the same on the held-out split {split}"
+        made.append(Table(title=joined_title("Ablation", split), columns=COLUMNS[:OF_SPLIT], rows=rows, note=note))
+    return made
 
 
 def arms_table(arms: Sequence[ArmOutcome], *, baseline: str, at: Sequence[int] = ()) -> Table:
@@ -48,10 +68,10 @@ def arm_line(found: ArmOutcome, against: ArmOutcome | None, read: Sequence[int])
     reached = bootstrap.seed_mean(after)
     start = gain = over = ABSENT
     if 0 in found.shared_points:
-        before = arm_sample(found, [0])
-        start, gain = percent(float(before.mean())), points(bootstrap.seed_difference(after, before))
+        start = percent(float(arm_sample(found, [0]).mean()))
+        gain = points(paired_difference((found, read), (found, [0])))
     if against is not None and against is not found and evaluated(against, read):
-        over = points(bootstrap.seed_difference(after, arm_sample(against, read)))
+        over = points(paired_difference((found, read), (against, read)))
     return (
         found.arm.title,
         str(len(found.runs)),
@@ -70,9 +90,30 @@ def arm_line(found: ArmOutcome, against: ArmOutcome | None, read: Sequence[int])
     )
 
 
-def arm_sample(found: ArmOutcome, read: Sequence[int]) -> bootstrap.Rates:
-    """Success by seed and game, the mean of these iterations."""
-    rates = [bootstrap.rates([run.evaluations[point] for run in found.runs]) for point in read]
+Read = tuple[ArmOutcome, Sequence[int]]  # an arm at these iterations
+
+
+def paired_difference(after: Read, before: Read) -> Interval:
+    """Success of `after` minus that of `before`, on the games that both have."""
+    games = shared_games(*after) & shared_games(*before)
+    return bootstrap.seed_difference(arm_sample(*after, games), arm_sample(*before, games))
+
+
+def shared_games(found: ArmOutcome, read: Sequence[int]) -> set[str]:
+    """The games that every seed has at each of these iterations: the environment may have broken all episodes of one.
+
+    Raises UserError where there is none.
+    """
+    games = set.intersection(*(set(run.evaluations[point]) for run in found.runs for point in read))
+    if not games:
+        raise UserError(f"arm {found.arm.name}: no game was played by all seeds; evaluate the same held-out tasks")
+    return games
+
+
+def arm_sample(found: ArmOutcome, read: Sequence[int], games: set[str] | None = None) -> bootstrap.Rates:
+    """Success by seed and game, the mean of these iterations; of `games`, or of all that every seed has."""
+    kept = sorted(shared_games(found, read) if games is None else games)
+    rates = [bootstrap.rates([{g: run.evaluations[p][g] for g in kept} for run in found.runs]) for p in read]
     return np.asarray(np.mean(rates, axis=0))
 
 

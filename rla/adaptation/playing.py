@@ -4,7 +4,9 @@
                                 pending within: n tasks in all, the pending ones first
     acceptance: interval        the parents of the pending tasks are the first of the active ones
 
-`slots` > 0: the sample is drawn from that many slots of the pool, which the run keeps: accepted tasks are met again.
+The sample is drawn as `rla.adaptation.sampling` says. `slots` > 0: it is drawn from that many slots of the pool, which
+the run keeps: accepted tasks are met again. `fill: mixed`: further tasks, drawn alike, stand by
+(`rla.rollouts.filling`).
 
 So `within` plays as many episodes with adaptation as without. No more tasks are asked for than there are `places` for;
 where the places were made fewer since, the last pending tasks are not played.
@@ -13,10 +15,13 @@ where the places were made fewer since, the last pending tasks are not played.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from rla.adaptation.accept import Rule
+from rla.adaptation.sampling import Seen, drawn_tasks
 from rla.config.sections import RolloutConfig
+from rla.seeds import derive
 from rla.store.records import Task
 
 
@@ -36,11 +41,29 @@ def tasks_to_play(
     acceptance: Rule,
     seed: int,
     run_seed: int,
+    seen: Mapping[str, Seen] = MappingProxyType({}),
 ) -> list[Task]:
     """Parents to compare with, the sample of slots in which nothing is pending, then the pending tasks by id.
 
-    `seed` is that of the iteration; `run_seed` draws the slots that the whole run plays.
+    `seed` is that of the iteration; `run_seed` draws the slots that the whole run plays. `seen`: slot -> its last
+    measurement, which `sampling: learnability` draws by.
     """
+    return tasks_and_reserve(
+        pool, pending, config=config, acceptance=acceptance, seed=seed, run_seed=run_seed, seen=seen
+    )[0]
+
+
+def tasks_and_reserve(
+    pool: Sequence[Task],
+    pending: Sequence[Task],
+    *,
+    config: RolloutConfig,
+    acceptance: Rule,
+    seed: int,
+    run_seed: int,
+    seen: Mapping[str, Seen],
+) -> tuple[list[Task], list[Task]]:
+    """What `tasks_to_play` gives, and the further tasks that `fill: mixed` may play, in order; none without it."""
     played = pending[: places(config, acceptance)]
     active = config.tasks_per_iteration - (len(played) if config.pending == "within" else 0)
     wanted = {task.parent_id for task in played} if acceptance == "interval" else set()
@@ -48,8 +71,14 @@ def tasks_to_play(
     parents = sorted((task for task in pool if task.task_id in wanted), key=lambda task: task.slot)
     own = own_slots(pool, config.slots, run_seed)
     free = sorted((task for task in pool if task.slot in own - waiting), key=lambda task: task.slot)
-    drawn = random.Random(seed).sample(free, min(active - len(parents), len(free)))
-    return parents + drawn + sorted(played, key=lambda task: task.task_id)
+    drawn = drawn_tasks(free, active - len(parents), config=config, seen=seen, seed=seed)
+    first = parents + drawn + sorted(played, key=lambda task: task.task_id)
+    if config.fill == "tasks":
+        return first, []
+    taken = {task.slot for task in (*drawn, *parents)}
+    left = [task for task in free if task.slot not in taken]
+    most = (config.most_tasks or 3 * config.tasks_per_iteration) - len(parents) - len(drawn)
+    return first, drawn_tasks(left, most, config=config, seen=seen, seed=derive(seed, "reserve"))
 
 
 def own_slots(pool: Sequence[Task], count: int, seed: int) -> set[str]:

@@ -24,6 +24,7 @@ from typing import Any
 
 from rla.adaptation.accept import UNPLAYED, Measured, TaskVerdict
 from rla.adaptation.choose import wanted_direction
+from rla.adaptation.sampling import Seen
 from rla.config.sections import AdaptationConfig
 from rla.errors import UserError
 from rla.store.records import Direction, Task
@@ -46,7 +47,9 @@ class Standing:
     now, since iteration `since`, at `depth` edits from the root. `outside`: the direction that would lead it back into
     the band, after `streak` measurements in a row. `rests_until`: the last iteration in which it is left alone.
     `eased`: every edit between its root and it made it easier. `accepted`, `returned`: how often that has happened in
-    this slot. `tried`: the tasks that were played and judged for it, in that order; none of them is proposed again.
+    this slot. `seen`, `seen_accuracy`: the last iteration in which the task that holds it now was played, and its
+    accuracy there; nothing before that. `tried`: the tasks that were played and judged for it, in that order; none of
+    them is proposed again.
     """
 
     slot: str
@@ -66,6 +69,8 @@ class Standing:
     accepted: int
     returned: int
     tried: tuple[str, ...]
+    seen: int | None = None
+    seen_accuracy: float | None = None
 
     def row(self) -> dict[str, Any]:
         return asdict(self)
@@ -110,6 +115,15 @@ def leading_slots(standings: Iterable[Standing], *, config: AdaptationConfig) ->
     return {standing.slot for standing in standings if standing.eased and config.return_after}
 
 
+def last_measurements(standings: Iterable[Standing]) -> dict[str, Seen]:
+    """Slot -> the last measurement of the task that holds it, where there is one."""
+    return {
+        standing.slot: Seen(standing.seen, standing.seen_accuracy)
+        for standing in standings
+        if standing.seen is not None and standing.seen_accuracy is not None
+    }
+
+
 def returned_slots(standings: Iterable[Standing]) -> set[str]:
     """The slots that went back to their root in the iteration of `standings`."""
     return {standing.slot for standing in standings if standing.decision == Decision.RETURNED}
@@ -146,7 +160,15 @@ def _measure(last: Standing, task: Task, result: Measured, *, iteration: int, co
         return replace(fresh, accuracy=None, rollouts=0)
     side = wanted_direction(accuracy, alpha_low=config.alpha_low, alpha_high=config.alpha_high)
     streak = 0 if side is None else last.streak + 1 if side == last.outside else 1
-    return replace(fresh, accuracy=accuracy, rollouts=rollouts, outside=side.value if side else None, streak=streak)
+    return replace(
+        fresh,
+        accuracy=accuracy,
+        rollouts=rollouts,
+        outside=side.value if side else None,
+        streak=streak,
+        seen=iteration,
+        seen_accuracy=accuracy,
+    )
 
 
 def _decide(played: Standing, verdict: TaskVerdict | None, *, config: AdaptationConfig) -> Standing:
@@ -165,6 +187,8 @@ def _decide(played: Standing, verdict: TaskVerdict | None, *, config: Adaptation
             rests_until=rest,
             eased=verdict.direction == Direction.EASIER and (played.eased or played.depth == 0),
             accepted=played.accepted + 1,
+            seen=played.iteration,
+            seen_accuracy=verdict.accuracy,
         )
     if why := left_for_good(played, config=config):
         return replace(
@@ -176,6 +200,8 @@ def _decide(played: Standing, verdict: TaskVerdict | None, *, config: Adaptation
             rests_until=max(played.rests_until, played.iteration + config.cooldown),
             eased=False,
             returned=played.returned + 1,
+            seen=None,
+            seen_accuracy=None,
         )
     if verdict is None:
         return played

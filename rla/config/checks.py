@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from urllib.parse import urlsplit
 
-from rla.config.sections import Config, GeneratorConfig
+from rla.config.sections import Config, GeneratorConfig, RolloutConfig, TasksConfig
 from rla.errors import UserError
 
+SPLIT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # what a held-out split may be called
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # vLLM's MaxLoRARanks
 
 
@@ -15,6 +17,7 @@ def check_config(config: Config, where: str) -> None:
     """Refuse values that no run can use, with the key to change."""
     if config.tasks.source == "files" and not config.tasks.path:
         raise UserError(f"{where}: tasks.source is files; set tasks.path to the data")
+    check_splits(config.tasks, where)
     if config.policy.decoding == "admissible" and config.policy.reply != "text":
         raise UserError(f"{where}: policy.decoding: admissible needs policy.reply: text")
     if config.warm_start.enabled and config.policy.history == "window":
@@ -25,12 +28,17 @@ def check_config(config: Config, where: str) -> None:
     if config.judge.decoding == "admissible" and config.judge.prompt != "plain":
         raise UserError(f"{where}: judge.decoding: admissible needs judge.prompt: plain")
     check_server(config.generator, where)
+    check_sampling(config.rollout, where)
     check_adaptation(config, where)
     check_proposer(config, where)
     check_adapters(config, where)
     for name, train in (("train_policy", config.train_policy), ("train_rm", config.train_rm)):
         if train.correction != "none" and train.old != "trainer":
             raise UserError(f"{where}: {name}.correction compares sampler and trainer; set {name}.old: trainer")
+        if train.sequences_per_update < 0:
+            raise UserError(
+                f"{where}: {name}.sequences_per_update is {train.sequences_per_update}; it must be 0 or more"
+            )
         if train.aggregation == "fixed" and train.fixed_length <= 0:
             raise UserError(f"{where}: {name}.aggregation: fixed divides by {name}.fixed_length; set it above 0")
         if train.dual_clip and train.dual_clip <= 1 + train.clip_high:
@@ -64,6 +72,28 @@ def check_config(config: Config, where: str) -> None:
     for key, value in positive_values(config).items():
         if value <= 0:
             raise UserError(f"{where}: {key} is {value}; it must be above 0")
+
+
+def check_splits(tasks: TasksConfig, where: str) -> None:
+    """Held-out splits are folders of the run, each once, and none of them trains."""
+    for split in tasks.test_splits:
+        if not SPLIT.fullmatch(split):
+            raise UserError(f"{where}: tasks.test_splits: {split!r} names a folder; use letters, digits, _, - and .")
+    names = (tasks.train_split, *tasks.test_splits) if tasks.test_splits else ()
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise UserError(
+            f"{where}: tasks.test_splits: {twice[0]} is named twice or is tasks.train_split; name each split once"
+        )
+
+
+def check_sampling(rollout: RolloutConfig, where: str) -> None:
+    """A share that is one, and a budget that holds the tasks which are played in any case."""
+    if not 0 < rollout.revisit <= 1:
+        raise UserError(f"{where}: rollout.revisit is {rollout.revisit}; it must lie above 0 and at most at 1")
+    if rollout.most_tasks and rollout.most_tasks < rollout.tasks_per_iteration:
+        raise UserError(
+            f"{where}: rollout.most_tasks is {rollout.most_tasks}; it must be 0 or at least rollout.tasks_per_iteration"
+        )
 
 
 def check_adaptation(config: Config, where: str) -> None:

@@ -11,3 +11,8 @@ WITHOUT_EFFECT = {"effect": False}  # metadata of keys that no output depends on
 def without_effect(default: Any) -> Any:
     """A key that may change within a run, such as where a server is."""
     return field(default=default, metadata=WITHOUT_EFFECT)
+
+
+def recorded_apart(default: Any) -> Any:
+    """A key that outputs of its section do not depend on, but for those whose stage says so in their origin itself."""
+    return field(default=default, metadata={"effect": False, "recorded": True})

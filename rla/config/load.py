@@ -159,8 +159,9 @@ def effective(section: Any, data: Any) -> Any:
     """`data` of the dataclass `section` without the keys that no output depends on."""
     if not is_dataclass(section):
         return data
-    return {
+    kept = {
         entry.name: effective(getattr(section, entry.name), data[entry.name])
         for entry in fields(section)
         if entry.name in data and entry.metadata.get("effect", True)
     }
+    return {name: value for name, value in kept.items() if value != {} or data[name] == {}}  # of some nothing is left

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from rla.config.effect import without_effect
+from rla.config.effect import recorded_apart, without_effect
 from rla.config.training import TrainConfig, WarmStartConfig
 
 
@@ -34,6 +34,7 @@ class TasksConfig:
     path: str | None = None  # a file, a folder, or what else the environment can read
     train_split: str = "train"  # name of the split that trains
     test_split: str = "test"  # name of the split that is held out
+    test_splits: tuple[str, ...] = recorded_apart(())  # several, in place of `test_split`; the first is the main one
     size: Literal["tiny", "small", "medium", "full"] = "tiny"  # of a scene
     kinds: tuple[str, ...] = ()  # empty: all
     train_scenes: int = 64  # scenes that are asked for
@@ -41,9 +42,14 @@ class TasksConfig:
     tasks_per_scene: int = 2  # tasks that are asked for in each
     limit: int | None = None  # at most this many tasks of `files`
 
+    @property
+    def held_out_splits(self) -> tuple[str, ...]:
+        """The splits that are for evaluation alone, the main one first."""
+        return self.test_splits or (self.test_split,)
+
     def held_out(self, split: str) -> bool:
         """Whether a split is for evaluation alone."""
-        return split == self.test_split
+        return split in self.held_out_splits
 
     def scenes(self, split: str) -> int:
         """How many scenes of a split are asked for."""
@@ -126,6 +132,10 @@ class RolloutConfig:
 
     tasks_per_iteration: int = 16  # tasks of the pool that an iteration plays
     rollouts_per_task: int = 8  # k, episodes of each
+    sampling: Literal["uniform", "learnability"] = "uniform"  # how tasks are drawn; learnability: by a (1 - a)
+    revisit: float = 0.25  # `learnability`: share of the tasks that is drawn among those not seen for longest
+    fill: Literal["tasks", "mixed"] = "tasks"  # mixed: more tasks, until as many were both won and lost
+    most_tasks: int = 0  # `mixed`: active tasks that an iteration plays at most; 0: three times tasks_per_iteration
     slots: int = 0  # slots of the pool that the run plays, drawn by its seed; 0: all. Few are seen often, and adapt
     concurrency: int = 128  # episodes at once
     pending: Literal["beside", "within"] = "beside"  # whether tasks_per_iteration counts the pending tasks

@@ -30,6 +30,7 @@ class TrainConfig:
     lr_min: float = 0.0  # the least rate, as a share of lr
     epochs: int = 1  # how often an iteration trains on its sequences
     updates: int = 4  # optimizer steps per epoch
+    sequences_per_update: int = 0  # as many steps as it takes with so many sequences in each; 0: `updates`
     tokens_per_batch: int = 8192  # tokens of one forward pass
     max_tokens: int = 4096  # longer segments are counted and left out
     loss: Literal["ppo_clip", "cispo", "gspo"] = "ppo_clip"  # `docs/guide/training.md`

@@ -1,9 +1,9 @@
-"""Credit by comparing steps taken in the same place: groups by identical observation (GiGPO).
+"""Credit by comparing steps taken in the same place (GiGPO, whose places are identical observations).
 
     G_i = gamma^(T-1-i) where O = +1, else 0                     what followed the step, discounted
-    A_i = A_episode + omega * (G_i - mean G) / std G             over the task's steps that saw the same observation
+    A_i = A_episode + omega * (G_i - mean G) / std G             over the task's steps in the same place
 
-A_episode is that of `outcome`. An observation that was seen once, or whose visits all ended alike (no spread), adds 0,
+A_episode is that of `outcome`. A place that was seen once, or whose visits all ended alike (no spread), adds 0,
 and so does every place that only failures reach: their returns are all 0. Judgements play no part. Two visits of one
 trajectory are two members: returning to a place is compared with leaving it for good.
 """
@@ -22,17 +22,18 @@ def advantages(
 ) -> pl.DataFrame:
     """One row per step of the episodes given: columns of `POLICY_REWARDS`, `reward` being G. `weight` is omega.
 
-    `episodes`: trajectory_id, task_id, outcome. `steps`: trajectory_id, step, mean_score (passed through), observation:
-    what the policy saw before it acted, or any value that is equal where that was equal. Source: Feng et al., Group-in-
-    Group Policy Optimization (2025), with a return of 1 for a win; the population standard deviation in both terms.
+    `episodes`: trajectory_id, task_id, outcome. `steps`: trajectory_id, step, mean_score (passed through), place:
+    what the environment says of the state before the policy acted, or what the policy saw then. Source: Feng et al.,
+    Group-in-Group Policy Optimization (2025), with a return of 1 for a win; the population standard deviation in both
+    terms.
     """
     episode = outcome.advantages(episodes, steps).rename({"advantage": "of_episode"}).drop("reward")
-    seen = steps.select("trajectory_id", "step", "observation")
+    seen = steps.select("trajectory_id", "step", "place")
     scored = (
         episode.join(seen, on=["trajectory_id", "step"])
         .sort("trajectory_id", "step")
         .with_columns((to_go(discount) * (pl.col("outcome") > 0)).alias("reward"))
-        .with_columns(standardised("reward", ["task_id", "observation"]).alias("of_step"))
+        .with_columns(standardised("reward", ["task_id", "place"]).alias("of_step"))
         .with_columns((pl.col("of_episode") + weight * pl.col("of_step")).alias("advantage"))
     )
     return shaped(scored, POLICY_REWARDS)

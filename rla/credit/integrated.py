@@ -3,8 +3,7 @@
     R_i = O + lambda * mean_j S_ij     mean over the valid judgements; none valid: R_i = O
     A_i = (R_i - mean) / std           over the trajectories of the same task that have a step i  (`step`, the paper)
                                        over all steps of the task                                 (`task`)
-    A_i = A_O + lambda * (S_i - mean S)    A_O as in `outcome`; mean over the task's steps that saw the same
-                                           observation                                            (`place`)
+    A_i = A_O + lambda * (S_i - mean S)    A_O as in `outcome`; mean over the task's steps in the same place   (`place`)
 
 Where only one trajectory of a task reaches index i, its advantage is 0: the raw reward would not be
 centred, and long trajectories are mostly failures. An index that only failures reach compares them by their
@@ -24,7 +23,7 @@ from rla.credit import outcome
 from rla.credit.normalise import POLICY_REWARDS, centred, judged_steps, shaped, standardised
 
 Normalise = Literal["step", "task", "place"]
-PLACE = ["task_id", "observation"]
+PLACE = ["task_id", "place"]
 GROUPS = {"step": ["task_id", "step"], "task": ["task_id"]}
 
 
@@ -38,9 +37,10 @@ def advantages(
 ) -> pl.DataFrame:
     """One row per step of the episodes given: columns of `POLICY_REWARDS`. `step_weight` is lambda.
 
-    `episodes`: trajectory_id, task_id, outcome (+1 or -1). `steps`: trajectory_id, step, mean_score in [-1,
-    1], nullable; for `place` also observation. Steps of trajectories that are not among the episodes are left out.
-    Source: RLAnything, integrated feedback; the published code takes the raw reward for a group of one, this does not.
+    `episodes`: trajectory_id, task_id, outcome (+1 or -1). `steps`: trajectory_id, step, mean_score in [-1, 1],
+    nullable; for `place` also place, which `rla.store.frames` makes of what the environment says of the state, or of
+    what was observed. Steps of trajectories that are not among the episodes are left out. Source: RLAnything,
+    integrated feedback; the published code takes the raw reward for a group of one, this does not.
     """
     rows = judged_steps(episodes, steps).with_columns(reward(step_weight).alias("reward"))
     if normalise == "place":

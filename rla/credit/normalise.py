@@ -54,10 +54,10 @@ def centred(column: str, group: Sequence[str]) -> pl.Expr:
 
 
 def judged_steps(episodes: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """The steps of the episodes given, in key order: mean score, observation where there is one, and what is known of
-    the episode, its task and outcome.
+    """The steps of the episodes given, in key order: mean score, place where there is one, and what is known of the
+    episode, its task and outcome.
     """
-    seen = ["observation"] if "observation" in steps.columns else []
+    seen = ["place"] if "place" in steps.columns else []
     return (
         steps.select("trajectory_id", "step", "mean_score", *seen)
         .join(episodes.select("trajectory_id", "task_id", "outcome"), on="trajectory_id")

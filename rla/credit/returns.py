@@ -3,7 +3,7 @@
     R_i = gamma_O^(T-1-i) O + lambda * sum over k >= i of gamma^(k-i) * mean_j S_kj     T: the trajectory's steps
     A_i = (R_i - mean) / std                     over the same groups as `integrated` (`step`, `task`)
     A_i = gamma_O^(T-1-i) A_O + lambda * (G_i - mean G)    G_i: the sum above; A_O as in `outcome`; mean over the
-                                                           task's steps that saw the same observation (`place`)
+                                                           task's steps in the same place (`place`)
 
 With `place` the discount fades the trajectory's comparison with its task towards its start and never turns its sign: of
 two wins beside a loss the shorter one earns more a step, and where all were won the outcome tells nothing (`anchor`
@@ -40,7 +40,7 @@ def advantages(
     """One row per step of the episodes given: columns of `POLICY_REWARDS`; frames as for `integrated`.
 
     `discount` is gamma, `outcome_discount` gamma_O, both in [0, 1]. `steps` holds every step that was played, for
-    `place` with its observation.
+    `place` with its place.
     """
     scored = judged_steps(episodes, steps)
     of_outcome = to_go(outcome_discount) * pl.col("outcome")

@@ -3,7 +3,7 @@
     R_i = mean_j S_ij                  mean over the valid judgements
     A_i = (R_i - mean) / std           over the trajectories of the same task that have a step i  (`step`)
                                        over all steps of the task                                 (`task`)
-    A_i = R_i - mean                   over the task's steps that saw the same observation        (`place`)
+    A_i = R_i - mean                   over the task's steps in the same place                    (`place`)
 
 A step without a valid judgement is no sample: it counts in no mean and has advantage 0 (its reward is written as 0).
 A group of one and a group without spread give 0. An index that only failures reach is like any other: nothing here
@@ -22,7 +22,7 @@ def advantages(episodes: pl.DataFrame, steps: pl.DataFrame, *, normalise: Normal
     """One row per step of the episodes given: columns of `POLICY_REWARDS`.
 
     `episodes`: trajectory_id, task_id, outcome (passed through). `steps`: trajectory_id, step, mean_score in [-1, 1],
-    nullable; for `place` also observation. Source: RLAnything, ablation of the outcome reward.
+    nullable; for `place` also place. Source: RLAnything, ablation of the outcome reward.
     """
     compared = centred("mean_score", PLACE) if normalise == "place" else standardised("mean_score", GROUPS[normalise])
     scored = (

@@ -12,6 +12,8 @@ class Observation:
     `text`: what the agent reads. `commands`: what is admissible now, in the environment's order; empty where actions
     are free text. `won` ends the episode as a success, `done` ends it. `reward`: what the episode has earned so far,
     for environments that count rewards; the episode is won once it reaches `env.reward_threshold`. `images`: PNG files.
+    `place`: what state the episode is in, equal for states that credit may compare with each other; without it those
+    are compared that read alike. It is never shown to a model.
     """
 
     text: str
@@ -20,6 +22,7 @@ class Observation:
     done: bool = False
     reward: float | None = None
     images: tuple[bytes, ...] = ()
+    place: str | None = None
 
     def success(self, threshold: float) -> bool:
         """Whether the episode is won: the environment says so, or its reward has reached the threshold."""

@@ -7,8 +7,8 @@
     outcome accuracy = P(sign(mean over steps of the mean score) = O)         a tie counts one half
     self-agreement   = P(two different valid votes on one step are equal)     mean over steps with two or more
 
-How balanced the tasks are: `rla.metrics.difficulty`; the votes against fact: `rla.metrics.process`. A quantity without
-data is null. Source: RLAnything, Theorem 1.
+The interval of success takes the task as the unit. How balanced the tasks are: `rla.metrics.difficulty`; the votes
+against fact: `rla.metrics.process`. A quantity without data is null. Source: RLAnything, Theorem 1.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from math import exp
 import polars as pl
 
 from rla.metrics.difficulty import balance
-from rla.metrics.intervals import wilson
+from rla.metrics.intervals import success_interval
 from rla.store.records import Status
 
 Metrics = dict[str, float | int | None]
@@ -92,7 +92,7 @@ def reward_statistics(policy_rewards: pl.DataFrame, rm_rewards: pl.DataFrame) ->
 
 def _success(episodes: pl.DataFrame) -> Metrics:
     active = episodes.filter(pl.col("status") == Status.ACTIVE.value)
-    interval = wilson(active.filter(pl.col("outcome") > 0).height, active.height)
+    interval = success_interval(active.select("task_id", pl.col("outcome") > 0).iter_rows())
     return {
         "episodes": active.height,
         "success": interval.estimate if interval else None,

@@ -2,20 +2,22 @@
 
     Wilson      centre (p + z^2/2n) / (1 + z^2/n),  half-width z/(1 + z^2/n) * sqrt(p(1-p)/n + z^2/4n^2)
     clustered   p = sum_t Y_t / n with tasks as clusters:  u_t = (Y_t - p n_t)/n,  Var(p) = G/(G-1) * sum_t u_t^2
+                Wilson with p (1-p) / Var(p) trials: as many independent ones as would vary that much
     Newcombe    d = p2 - p1,  [d - sqrt((p2-l2)^2 + (u1-p1)^2),  d + sqrt((u2-p2)^2 + (p1-l1)^2)]  with Wilson's l, u
     difference  d = p_after - p_before, with tasks as clusters:
                 u_t = (Y_t - p n_t)/n of `after` minus the same of `before`,  Var(d) = G/(G-1) * sum_t u_t^2
 
-Rollouts of one task resemble each other, so they are not independent trials: the difference counts a task
+Rollouts of one task resemble each other, so they are not independent trials: `clustered` and `difference` count a task
 as one draw. A task in both samples contributes one u_t, which takes the pairing into account; tasks in only
-one sample are fine too.
+one sample are fine too. Near 0 and 1, p -+ 1.96 sqrt(Var(p)) is too narrow for few tasks, hence Wilson's form.
+Source of the latter: Dean and Pagano, Journal of Survey Statistics and Methodology 3 (2015).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import fsum, sqrt
+from math import fsum, inf, sqrt
 from statistics import NormalDist
 
 
@@ -45,7 +47,7 @@ def wilson(successes: int, total: int, *, confidence: float = 0.95) -> Interval 
     return _score(successes / total, total, confidence=confidence) if total else None
 
 
-def _score(rate: float, total: int, *, confidence: float) -> Interval:
+def _score(rate: float, total: float, *, confidence: float) -> Interval:
     z = quantile(confidence)
     scale = 1 + z * z / total
     centre = (rate + z * z / (2 * total)) / scale
@@ -58,42 +60,45 @@ def _score(rate: float, total: int, *, confidence: float) -> Interval:
 def clustered(counts: Sequence[tuple[int, int]], *, confidence: float = 0.95) -> Interval | None:
     """The share of successes, given (successes, trials) of each cluster; nothing where there are no trials.
 
-    With fewer than two clusters, or where none varies, they carry no spread to learn from and Wilson's interval for
-    independent trials is given instead.
+    Trials count at most as independent. With fewer than two clusters, or where none varies, they carry no spread to
+    learn from: a cluster counts as one trial.
     """
-    total = sum(trials for _, trials in counts)
-    successes = sum(won for won, _ in counts)
-    if total == 0:
-        return None
-    return _by_cluster(counts, confidence=confidence) or wilson(successes, total, confidence=confidence)
+    trials = sum(count for _, count in counts)
+    return _by_cluster([(found, count) for found, count in counts if count], most=trials, confidence=confidence)
+
+
+def success_interval(outcomes: Iterable[tuple[str, bool]], *, confidence: float = 0.95) -> Interval | None:
+    """The success rate of episodes, each (task id, whether it was won), with tasks as clusters; nothing without any."""
+    counts: dict[str, tuple[int, int]] = {}
+    for task, won in outcomes:
+        before = counts.get(task, (0, 0))
+        counts[task] = (before[0] + won, before[1] + 1)
+    return clustered(list(counts.values()), confidence=confidence)
 
 
 def clustered_mean(sample: Mapping[str, Sequence[float]], *, confidence: float = 0.95) -> Interval | None:
     """The same for values in [0, 1]: a mapping from task to its values; nothing where there are none.
 
-    With fewer than two tasks, or where none varies, Wilson's interval is given with one trial per task: such values
-    (chances, several to a task) are no independent trials. Raises `ValueError` for other values.
+    Values such as chances vary less than trials, so nothing bounds their effective number. Raises `ValueError` for
+    other values.
     """
     filled = [values for values in sample.values() if values]
     if not all(0.0 <= value <= 1.0 for values in filled for value in values):
         raise ValueError("values must lie between 0 and 1")
-    if not filled:
+    return _by_cluster([(fsum(values), len(values)) for values in filled], most=inf, confidence=confidence)
+
+
+def _by_cluster(sums: Sequence[tuple[float, int]], *, most: float, confidence: float) -> Interval | None:
+    """From (sum, count) of each cluster, no count 0; `most`: independent trials that they are worth at most."""
+    if not sums:
         return None
-    sums = [(fsum(values), len(values)) for values in filled]
-    mean = fsum(found for found, _ in sums) / sum(count for _, count in sums)
-    return _by_cluster(sums, confidence=confidence) or _score(min(mean, 1.0), len(filled), confidence=confidence)
-
-
-def _by_cluster(sums: Sequence[tuple[float, int]], *, confidence: float) -> Interval | None:
-    """From (sum, count) of each cluster; nothing where clusters carry no spread."""
     total = sum(count for _, count in sums)
-    mean = sum(found for found, _ in sums) / total
-    clusters = [(found, count) for found, count in sums if count]
-    squares = sum(((found - mean * count) / total) ** 2 for found, count in clusters)
-    if len(clusters) < 2 or squares < 1e-18:
-        return None
-    half = quantile(confidence) * sqrt(len(clusters) / (len(clusters) - 1) * squares)
-    return Interval(mean, max(0.0, mean - half), min(1.0, mean + half))
+    mean = min(fsum(found for found, _ in sums) / total, 1.0)
+    squares = sum(((found - mean * count) / total) ** 2 for found, count in sums)
+    if len(sums) < 2 or squares < 1e-18:
+        return _score(mean, len(sums), confidence=confidence)
+    variance = len(sums) / (len(sums) - 1) * squares
+    return _score(mean, min(mean * (1 - mean) / variance, most), confidence=confidence)
 
 
 def newcombe(first: tuple[int, int], second: tuple[int, int], *, confidence: float = 0.95) -> Interval | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from rla.errors import UserError
 from rla.pipeline.context import StageContext
-from rla.store.layout import artifact
+from rla.store.layout import artifact, held_out_root
 
 
 def ensure(ctx: StageContext, name: str, **options: Any) -> None:
@@ -29,8 +29,16 @@ def pool_of(ctx: StageContext, option: str = "pool") -> Path:
     folder = ctx.path(option)
     if option not in ctx.paths and not folder.exists() and ctx.iteration <= 1:
         tasks = ctx.config.tasks
-        held_out = folder == artifact(ctx.run, "test_tasks", 0)
-        ensure(ctx, "make-tasks", split=tasks.test_split if held_out else tasks.train_split)
+        ensure(ctx, "make-tasks", split=tasks.train_split)
+    return folder
+
+
+def held_out_pool(ctx: StageContext, split: str) -> Path:
+    """The pool of a held-out split of the config; it is made where it is missing at the first iteration."""
+    root = held_out_root(ctx.run, ctx.config.tasks.held_out_splits, split)
+    folder = artifact(root, "test_tasks", 0)
+    if not folder.exists() and ctx.iteration <= 1:
+        ensure(ctx, "make-tasks", split=split)
     return folder
 
 

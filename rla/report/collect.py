@@ -11,40 +11,65 @@ from pathlib import Path
 from typing import Any
 
 from rla.metrics.intervals import Interval, difference
-from rla.store.layout import PATHS, artifact
+from rla.store.layout import PATHS, SPLITS, artifact, further_splits
 from rla.store.reading import read_rows
+from rla.store.records import StopReason
 from rla.store.slices import MANIFEST, read_json
 
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOut:
+    """What was measured on one held-out split. `gain`: the last evaluation minus the first."""
+
+    split: str
+    evaluations: tuple[Row, ...]
+    gain: Interval | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
     """`iterations`: one row per iteration, keys of the metrics files, those of training prefixed `policy_` and `rm_`,
     those of adaptation `tasks_`, the counts of the two shards `rollout_` and `judged_`. `seconds`: (iteration, stage)
-    -> seconds of all its calls."""
+    -> seconds of all its calls. `evaluations`, `gain`: of the main held-out split; `further`: of the others."""
 
     run: Path
     iterations: tuple[Row, ...]
     evaluations: tuple[Row, ...]
     seconds: Mapping[tuple[int, str], float]
     gain: Interval | None  # last evaluation minus the first
+    further: tuple[HeldOut, ...] = ()
+
+    @property
+    def held_out(self) -> tuple[HeldOut, ...]:
+        """All held-out splits, the main one first; its name is empty where no evaluation says it."""
+        named = next((row["split"] for row in self.evaluations if "split" in row), "")
+        return (HeldOut(split=named, evaluations=self.evaluations, gain=self.gain), *self.further)
 
 
 def collect(run: Path) -> RunSummary:
     """Read all metrics below `run`. Raises UserError for a file that is not JSON."""
-    evaluations = tuple(
-        {"iteration": number, **read_json(artifact(run, "eval_metrics", number))}
-        for number in numbered_folders(run / "eval")
-        if artifact(run, "eval_metrics", number).exists()
-    )
+    main = held_out(run, "")
     return RunSummary(
         run=run,
         iterations=tuple(iteration_row(run, number) for number in numbered_folders(run) if number > 0),
-        evaluations=evaluations,
+        evaluations=main.evaluations,
         seconds=seconds_of(run),
-        gain=gain_of(run, [row["iteration"] for row in evaluations]),
+        gain=main.gain,
+        further=tuple(held_out(root, split) for split, root in further_splits(run).items()),
     )
+
+
+def held_out(root: Path, split: str) -> HeldOut:
+    """The evaluations below the root of a held-out split, which for the main one is the run."""
+    evaluations = tuple(
+        {"iteration": number, **read_json(artifact(root, "eval_metrics", number))}
+        for number in numbered_folders(root / "eval")
+        if artifact(root, "eval_metrics", number).exists()
+    )
+    gain = gain_of(root, [row["iteration"] for row in evaluations])
+    return HeldOut(split=split, evaluations=evaluations, gain=gain)
 
 
 def numbered_folders(folder: Path) -> list[int]:
@@ -92,14 +117,19 @@ def gain_of(run: Path, evaluated: list[int]) -> Interval | None:
 
 
 def task_outcomes(folder: Path) -> dict[str, list[bool]]:
-    """task id -> whether each of its episodes was won."""
+    """task id -> whether each of its episodes was won; those that the environment broke are left out."""
     won: dict[str, list[bool]] = {}
-    for row in read_rows(folder, "trajectories", ["task_id", "outcome"]):
-        won.setdefault(row["task_id"], []).append(row["outcome"] == 1)
+    for row in read_rows(folder, "trajectories", ["task_id", "outcome", "stop_reason"]):
+        if row["stop_reason"] != StopReason.ENV_ERROR:
+            won.setdefault(row["task_id"], []).append(row["outcome"] == 1)
     return won
 
 
 def artifact_places(run: Path) -> list[tuple[str, str]]:
     """(artifact, folder) of every output of a run; `<i>` stands for the iteration."""
     names = [name for name in PATHS if not name.startswith("previous_")]
-    return [(name, str(run / PATHS[name].format(i="<i>", p=""))) for name in names]
+    found = [(name, str(run / PATHS[name].format(i="<i>", p=""))) for name in names]
+    of_split = ("test_tasks", "eval_trajectories", "eval_metrics") if further_splits(run) else ()
+    return found + [
+        (f"{name}, further splits", str(run / SPLITS / "<split>" / PATHS[name].format(i="<i>"))) for name in of_split
+    ]

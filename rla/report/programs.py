@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rla.report.collect import RunSummary
-from rla.report.tables import Table, bounds, number, percent
+from rla.report.tables import Table, bounds, joined_title, number, percent, titled_splits
 
 SHARES = {
     **{"pass_at_1": "pass@1", "pass_at_2": "pass@2", "pass_at_4": "pass@4", "pass_at_8": "pass@8"},
@@ -17,10 +17,11 @@ WRITTEN = {"ut_accuracy": "UT accuracy", "detect": "Detect"}
 
 def program_tables(summary: RunSummary) -> list[Table]:
     """Programs and written tests, on training tasks and on held-out ones."""
-    return [
-        program_table("Programs and tests", summary.iterations),
-        program_table("Programs and tests, held out", summary.evaluations),
+    held_out = [
+        program_table(joined_title("Programs and tests, held out", found.split), found.evaluations)
+        for found in titled_splits(summary)
     ]
+    return [program_table("Programs and tests", summary.iterations), *held_out]
 
 
 def program_table(title: str, rows: tuple[Mapping[str, Any], ...]) -> Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rla.metrics.intervals import Interval
 from rla.report.adaptation import edit_counts
 from rla.report.collect import RunSummary
 
@@ -49,13 +50,33 @@ def history_rows(summary: RunSummary) -> list[dict[str, Any]]:
     return [{"iteration": row["iteration"], **{key: row.get(key) for key in HISTORY}} for row in summary.iterations]
 
 
+def evaluation_rows(summary: RunSummary) -> list[dict[str, Any]]:
+    """One row per evaluation: `success` on the main held-out split, `success_<split>` on every other, null without."""
+    further = {
+        found.split: {row["iteration"]: row["success"] for row in found.evaluations} for found in summary.further
+    }
+    return [
+        {"iteration": row["iteration"], "success": row["success"]}
+        | {f"success_{split}": rates.get(row["iteration"]) for split, rates in further.items()}
+        for row in summary.evaluations
+    ]
+
+
+def gain_json(gain: Interval | None) -> dict[str, float] | None:
+    return {"estimate": gain.estimate, "low": gain.low, "high": gain.high} if gain else None
+
+
 def summary_json(summary: RunSummary) -> dict[str, Any]:
-    gain = summary.gain
+    further = {
+        found.split: {"evaluations": list(found.evaluations), "gain": gain_json(found.gain)}
+        for found in summary.further
+    }
     return {
         "iterations": list(summary.iterations),
         "evaluations": list(summary.evaluations),
         "edits": edit_counts(summary),
-        "gain": {"estimate": gain.estimate, "low": gain.low, "high": gain.high} if gain else None,
+        "gain": gain_json(summary.gain),
+        **({"further_splits": further} if further else {}),
         "seconds": [
             {"iteration": iteration, "stage": stage, "seconds": value}
             for (iteration, stage), value in sorted(summary.seconds.items())

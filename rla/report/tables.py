@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rla.metrics.intervals import Interval
-from rla.report.collect import RunSummary, artifact_places
+from rla.report.collect import HeldOut, RunSummary, artifact_places
 
 ABSENT = "-"
 LOOP = (
@@ -34,7 +34,13 @@ class Table:
 def tables(summary: RunSummary, *, after_evaluation: Sequence[Table] = ()) -> list[Table]:
     """Training, reward model, difficulty, evaluation, what else is to be shown, limits, time, where everything lies."""
     made = [training(summary), reward_model(summary), against_fact(summary), difficulty_table(summary)]
-    made += [evaluation(summary), *after_evaluation, limits_table(summary), times(summary), locations(summary)]
+    made += [
+        *map(evaluation, titled_splits(summary)),
+        *after_evaluation,
+        limits_table(summary),
+        times(summary),
+        locations(summary),
+    ]
     return [table for table in made if table.rows]
 
 
@@ -138,9 +144,15 @@ def difficulty_table(summary: RunSummary) -> Table:
     return Table(title="Difficulty", columns=columns, rows=rows, note=note)
 
 
-def evaluation(summary: RunSummary) -> Table:
-    """One line per evaluation on the held-out tasks, overall and by kind of task."""
-    kinds = sorted({kind for row in summary.evaluations for kind in row.get("by_kind", {})})
+def titled_splits(summary: RunSummary) -> list[HeldOut]:
+    """Every held-out split with its name, which the only split of a run does not need."""
+    main, *further = summary.held_out
+    return [main if further else replace(main, split=""), *further]
+
+
+def evaluation(found: HeldOut) -> Table:
+    """One line per evaluation on the tasks of a held-out split, overall and by kind of task."""
+    kinds = sorted({kind for row in found.evaluations for kind in row.get("by_kind", {})})
     rows = tuple(
         (
             str(row["iteration"]),
@@ -150,11 +162,11 @@ def evaluation(summary: RunSummary) -> Table:
             number(row.get("mean_steps"), 1),
             *(percent(row.get("by_kind", {}).get(kind, {}).get("success")) for kind in kinds),
         )
-        for row in summary.evaluations
+        for row in found.evaluations
     )
     columns = ("iteration", "episodes", "success", "95% interval", "steps", *map(short_kind, kinds))
-    note = f"last minus first: {gain_text(summary.gain)}" if summary.gain else ""
-    return Table(title="Held-out tasks", columns=columns, rows=rows, note=note)
+    note = f"last minus first: {gain_text(found.gain)}" if found.gain else ""
+    return Table(title=joined_title("Held-out tasks", found.split), columns=columns, rows=rows, note=note)
 
 
 PLAYED = ("episodes", "context_stops", "env_errors", "steps", "truncated", "invalid_actions")
@@ -169,18 +181,25 @@ def limits_table(summary: RunSummary) -> Table:
         for row in summary.iterations
         if any(key in row for key in keys)
     ]
-    for row in summary.evaluations:
-        if "truncated" in row:
-            played = {"steps": round(row["mean_steps"] * row["episodes"])} | {key: row.get(key) for key in PLAYED[:3]}
-            played |= {key: row[key] for key in ("truncated", "invalid_actions")}
-            cells = (number(played[key], 0) for key in PLAYED)
-            rows.append((f"evaluation {row['iteration']}", *cells, *[ABSENT] * len(JUDGED)))
+    for found in titled_splits(summary):
+        for row in found.evaluations:
+            if "truncated" in row:
+                cells = (number(value, 0) for value in evaluation_limits(row))
+                name = joined_title(f"evaluation {row['iteration']}", found.split)
+                rows.append((name, *cells, *[ABSENT] * len(JUDGED)))
     columns: tuple[str, ...] = ("iteration", "episodes", "context full", "env errors", "replies", "cut", "no action")
     columns += ("steps judged", "prompt too long", "judgements", "cut", "unparsable")
     note = (
         "context full: the next prompt would not have fitted; cut: by max_tokens; what was cut or unreadable is no vote"
     )
     return Table(title="Limits", columns=columns, rows=tuple(rows), note=note)
+
+
+def evaluation_limits(row: Mapping[str, Any]) -> list[float | None]:
+    """`PLAYED` of an evaluation, whose `episodes` are those that count. Before `steps` was there it was all of them."""
+    if "steps" in row:
+        return [{**row, "episodes": row["episodes"] + row["env_errors"]}.get(key) for key in PLAYED]
+    return [{**row, "steps": round(row["mean_steps"] * row["episodes"])}.get(key) for key in PLAYED]
 
 
 def times(summary: RunSummary) -> Table:
@@ -201,6 +220,10 @@ def times(summary: RunSummary) -> Table:
 
 def locations(summary: RunSummary) -> Table:
     return Table(title="Where it lies", columns=("artifact", "folder"), rows=tuple(artifact_places(summary.run)))
+
+
+def joined_title(title: str, split: str) -> str:
+    return f"{title}, {split}" if split else title
 
 
 def percent(value: Any) -> str:

@@ -146,4 +146,11 @@ def record(
         error=error,
         reward=next((one.reward for one in reversed(seen) if one.reward is not None), None),
         images=distinct_images([one.images for one in seen]),
+        places=place_digests([one.place for one in seen[: len(steps)]]),
     )
+
+
+def place_digests(places: Sequence[str | None]) -> list[str | None] | None:
+    """16 hex digits of each place, equal for equal ones; nothing at all where the environment names none."""
+    found = [None if place is None else content_id(place) for place in places]
+    return None if all(place is None for place in found) else found

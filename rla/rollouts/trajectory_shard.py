@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from rla.envs.pool.hosting import Environments, environments
@@ -12,11 +14,15 @@ from rla.models.checkpoint import model_folder
 from rla.models.fingerprint import tokenizer_fingerprint
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import check_failures, run_async
+from rla.rollouts.filling import filling_rounds, is_mixed
 from rla.rollouts.play import Episode, Rollouts, episodes_of, play_groups
 from rla.store.digests import digest
 from rla.store.reading import read_nested, read_part
-from rla.store.records import StopReason, Task, Trajectory
+from rla.store.records import Status, StopReason, Task, Trajectory
 from rla.store.shards import ShardWriter
+
+Finished = Callable[[int, list[Trajectory]], None]
+Wave = tuple[Iterable[Sequence[Episode]], Finished]  # groups that are played together, and what follows each of them
 
 
 def play_shard(
@@ -28,22 +34,41 @@ def play_shard(
     count: int,
     iteration: int,
     training: bool = True,
+    reserve: Sequence[Task] = (),
 ) -> None:
     """Play `count` episodes of each task of the writer's slice that has no part yet, and finish the shard.
 
-    `training`: it may be trained on.
+    `training`: it may be trained on. `reserve`: tasks that follow until enough groups are mixed
+    (`rla.rollouts.filling`).
     """
-    left = [(i, task) for i, task in enumerate(tasks) if i not in writer.done and writer.slice.takes(i)]
-    ctx.progress.start("rollout", total=count * len(left))
+    known = [*tasks, *reserve]
+    own = [index for index in range(len(known)) if writer.slice.takes(index)]
+    rounds = filling_rounds(
+        [index for index in own if index < len(tasks)],
+        [index for index in own if index < len(tasks) and tasks[index].status == Status.ACTIVE],
+        [index for index in own if index >= len(tasks)],
+        lambda index: is_mixed(read_nested(writer.part(index), ["outcome", "stop_reason"])),
+    )
 
-    def finished(position: int, trajectories: list[Trajectory]) -> None:
-        writer.write(left[position][0], [trajectory.row() for trajectory in trajectories])
+    def waves() -> Iterator[Wave]:
+        """What is left of each round, until the last one has ended."""
+        for indices in rounds:
+            left = [index for index in indices if index not in writer.done]
+            ctx.progress.start("rollout", total=count * len(left))
+            if left:
+                yield (episodes(known[index]) for index in left), partial(finished, left)
+
+    def episodes(task: Task) -> list[Episode]:
+        return episodes_of(task, count=count, seed=ctx.config.seed, iteration=iteration)
+
+    def finished(left: list[int], position: int, trajectories: list[Trajectory]) -> None:
+        writer.write(left[position], [trajectory.row() for trajectory in trajectories])
         ctx.progress.advance(len(trajectories))
 
-    if left:
-        groups = (episodes_of(task, count=count, seed=ctx.config.seed, iteration=iteration) for _, task in left)
+    found = waves()
+    if (wave := next(found, None)) is not None:
         with environments(ctx.config, note=ctx.progress.note) as made:
-            _play_in(ctx, groups, policy, made, training=training, finished=finished)
+            _play_in(ctx, chain([wave], found), policy, made, training=training)
 
     def check(counts: Mapping[str, int]) -> None:
         if counts["env_errors"] > ctx.config.rollout.max_failed_share * counts["episodes"]:
@@ -56,14 +81,13 @@ def play_shard(
 
 def _play_in(
     ctx: StageContext,
-    groups: Iterable[Sequence[Episode]],
+    waves: Iterable[Wave],
     policy: Path,
     made: Environments,
     *,
     training: bool,
-    finished: Callable[[int, list[Trajectory]], None],
 ) -> None:
-    """Play the groups in the environments of `made`."""
+    """Play the groups of each wave in the environments of `made`, one wave after the other."""
     from rla.llm.chat import ChatFormat
     from rla.llm.factory import make_generator
 
@@ -83,7 +107,8 @@ def _play_in(
 
     async def played() -> None:
         try:
-            await play_groups(groups, shared, concurrency=ctx.config.rollout.concurrency, finished=finished)
+            for groups, finished in waves:
+                await play_groups(groups, shared, concurrency=ctx.config.rollout.concurrency, finished=finished)
         finally:
             await made.close()
 

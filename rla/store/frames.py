@@ -24,13 +24,14 @@ JUDGEMENTS = pl.Schema(
 
 
 def read_episodes(trajectories: Path, *, texts: bool = False) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """(episodes, their steps with what was observed); episodes that the environment broke are left out of all credit.
+    """(episodes, their steps with the place of each); episodes that the environment broke are left out of all credit.
 
-    `texts`: with the last observations.
+    A step's place is the digest of the state that it was taken in, or what was observed there where the environment
+    does not say. `texts`: with the last observations.
     """
     columns = ["trajectory_id", "task_id", "slot", "kind", "status", "iteration", "rollout", "outcome", "stop_reason"]
     columns += ["final_observation"] if texts else []
-    table = read_table(trajectories, "trajectories", [*columns, "steps"])
+    table = read_table(trajectories, "trajectories", [*columns, "steps", "places"])
     raw = pl.DataFrame(pl.from_arrow(table)).filter(pl.col("stop_reason") != StopReason.ENV_ERROR.value)
     played = (
         raw.filter(pl.col("steps").list.len() > 0)
@@ -39,8 +40,13 @@ def read_episodes(trajectories: Path, *, texts: bool = False) -> tuple[pl.DataFr
             "task_id",
             step=pl.int_ranges(pl.col("steps").list.len(), dtype=pl.Int32),
             observation=pl.col("steps").list.eval(pl.element().struct.field("observation")),
+            place=pl.coalesce(  # where an episode has none: as many nulls as it has steps
+                pl.col("places").cast(pl.List(pl.String)),
+                pl.col("steps").list.eval(pl.lit(None, dtype=pl.String)),
+            ),
         )
-        .explode("step", "observation")
+        .explode("step", "observation", "place")
+        .select("trajectory_id", "task_id", "step", place=pl.coalesce("place", "observation"))
     )
     return raw.select(*columns, n_steps=pl.col("steps").list.len()), played
 

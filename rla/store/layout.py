@@ -6,12 +6,14 @@
 <run>/<i>/rewards/{policy,rm}, <run>/<i>/{policy,rm}, <run>/<i>/{metrics,tasks}.json
 <run>/<i>/judge-accuracy.json              of `rla judge-accuracy`, which is no part of the loop
 <run>/eval/<i>/{trajectories,metrics.json}, <run>/eval/<i>/scores where the environment's reward model is evaluated too
+<run>/splits/<split>/{test/pool,eval/<i>/...}  the same of every further held-out split
 <run>/report
 <run>/tensorboard/<stage>, <run>/tracking/<stage>  curves of training over all iterations; no stage reads them
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 # name -> path below the run; {i} is the iteration, {p} the previous one
@@ -45,6 +47,19 @@ PATHS = {
     "eval_metrics": "eval/{i}/metrics.json",
     "report": "report",
 }
+
+
+SPLITS = "splits"
+
+
+def held_out_root(run: Path, splits: Sequence[str], split: str) -> Path:
+    """The folder below which pool and evaluations of a held-out split lie: the run's own for the first of `splits`."""
+    return run if split == splits[0] else run / SPLITS / split
+
+
+def further_splits(run: Path) -> dict[str, Path]:
+    """The held-out splits of a run beside its main one, in order of their names, each with its root."""
+    return {path.name: path for path in sorted((run / SPLITS).glob("*")) if path.is_dir()}
 
 
 def artifact(run: Path, name: str, iteration: int) -> Path:

@@ -118,7 +118,10 @@ class ShownImage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trajectory:
-    """One episode. `outcome` is +1 iff it was won, else -1; `reward` is what it earned, where rewards are counted."""
+    """One episode. `outcome` is +1 iff it was won, else -1; `reward` is what it earned, where rewards are counted.
+
+    `places`: of each step a digest of the state that it was taken in, where the environment says what that is.
+    """
 
     trajectory_id: str
     task_id: str
@@ -138,6 +141,7 @@ class Trajectory:
     error: str | None = None
     reward: float | None = None
     images: list[ShownImage] | None = None
+    places: list[str | None] | None = None
 
     def row(self) -> dict[str, Any]:
         nested = {"steps": list(map(columns, self.steps)), "segments": list(map(columns, self.segments))}

@@ -130,9 +130,13 @@ class ShardWriter:
     def write(self, index: int, rows: Sequence[dict[str, Any]]) -> None:
         """Write part `index`; it is whole or absent. Rows are checked against the kind's schema."""
         table = to_table(self.kind, list(rows))
-        path = self.folder / f"part-{index:05d}.parquet"
+        path = self.part(index)
         write_atomic(path, lambda temporary: pq.write_table(table, temporary, compression="zstd"))
         self.done.add(index)
+
+    def part(self, index: int) -> Path:
+        """The file of part `index`, whether it is there or not."""
+        return self.folder / f"part-{index:05d}.parquet"
 
     def parts(self) -> list[Path]:
         """The parts of this slice that are there, in order."""

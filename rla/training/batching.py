@@ -1,10 +1,10 @@
 """Optimizer steps and forward passes: which sequences go together.
 
 An epoch is shuffled by seed and cut into `updates` parts whose sizes differ by one at most (fewer parts where there
-are fewer sequences), so every sequence trains. A part is sorted by length and cut into micro-batches of at most
-`tokens_per_batch` tokens; a sequence that alone is longer is a micro-batch of its own. A micro-batch is one row of
-sequences behind each other (`rla.training.packing`), or, for models that cannot take that, a row for each, padded on
-the right: causal attention never looks there, so only branches need a mask.
+are fewer sequences; as many as it takes with `sequences_per_update`), so every sequence trains. A part is sorted by
+length and cut into micro-batches of at most `tokens_per_batch` tokens; a sequence that alone is longer is a micro-batch
+of its own. A micro-batch is one row of sequences behind each other (`rla.training.packing`), or, for models that cannot
+take that, a row for each, padded on the right: causal attention never looks there, so only branches need a mask.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import itertools
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import TYPE_CHECKING
 
 from rla.training.data import TrainingSequence
@@ -46,6 +47,11 @@ class Batch:
     logp_sampled: Tensor
     advantages: Tensor
     replies: Tensor
+
+
+def steps_per_epoch(count: int, *, updates: int, sequences_per_update: int) -> int:
+    """Optimizer steps of an epoch of `count` sequences: a stated number, or one for every so many sequences."""
+    return ceil(count / sequences_per_update) if sequences_per_update else updates
 
 
 def plan_updates(count: int, *, updates: int, epochs: int, seed: int) -> list[list[int]]:

@@ -22,7 +22,7 @@ from rla.config.training import TrainConfig
 from rla.errors import UserError
 from rla.models.checkpoint import Checkpoint
 from rla.training.aggregation import token_weights
-from rla.training.batching import collate, plan_updates
+from rla.training.batching import collate, plan_updates, steps_per_epoch
 from rla.training.checkpoint_writing import carry_over, refuse_existing, write_checkpoint
 from rla.training.complete import open_to_train
 from rla.training.data import TrainingSequence
@@ -102,7 +102,9 @@ def run_updates(
 ) -> list[Metrics]:
     """All updates of the stage that the saved progress does not hold yet; the metrics of every update."""
     config = stage.config
-    plan = plan_updates(len(stage.sequences), updates=config.updates, epochs=config.epochs, seed=seed)
+    count = len(stage.sequences)
+    updates = steps_per_epoch(count, updates=config.updates, sequences_per_update=config.sequences_per_update)
+    plan = plan_updates(count, updates=updates, epochs=config.epochs, seed=seed)
     history = progress.restore(stage.state)
     stage.compute.ranks.wait()
     if stage.compute.ranks.first and not history:

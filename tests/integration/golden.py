@@ -75,9 +75,23 @@ evaluation: {rollouts_per_task: 2, temperature: 1.0, max_steps: 1}
 LOOP = ("rollout", "score-steps", "validate-tasks", "compute-rewards", "train-policy", "train-rm", "adapt-env")
 
 
+LATER = {"trajectories": ("places",), "standings": ("seen", "seen_accuracy")}  # columns with a line of their own
+
+
 def rows_digest(folder: Path, kind: str) -> str:
     """The number of rows and 16 hex digits of their JSON, without the digest of the policy that played."""
-    rows = [{name: value for name, value in row.items() if name != "policy"} for row in read_rows(folder, kind)]
+    apart = ("policy", *LATER.get(kind, ()))
+    rows = [{name: value for name, value in row.items() if name not in apart} for row in read_rows(folder, kind)]
+    return digest_of(rows)
+
+
+def later_digests(folder: Path, kind: str) -> dict[str, str]:
+    """Of each column that came later, the same by its name."""
+    rows = read_rows(folder, kind)
+    return {name: digest_of([row.get(name) for row in rows]) for name in LATER.get(kind, ())}
+
+
+def digest_of(rows: list[Any]) -> str:
     text = json.dumps(rows, sort_keys=True)
     return f"{len(rows)} {hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
@@ -96,7 +110,9 @@ def turned(folder: Path, params: str) -> dict[str, str]:
     for iteration in ("1", "2"):
         for stage in LOOP:
             called(stage, "--iteration", iteration)
-    return {name: rows_digest(folder / "r" / name, kind) for name, kind in SHARDS.items()}
+    rows = {name: rows_digest(folder / "r" / name, kind) for name, kind in SHARDS.items()}
+    later = {name: later_digests(folder / "r" / name, kind) for name, kind in SHARDS.items()}
+    return rows | {f"{name} {column}": found for name, columns in later.items() for column, found in columns.items()}
 
 
 def alfworld(folder: Path) -> dict[str, str]:

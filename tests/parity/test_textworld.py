@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from rla.envs.alfworld.engine import FastEngine, FastGame
 from rla.envs.alfworld.problem import TaskKind, Verbs, load_game
 from rla.envs.alfworld.tasks import builtin_tasks, game_of
-from rla.envs.alfworld.textworld import game_data
+from rla.envs.alfworld.textworld import StockEngine, game_data
 from tests.unit.envs.alfworld import scenes
 
 from .alfworld_play import Mix, data_folder, play_both, real_games
@@ -65,3 +66,17 @@ def test_a_kitchen_of_odd_cases(kind: TaskKind, verbs: Verbs) -> None:
         start=2,
     )
     assert play_both(game, steps=50, seed=len(kind), mix=Mix(expert=0.0)) == 51
+
+
+def test_both_engines_name_the_same_places() -> None:
+    """Also after a command that does nothing; without the fast engine beside it TextWorld names none."""
+    game = scenes.game()
+    fast, stock = FastEngine(FastGame(game)), StockEngine(game, beside=FastEngine(FastGame(game)))
+    actions = ("go to countertop 1", "sing", "take mug 2 from countertop 1", "go to fridge 1", "open fridge 1")
+    try:
+        ours, theirs = [fast.reset()], [stock.reset()]
+        ours += [fast.step(action) for action in actions]
+        theirs += [stock.step(action) for action in actions]
+    finally:
+        stock.close()
+    assert ours == theirs and len({seen.place for seen in ours}) == 5

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from rla.envs.alfworld.grammar import NOTHING_HAPPENS, PUT_COMMAND
 from rla.envs.alfworld.observations import describe, welcome
+from rla.envs.alfworld.places import place_text
 from rla.envs.alfworld.problem import Verbs
 from rla.envs.alfworld.state import NOTHING, Move, Op, State
 from rla.envs.alfworld.tables import FastGame
@@ -141,4 +142,5 @@ class FastEngine:
 
     def _observe(self, text: str) -> Observation:
         won = self.tables.won(self._state)
-        return Observation(text=text, commands=self.commands(), won=won, done=won)
+        place = place_text(self.tables, self._state)
+        return Observation(text=text, commands=self.commands(), won=won, done=won, place=place)

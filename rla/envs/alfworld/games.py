@@ -41,5 +41,6 @@ def engine_of(task: Task, config: Config) -> Environment:
     if household_params(config).engine == "textworld":
         from rla.envs.alfworld.textworld import StockEngine
 
-        return StockEngine(game_of_payload(task.payload, household_params(config).grammar == "packaged"))
+        game = game_of_payload(task.payload, household_params(config).grammar == "packaged")
+        return StockEngine(game, beside=FastEngine(tables_for(task, config)))
     return FastEngine(tables_for(task, config))

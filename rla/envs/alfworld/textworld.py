@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from rla.envs.alfworld.engine import FastEngine
 from rla.envs.alfworld.problem import Game, Verbs, check_sentence, read_grammar, render_problem
 from rla.envs.observation import EnvironmentFailure, Observation
 from rla.errors import UserError
@@ -34,9 +35,14 @@ _IDLE: list[Any] = []
 
 
 class StockEngine:
-    """`Environment` over TextWorld. `UserError` where the extra is missing, `EnvironmentFailure` for a bad game."""
+    """`Environment` over TextWorld. `UserError` where the extra is missing, `EnvironmentFailure` for a bad game.
 
-    def __init__(self, game: Game, *, source: Path | None = None) -> None:
+    `beside`: the fast engine of the same game. It takes the same actions and says what place that leads to, which
+    TextWorld's answers do not.
+    """
+
+    def __init__(self, game: Game, *, source: Path | None = None, beside: FastEngine | None = None) -> None:
+        self._beside = beside
         self._env: Any = _IDLE.pop() if _IDLE else _new_env()
         with _kept_argv():
             try:
@@ -49,12 +55,12 @@ class StockEngine:
 
     def reset(self) -> Observation:
         with self._failing(), _kept_argv():
-            return _observation(self._env.reset())
+            return _observation(self._env.reset(), self._beside.reset().place if self._beside else None)
 
     def step(self, action: str) -> Observation:
         with self._failing():
             state, _, _ = self._env.step(action)
-            return _observation(state)
+            return _observation(state, self._beside.step(action).place if self._beside else None)
 
     @contextlib.contextmanager
     def _failing(self) -> Iterator[None]:
@@ -124,9 +130,10 @@ def _import_alfworld(module: str) -> Any:
         ) from error
 
 
-def _observation(state: Any) -> Observation:
+def _observation(state: Any, place: str | None) -> Observation:
     won = bool(state["won"])
-    return Observation(text=state.feedback, commands=tuple(state.admissible_commands), won=won, done=won)
+    commands = tuple(state.admissible_commands)
+    return Observation(text=state.feedback, commands=commands, won=won, done=won, place=place)
 
 
 @contextlib.contextmanager

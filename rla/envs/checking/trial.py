@@ -90,6 +90,9 @@ def unsound(observation: Any, *, after: str) -> Iterator[str]:
     reward = observation.reward
     if reward is not None and (type(reward) not in (int, float) or not math.isfinite(reward)):
         yield f"{after}: reward is {short(reward)}; it must be a finite number or None"
+    place = observation.place
+    if place is not None and not (isinstance(place, str) and encodable(place)):
+        yield f"{after}: place is {short(place)}; it must be None or a text that UTF-8 can hold"
     if not isinstance(observation.images, tuple):
         yield f"{after}: images is {short(observation.images)}; it must be a tuple of PNG files as bytes"
     elif not all(isinstance(image, bytes) and image.startswith(PNG) for image in observation.images):

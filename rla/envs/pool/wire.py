@@ -62,7 +62,7 @@ def send(stream: BufferedRWPair, message: Mapping[str, Any]) -> None:
 def from_observation(seen: Observation) -> PoolMessage:
     """What `to_observation` reads; images as base64."""
     images = [b64encode(image).decode() for image in seen.images]
-    flags = {"won": seen.won, "done": seen.done, "reward": seen.reward}
+    flags = {"won": seen.won, "done": seen.done, "reward": seen.reward, "place": seen.place}
     return {"text": seen.text, "commands": seen.commands, **flags, "images": images}
 
 
@@ -75,4 +75,5 @@ def to_observation(data: Mapping[str, Any]) -> Observation:
         done=data["done"],
         reward=data["reward"],
         images=tuple(b64decode(image) for image in data["images"]),
+        place=data["place"],
     )

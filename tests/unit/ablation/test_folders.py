@@ -57,6 +57,17 @@ def test_a_start_that_was_made_anew_is_linked_anew(tmp_path: Path) -> None:
     assert (folder / RUN / "eval" / "0" / "metrics.json").read_text() == "second"
 
 
+def test_further_held_out_splits_are_shared_too(tmp_path: Path) -> None:
+    made_start(tmp_path, "first")
+    made = start_folder(tmp_path) / RUN / "splits/unseen"
+    for name in ("test/pool/part", "eval/0/trajectories/part", "eval/0/metrics.json"):
+        (made / name).parent.mkdir(parents=True, exist_ok=True)
+        (made / name).write_text("unseen")
+    folder = make_arm(tmp_path, DESIGN, ARM, 1) / RUN / "splits/unseen"
+    assert (folder / "test/pool/part").stat().st_ino == (made / "test/pool/part").stat().st_ino
+    assert (folder / "eval/0/metrics.json").read_text() == "unseen"
+
+
 def test_a_start_that_is_not_whole_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="start of the ablation is not whole"):
         share_files(tmp_path / "absent", tmp_path / "target")

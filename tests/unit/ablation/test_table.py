@@ -6,7 +6,7 @@ from pathlib import Path
 from rla.ablation.curves import draw_curves, series
 from rla.ablation.design import Arm
 from rla.ablation.outcomes import ArmOutcome, RunOutcome
-from rla.ablation.table import COLUMNS, arms_table
+from rla.ablation.table import COLUMNS, ablation_tables, arms_table
 
 LOST, WON = {"a": [False], "b": [False]}, {"a": [True], "b": [True]}
 METRICS = (
@@ -70,7 +70,32 @@ def test_the_mean_of_several_iterations_can_be_read() -> None:
     assert [row[0] for row in arms_table([BASE, FULL], baseline="outcome", at=[2, 4]).rows] == ["the full loop"]
 
 
+def test_a_game_that_the_environment_broke_in_one_seed_is_left_out_of_the_comparison() -> None:
+    """Game b was broken in every episode of the second seed: what is left is game a, won by both seeds."""
+    broken = replace(GOOD, seed=1, evaluations={0: LOST, 2: {"a": [True]}})
+    line = cells(replace(FULL, runs=(replace(GOOD, evaluations={0: LOST, 2: {"a": [True], "b": [False]}}), broken)))
+    assert (line["success"], line["per seed"]) == ("100.0%", "100.0 100.0")
+    assert line["gain"] == line["over the baseline"] == "+100.0 [+100.0, +100.0]"
+
+
+def test_every_held_out_split_has_a_table() -> None:
+    """On the main split the arm wins all, on the further one half of the games, and the baseline none."""
+    half = {0: LOST, 2: {"a": [True], "b": [False]}}
+    arms = [
+        replace(BASE, runs=(replace(POOR, split="seen", further={"unseen": {0: LOST, 2: LOST}}),)),
+        replace(FULL, runs=(replace(GOOD, evaluations={0: LOST, 2: WON}, split="seen", further={"unseen": half}),)),
+    ]
+    main, unseen = ablation_tables(arms, baseline="outcome")
+    assert (main.title, unseen.title) == ("Ablation, seen", "Ablation, unseen")
+    line = dict(zip(unseen.columns, unseen.rows[1], strict=True))
+    assert (line["success"], main.rows[1][COLUMNS.index("success")]) == ("50.0%", "100.0%")
+    assert line["gain"].startswith("+50.0 [") and line["over the baseline"] == line["gain"]
+    assert "mu" not in line  # the reward model is measured on what was played to train
+    assert [table.title for table in ablation_tables([BASE, FULL], baseline="outcome")] == ["Ablation"]
+
+
 def test_curves_are_drawn_of_what_there_is(tmp_path: Path) -> None:
     assert series(FULL, "mu") == ([1, 2], [100.0, 120.0])
-    draw_curves([BASE, FULL], tmp_path / "curves.svg")
+    further = replace(FULL, runs=(replace(GOOD, further={"unseen": {2: LOST}}),))
+    draw_curves([BASE, further], tmp_path / "curves.svg")
     assert "the full loop" in (tmp_path / "curves.svg").read_text() or (tmp_path / "curves.svg").stat().st_size > 5_000

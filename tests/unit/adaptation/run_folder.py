@@ -61,7 +61,7 @@ class Loop:
             iteration=self.iteration,
             progress=make_progress(),
         )
-        return chosen_tasks(ctx, read_tasks(ctx.path("pool")), read_candidates(ctx.path("candidates")))
+        return chosen_tasks(ctx, read_tasks(ctx.path("pool")), read_candidates(ctx.path("candidates")))[0]
 
     def play(self, errs: float) -> None:
         rows = [

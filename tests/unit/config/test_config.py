@@ -59,6 +59,15 @@ def test_overrides_are_typed(tmp_path: Path) -> None:
         ),
         ({"rollout": 3}, "rollout must be a mapping of keys, not 3"),
         ({"judge": {"votes": 0}}, "judge.votes is 0; it must be above 0"),
+        ({"rollout": {"revisit": 0}}, "rollout.revisit is 0.0; it must lie above 0"),
+        (
+            {"rollout": {"tasks_per_iteration": 16, "most_tasks": 8}},
+            "rollout.most_tasks is 8; it must be 0 or at least",
+        ),
+        ({"train_rm": {"sequences_per_update": -1}}, "train_rm.sequences_per_update is -1"),
+        ({"tasks": {"test_splits": ["../up"]}}, "tasks.test_splits: '../up' names a folder"),
+        ({"tasks": {"test_splits": ["a", "a"]}}, "tasks.test_splits: a is named twice"),
+        ({"tasks": {"test_splits": ["train"]}}, "train is named twice or is tasks.train_split"),
         ({"tasks": {"source": "files"}}, "set tasks.path"),
         ({"adaptation": {"alpha_low": 0.9}}, "alpha_low < alpha_high"),
         ({"adaptation": {"confidence": 1.0}}, "confidence is 1.0; it must lie between 0 and 1"),
@@ -162,3 +171,12 @@ def test_own_parameters_are_typed_by_their_environment() -> None:
         configured("env.own.enginee=fast")
     with pytest.raises(UserError, match=r"unknown key env\.own\.engine"):
         configured("env.own.engine=fast", env="coding")
+
+
+def test_further_held_out_splits_are_no_part_of_what_the_training_pool_is_made_from() -> None:
+    """A run that gets a second held-out split keeps its training tasks and all that followed from them."""
+    one, two = configured(), configured("tasks.test_splits=[test, other]")
+    assert config_digest(one, ["env", "tasks"]) == config_digest(two, ["env", "tasks"])
+    assert config_digest(one, ["env", "tasks.test_splits"]) == config_digest(two, ["env"])
+    assert (one.tasks.held_out_splits, two.tasks.held_out_splits) == (("test",), ("test", "other"))
+    assert two.tasks.held_out("other") and not two.tasks.held_out("train")

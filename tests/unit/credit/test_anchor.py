@@ -1,4 +1,4 @@
-"""The episode's advantage, and beside it the comparison of steps that saw the same observation."""
+"""The episode's advantage, and beside it the comparison of steps that were taken in the same place."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ from tests.unit.credit.builders import episodes, steps, values
 
 
 def played(places: dict[str, list[str]]) -> pl.DataFrame:
-    """Steps of the observations given, none of them judged."""
+    """Steps of the places given, none of them judged."""
     frame = steps({name: [[None]] * len(seen) for name, seen in places.items()})
-    return frame.with_columns(
-        observation=pl.Series([place for seen in places.values() for place in seen], dtype=pl.String)
-    )
+    return frame.with_columns(place=pl.Series([place for seen in places.values() for place in seen], dtype=pl.String))
 
 
 def test_a_worked_example() -> None:

@@ -100,7 +100,7 @@ def test_standardised_over_the_task_the_judgements_keep_their_weight() -> None:
 
 def test_by_place_compares_what_was_done_where_the_same_was_seen() -> None:
     """The wall and the door of task q: q/a and q/b meet at the door, q/a alone sees the wall."""
-    scored = steps({"q/a": [[1], [1]], "q/b": [[-1]]}).with_columns(observation=pl.Series(["door", "wall", "door"]))
+    scored = steps({"q/a": [[1], [1]], "q/b": [[-1]]}).with_columns(place=pl.Series(["door", "wall", "door"]))
     frame = integrated.advantages(episodes({"q/a": 1, "q/b": -1}), scored, step_weight=0.5, normalise="place")
     # A_O = 1 and -1. At the door S is 1 and -1 with mean 0; at the wall there is nothing to compare with.
     assert values(frame, "advantage") == {("q/a", 0): 1.5, ("q/a", 1): 1.0, ("q/b", 0): -1.5}
@@ -108,6 +108,6 @@ def test_by_place_compares_what_was_done_where_the_same_was_seen() -> None:
 
 
 def test_by_place_tasks_are_apart_and_a_step_without_votes_is_left_to_the_outcome() -> None:
-    scored = steps({"q/a": [[1]], "q/b": [[None]], "r/a": [[-1]]}).with_columns(observation=pl.lit("door"))
+    scored = steps({"q/a": [[1]], "q/b": [[None]], "r/a": [[-1]]}).with_columns(place=pl.lit("door"))
     frame = integrated.advantages(episodes({"q/a": 1, "q/b": -1, "r/a": 1}), scored, step_weight=1.0, normalise="place")
     assert values(frame, "advantage") == {("q/a", 0): 1.0, ("q/b", 0): -1.0, ("r/a", 0): 0.0}

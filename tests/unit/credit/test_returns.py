@@ -21,7 +21,7 @@ def seen(votes: Mapping[str, Sequence[Votes]], places: Mapping[str, str]) -> pl.
     """`steps` with what was seen: {"q/a": "xy"} was in place x, then in y."""
     frame = steps(votes)
     known = [places[row["trajectory_id"]][row["step"]] for row in frame.iter_rows(named=True)]
-    return frame.with_columns(pl.Series("observation", known, dtype=pl.String))
+    return frame.with_columns(pl.Series("place", known, dtype=pl.String))
 
 
 def test_a_worked_example() -> None:

@@ -56,7 +56,7 @@ def test_over_the_task_all_steps_are_one_group() -> None:
 
 def test_by_place_the_same_sight_is_compared_and_nothing_is_blown_up() -> None:
     scored = steps({"q/a": [[1, 1, -1]], "q/b": [[1, 1, 1]], "q/c": [[-1]]}).with_columns(
-        observation=pl.Series(["door", "door", "wall"])
+        place=pl.Series(["door", "door", "wall"])
     )
     frame = step.advantages(episodes({"q/a": 1, "q/b": 1, "q/c": -1}), scored, normalise="place")
     # S is 1/3 and 1 at the door: 1/3 below and above their mean

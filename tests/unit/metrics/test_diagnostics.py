@@ -76,13 +76,14 @@ def test_self_agreement_is_the_chance_that_two_votes_are_equal() -> None:
 
 
 def test_success_is_that_of_active_tasks_while_the_reward_model_is_measured_on_all() -> None:
-    active = episodes({"q/a": 1, "q/b": -1, "q/c": -1, "q/d": -1}, n_steps=3)
+    active = episodes({"q/a": 1, "s/b": -1, "t/c": -1, "u/d": -1}, n_steps=3)
     pending = episodes({"r/a": 1, "r/b": 1}, status="pending", n_steps=9)
     votes: Mapping[str, Sequence[Votes]] = {"q/a": [[-1]], "r/a": [[1]], "r/b": [[1]]}
     found = diagnostics(pl.concat([active, pending]), judgements(votes), steps(votes))
     assert (found["episodes"], found["success"], found["mean_steps"]) == (4, 0.25, 3.0)
-    # Wilson, 1 of 4
-    assert (found["success_low"], found["success_high"]) == pytest.approx((0.0455873, 0.6993582), abs=1e-6)
+    # One episode of each of four tasks: Var = 4/3 * (9 + 3)/16^2 = 1/16, worth (3/16) / (1/16) = 3 trials.
+    # (1/4 + 3.841459/6 -+ 1.959964 sqrt((3/16)/3 + 3.841459/36)) / (1 + 3.841459/3) = 0.3903742 -+ 0.3535331
+    assert (found["success_low"], found["success_high"]) == pytest.approx((0.0368412, 0.7439073), abs=1e-6)
     assert found["p_plus"] == pytest.approx(2 / 3)
 
 

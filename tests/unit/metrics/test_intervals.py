@@ -6,7 +6,20 @@ from math import sqrt
 
 import pytest
 
-from rla.metrics.intervals import clustered, clustered_mean, difference, newcombe, wilson
+from rla.metrics.intervals import (
+    Interval,
+    clustered,
+    clustered_mean,
+    difference,
+    newcombe,
+    success_interval,
+    wilson,
+)
+
+
+def bounds_of(interval: Interval | None) -> tuple[float, float]:
+    assert interval is not None
+    return interval.low, interval.high
 
 
 def test_wilson_equals_the_textbook_value() -> None:
@@ -32,18 +45,29 @@ def test_wilson_of_no_trials_is_nothing_and_impossible_counts_are_refused() -> N
 
 
 def test_clustered_takes_a_cluster_as_one_draw() -> None:
-    # 3 of 4 and 1 of 4: p = 1/2, u = (1/8, -1/8), Var = 2 * 2/64 = 1/16
-    interval = clustered([(3, 4), (1, 4), (0, 0)])
-    assert interval is not None and interval.estimate == 0.5
-    assert interval.high - 0.5 == pytest.approx(1.959964 / 4, abs=1e-6)
-    repeated = clustered([(30, 40), (10, 40)])  # more votes of the same two tasks are no new evidence
-    assert repeated == interval
+    # 3 of 4 and 1 of 4: p = 1/2, u = (1/8, -1/8), Var = 2 * 2/64 = 1/16: worth (1/4) / (1/16) = 4 independent trials.
+    assert clustered([(3, 4), (1, 4), (0, 0)]) == wilson(2, 4)
+    assert clustered([(30, 40), (10, 40)]) == wilson(2, 4)  # more votes of the same two tasks are no new evidence
 
 
-def test_clustered_without_spread_or_with_one_cluster_is_wilson() -> None:
-    assert clustered([(4, 4), (6, 6)]) == wilson(10, 10)
-    assert clustered([(3, 4)]) == wilson(3, 4)
+def test_clustered_trials_are_worth_at_most_as_many_independent_ones() -> None:
+    # 4, 4 and 5 of 8 differ less than coins do: 24 trials, not the 133 that would vary as little
+    found = clustered([(4, 8), (4, 8), (5, 8)])
+    assert found is not None
+    assert (found.low, found.high) == pytest.approx(bounds_of(wilson(13, 24)))
+
+
+def test_clustered_without_spread_or_with_one_cluster_counts_clusters() -> None:
+    # Two tasks that were always won say nothing about a third, however often each was played.
+    assert clustered([(40, 40), (60, 60)]) == wilson(2, 2)
+    assert clustered([(0, 8)]) == wilson(0, 1)
     assert clustered([]) is None and clustered([(0, 0)]) is None
+
+
+def test_success_counts_the_episodes_of_a_task_together() -> None:
+    outcomes = [("a", True), ("b", False), ("a", True), ("b", True), ("a", True), ("b", False), ("b", False)]
+    assert success_interval(iter([*outcomes, ("a", False)])) == clustered([(3, 4), (1, 4)])
+    assert success_interval([]) is None
 
 
 def test_newcombe_equals_the_published_examples() -> None:
@@ -114,13 +138,14 @@ def test_difference_with_an_empty_side_is_nothing() -> None:
 
 def test_clustered_mean_counts_a_task_as_one_draw() -> None:
     # Sums 2, 0 and 1.5 of 2 values each: mean 3.5/6; u = (2 - 7/6)/6, (-7/6)/6, (1.5 - 7/6)/6 = 5/36, -7/36, 2/36;
-    # variance 3/2 * 78/1296, half-width 1.959964 * 0.3004626.
+    # variance 3/2 * 78/1296: worth (7/12 * 5/12) / variance = 70/26 independent trials, of which 7/12 succeed.
     interval = clustered_mean({"a": [True, True], "b": [False, False], "c": [1.0, 0.5], "none": []})
     assert interval is not None
-    half = 1.959964 * sqrt(1.5 * 78 / 1296)
-    assert (interval.estimate, interval.low, interval.high) == pytest.approx(
-        (3.5 / 6, max(0.0, 3.5 / 6 - half), min(1.0, 3.5 / 6 + half)), abs=1e-6
-    )
+    n, z2 = 70 / 26, 1.959964**2
+    centre, scale = 3.5 / 6 + z2 / (2 * n), 1 + z2 / n
+    half = sqrt(z2 * (35 / 144 / n + z2 / (4 * n * n)))
+    expected = (3.5 / 6, (centre - half) / scale, (centre + half) / scale)
+    assert (interval.estimate, interval.low, interval.high) == pytest.approx(expected, abs=1e-6)
 
 
 def test_clustered_mean_of_tasks_that_do_not_differ_is_not_a_point() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import inf
+from math import inf, sqrt
 
 import polars as pl
 import pytest
@@ -61,10 +61,18 @@ def test_measured_against_the_distance_exploring_is_no_progress() -> None:
 
 
 def test_the_interval_takes_the_task_as_the_unit() -> None:
-    # u_p = (3 - 5 * 5/9) / 9 = 2/81, u_q = (2 - 4 * 5/9) / 9 = -2/81; Var = 2 * (4 + 4) / 81^2 = (4/81)^2
-    found = measure(OUTCOMES, VOTES, FACTS)
-    assert found["rm_process_low"] == pytest.approx(5 / 9 - 1.959964 * 4 / 81, abs=1e-6)
-    assert found["rm_process_high"] == pytest.approx(5 / 9 + 1.959964 * 4 / 81, abs=1e-6)
+    # p: 3 of 3 votes are right, q: none of 3; Var = 2 * 2 (3 - 3/2)^2 / 36 = 1/4: worth one trial, whatever the votes.
+    votes: Mapping[str, Sequence[Votes]] = {"p/0": [[1, 1], [1]], "q/0": [[1, 1], [1]]}
+    found = measure(OUTCOMES, votes, FACTS)
+    one = wilson_half(trials=1)
+    assert found["rm_process_low"] == pytest.approx(0.5 - one, abs=1e-6)
+    assert found["rm_process_high"] == pytest.approx(0.5 + one, abs=1e-6)
+
+
+def wilson_half(*, trials: int) -> float:
+    """Half the width of Wilson's 95% interval around 1/2: z sqrt(1/4n + z^2/4n^2) / (1 + z^2/n)."""
+    z2 = 1.959964**2
+    return sqrt(z2 * (1 / (4 * trials) + z2 / (4 * trials * trials))) / (1 + z2 / trials)
 
 
 def test_a_judge_that_always_says_yes_has_a_balanced_accuracy_of_one_half() -> None:

@@ -80,12 +80,38 @@ def test_cells_of_the_reward_model_and_of_difficulty(played: Path) -> None:
 
 
 def test_evaluation_cells_and_the_gain(played: Path) -> None:
-    table = evaluation(collect(played))
+    (found,) = collect(played).held_out
+    table = evaluation(found)
     assert table.columns == ("iteration", "episodes", "success", "95% interval", "steps", "place")
     assert table.rows == (("0", "4", "25.0%", "-", "-", "25.0%"), ("2", "4", "75.0%", "-", "-", "75.0%"))
     # Both tasks gained one of two episodes: no spread between tasks, so Newcombe's interval of 1/4
     # [4.6, 69.9] and 3/4 [30.1, 95.4]: 50 - sqrt(2) 44.9 and 50 + sqrt(2) 20.4.
     assert table.note == "last minus first: +50.0 points, 95% interval -13.5 to +78.9"
+
+
+def test_every_held_out_split_has_a_table_a_gain_and_a_series(played: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Out of domain nothing was won at first and all after two iterations; the main split is as it was alone."""
+    write(played / "eval/0/metrics.json", {"split": "seen", "episodes": 4, "success": 0.25, "by_kind": {}})
+    for number, outcome in ((0, -1), (2, 1)):
+        root = played / f"splits/unseen/eval/{number}"
+        write(root / "metrics.json", {"split": "unseen", "episodes": 2, "success": (1 + outcome) / 2})
+        rows = [trajectory(f"c{index}", task_id=f"c{index}", outcome=outcome).row() for index in range(2)]
+        write_shard(root / "trajectories", "trajectories", rows, Origin(config="c", inputs={}, seed=0))
+    assert run(["report", "--run", str(played)]) == 0
+    said = capsys.readouterr().out
+    assert "Held-out tasks, seen" in said and "Held-out tasks, unseen" in said
+    assert "+50.0 points" in said and "+100.0 points" in said
+    assert "splits/<split>/eval/<i>/trajectories" in said
+    rows = json.loads((played / "report/evaluations.json").read_text())
+    assert rows == [
+        {"iteration": 0, "success": 0.25, "success_unseen": 0.0},
+        {"iteration": 2, "success": 0.75, "success_unseen": 1.0},
+    ]
+    measured = json.loads((played / "report/metrics/002.json").read_text())
+    assert (measured["held_out"], measured["held_out_unseen"]) == (0.75, 1.0)
+    assert (
+        json.loads((played / "report/report.json").read_text())["further_splits"]["unseen"]["gain"]["estimate"] == 1.0
+    )
 
 
 def test_times_add_up_calls_and_leave_the_warm_start_out_of_the_loop(played: Path) -> None:
@@ -106,6 +132,27 @@ def test_what_met_a_limit_is_counted_for_rollouts_judgements_and_evaluations(pla
         ("1", "8", "1", "0", "40", "2", "3", "40", "4", "108", "5", "6"),
         ("evaluation 0", "4", "2", "0", "10", "1", "1", *["-"] * 5),
     )
+
+
+def test_the_limits_of_an_evaluation_show_all_that_was_played(played: Path) -> None:
+    """Two of six episodes were broken: `episodes` are the four that count, `steps` those of all."""
+    evaluated = {"episodes": 4, "success": 0.5, "mean_steps": 2.5, "steps": 11, "invalid_actions": 1, "truncated": 0}
+    write(played / "eval/0/metrics.json", evaluated | {"context_stops": 0, "env_errors": 2})
+    assert limits_table(collect(played)).rows[-1][:7] == ("evaluation 0", "6", "0", "2", "11", "0", "1")
+
+
+def test_broken_episodes_are_no_part_of_the_gain(tmp_path: Path) -> None:
+    """Won before, won and broken after: the policy has lost nothing."""
+    for number, reasons in ((0, ("won", "won")), (1, ("won", "env_error"))):
+        rows = [
+            trajectory(f"a{index}", stop_reason=reason, outcome=1 if reason == "won" else -1).row()
+            for index, reason in enumerate(reasons)
+        ]
+        write(tmp_path / f"eval/{number}/metrics.json", {"episodes": 2, "success": 1.0})
+        origin = Origin(config="c", inputs={}, seed=0)
+        write_shard(tmp_path / f"eval/{number}/trajectories", "trajectories", rows, origin)
+    gain = collect(tmp_path).gain
+    assert gain is not None and gain.estimate == 0.0
 
 
 def test_slices_of_a_stage_count_once_with_the_longest(played: Path) -> None:

@@ -16,7 +16,7 @@ from rla.llm.chat import ChatFormat
 from rla.llm.scripted import ScriptedGenerator
 from rla.models.tokenizer import build_tokenizer
 from rla.rollouts.play import Episode, Rollouts, episodes_of, play_groups
-from rla.store.records import StopReason, Task, Trajectory
+from rla.store.records import StopReason, Task, Trajectory, content_id
 from tests.unit.builders import task
 
 WORDS = ["you stand at door 1 2 3 . go to door help you won ! no action wall"]
@@ -146,3 +146,16 @@ def test_seeds_differ_by_task_rollout_and_iteration() -> None:
     assert len(set(drawn)) == 6
     assert seeds("a", 1) == seeds("a", 1)
     assert replace(Episode(task=task("a"), rollout=0, seed=1), seed=drawn[0]).seed == drawn[0]
+
+
+class Named(Corridor):
+    """A corridor whose first room has a name."""
+
+    def observe(self) -> Observation:
+        return replace(super().observe(), place="the first room" if self.door == 0 else None)
+
+
+def test_the_place_of_every_step_is_kept_as_a_digest() -> None:
+    named, plain = play(forward, environment=lambda _: Named())[0], play(forward)[0]
+    assert named.places == [content_id("the first room"), None, None]  # of the three steps, not of where they led
+    assert plain.places is None

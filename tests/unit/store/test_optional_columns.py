@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from rla.store.reading import read_rows, stream_rows
 from rla.store.records import ShownImage
 from rla.store.shards import Origin, ShardWriter
-from tests.unit.builders import trajectory
+from tests.unit.builders import step, trajectory
 
 IMAGE = ShownImage(digest="ab" * 32, png=b"\x89PNG\x00\xff", shown=[{"observation": 0, "position": 0}])
 
@@ -27,6 +27,16 @@ def test_a_part_has_the_optional_columns_that_one_of_its_rows_needs(tmp_path: Pa
     folder = shard(tmp_path)
     plain, full = (pq.read_schema(folder / f"part-0000{number}.parquet").names for number in (0, 1))
     assert set(full) - set(plain) == {"reward", "images"}
+
+
+def test_places_are_a_column_only_where_an_environment_names_them(tmp_path: Path) -> None:
+    writer = ShardWriter(tmp_path, "trajectories", Origin(config="c", inputs={}, seed=0))
+    writer.write(0, [trajectory("a").row()])
+    writer.write(1, [trajectory("b", steps=[step(), step()], places=["aa", None]).row()])
+    writer.finish()
+    plain, placed = (pq.read_schema(tmp_path / f"part-0000{number}.parquet").names for number in (0, 1))
+    assert set(placed) - set(plain) == {"places"}
+    assert [row["places"] for row in read_rows(tmp_path, "trajectories")] == [None, ["aa", None]]
 
 
 def test_bytes_come_back_and_a_part_without_the_column_reads_as_null(tmp_path: Path) -> None:

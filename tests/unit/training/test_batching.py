@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rla.training.batching import collate, micro_batches, plan_updates
+from rla.training.batching import collate, micro_batches, plan_updates, steps_per_epoch
 from rla.training.data import TrainingSequence
 
 
@@ -84,3 +84,12 @@ def test_a_batch_points_one_before_each_predicted_token() -> None:
     assert batch.allowed.tolist() == [[6, 9, 6], [0, 0, 0], [9, 3, 4]]
     assert batch.restricted.tolist() == [True, False, True]
     assert batch.advantages.tolist() == [1.0, 2.0, 3.0]
+
+
+def test_the_number_of_updates_may_follow_the_number_of_sequences() -> None:
+    """Forty sequences in sixteens: three updates of 13, 13 and 14, where a stated number would stay the same."""
+    steps = steps_per_epoch(40, updates=4, sequences_per_update=16)
+    assert steps == 3 and steps_per_epoch(80, updates=4, sequences_per_update=16) == 5
+    assert sorted(map(len, plan_updates(40, updates=steps, epochs=1, seed=0))) == [13, 13, 14]
+    assert steps_per_epoch(40, updates=4, sequences_per_update=0) == 4
+    assert steps_per_epoch(0, updates=4, sequences_per_update=16) == 0

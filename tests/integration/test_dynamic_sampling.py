@@ -1,0 +1,70 @@
+"""`rollout.fill: mixed` and `rollout.sampling: learnability` at the command line, with scripted replies."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from rla.rollouts.filling import is_mixed
+from rla.store.reading import read_rows
+from tests.integration.conftest import Rla
+from tests.integration.pipelines import contents
+
+MIXED = ("--set", "rollout.fill=mixed", "--set", "rollout.tasks_per_iteration=2", "--set", "env.max_steps=14")
+LEARNABLE = ("--set", "rollout.sampling=learnability", "--set", "rollout.tasks_per_iteration=2")
+
+
+def groups(folder: Path) -> dict[str, list[dict[str, object]]]:
+    found: dict[str, list[dict[str, object]]] = {}
+    for row in read_rows(folder, "trajectories", ["task_id", "outcome", "stop_reason"]):
+        found.setdefault(row["task_id"], []).append(row)
+    return found
+
+
+def test_tasks_are_played_until_enough_are_mixed_or_the_budget_is_spent(rla: Rla, tmp_path: Path) -> None:
+    assert rla("rollout", "--run", "r", "--set", "rollout.tasks_per_iteration=2", "--set", "env.max_steps=14")[0] == 0
+    plain = groups(tmp_path / "r/1/trajectories")
+    assert rla("rollout", "--run", "r", *MIXED, "--out", "d")[0] == 0
+    filled = groups(tmp_path / "d")
+    mixed = sum(map(is_mixed, filled.values()))
+    assert len(plain) == 2 and list(plain) == list(filled)[:2]  # the first round is what is played in any case
+    assert sum(map(is_mixed, plain.values())) < 2 < len(filled) <= 6  # three times two is the budget
+    assert mixed >= 2 or len(filled) == 6
+    assert rla("rollout", "--run", "r", *MIXED, "--set", "rollout.most_tasks=3", "--out", "few")[0] == 0
+    assert len(groups(tmp_path / "few")) == 3
+
+
+def test_a_call_that_goes_on_plays_the_same_rounds(rla: Rla, tmp_path: Path) -> None:
+    assert rla("rollout", "--run", "r", *MIXED)[0] == 0
+    whole = contents(tmp_path / "r/1/trajectories")
+    assert len([name for name in whole if name.startswith("part-")]) > 2
+    folder = tmp_path / "r/1/trajectories"
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").unlink()
+    header = ("kind", "schema_version", "config_digest", "input_digests", "seed")
+    (folder / "started.json").write_text(json.dumps({key: manifest[key] for key in header}))
+    for part in sorted(folder.glob("part-*.parquet"))[1:]:  # killed within the first round
+        part.unlink()
+    assert rla("rollout", "--run", "r", *MIXED)[0] == 0
+    assert contents(folder) == whole
+
+
+def test_every_worker_fills_its_share(rla: Rla, tmp_path: Path) -> None:
+    assert rla("rollout", "--run", "r", *MIXED)[0] == 0
+    code, said, error = rla("rollout", "--run", "r", *MIXED, "--out", "w", "--workers", "2")
+    assert code == 0 and "missing slices" not in said, error
+    assert len(groups(tmp_path / "w")) >= 2
+
+
+def test_learnability_needs_the_standings_of_the_iteration_before(rla: Rla, tmp_path: Path) -> None:
+    for stage in ("rollout", "score-steps", "validate-tasks"):
+        assert rla(stage, "--run", "r", *LEARNABLE)[0] == 0
+    rows = read_rows(tmp_path / "r/1/standings", "standings")
+    assert sum(row["seen"] == 1 for row in rows) == 2 and sum(row["seen_accuracy"] is None for row in rows) == 4
+    options = ("--run", "r", *LEARNABLE, "--iteration", "2", "--policy", "r/init/policy")
+    (tmp_path / "r/1/standings").rename(tmp_path / "away")
+    code, _, error = rla("rollout", *options)
+    assert code == 2 and "standings does not exist" in error
+    assert rla("rollout", *options, "--standings", "away")[0] == 0
+    played = {row["slot"] for row in read_rows(tmp_path / "r/2/trajectories", "trajectories", ["slot"])}
+    assert played - {row["slot"] for row in rows if row["seen"] == 1}  # a share is for those that were never seen
