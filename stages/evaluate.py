@@ -11,14 +11,13 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from rla.config.sections import Config
 from rla.metrics.success import LIMITS, held_out_metrics
 from rla.pipeline.context import StageContext
 from rla.pipeline.dividing import counts_of, divided, slice_of
 from rla.pipeline.fallback import policy_of
 from rla.pipeline.origins import origin
 from rla.pipeline.restoring import make_whole
-from rla.rollouts.held_out import evaluated_splits, pool_of_split, split_context
+from rla.rollouts.held_out import evaluated_splits, evaluating, pool_of_split, split_context
 from rla.rollouts.trajectory_shard import play_shard
 from rla.store.atomic import write_json
 from rla.store.pools import read_tasks
@@ -70,12 +69,3 @@ def by_rule(ctx: StageContext) -> dict[str, Any]:
     from rla.rollouts.evaluating import rule_metrics
 
     return rule_metrics(ctx, chosen.reward_rule())
-
-
-def evaluating(config: Config) -> Config:
-    """The config with the evaluation's own temperature and step limit."""
-    return replace(
-        config,
-        policy=replace(config.policy, temperature=config.evaluation.temperature),
-        env=replace(config.env, max_steps=config.evaluation.max_steps),
-    )

@@ -108,7 +108,8 @@ def stage_needs(
 def inference_need(stage: str, config: Config, shape: ModelShape, machine: Machine, tokens: Tokens) -> StageNeed:
     """Of a stage that samples. A server's own machine is not this one's to plan."""
     generator = config.generator
-    used = generator.tensor_parallel * generator.data_parallel if machine.gpus else 0
+    engines = engines_of(config, machine)
+    used = generator.tensor_parallel * engines if machine.gpus else 0
     here = generator.backend in ("transformers", "vllm")
     slots = generator.max_sequences * generator.context
     held = inference_bytes(shape, dtype=generator.dtype, held_tokens=slots, tensor_parallel=generator.tensor_parallel)
@@ -127,7 +128,7 @@ def inference_need(stage: str, config: Config, shape: ModelShape, machine: Machi
             f"generator.max_sequences x generator.context tokens; lower one of them, or set generator.backend: vllm"
         )
     process = CUDA_PROCESS if machine.gpus else CPU_PROCESS
-    host = process * generator.data_parallel + (held * generator.data_parallel if here and not machine.gpus else 0)
+    host = process * engines + (held * engines if here and not machine.gpus else 0)
     read = inference_flops(shape, replace(tokens, written=0.0))
     written = inference_flops(shape, replace(tokens, read=0.0))
     rate = machine.flops * max(1, used)
@@ -141,6 +142,12 @@ def inference_need(stage: str, config: Config, shape: ModelShape, machine: Machi
         seconds=read / (rate * machine.training_share) + written / (rate * machine.decoding_share),
         refusal=refusal or host_refusal(stage, host, machine, "lower generator.max_sequences or generator.context"),
     )
+
+
+def engines_of(config: Config, machine: Machine) -> int:
+    """Of `generator.data_parallel`; `auto`: as many as the machine's GPUs hold."""
+    asked = config.generator.data_parallel
+    return max(1, machine.gpus // config.generator.tensor_parallel) if asked == "auto" else asked
 
 
 def cache_refusal(stage: str, config: Config, shape: ModelShape, machine: Machine, budget: float) -> str:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
+from rla.config.sections import Config
 from rla.errors import UserError
 from rla.pipeline.context import StageContext
 from rla.pipeline.fallback import held_out_pool
@@ -52,3 +53,12 @@ def refuse_shared(pools: Mapping[str, Sequence[Task]]) -> None:
                 f"tasks.test_splits: {one} and {other} share {len(shared)} of {len(first)} tasks; name splits whose "
                 "data differ"
             )
+
+
+def evaluating(config: Config) -> Config:
+    """The config with the evaluation's own temperature and step limit."""
+    return replace(
+        config,
+        policy=replace(config.policy, temperature=config.evaluation.temperature),
+        env=replace(config.env, max_steps=config.evaluation.max_steps),
+    )
