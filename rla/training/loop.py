@@ -25,6 +25,7 @@ from rla.training.aggregation import token_weights
 from rla.training.batching import collate, plan_updates
 from rla.training.checkpoint_writing import carry_over, refuse_existing, write_checkpoint
 from rla.training.complete import open_to_train
+from rla.training.compute import Compute
 from rla.training.data import TrainingSequence
 from rla.training.losses import LossInputs, policy_loss
 from rla.training.metrics import EXTREMES, Metrics, accumulate, counts, means, pace, speed, statistics, summary
@@ -61,9 +62,10 @@ def train(
     refuse_existing(out)
     previous = open_to_train(model_folder)
     progress = TrainingProgress(out=out, interval_s=save_interval_s)
+    compute = Compute.choose(config, ranks)
     with (
         progress.alone(first=ranks.first),
-        stored(progress.folder / "sequences.arrow", sequences, config=config, ranks=ranks) as kept,
+        stored(progress.folder / "sequences.arrow", sequences, config=config, compute=compute) as kept,
     ):
         found = counts(kept.facts)
         if not kept.facts.signal:
@@ -72,7 +74,7 @@ def train(
                 carry_over(previous, out, metrics=metrics, record=record)
             return metrics
         progress.digest = stage_digest(previous, kept.facts.digest, config=config, temperature=temperature, seed=seed)
-        stage = prepare(previous, kept, config=config, temperature=temperature, seed=seed, ranks=ranks)
+        stage = prepare(previous, kept, config=config, temperature=temperature, seed=seed, compute=compute)
         history = run_updates(stage, progress=progress, seed=seed, log=log)
         took = pace(found["tokens"], time.perf_counter() - started)
         metrics = {**summary(history), "total_updates": stage.state.updates, **found, **took}
@@ -84,14 +86,15 @@ def train(
 
 @contextmanager
 def stored(
-    file: Path, sequences: Iterable[TrainingSequence], *, config: TrainConfig, ranks: Ranks
+    file: Path, sequences: Iterable[TrainingSequence], *, config: TrainConfig, compute: Compute
 ) -> Iterator[StoredSequences]:
     """The stage's sequences in a file: the first rank writes it, all read it."""
+    ranks, own = compute.ranks, None
     with ExitStack() as held:
         if ranks.first:
             for name in (file, unfinished_sequences(file)):
                 held.callback(name.unlink, missing_ok=True)
-        own = write_sequences(file, sequences, max_tokens=config.max_tokens) if ranks.first else None
+            own = write_sequences(file, sequences, max_tokens=config.max_tokens, budget=compute.tokens_per_batch)
         kept = StoredSequences(file, ranks.tell(own))
         held.callback(kept.close)
         yield kept
@@ -102,13 +105,14 @@ def run_updates(
 ) -> list[Metrics]:
     """All updates of the stage that the saved progress does not hold yet; the metrics of every update."""
     config = stage.config
-    plan = plan_updates(len(stage.sequences), updates=config.updates, epochs=config.epochs, seed=seed)
+    groups = stage.sequences.facts.groups()
+    plan = plan_updates(len(groups), updates=config.updates, epochs=config.epochs, seed=seed)
     history = progress.restore(stage.state)
     stage.compute.ranks.wait()
     if stage.compute.ranks.first and not history:
         progress.forget()
-    for indices in plan[len(history) :]:
-        metrics = update(stage, indices)
+    for chosen in plan[len(history) :]:
+        metrics = update(stage, [index for number in chosen for index in groups[number]])
         history.append(metrics)
         if log is not None:
             log(metrics)

@@ -18,7 +18,6 @@ from rla.training.batching import collate, micro_batches
 from rla.training.compute import Compute
 from rla.training.logprobs import TokenScorer
 from rla.training.optimizing import make_optimizing
-from rla.training.ranks import Ranks
 from rla.training.sequence_file import StoredSequences
 from rla.training.speed import Work
 from rla.training.state import WEIGHTS, TrainState, load_state_weights
@@ -54,10 +53,9 @@ def prepare(
     config: TrainConfig,
     temperature: float,
     seed: int,
-    ranks: Ranks,
+    compute: Compute,
 ) -> PreparedStage:
     """Model, optimizer and reference log-probabilities at the start of the stage."""
-    compute = Compute.choose(config, ranks)
     torch.manual_seed(seed)
     model = _model(previous, config=config, compute=compute)
     if sequences.facts.highest >= model.config.get_text_config().vocab_size:
@@ -69,7 +67,7 @@ def prepare(
     train_entropy = config.entropy_coef != 0
     scorer = TokenScorer(model, temperature=temperature, train_entropy=train_entropy, mixed=compute.mixed)
     work = Work.of(model)
-    state = TrainState(model=model, optimizing=make_optimizing(scorer, config, compute), ranks=ranks)
+    state = TrainState(model=model, optimizing=make_optimizing(scorer, config, compute), ranks=compute.ranks)
     reference = None
     # The reference borrows the model before the state's own weights arrive: two copies never exist. A new adapter
     # changes nothing, so that with LoRA the model is its own reference here.

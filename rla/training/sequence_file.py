@@ -3,6 +3,9 @@
 An Arrow IPC file, a row for each sequence, mapped into memory: what a stage holds at any time is one forward pass,
 not its trajectories. Only numbers per sequence are kept (`lengths`, counts). The file belongs to one run of the
 stage: it is written anew when the stage starts and removed when it ends.
+
+A sequence whose branches exceed the budget of a forward pass is stored as several (`rla.training.cutting`). They stay
+together in one optimizer step, so that the budget changes no result.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from rla.training.cutting import split_branches
 from rla.training.data import TrainingSequence
 
 ROWS = 16  # sequences of one record batch
@@ -34,20 +38,33 @@ SCHEMA = pa.schema([(entry.name, TYPES[entry.name]) for entry in fields(Training
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Of a stored file: `digest` (SHA-256 of the sequences), how many were longer than the limit and are not in it."""
+    """Of a stored file: `digest` (SHA-256 of the sequences), how many were longer than the limit and are not in it.
+
+    `pieces`: by sequence, how many it was cut into; all other lists have an entry for each piece.
+    """
 
     digest: str
     too_long: int
+    pieces: list[int]
     lengths: list[int]
     loss_tokens: list[int]
     pairs: list[float]
     highest: int  # token id
     signal: bool  # whether any advantage is not zero
 
+    def groups(self) -> list[range]:
+        """By sequence, the indices of its pieces."""
+        ends = list(itertools.accumulate(self.pieces))
+        return [range(end - count, end) for end, count in zip(ends, self.pieces, strict=True)]
 
-def write_sequences(file: Path, sequences: Iterable[TrainingSequence], *, max_tokens: int) -> Facts:
-    """Store all that fit, in their order. Errors of the stream (unmatched rewards and the like) pass through."""
+
+def write_sequences(file: Path, sequences: Iterable[TrainingSequence], *, max_tokens: int, budget: int) -> Facts:
+    """Store all that fit, in their order, branches cut to `budget` tokens of one forward pass.
+
+    Errors of the stream (unmatched rewards and the like) pass through.
+    """
     digest, too_long, highest, signal = hashlib.sha256(), 0, -1, False
+    pieces: list[int] = []
     lengths: list[int] = []
     loss_tokens: list[int] = []
     pairs: list[float] = []
@@ -58,13 +75,15 @@ def write_sequences(file: Path, sequences: Iterable[TrainingSequence], *, max_to
             if one.longest > max_tokens:
                 too_long += 1
                 continue
-            lengths.append(len(one.token_ids))
-            loss_tokens.append(len(one.positions))
-            pairs.append(one.pairs)
             highest = max(highest, *one.token_ids)
             signal = signal or any(one.advantages)
             digest.update(repr(one).encode())
-            yield one
+            cut = split_branches(one, budget=budget)
+            pieces.append(len(cut))
+            lengths.extend(len(piece.token_ids) for piece in cut)
+            loss_tokens.extend(len(piece.positions) for piece in cut)
+            pairs.extend(piece.pairs for piece in cut)
+            yield from cut
 
     file.parent.mkdir(parents=True, exist_ok=True)
     stream = fitting()
@@ -76,6 +95,7 @@ def write_sequences(file: Path, sequences: Iterable[TrainingSequence], *, max_to
     return Facts(
         digest=digest.hexdigest(),
         too_long=too_long,
+        pieces=pieces,
         lengths=lengths,
         loss_tokens=loss_tokens,
         pairs=pairs,

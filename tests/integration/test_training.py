@@ -20,6 +20,7 @@ from rla.training.data import TrainingSequence  # noqa: E402
 from rla.training.loop import NO_SIGNAL, train  # noqa: E402
 from rla.training.sft import Example  # noqa: E402
 from tests.unit.training.builders import random_sequences, tiny_model  # noqa: E402
+from tests.unit.training.test_packing import forked  # noqa: E402
 
 CONFIG = TrainConfig(lr=1e-3, updates=4, kl_coef=0.05, tokens_per_batch=64, warmup_steps=6)
 
@@ -165,6 +166,19 @@ def test_the_size_of_a_forward_pass_does_not_matter(
     for tokens in (1, 10_000):
         run(start, tmp_path / str(tokens), sequences, config=replace(CONFIG, tokens_per_batch=tokens))
     small, large = (tensors(tmp_path / str(tokens) / "model") for tokens in (1, 10_000))
+    torch.testing.assert_close(small, large, atol=1e-5, rtol=0.0)
+
+
+def test_a_pass_of_the_reward_model_keeps_its_budget_and_changes_no_result(start: Path, tmp_path: Path) -> None:
+    """Rows of a prompt and five judgements, 44 tokens, in passes of 24: the weights are those of whole rows."""
+    rows = [replace(forked(9, 7, 7, 7, 7, 7, first=number), replies=[n // 7 for n in range(35)]) for number in range(6)]
+    history: dict[int, list[dict[str, Any]]] = {24: [], 10_000: []}
+    for tokens, seen in history.items():
+        config = replace(CONFIG, tokens_per_batch=tokens, updates=2, old="trainer", aggregation="sequence")
+        run(start, tmp_path / str(tokens), rows, config=config, log=seen.append)
+    assert [one["length_max"] for one in history[24]] == [23, 23]
+    assert [one["length_max"] for one in history[10_000]] == [44, 44]
+    small, large = (tensors(tmp_path / str(tokens) / "model") for tokens in history)
     torch.testing.assert_close(small, large, atol=1e-5, rtol=0.0)
 
 
