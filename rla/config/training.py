@@ -31,7 +31,7 @@ class TrainConfig:
     epochs: int = 1  # how often an iteration trains on its sequences
     updates: int = 4  # optimizer steps per epoch
     tokens_per_batch: int = 8192  # tokens of one forward pass
-    max_tokens: int = 4096  # longer segments are counted and left out
+    max_tokens: int = 4096  # of a text; replies that end beyond it are counted and do not train
     loss: Literal["ppo_clip", "cispo", "gspo"] = "ppo_clip"  # `docs/guide/training.md`
     ratio: Literal["token", "reply"] = "token"  # what an importance ratio is taken over; `gspo`: always the reply
     clip_low: float = 0.2  # ratios are clipped to 1 - clip_low and 1 + clip_high

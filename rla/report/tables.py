@@ -159,11 +159,12 @@ def evaluation(summary: RunSummary) -> Table:
 
 PLAYED = ("episodes", "context_stops", "env_errors", "steps", "truncated", "invalid_actions")
 JUDGED = ("steps", "skipped", "judgements", "truncated", "unparsable")
+TRAINED = ("policy_replies_too_long", "rm_replies_too_long")
 
 
 def limits_table(summary: RunSummary) -> Table:
     """What met a limit or failed, of how many: one line per iteration, then one per evaluation."""
-    keys = (*(f"rollout_{key}" for key in PLAYED), *(f"judged_{key}" for key in JUDGED))
+    keys = (*(f"rollout_{key}" for key in PLAYED), *(f"judged_{key}" for key in JUDGED), *TRAINED)
     rows = [
         (str(row["iteration"]), *(number(row.get(key), 0) for key in keys))
         for row in summary.iterations
@@ -174,11 +175,13 @@ def limits_table(summary: RunSummary) -> Table:
             played = {"steps": round(row["mean_steps"] * row["episodes"])} | {key: row.get(key) for key in PLAYED[:3]}
             played |= {key: row[key] for key in ("truncated", "invalid_actions")}
             cells = (number(played[key], 0) for key in PLAYED)
-            rows.append((f"evaluation {row['iteration']}", *cells, *[ABSENT] * len(JUDGED)))
+            rows.append((f"evaluation {row['iteration']}", *cells, *[ABSENT] * len((*JUDGED, *TRAINED))))
     columns: tuple[str, ...] = ("iteration", "episodes", "context full", "env errors", "replies", "cut", "no action")
     columns += ("steps judged", "prompt too long", "judgements", "cut", "unparsable")
+    columns += ("steps not trained", "judgements not trained")
     note = (
-        "context full: the next prompt would not have fitted; cut: by max_tokens; what was cut or unreadable is no vote"
+        "context full: the next prompt would not have fitted; cut: by max_tokens; what was cut or unreadable is no "
+        "vote; not trained: ends beyond max_tokens of train_policy or train_rm"
     )
     return Table(title="Limits", columns=columns, rows=tuple(rows), note=note)
 

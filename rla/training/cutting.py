@@ -1,7 +1,10 @@
-"""Sequences cut to a size: a row's branches into several sequences, so that a forward pass keeps its budget.
+"""Sequences cut to a size.
 
-Branches do not see each other, so the pieces of a row give the losses and, added up, the gradient of the whole row.
-What a piece costs anew is its prompt.
+A row's branches become several sequences, so that a forward pass keeps its budget. Branches do not see each other, so
+the pieces of a row give the losses and, added up, the gradient of the whole row. What a piece costs anew is its prompt.
+
+A text that is longer than a limit loses the replies that end beyond it: the later steps of an episode, a judgement
+that is too long. A reply sees only what comes before it, so those that remain train as they would have.
 """
 
 from __future__ import annotations
@@ -29,6 +32,24 @@ def split_branches(sequence: TrainingSequence, *, budget: int) -> list[TrainingS
             groups.append([number])
             used = sequence.prefix + end - start
     return [only_branches(sequence, group) for group in groups] or [sequence]
+
+
+def without_long_replies(sequence: TrainingSequence, *, max_tokens: int) -> TrainingSequence | None:
+    """The replies that end within the first `max_tokens` tokens of their text; None where there is none.
+
+    A reply remains whole or not at all.
+    """
+    if sequence.longest <= max_tokens:
+        return sequence
+    if sequence.branches:
+        fit = [n for n, (start, end) in enumerate(sequence.branches) if sequence.prefix + end - start <= max_tokens]
+        return only_branches(sequence, fit) if fit else None
+    replies = sequence.reply_numbers()
+    late = {reply for reply, position in zip(replies, sequence.positions, strict=True) if position >= max_tokens}
+    kept = [index for index, reply in enumerate(replies) if reply not in late]
+    if not kept:
+        return None
+    return replace(only_tokens(sequence, kept), token_ids=sequence.token_ids[: sequence.positions[kept[-1]] + 1])
 
 
 def only_branches(sequence: TrainingSequence, numbers: Sequence[int]) -> TrainingSequence:

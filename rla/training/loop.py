@@ -32,7 +32,7 @@ from rla.training.metrics import EXTREMES, Metrics, accumulate, counts, means, p
 from rla.training.prepare import PreparedStage, exported, prepare
 from rla.training.ranks import Ranks, combined
 from rla.training.resume import TrainingProgress, stage_digest
-from rla.training.sequence_file import StoredSequences, unfinished_sequences, write_sequences
+from rla.training.sequence_file import Facts, StoredSequences, unfinished_sequences, write_sequences
 from rla.training.state import learning_rate
 from rla.training.terms import correction, k3
 
@@ -50,12 +50,14 @@ def train(
     log: Callable[[Metrics], None] | None = None,
     save_interval_s: float = 60.0,
     record: Mapping[str, Any] | None = None,
+    check: Callable[[Facts], None] | None = None,
 ) -> Metrics:
     """Train and write the checkpoint `out`; returns the stage's metrics (`log` gets those of every update).
 
-    `sequences` are consumed once, to a file beside `out`. `temperature` is the sampling temperature. Sequences longer
-    than `config.max_tokens` are counted and left out. `record` is added to the checkpoint's manifest. Raises UserError
-    where `out` exists, where token ids and model do not match, and when the gradient is not finite.
+    `sequences` are consumed once, to a file beside `out`. `temperature` is the sampling temperature. Replies that end
+    beyond `config.max_tokens` are counted and left out; `check` may refuse what is left, before a model is loaded.
+    `record` is added to the checkpoint's manifest. Raises UserError where `out` exists, where token ids and model do
+    not match, and when the gradient is not finite.
     """
     started = time.perf_counter()
     ranks = Ranks.join()
@@ -68,6 +70,8 @@ def train(
         stored(progress.folder / "sequences.arrow", sequences, config=config, compute=compute) as kept,
     ):
         found = counts(kept.facts)
+        if check is not None:
+            check(kept.facts)
         if not kept.facts.signal:
             metrics = {"updates": 0, "total_updates": previous.updates, **found, "note": NO_SIGNAL}
             if ranks.first:

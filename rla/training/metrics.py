@@ -94,6 +94,9 @@ def counts(facts: Facts) -> Metrics:
     return {
         "sequences": len(facts.lengths),
         "too_long": facts.too_long,
+        "shortened": facts.shortened,
+        "replies": facts.replies,
+        "replies_too_long": facts.replies_too_long,
         "tokens": sum(facts.lengths),
         "loss_tokens": sum(facts.loss_tokens),
     }

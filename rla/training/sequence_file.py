@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rla.training.cutting import split_branches
+from rla.training.cutting import split_branches, without_long_replies
 from rla.training.data import TrainingSequence
 
 ROWS = 16  # sequences of one record batch
@@ -38,13 +38,17 @@ SCHEMA = pa.schema([(entry.name, TYPES[entry.name]) for entry in fields(Training
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Of a stored file: `digest` (SHA-256 of the sequences), how many were longer than the limit and are not in it.
+    """Of a stored file: `digest` (SHA-256 of the sequences), and what was longer than the limit.
 
-    `pieces`: by sequence, how many it was cut into; all other lists have an entry for each piece.
+    Of `too_long` sequences nothing is stored, of `shortened` ones some replies: `replies_too_long` of all `replies` are
+    left out. `pieces`: by sequence, how many it was cut into; all other lists have an entry for each piece.
     """
 
     digest: str
     too_long: int
+    shortened: int
+    replies: int
+    replies_too_long: int
     pieces: list[int]
     lengths: list[int]
     loss_tokens: list[int]
@@ -59,22 +63,27 @@ class Facts:
 
 
 def write_sequences(file: Path, sequences: Iterable[TrainingSequence], *, max_tokens: int, budget: int) -> Facts:
-    """Store all that fit, in their order, branches cut to `budget` tokens of one forward pass.
+    """Store the replies that fit, in their order, branches cut to `budget` tokens of one forward pass.
 
     Errors of the stream (unmatched rewards and the like) pass through.
     """
-    digest, too_long, highest, signal = hashlib.sha256(), 0, -1, False
+    digest, highest, signal = hashlib.sha256(), -1, False
+    too_long = shortened = replies = replies_kept = 0
     pieces: list[int] = []
     lengths: list[int] = []
     loss_tokens: list[int] = []
     pairs: list[float] = []
 
     def fitting() -> Iterator[TrainingSequence]:
-        nonlocal too_long, highest, signal
-        for one in sequences:
-            if one.longest > max_tokens:
+        nonlocal too_long, shortened, replies, replies_kept, highest, signal
+        for given in sequences:
+            replies += len(set(given.reply_numbers()))
+            one = without_long_replies(given, max_tokens=max_tokens)
+            if one is None:
                 too_long += 1
                 continue
+            shortened += one is not given
+            replies_kept += len(set(one.reply_numbers()))
             highest = max(highest, *one.token_ids)
             signal = signal or any(one.advantages)
             digest.update(repr(one).encode())
@@ -95,6 +104,9 @@ def write_sequences(file: Path, sequences: Iterable[TrainingSequence], *, max_to
     return Facts(
         digest=digest.hexdigest(),
         too_long=too_long,
+        shortened=shortened,
+        replies=replies,
+        replies_too_long=replies - replies_kept,
         pieces=pieces,
         lengths=lengths,
         loss_tokens=loss_tokens,

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rla.training.cutting import split_branches
+from rla.training.cutting import split_branches, without_long_replies
 from rla.training.data import TrainingSequence
 from rla.training.logprobs import TokenScorer
 from tests.unit.training.test_packing import family, forked, gradients
@@ -88,3 +88,46 @@ def test_the_pieces_give_the_gradient_of_the_row(packed: bool) -> None:
     torch.testing.assert_close(found, logp, atol=1e-5, rtol=0)
     for one, two in zip(cut, expected, strict=True):
         torch.testing.assert_close(one, two, atol=1e-5, rtol=1e-5)
+
+
+# Two steps of an episode: tokens 2 and 3, and tokens 6 and 7; the step at 7 is cut off with its whole reply.
+EPISODE = TrainingSequence(
+    token_ids=[1, 2, 3, 4, 5, 6, 7, 8],
+    positions=[2, 3, 6, 7],
+    logp=[-0.1, -0.2, -0.3, -0.4],
+    allowed=[[], [], [], []],
+    advantages=[1.0, 1.0, -1.0, -1.0],
+    replies=[0, 0, 1, 1],
+    owner="t",
+)
+
+
+@pytest.mark.parametrize("limit", [4, 7])
+def test_an_episode_is_cut_at_the_boundary_of_a_step(limit: int) -> None:
+    """Seven tokens would hold a half of the second step: it is left out whole."""
+    assert without_long_replies(EPISODE, max_tokens=limit) == TrainingSequence(
+        token_ids=[1, 2, 3, 4],
+        positions=[2, 3],
+        logp=[-0.1, -0.2],
+        allowed=[[], []],
+        advantages=[1.0, 1.0],
+        replies=[0, 0],
+        owner="t",
+    )
+
+
+def test_what_is_within_the_limit_stays_and_what_begins_beyond_it_is_nothing() -> None:
+    assert without_long_replies(EPISODE, max_tokens=8) is EPISODE
+    assert without_long_replies(EPISODE, max_tokens=3) is None
+
+
+def test_of_judgements_the_long_ones_are_left_out() -> None:
+    """The prompt has three tokens and the third reply three: a limit of five keeps the two others."""
+    shorter = without_long_replies(TREE, max_tokens=5)
+    assert shorter is not None
+    assert (shorter.token_ids, shorter.branches, shorter.replies) == (
+        [1, 2, 3, 10, 11, 20],
+        ((3, 5), (5, 6)),
+        [0, 0, 1],
+    )
+    assert without_long_replies(TREE, max_tokens=3) is None

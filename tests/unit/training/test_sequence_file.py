@@ -47,6 +47,23 @@ def test_longer_ones_are_counted_and_left_out(tmp_path: Path) -> None:
     assert list(StoredSequences(tmp_path / "s", facts)) == [short]
 
 
+def test_replies_beyond_the_limit_are_counted(tmp_path: Path) -> None:
+    """Of six replies: the second step of an episode is too long, both of another episode, and one of two judgements."""
+    episode = TrainingSequence(
+        token_ids=[1, 2, 3, 4],
+        positions=[1, 3],
+        logp=[-1.0] * 2,
+        allowed=[[], []],
+        advantages=[1.0, 2.0],
+        replies=[0, 1],
+    )
+    late = replace(episode, token_ids=[1, 2, 3, 4, 5], positions=[3, 4])
+    judged = replace(forked(2, 1, 2), replies=[0, 1, 1])
+    facts = write_sequences(tmp_path / "s", [episode, late, judged], max_tokens=3, budget=100)
+    assert (facts.too_long, facts.shortened, facts.replies, facts.replies_too_long) == (1, 2, 6, 4)
+    assert [one.token_ids for one in StoredSequences(tmp_path / "s", facts)] == [[1, 2], judged.token_ids[:3]]
+
+
 def test_no_sequence_at_all(tmp_path: Path) -> None:
     facts = write_sequences(tmp_path / "s", [], max_tokens=2, budget=100)
     assert (facts.lengths, facts.signal) == ([], False)
