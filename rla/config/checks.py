@@ -39,6 +39,8 @@ def check_config(config: Config, where: str) -> None:
             raise UserError(
                 f"{where}: {name}.lr_schedule: {train.lr_schedule} ends at lr_steps; set it above warmup_steps"
             )
+        if train.max_skipped < 0:
+            raise UserError(f"{where}: {name}.max_skipped is {train.max_skipped}; it must be 0 or more")
         if train.lora.rank < 0 or not 0 <= train.lr_min <= 1:
             raise UserError(f"{where}: {name}.lora.rank must be 0 or more, {name}.lr_min lie in [0, 1]")
     for key, value in (

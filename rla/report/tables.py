@@ -159,7 +159,7 @@ def evaluation(summary: RunSummary) -> Table:
 
 PLAYED = ("episodes", "context_stops", "env_errors", "steps", "truncated", "invalid_actions")
 JUDGED = ("steps", "skipped", "judgements", "truncated", "unparsable")
-TRAINED = ("policy_replies_too_long", "rm_replies_too_long")
+TRAINED = tuple(f"{model}_{key}" for model in ("policy", "rm") for key in ("replies_too_long", "skipped_updates"))
 
 
 def limits_table(summary: RunSummary) -> Table:
@@ -178,10 +178,10 @@ def limits_table(summary: RunSummary) -> Table:
             rows.append((f"evaluation {row['iteration']}", *cells, *[ABSENT] * len((*JUDGED, *TRAINED))))
     columns: tuple[str, ...] = ("iteration", "episodes", "context full", "env errors", "replies", "cut", "no action")
     columns += ("steps judged", "prompt too long", "judgements", "cut", "unparsable")
-    columns += ("steps not trained", "judgements not trained")
+    columns += ("steps not trained", "updates skipped", "judgements not trained", "updates skipped")
     note = (
         "context full: the next prompt would not have fitted; cut: by max_tokens; what was cut or unreadable is no "
-        "vote; not trained: ends beyond max_tokens of train_policy or train_rm"
+        "vote; not trained: ends beyond max_tokens of train_policy or train_rm; skipped: the gradient was not finite"
     )
     return Table(title="Limits", columns=columns, rows=tuple(rows), note=note)
 

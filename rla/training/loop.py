@@ -28,7 +28,7 @@ from rla.training.complete import open_to_train
 from rla.training.compute import Compute
 from rla.training.data import TrainingSequence
 from rla.training.losses import LossInputs, policy_loss
-from rla.training.metrics import EXTREMES, Metrics, accumulate, counts, means, pace, speed, statistics, summary
+from rla.training.metrics import EXTREMES, Metrics, accumulate, counts, finite, means, pace, speed, statistics, summary
 from rla.training.prepare import PreparedStage, exported, prepare
 from rla.training.ranks import Ranks, combined
 from rla.training.resume import TrainingProgress, stage_digest
@@ -57,7 +57,7 @@ def train(
     `sequences` are consumed once, to a file beside `out`. `temperature` is the sampling temperature. Replies that end
     beyond `config.max_tokens` are counted and left out; `check` may refuse what is left, before a model is loaded.
     `record` is added to the checkpoint's manifest. Raises UserError where `out` exists, where token ids and model do
-    not match, and when the gradient is not finite.
+    not match, and where the gradient is not finite in more than `config.max_skipped` updates.
     """
     started = time.perf_counter()
     ranks = Ranks.join()
@@ -120,13 +120,27 @@ def run_updates(
         history.append(metrics)
         if log is not None:
             log(metrics)
+        refuse_skipped(history, config)
         if len(history) < len(plan):
             progress.save(stage.state, history)
     return history
 
 
+def refuse_skipped(history: Sequence[Metrics], config: TrainConfig) -> None:
+    """Raises UserError where more updates than a stated number had a gradient that is not finite."""
+    skipped = [one["update"] for one in history if one["skipped"]]
+    if len(skipped) > config.max_skipped:
+        raise UserError(
+            f"updates {', '.join(map(str, skipped))}: the gradient is not finite, in more updates than max_skipped = "
+            f"{config.max_skipped}; lower lr, look at the advantages, or raise max_skipped"
+        )
+
+
 def update(stage: PreparedStage, indices: Sequence[int]) -> Metrics:
-    """One optimizer step on the sequences `indices`."""
+    """One optimizer step on the sequences `indices`. Where the gradient is not finite, it changes no weight.
+
+    The step counts all the same, for the schedule and in the numbers of the updates: the rows behind it are used up.
+    """
     config, state, started = stage.config, stage.state, time.perf_counter()
     facts, ranks = stage.sequences.facts, stage.compute.ranks
     tokens = sum(facts.loss_tokens[index] for index in indices)
@@ -150,13 +164,11 @@ def update(stage: PreparedStage, indices: Sequence[int]) -> Metrics:
         totals = combined(every, EXTREMES)
     lr = learning_rate(state.updates, config)
     norm = state.optimizing.step(lr=lr, max_norm=config.max_grad_norm)
-    if not norm < float("inf"):
-        raise UserError(f"update {state.updates + 1}: the gradient is not finite; lower lr or look at the advantages")
     state.updates += 1
     return {
         "update": state.updates,
-        **means(totals, tokens=tokens),
-        "grad_norm": norm,
+        **finite({**means(totals, tokens=tokens), "grad_norm": norm}),
+        "skipped": int(not norm < float("inf")),
         "lr": lr,
         **statistics(stage.sequences[index] for index in indices),
         **speed(stage.work, stage.compute, facts, indices, time.perf_counter() - started),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -77,7 +78,7 @@ def train_stage(
         from rla.training.loop import train
 
         def log(update: dict[str, Any]) -> None:
-            ctx.progress.advance(loss=update["loss"])
+            ctx.progress.advance(loss=update.get("loss", math.nan))
             trackers.log(update)
 
         ctx.progress.start(ctx.spec.name, total=config.updates * config.epochs)

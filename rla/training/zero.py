@@ -57,9 +57,10 @@ class Zero:
     def step(self, *, lr: float, max_norm: float) -> float:
         for group in self._optimizer.param_groups:
             group["lr"] = lr
-        self.engine.step()
-        self.stepped = True
-        return float(self.engine.get_global_grad_norm())
+        self.engine.step()  # does nothing where the gradient is not finite; the norm is infinite then
+        norm = float(self.engine.get_global_grad_norm())
+        self.stepped = self.stepped or norm < float("inf")
+        return norm
 
     def settle(self) -> None:
         """The engine keeps parameters and their parts apart by itself."""

@@ -58,4 +58,4 @@ def test_replies_that_are_too_long_to_train(rla: Rla, tmp_path: Path) -> None:
     assert metrics["loss_tokens"] > 0
     assert rla("report", "--run", "r")[0] == 0
     [table] = [line for line in (tmp_path / "r/report/report.md").read_text().splitlines() if "not trained |" in line]
-    assert "| steps not trained | judgements not trained |" in table
+    assert "| steps not trained | updates skipped | judgements not trained |" in table

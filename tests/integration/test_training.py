@@ -98,6 +98,49 @@ def test_progress_of_other_inputs_is_not_taken_up(
     assert_same(tmp_path / "straight", tmp_path / "out")
 
 
+def poisoned(sequences: list[TrainingSequence], *numbers: int) -> list[TrainingSequence]:
+    """The sequences of these numbers have advantages that no fp32 gradient holds."""
+    return [replace(one, advantages=[3e38] * 4) if n in numbers else one for n, one in enumerate(sequences)]
+
+
+def test_a_gradient_that_is_not_finite_is_skipped_and_counted(
+    start: Path, sequences: list[TrainingSequence], tmp_path: Path
+) -> None:
+    """Of four updates the one with the poisoned sequence changes nothing; a kill behind it does not bring it back."""
+    history: list[dict[str, Any]] = []
+    rows = poisoned(sequences, 3)
+    metrics = run(start, tmp_path / "out", rows, log=history.append)
+    assert [one["skipped"] for one in history] == [0, 1, 0, 0]
+    assert [one["update"] for one in history] == [1, 2, 3, 4]
+    assert (metrics["updates"], metrics["skipped_updates"], metrics["total_updates"]) == (4, 1, 4)
+    assert all(torch.isfinite(value).all() for value in tensors(tmp_path / "out").values() if value.is_floating_point())
+    assert tensors(tmp_path / "out")["state/moments.safetensors/step.model.norm.weight"].item() == 3
+    lines = [json.loads(line) for line in (tmp_path / "out/metrics.jsonl").read_text().splitlines()]
+    assert [one["skipped"] for one in lines] == [one["skipped"] for one in history]
+
+    def kill(one: dict[str, Any]) -> None:
+        if one["update"] == 3:
+            raise Killed
+
+    with pytest.raises(Killed):
+        run(start, tmp_path / "again", rows, log=kill, save_interval_s=0.0)
+    assert run(start, tmp_path / "again", rows)["skipped_updates"] == 1
+    assert_same(tmp_path / "out", tmp_path / "again")
+
+
+def test_more_skipped_updates_than_stated_end_the_stage(
+    start: Path, sequences: list[TrainingSequence], tmp_path: Path
+) -> None:
+    rows = poisoned(sequences, *range(11))
+    with pytest.raises(UserError, match=r"updates 1, 2: the gradient is not finite, in more updates than max_skipped"):
+        run(start, tmp_path / "out", rows, config=replace(CONFIG, max_skipped=1))
+    metrics = run(start, tmp_path / "none", rows, config=replace(CONFIG, max_skipped=4))
+    assert (metrics["updates"], metrics["skipped_updates"]) == (4, 4)
+    before = load_file(start / "model.safetensors")
+    after = load_file(tmp_path / "none/model/model.safetensors")
+    assert all(torch.equal(after[key], before[key]) for key in before)
+
+
 def test_optimizer_warm_up_and_reference_are_handed_from_iteration_to_iteration(
     start: Path, sequences: list[TrainingSequence], tmp_path: Path
 ) -> None:
