@@ -115,6 +115,7 @@ def run_updates(
     stage.compute.ranks.wait()
     if stage.compute.ranks.first and not history:
         progress.forget()
+    progress.begin(loading_s=stage.loading_s)
     for chosen in plan[len(history) :]:
         metrics = update(stage, [index for number in chosen for index in groups[number]])
         history.append(metrics)

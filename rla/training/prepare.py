@@ -19,7 +19,7 @@ from rla.training.compute import Compute
 from rla.training.logprobs import TokenScorer
 from rla.training.optimizing import make_optimizing
 from rla.training.sequence_file import StoredSequences
-from rla.training.speed import Work
+from rla.training.speed import Stopwatch, Work
 from rla.training.state import WEIGHTS, TrainState, load_state_weights
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedStage:
     """What the updates of a stage share, log-probabilities by sequence: `reference`, None without KL, and `old`, None
-    where they are the sampler's.
+    where they are the sampler's. `loading_s`: seconds in which model and state were read.
     """
 
     config: TrainConfig
@@ -40,6 +40,7 @@ class PreparedStage:
     reference: list[Tensor] | None
     old: list[Tensor] | None
     work: Work
+    loading_s: float = 0.0
 
     def passes(self, indices: Sequence[int]) -> list[list[int]]:
         """The forward passes for these sequences."""
@@ -57,7 +58,9 @@ def prepare(
 ) -> PreparedStage:
     """Model, optimizer and reference log-probabilities at the start of the stage."""
     torch.manual_seed(seed)
-    model = _model(previous, config=config, compute=compute)
+    loading = Stopwatch()
+    with loading:
+        model = _model(previous, config=config, compute=compute)
     if sequences.facts.highest >= model.config.get_text_config().vocab_size:
         raise UserError(
             f"{previous.model}: knows no token {sequences.facts.highest}; train the model that made the trajectories"
@@ -77,7 +80,8 @@ def prepare(
             state.load_weights(previous.reference, REFERENCE)
         reference = score(state, scorer, sequences, compute=compute)
     if previous.state is not None and (previous.adapter is not None or not config.lora.rank):
-        state.load(previous.state)
+        with loading:
+            state.load(previous.state)
     from_previous = config.kl_coef != 0 and not from_initial
     wanted = from_previous or config.old == "trainer"
     current = score(state, scorer, sequences, compute=compute) if wanted else None
@@ -90,6 +94,7 @@ def prepare(
         reference=current if from_previous else reference,
         old=current if config.old == "trainer" else None,
         work=work,
+        loading_s=loading.seconds,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,11 @@ from safetensors.torch import load_file  # noqa: E402
 from rla.config.training import SftConfig, TrainConfig  # noqa: E402
 from rla.errors import UserError  # noqa: E402
 from rla.models.load import load_model, load_tokenizer  # noqa: E402
+from rla.training import loop, prepare  # noqa: E402
 from rla.training.data import TrainingSequence  # noqa: E402
 from rla.training.loop import NO_SIGNAL, train  # noqa: E402
 from rla.training.sft import Example  # noqa: E402
+from rla.training.state import TrainState  # noqa: E402
 from tests.unit.training.builders import random_sequences, tiny_model  # noqa: E402
 from tests.unit.training.test_packing import forked  # noqa: E402
 
@@ -82,6 +85,44 @@ def test_a_killed_stage_goes_on_to_the_same_bits(
     }
     assert json.loads((tmp_path / "killed" / "metrics.json").read_text()) == resumed
     assert sorted(path.name for path in tmp_path.iterdir()) == ["killed", "straight"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "written"),
+    [
+        ({"prepare": 1800.0}, ["last"]),  # the updates take no time: there is nothing to save before the end
+        ({"update": 1800.0}, ["update-000001.tmp", "update-000002.tmp", "update-000003.tmp", "last"]),
+        ({"_model": 500.0, "update": 1800.0}, ["update-000003.tmp", "last"]),  # a save may take as long as loading
+    ],
+)
+def test_the_train_state_is_written_when_updates_that_took_long_would_be_lost(
+    seconds: dict[str, float],
+    written: list[str],
+    start: Path,
+    sequences: list[TrainingSequence],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Four updates under a clock that jumps. Saving takes at most a tenth of the time."""
+    late, clock = [0.0], time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: clock() + late[0])
+
+    def slowed(module: Any, name: str) -> None:
+        real = getattr(module, name)
+
+        def slowly(*arguments: Any, **options: Any) -> Any:
+            late[0] += seconds[name]
+            return real(*arguments, **options)
+
+        monkeypatch.setattr(module, name, slowly)
+
+    for name in seconds:
+        slowed(prepare if name == "_model" else loop, name)
+    found: list[str] = []
+    save = TrainState.save
+    monkeypatch.setattr(TrainState, "save", lambda state, folder: (found.append(folder.name), save(state, folder))[1])
+    run(start, tmp_path / "out", sequences)
+    assert found == written
 
 
 def test_progress_of_other_inputs_is_not_taken_up(
