@@ -6,6 +6,7 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 from rla.config.sections import Config, GeneratorConfig
+from rla.config.training import TrainConfig
 from rla.errors import UserError
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # vLLM's MaxLoRARanks
@@ -29,6 +30,7 @@ def check_config(config: Config, where: str) -> None:
     check_proposer(config, where)
     check_adapters(config, where)
     for name, train in (("train_policy", config.train_policy), ("train_rm", config.train_rm)):
+        check_ratios(train, f"{where}: {name}")
         if train.correction != "none" and train.old != "trainer":
             raise UserError(f"{where}: {name}.correction compares sampler and trainer; set {name}.old: trainer")
         if train.aggregation == "fixed" and train.fixed_length <= 0:
@@ -61,6 +63,16 @@ def check_config(config: Config, where: str) -> None:
     for key, value in positive_values(config).items():
         if value <= 0:
             raise UserError(f"{where}: {key} is {value}; it must be above 0")
+
+
+def check_ratios(train: TrainConfig, where: str) -> None:
+    """Bounds of trainer / sampler: one below 1 and one above it, of ratios that are taken at all."""
+    if (train.mask_low or train.mask_high) and train.old != "trainer":
+        raise UserError(f"{where}.mask_low and mask_high compare sampler and trainer; set old: trainer beside them")
+    if not 0 <= train.mask_low < 1:
+        raise UserError(f"{where}.mask_low is {train.mask_low}; it must be 0, or lie below 1")
+    if train.mask_high and train.mask_high <= 1:
+        raise UserError(f"{where}.mask_high is {train.mask_high}; it must be 0, or above 1")
 
 
 def check_adaptation(config: Config, where: str) -> None:

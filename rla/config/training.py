@@ -36,10 +36,13 @@ class TrainConfig:
     ratio: Literal["token", "reply"] = "token"  # what an importance ratio is taken over; `gspo`: always the reply
     clip_low: float = 0.2  # ratios are clipped to 1 - clip_low and 1 + clip_high
     clip_high: float = 0.2  # `cispo`: the largest ratio itself
-    dual_clip: float = 0.0  # the largest ratio where the advantage is negative; 0: none
-    old: Literal["sampler", "trainer"] = "sampler"  # whose log-probabilities the ratio starts from
-    correction: Literal["none", "token", "reply"] = "none"  # of the sampler's log-probabilities; needs old: trainer
+    # `auto`, and none for dual_clip: trainer, token and 3 behind an engine in bf16, otherwise sampler, none and 0.
+    dual_clip: float | None = None  # the largest ratio where the advantage is negative; 0: no bound
+    old: Literal["auto", "sampler", "trainer"] = "auto"  # whose log-probabilities the ratio starts from
+    correction: Literal["auto", "none", "token", "reply"] = "auto"  # of the sampler's log-probabilities; old: trainer
     correction_cap: float = 2.0  # the largest such correction
+    mask_low: float = 0.0  # a token does not train where trainer / sampler is less; 0: no bound; old: trainer
+    mask_high: float = 0.0  # a token does not train where trainer / sampler is more; 0: no bound; old: trainer
     aggregation: Literal["token", "sequence", "trajectory", "fixed"] = "token"  # of tokens
     fixed_length: int = 0  # `fixed`: tokens that a reply is divided by
     entropy_coef: float = 0.0  # weight of the mean entropy, which is subtracted
@@ -51,6 +54,7 @@ class TrainConfig:
     )
     max_samples: int = 0  # steps of an iteration that may train, drawn by seed; 0: all
     dtype: Literal["float32", "bfloat16"] = "float32"  # what forward and backward passes compute in; weights stay fp32
+    fp32_head: bool = False  # the output layer computes in fp32 where the rest is in bf16
     gradient_checkpointing: bool = False  # activations are computed again: less memory, more time
     lora: LoraConfig = field(default_factory=LoraConfig)
     threads: int = 0  # CPU threads; 0: as many as the process may use

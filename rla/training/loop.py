@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rla.config.protection import protected
 from rla.config.training import TrainConfig
 from rla.errors import UserError
 from rla.models.checkpoint import Checkpoint
@@ -34,7 +35,7 @@ from rla.training.ranks import Ranks, combined
 from rla.training.resume import TrainingProgress, stage_digest
 from rla.training.sequence_file import Facts, StoredSequences, unfinished_sequences, write_sequences
 from rla.training.state import learning_rate
-from rla.training.terms import correction, k3
+from rla.training.terms import correction, k3, masked
 
 NO_SIGNAL = "no sample has an advantage: the checkpoint is carried over unchanged"
 
@@ -60,6 +61,7 @@ def train(
     not match, and where the gradient is not finite in more than `config.max_skipped` updates.
     """
     started = time.perf_counter()
+    config = protected(config, half=False)  # a params file has decided already
     ranks = Ranks.join()
     refuse_existing(out)
     previous = open_to_train(model_folder)
@@ -197,6 +199,10 @@ def forward(
         factor = correction(inputs, level=config.correction, cap=config.correction_cap)
         loss = loss * factor
         marks["correction"] = factor
+    if config.mask_low or config.mask_high:
+        outside = masked(inputs, level=config.correction, low=config.mask_low, high=config.mask_high)
+        loss = loss.masked_fill(outside, 0.0)
+        marks["masked_share"] = outside.to(loss.dtype)
     if inputs.logp_ref is not None:
         kl = k3(logp, inputs.logp_ref)
         loss = loss + config.kl_coef * kl

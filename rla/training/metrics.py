@@ -25,6 +25,7 @@ AVERAGED = (
     "clip_high_share",
     "dual_clip_share",
     "correction",
+    "masked_share",
     "approx_kl",
     "entropy",
     "grad_norm",

@@ -68,7 +68,13 @@ def prepare(
     if config.gradient_checkpointing:
         checkpoint_gradients(model)
     train_entropy = config.entropy_coef != 0
-    scorer = TokenScorer(model, temperature=temperature, train_entropy=train_entropy, mixed=compute.mixed)
+    scorer = TokenScorer(
+        model,
+        temperature=temperature,
+        train_entropy=train_entropy,
+        mixed=compute.mixed,
+        fp32_head=config.fp32_head,
+    )
     work = Work.of(model)
     state = TrainState(model=model, optimizing=make_optimizing(scorer, config, compute), ranks=compute.ranks)
     reference = None

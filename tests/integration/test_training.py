@@ -266,6 +266,19 @@ def test_a_pass_of_the_reward_model_keeps_its_budget_and_changes_no_result(start
     torch.testing.assert_close(small, large, atol=1e-5, rtol=0.0)
 
 
+def test_tokens_of_extreme_ratios_do_not_train(start: Path, sequences: list[TrainingSequence], tmp_path: Path) -> None:
+    """The sampler of these rows is another model: nearly all tokens leave [0.9, 1.1], and none leaves [0, 99]."""
+    history: dict[float, list[dict[str, Any]]] = {1.1: [], 99.0: []}
+    for high, seen in history.items():
+        config = replace(CONFIG, kl_coef=0.0, mask_low=0.9 if high < 2 else 0.0, mask_high=high, updates=1)
+        run(start, tmp_path / str(high), sequences, config=config, log=seen.append)
+    [narrow], [wide] = history.values()
+    assert narrow["masked_share"] > 0.9 and narrow["grad_norm"] < wide["grad_norm"]
+    assert wide["masked_share"] == 0.0
+    run(start, tmp_path / "none", sequences, config=replace(CONFIG, kl_coef=0.0, old="trainer", updates=1))
+    assert_same(tmp_path / "99.0", tmp_path / "none")
+
+
 def test_training_raises_the_probability_of_what_was_rewarded(start: Path, tmp_path: Path) -> None:
     """Two answers to one prompt, one of them praised: after training it is the more probable by far."""
     answers = {20: 1.0, 21: -1.0}
