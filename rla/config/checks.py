@@ -148,6 +148,7 @@ def positive_values(config: Config) -> dict[str, float]:
         "generator.data_parallel": config.generator.data_parallel,
         "generator.server_connections": config.generator.server_connections,
         "generator.server_timeout": config.generator.server_timeout,
+        "launch.replicas": config.launch.replicas,
         "judge.votes": config.judge.votes,
         "env.max_steps": config.env.max_steps,
         "pool.step_deadline_s": config.pool.step_deadline_s,

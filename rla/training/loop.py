@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from rla.config.protection import protected
+from rla.config.sections import LaunchConfig
 from rla.config.training import TrainConfig
 from rla.errors import UserError
 from rla.models.checkpoint import Checkpoint
@@ -52,13 +53,15 @@ def train(
     save_interval_s: float = 60.0,
     record: Mapping[str, Any] | None = None,
     check: Callable[[Facts], None] | None = None,
+    launch: LaunchConfig | None = None,
 ) -> Metrics:
     """Train and write the checkpoint `out`; returns the stage's metrics (`log` gets those of every update).
 
     `sequences` are consumed once, to a file beside `out`. `temperature` is the sampling temperature. Replies that end
     beyond `config.max_tokens` are counted and left out; `check` may refuse what is left, before a model is loaded.
-    `record` is added to the checkpoint's manifest. Raises UserError where `out` exists, where token ids and model do
-    not match, and where the gradient is not finite in more than `config.max_skipped` updates.
+    `record` is added to the checkpoint's manifest; `launch` says how several processes share the model. Raises
+    UserError where `out` exists, where token ids and model do not match, and where the gradient is not finite in more
+    than `config.max_skipped` updates.
     """
     started = time.perf_counter()
     config = protected(config, half=False)  # a params file has decided already
@@ -66,7 +69,7 @@ def train(
     refuse_existing(out)
     previous = open_to_train(model_folder)
     progress = TrainingProgress(out=out, interval_s=save_interval_s)
-    compute = Compute.choose(config, ranks)
+    compute = Compute.choose(config, ranks, launch)
     with (
         progress.alone(first=ranks.first),
         stored(progress.folder / "sequences.arrow", sequences, config=config, compute=compute) as kept,

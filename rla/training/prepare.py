@@ -13,14 +13,16 @@ from torch import Tensor, nn
 from rla.config.training import TrainConfig
 from rla.errors import UserError
 from rla.models.checkpoint import REFERENCE, Checkpoint
-from rla.models.load import load_model
+from rla.models.load import hollow_model, load_model
 from rla.training.batching import collate, micro_batches
 from rla.training.compute import Compute
 from rla.training.logprobs import TokenScorer
 from rla.training.optimizing import make_optimizing
+from rla.training.ranks import Sharing
 from rla.training.sequence_file import StoredSequences
 from rla.training.speed import Stopwatch, Work
-from rla.training.state import WEIGHTS, TrainState, load_state_weights
+from rla.training.state import WEIGHTS, TrainState, full_shape, load_state_weights
+from rla.training.tensors import TensorFiles
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -59,8 +61,9 @@ def prepare(
     """Model, optimizer and reference log-probabilities at the start of the stage."""
     torch.manual_seed(seed)
     loading = Stopwatch()
+    files = own_weights(previous) if compute.ranks.sharing is Sharing.FSDP and not config.lora.rank else None
     with loading:
-        model = _model(previous, config=config, compute=compute)
+        model = _model(previous, config=config, compute=compute, hollow=files is not None)
     if sequences.facts.highest >= model.config.get_text_config().vocab_size:
         raise UserError(
             f"{previous.model}: knows no token {sequences.facts.highest}; train the model that made the trajectories"
@@ -77,6 +80,9 @@ def prepare(
     )
     work = Work.of(model)
     state = TrainState(model=model, optimizing=make_optimizing(scorer, config, compute), ranks=compute.ranks)
+    if files is not None:
+        with loading:
+            state.fill(files)
     reference = None
     # The reference borrows the model before the state's own weights arrive: two copies never exist. A new adapter
     # changes nothing, so that with LoRA the model is its own reference here.
@@ -104,8 +110,24 @@ def prepare(
     )
 
 
-def _model(previous: Checkpoint, *, config: TrainConfig, compute: Compute) -> PreTrainedModel:
-    """With fp32 weights, or with frozen ones and an adapter that trains; on the CPU where the ranks will spread it."""
+def own_weights(previous: Checkpoint) -> TensorFiles | None:
+    """The files of which a rank reads its part, where they name every weight as the model does; otherwise None."""
+    folder = Path(previous.model)
+    if not (folder / "config.json").is_file():
+        return None
+    files, model = TensorFiles(folder, "model"), hollow_model(folder)
+    if model.state_dict().keys() > {name for name, _ in model.named_parameters(remove_duplicate=False)}:
+        return None  # buffers that are stored too
+    stored = files.shapes()
+    known = all(stored.get(name) == full_shape(parameter) for name, parameter in model.named_parameters())
+    return files if known else None
+
+
+def _model(previous: Checkpoint, *, config: TrainConfig, compute: Compute, hollow: bool) -> PreTrainedModel:
+    """With fp32 weights, or with frozen ones and an adapter that trains; on the CPU where the ranks will spread it.
+
+    `hollow`: without memory for the weights.
+    """
     if (previous.adapter is None and config.lora.rank and previous.updates) or (
         previous.adapter is not None and not config.lora.rank
     ):
@@ -115,6 +137,8 @@ def _model(previous: Checkpoint, *, config: TrainConfig, compute: Compute) -> Pr
             "or start a run of its own from its model/ folder"
         )
     device = "cpu" if compute.ranks.sharded else str(compute.device)
+    if hollow:
+        return hollow_model(Path(previous.model))
     if not config.lora.rank:
         return load_model(previous.model, dtype="float32", device=device)
     from rla.training.lora import adapted, frozen_base

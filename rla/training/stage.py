@@ -91,6 +91,7 @@ def train_stage(
             seed=derive(ctx.config.seed, ctx.spec.name, ctx.iteration),
             record=marker,
             log=log,
+            launch=ctx.config.launch,
             check=lambda facts: refuse_long(facts, ctx, config, data[0]),
         )
     return {checkpoint: str(out), **metrics}
