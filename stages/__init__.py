@@ -113,7 +113,7 @@ STAGES = (
             ("rewards", "policy_rewards"),
         ),
         writes=(("out", "policy"),),
-        sections=("train_policy", "policy.temperature"),
+        sections=("train_policy", "policy.temperature", "rollout.max_failed_share"),
         heavy=True,
     ),
     StageSpec(
@@ -123,7 +123,7 @@ STAGES = (
         example="rla train-rm --iteration 2",
         reads=(("rm", "previous_rm"), ("scores", "scores"), ("rewards", "rm_rewards")),
         writes=(("out", "rm"),),
-        sections=("train_rm", "judge.temperature"),
+        sections=("train_rm", "judge.temperature", "rollout.max_failed_share"),
         heavy=True,
     ),
     StageSpec(

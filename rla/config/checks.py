@@ -7,6 +7,7 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 from rla.config.sections import Config, GeneratorConfig, RolloutConfig, TasksConfig
+from rla.config.training import TrainConfig
 from rla.errors import UserError
 
 SPLIT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # what a held-out split may be called
@@ -33,6 +34,7 @@ def check_config(config: Config, where: str) -> None:
     check_proposer(config, where)
     check_adapters(config, where)
     for name, train in (("train_policy", config.train_policy), ("train_rm", config.train_rm)):
+        check_ratios(train, f"{where}: {name}")
         if train.correction != "none" and train.old != "trainer":
             raise UserError(f"{where}: {name}.correction compares sampler and trainer; set {name}.old: trainer")
         if train.sequences_per_update < 0:
@@ -47,6 +49,8 @@ def check_config(config: Config, where: str) -> None:
             raise UserError(
                 f"{where}: {name}.lr_schedule: {train.lr_schedule} ends at lr_steps; set it above warmup_steps"
             )
+        if train.max_skipped < 0:
+            raise UserError(f"{where}: {name}.max_skipped is {train.max_skipped}; it must be 0 or more")
         if train.lora.rank < 0 or not 0 <= train.lr_min <= 1:
             raise UserError(f"{where}: {name}.lora.rank must be 0 or more, {name}.lr_min lie in [0, 1]")
     for key, value in (
@@ -94,6 +98,16 @@ def check_sampling(rollout: RolloutConfig, where: str) -> None:
         raise UserError(
             f"{where}: rollout.most_tasks is {rollout.most_tasks}; it must be 0 or at least rollout.tasks_per_iteration"
         )
+
+
+def check_ratios(train: TrainConfig, where: str) -> None:
+    """Bounds of trainer / sampler: one below 1 and one above it, of ratios that are taken at all."""
+    if (train.mask_low or train.mask_high) and train.old != "trainer":
+        raise UserError(f"{where}.mask_low and mask_high compare sampler and trainer; set old: trainer beside them")
+    if not 0 <= train.mask_low < 1:
+        raise UserError(f"{where}.mask_low is {train.mask_low}; it must be 0, or lie below 1")
+    if train.mask_high and train.mask_high <= 1:
+        raise UserError(f"{where}.mask_high is {train.mask_high}; it must be 0, or above 1")
 
 
 def check_adaptation(config: Config, where: str) -> None:
@@ -169,6 +183,7 @@ def positive_values(config: Config) -> dict[str, float]:
         "generator.data_parallel": 1 if config.generator.data_parallel == "auto" else config.generator.data_parallel,
         "generator.server_connections": config.generator.server_connections,
         "generator.server_timeout": config.generator.server_timeout,
+        "launch.replicas": config.launch.replicas,
         "judge.votes": config.judge.votes,
         "env.max_steps": config.env.max_steps,
         "pool.step_deadline_s": config.pool.step_deadline_s,

@@ -14,6 +14,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import yaml
 
 from rla.config.checks import check_config
+from rla.config.protection import with_protection
 from rla.config.sections import Config
 from rla.errors import UserError
 
@@ -55,6 +56,7 @@ def config_of(data: Mapping[str, Any], *, where: str, params_of: ParamsOf | None
             )
         own = build(params_of(config.env.name), config.env.own or {}, where, "env.own.")
         config = replace(config, env=replace(config.env, own=own))
+    config = with_protection(config)
     check_config(config, where)
     return config
 

@@ -225,6 +225,8 @@ class LaunchConfig:
     """On which processes stages run. No output depends on it: it may change within a run."""
 
     training: str | None = None  # a configuration of `accelerate launch`; none: this process
+    replicas: int = 1  # FSDP2: groups of processes that each hold the whole model (HSDP), such as one for each node
+    gradient_sync: Literal["pass", "step"] = "pass"  # FSDP2: gradients are added over processes after each pass or step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

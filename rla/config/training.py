@@ -32,23 +32,30 @@ class TrainConfig:
     updates: int = 4  # optimizer steps per epoch
     sequences_per_update: int = 0  # as many steps as it takes with so many sequences in each; 0: `updates`
     tokens_per_batch: int = 8192  # tokens of one forward pass
-    max_tokens: int = 4096  # longer segments are counted and left out
+    max_tokens: int = 4096  # of a text; replies that end beyond it are counted and do not train
     loss: Literal["ppo_clip", "cispo", "gspo"] = "ppo_clip"  # `docs/guide/training.md`
     ratio: Literal["token", "reply"] = "token"  # what an importance ratio is taken over; `gspo`: always the reply
     clip_low: float = 0.2  # ratios are clipped to 1 - clip_low and 1 + clip_high
     clip_high: float = 0.2  # `cispo`: the largest ratio itself
-    dual_clip: float = 0.0  # the largest ratio where the advantage is negative; 0: none
-    old: Literal["sampler", "trainer"] = "sampler"  # whose log-probabilities the ratio starts from
-    correction: Literal["none", "token", "reply"] = "none"  # of the sampler's log-probabilities; needs old: trainer
+    # `auto`, and none for dual_clip: trainer, token and 3 behind an engine in bf16, otherwise sampler, none and 0.
+    dual_clip: float | None = None  # the largest ratio where the advantage is negative; 0: no bound
+    old: Literal["auto", "sampler", "trainer"] = "auto"  # whose log-probabilities the ratio starts from
+    correction: Literal["auto", "none", "token", "reply"] = "auto"  # of the sampler's log-probabilities; old: trainer
     correction_cap: float = 2.0  # the largest such correction
+    mask_low: float = 0.0  # a token does not train where trainer / sampler is less; 0: no bound; old: trainer
+    mask_high: float = 0.0  # a token does not train where trainer / sampler is more; 0: no bound; old: trainer
     aggregation: Literal["token", "sequence", "trajectory", "fixed"] = "token"  # of tokens
     fixed_length: int = 0  # `fixed`: tokens that a reply is divided by
     entropy_coef: float = 0.0  # weight of the mean entropy, which is subtracted
     kl_coef: float = 0.01  # of the penalty; 0: no reference model is needed
     kl_reference: Literal["initial", "previous"] = "initial"  # the run's first weights, or the iteration's
     max_grad_norm: float = 1.0  # larger gradients are scaled down to it
+    max_skipped: int = (
+        3  # updates of a stage whose gradient is not finite, each of which is skipped; more end the stage
+    )
     max_samples: int = 0  # steps of an iteration that may train, drawn by seed; 0: all
     dtype: Literal["float32", "bfloat16"] = "float32"  # what forward and backward passes compute in; weights stay fp32
+    fp32_head: bool = False  # the output layer computes in fp32 where the rest is in bf16
     gradient_checkpointing: bool = False  # activations are computed again: less memory, more time
     lora: LoraConfig = field(default_factory=LoraConfig)
     threads: int = 0  # CPU threads; 0: as many as the process may use

@@ -65,6 +65,19 @@ def load_model(source: str | Path, *, dtype: str = "float32", device: str = "cpu
     return cast("PreTrainedModel", model.to(device).eval())
 
 
+def hollow_model(folder: Path) -> PreTrainedModel:
+    """The causal language model of a folder in evaluation mode, its parameters fp32 and on the meta device: they have
+    shapes, and no memory. Buffers are real.
+    """
+    import torch
+    from accelerate import init_empty_weights
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with init_empty_weights(include_buffers=False):
+        model: Any = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), dtype=torch.float32)
+    return cast("PreTrainedModel", model.eval())
+
+
 def load_weights(model: PreTrainedModel, source: str | Path) -> None:
     """Copy the weights of a folder (or hub id) into a live model of the same architecture, dtype and device kept.
 

@@ -171,11 +171,12 @@ def evaluation(found: HeldOut) -> Table:
 
 PLAYED = ("episodes", "context_stops", "env_errors", "steps", "truncated", "invalid_actions")
 JUDGED = ("steps", "skipped", "judgements", "truncated", "unparsable")
+TRAINED = tuple(f"{model}_{key}" for model in ("policy", "rm") for key in ("replies_too_long", "skipped_updates"))
 
 
 def limits_table(summary: RunSummary) -> Table:
     """What met a limit or failed, of how many: one line per iteration, then one per evaluation."""
-    keys = (*(f"rollout_{key}" for key in PLAYED), *(f"judged_{key}" for key in JUDGED))
+    keys = (*(f"rollout_{key}" for key in PLAYED), *(f"judged_{key}" for key in JUDGED), *TRAINED)
     rows = [
         (str(row["iteration"]), *(number(row.get(key), 0) for key in keys))
         for row in summary.iterations
@@ -186,11 +187,13 @@ def limits_table(summary: RunSummary) -> Table:
             if "truncated" in row:
                 cells = (number(value, 0) for value in evaluation_limits(row))
                 name = joined_title(f"evaluation {row['iteration']}", found.split)
-                rows.append((name, *cells, *[ABSENT] * len(JUDGED)))
+                rows.append((name, *cells, *[ABSENT] * len((*JUDGED, *TRAINED))))
     columns: tuple[str, ...] = ("iteration", "episodes", "context full", "env errors", "replies", "cut", "no action")
     columns += ("steps judged", "prompt too long", "judgements", "cut", "unparsable")
+    columns += ("steps not trained", "updates skipped", "judgements not trained", "updates skipped")
     note = (
-        "context full: the next prompt would not have fitted; cut: by max_tokens; what was cut or unreadable is no vote"
+        "context full: the next prompt would not have fitted; cut: by max_tokens; what was cut or unreadable is no "
+        "vote; not trained: ends beyond max_tokens of train_policy or train_rm; skipped: the gradient was not finite"
     )
     return Table(title="Limits", columns=columns, rows=tuple(rows), note=note)
 

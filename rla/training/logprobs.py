@@ -37,8 +37,9 @@ SCALED_LOGITS = (
 class TokenScorer(nn.Module):
     """The model and its output layer as one module from a batch to (logp (N), entropy (N)), both fp32.
 
-    The entropy carries a gradient with `train_entropy` only. `packs`: whether the model takes packed batches. Raises
-    UserError for a model that rescales its logits afterwards.
+    The entropy carries a gradient with `train_entropy` only. `mixed`: the forward pass runs in bf16. That rounds logits
+    and moves log-probabilities by hundredths; with `fp32_head` the output layer runs in fp32 all the same. `packs`:
+    whether the model takes packed batches. Raises UserError for a model that rescales its logits afterwards.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class TokenScorer(nn.Module):
         chunk_logits: int = CHUNK_LOGITS,
         train_entropy: bool = False,
         mixed: bool = False,
+        fp32_head: bool = False,
     ) -> None:
         super().__init__()
         text = model.config.get_text_config()
@@ -61,10 +63,12 @@ class TokenScorer(nn.Module):
         self.chunk_logits = chunk_logits
         self.train_entropy = train_entropy
         self.mixed = mixed
+        self.fp32_head = fp32_head
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         # Here and not around the call: DeepSpeed's engine switches off what it finds around itself.
-        with torch.autocast("cuda", dtype=torch.bfloat16) if self.mixed else contextlib.nullcontext():
+        device = batch.input_ids.device.type
+        with torch.autocast(device, dtype=torch.bfloat16) if self.mixed else contextlib.nullcontext():
             return self._scores(batch)
 
     def _scores(self, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -76,6 +80,10 @@ class TokenScorer(nn.Module):
         hidden = self.model.base_model(input_ids=batch.input_ids, use_cache=False, **options).last_hidden_state
         chosen = hidden[batch.rows, batch.columns]
         head = self.model.get_output_embeddings()
+        weight, bias = head.weight, head.bias
+        if self.fp32_head:
+            chosen, weight = chosen.float(), weight.float()
+            bias = None if bias is None else bias.float()
         size = max(1, self.chunk_logits // head.weight.shape[0])
         count = len(batch.targets)
         parts: list[tuple[Tensor, Tensor]] = []
@@ -83,13 +91,14 @@ class TokenScorer(nn.Module):
             part = slice(low, low + size)
             arguments = (
                 chosen[part],
-                head.weight,
-                head.bias,
+                weight,
+                bias,
                 batch.targets[part],
                 None if batch.allowed is None else batch.allowed[part],
                 None if batch.restricted is None else batch.restricted[part],
                 self.temperature,
                 self.train_entropy,
+                self.fp32_head,
             )
             recompute = count > size and torch.is_grad_enabled()
             parts.append(checkpoint(_score, *arguments, use_reentrant=False) if recompute else _score(*arguments))
@@ -106,8 +115,10 @@ def _score(
     restricted: Tensor | None,
     temperature: float,
     train_entropy: bool,
+    full: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    logits = F.linear(hidden, weight, bias).float() / temperature
+    with torch.autocast(hidden.device.type, enabled=False) if full else contextlib.nullcontext():
+        logits = F.linear(hidden, weight, bias).float() / temperature
     if allowed is not None and restricted is not None:
         offered = torch.zeros_like(logits, dtype=torch.bool).scatter_(1, allowed, True)
         logits = logits.masked_fill(~(offered | ~restricted[:, None]), -torch.inf)

@@ -18,6 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rla.config.protection import protected
+from rla.config.sections import LaunchConfig
 from rla.config.training import TrainConfig
 from rla.errors import UserError
 from rla.models.checkpoint import Checkpoint
@@ -25,15 +27,16 @@ from rla.training.aggregation import token_weights
 from rla.training.batching import collate, plan_updates, steps_per_epoch
 from rla.training.checkpoint_writing import carry_over, refuse_existing, write_checkpoint
 from rla.training.complete import open_to_train
+from rla.training.compute import Compute
 from rla.training.data import TrainingSequence
 from rla.training.losses import LossInputs, policy_loss
-from rla.training.metrics import EXTREMES, Metrics, accumulate, counts, means, pace, speed, statistics, summary
+from rla.training.metrics import EXTREMES, Metrics, accumulate, counts, finite, means, pace, speed, statistics, summary
 from rla.training.prepare import PreparedStage, exported, prepare
 from rla.training.ranks import Ranks, combined
 from rla.training.resume import TrainingProgress, stage_digest
-from rla.training.sequence_file import StoredSequences, unfinished_sequences, write_sequences
+from rla.training.sequence_file import Facts, StoredSequences, unfinished_sequences, write_sequences
 from rla.training.state import learning_rate
-from rla.training.terms import correction, k3
+from rla.training.terms import correction, k3, masked
 
 NO_SIGNAL = "no sample has an advantage: the checkpoint is carried over unchanged"
 
@@ -49,30 +52,38 @@ def train(
     log: Callable[[Metrics], None] | None = None,
     save_interval_s: float = 60.0,
     record: Mapping[str, Any] | None = None,
+    check: Callable[[Facts], None] | None = None,
+    launch: LaunchConfig | None = None,
 ) -> Metrics:
     """Train and write the checkpoint `out`; returns the stage's metrics (`log` gets those of every update).
 
-    `sequences` are consumed once, to a file beside `out`. `temperature` is the sampling temperature. Sequences longer
-    than `config.max_tokens` are counted and left out. `record` is added to the checkpoint's manifest. Raises UserError
-    where `out` exists, where token ids and model do not match, and when the gradient is not finite.
+    `sequences` are consumed once, to a file beside `out`. `temperature` is the sampling temperature. Replies that end
+    beyond `config.max_tokens` are counted and left out; `check` may refuse what is left, before a model is loaded.
+    `record` is added to the checkpoint's manifest; `launch` says how several processes share the model. Raises
+    UserError where `out` exists, where token ids and model do not match, and where the gradient is not finite in more
+    than `config.max_skipped` updates.
     """
     started = time.perf_counter()
+    config = protected(config, half=False)  # a params file has decided already
     ranks = Ranks.join()
     refuse_existing(out)
     previous = open_to_train(model_folder)
     progress = TrainingProgress(out=out, interval_s=save_interval_s)
+    compute = Compute.choose(config, ranks, launch)
     with (
         progress.alone(first=ranks.first),
-        stored(progress.folder / "sequences.arrow", sequences, config=config, ranks=ranks) as kept,
+        stored(progress.folder / "sequences.arrow", sequences, config=config, compute=compute) as kept,
     ):
         found = counts(kept.facts)
+        if check is not None:
+            check(kept.facts)
         if not kept.facts.signal:
             metrics = {"updates": 0, "total_updates": previous.updates, **found, "note": NO_SIGNAL}
             if ranks.first:
                 carry_over(previous, out, metrics=metrics, record=record)
             return metrics
         progress.digest = stage_digest(previous, kept.facts.digest, config=config, temperature=temperature, seed=seed)
-        stage = prepare(previous, kept, config=config, temperature=temperature, seed=seed, ranks=ranks)
+        stage = prepare(previous, kept, config=config, temperature=temperature, seed=seed, compute=compute)
         history = run_updates(stage, progress=progress, seed=seed, log=log)
         took = pace(found["tokens"], time.perf_counter() - started)
         metrics = {**summary(history), "total_updates": stage.state.updates, **found, **took}
@@ -84,14 +95,15 @@ def train(
 
 @contextmanager
 def stored(
-    file: Path, sequences: Iterable[TrainingSequence], *, config: TrainConfig, ranks: Ranks
+    file: Path, sequences: Iterable[TrainingSequence], *, config: TrainConfig, compute: Compute
 ) -> Iterator[StoredSequences]:
     """The stage's sequences in a file: the first rank writes it, all read it."""
+    ranks, own = compute.ranks, None
     with ExitStack() as held:
         if ranks.first:
             for name in (file, unfinished_sequences(file)):
                 held.callback(name.unlink, missing_ok=True)
-        own = write_sequences(file, sequences, max_tokens=config.max_tokens) if ranks.first else None
+            own = write_sequences(file, sequences, max_tokens=config.max_tokens, budget=compute.tokens_per_batch)
         kept = StoredSequences(file, ranks.tell(own))
         held.callback(kept.close)
         yield kept
@@ -102,25 +114,41 @@ def run_updates(
 ) -> list[Metrics]:
     """All updates of the stage that the saved progress does not hold yet; the metrics of every update."""
     config = stage.config
-    count = len(stage.sequences)
-    updates = steps_per_epoch(count, updates=config.updates, sequences_per_update=config.sequences_per_update)
+    groups = stage.sequences.facts.groups()
+    count, asked = len(groups), config.sequences_per_update
+    updates = steps_per_epoch(count, updates=config.updates, sequences_per_update=asked)
     plan = plan_updates(count, updates=updates, epochs=config.epochs, seed=seed)
     history = progress.restore(stage.state)
     stage.compute.ranks.wait()
     if stage.compute.ranks.first and not history:
         progress.forget()
-    for indices in plan[len(history) :]:
-        metrics = update(stage, indices)
+    progress.begin(loading_s=stage.loading_s)
+    for chosen in plan[len(history) :]:
+        metrics = update(stage, [index for number in chosen for index in groups[number]])
         history.append(metrics)
         if log is not None:
             log(metrics)
+        refuse_skipped(history, config)
         if len(history) < len(plan):
             progress.save(stage.state, history)
     return history
 
 
+def refuse_skipped(history: Sequence[Metrics], config: TrainConfig) -> None:
+    """Raises UserError where more updates than a stated number had a gradient that is not finite."""
+    skipped = [one["update"] for one in history if one["skipped"]]
+    if len(skipped) > config.max_skipped:
+        raise UserError(
+            f"updates {', '.join(map(str, skipped))}: the gradient is not finite, in more updates than max_skipped = "
+            f"{config.max_skipped}; lower lr, look at the advantages, or raise max_skipped"
+        )
+
+
 def update(stage: PreparedStage, indices: Sequence[int]) -> Metrics:
-    """One optimizer step on the sequences `indices`."""
+    """One optimizer step on the sequences `indices`. Where the gradient is not finite, it changes no weight.
+
+    The step counts all the same, for the schedule and in the numbers of the updates: the rows behind it are used up.
+    """
     config, state, started = stage.config, stage.state, time.perf_counter()
     facts, ranks = stage.sequences.facts, stage.compute.ranks
     tokens = sum(facts.loss_tokens[index] for index in indices)
@@ -144,13 +172,11 @@ def update(stage: PreparedStage, indices: Sequence[int]) -> Metrics:
         totals = combined(every, EXTREMES)
     lr = learning_rate(state.updates, config)
     norm = state.optimizing.step(lr=lr, max_norm=config.max_grad_norm)
-    if not norm < float("inf"):
-        raise UserError(f"update {state.updates + 1}: the gradient is not finite; lower lr or look at the advantages")
     state.updates += 1
     return {
         "update": state.updates,
-        **means(totals, tokens=tokens),
-        "grad_norm": norm,
+        **finite({**means(totals, tokens=tokens), "grad_norm": norm}),
+        "skipped": int(not norm < float("inf")),
         "lr": lr,
         **statistics(stage.sequences[index] for index in indices),
         **speed(stage.work, stage.compute, facts, indices, time.perf_counter() - started),
@@ -178,6 +204,10 @@ def forward(
         factor = correction(inputs, level=config.correction, cap=config.correction_cap)
         loss = loss * factor
         marks["correction"] = factor
+    if config.mask_low or config.mask_high:
+        outside = masked(inputs, level=config.correction, low=config.mask_low, high=config.mask_high)
+        loss = loss.masked_fill(outside, 0.0)
+        marks["masked_share"] = outside.to(loss.dtype)
     if inputs.logp_ref is not None:
         kl = k3(logp, inputs.logp_ref)
         loss = loss + config.kl_coef * kl

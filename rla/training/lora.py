@@ -57,7 +57,7 @@ def merged(previous: Checkpoint, state: Path, *, config: TrainConfig, mixed: boo
     model = whole.get_base_model()
     with torch.no_grad():
         for parameter, value in matching(trainable(model), TensorFiles(state, WEIGHTS, required=True)):
-            parameter.copy_(value)
+            parameter.copy_(value.read())
     folder = state.with_name(ADAPTER)
     whole.save_pretrained(folder)
     return whole.merge_and_unload(), folder

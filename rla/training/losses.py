@@ -98,7 +98,7 @@ def policy_loss(inputs: LossInputs, config: TrainConfig) -> tuple[Tensor, Marks]
         return cispo(inputs, clip_high=config.clip_high, level=config.ratio)
     level: Level = "reply" if config.loss == "gspo" else config.ratio
     return ppo_clip(
-        inputs, clip_low=config.clip_low, clip_high=config.clip_high, dual_clip=config.dual_clip, level=level
+        inputs, clip_low=config.clip_low, clip_high=config.clip_high, dual_clip=config.dual_clip or 0.0, level=level
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ AVERAGED = (
     "clip_high_share",
     "dual_clip_share",
     "correction",
+    "masked_share",
     "approx_kl",
     "entropy",
     "grad_norm",
@@ -42,6 +44,11 @@ def accumulate(totals: dict[str, Tensor], marks: dict[str, Tensor]) -> None:
 def means(totals: dict[str, Tensor], *, tokens: int) -> Metrics:
     """Of what `accumulate` has gathered over `tokens` loss tokens."""
     return {key: float(value) if key in EXTREMES else float(value) / tokens for key, value in totals.items()}
+
+
+def finite(metrics: Metrics) -> Metrics:
+    """Those that are numbers: JSON knows no others."""
+    return {key: value for key, value in metrics.items() if math.isfinite(value)}
 
 
 def statistics(sequences: Iterable[TrainingSequence]) -> Metrics:
@@ -79,13 +86,18 @@ def speed(work: Work, compute: Compute, facts: Facts, indices: Sequence[int], se
 
 
 def summary(history: Sequence[Metrics]) -> Metrics:
-    """Means over the updates, the largest ratio, and the gap of sampler and trainer in the first update."""
+    """Means over the updates, the largest ratio, and the gap of sampler and trainer in the first update.
+
+    `skipped_updates` are among the `updates`; their numbers are in no mean.
+    """
+    done = [one for one in history if not one["skipped"]]
+    known = {"sampler_gap": "sampler_gap_mean", "sampler_gap_max": "sampler_gap_max"}
     return {
         "updates": len(history),
-        **{key: sum(one[key] for one in history) / len(history) for key in AVERAGED if key in history[0]},
-        "ratio_max": max(one["ratio_max"] for one in history),
-        "sampler_gap_mean": history[0]["sampler_gap"],
-        "sampler_gap_max": history[0]["sampler_gap_max"],
+        "skipped_updates": len(history) - len(done),
+        **{key: sum(one[key] for one in done) / len(done) for key in AVERAGED if done and key in done[0]},
+        **({"ratio_max": max(one["ratio_max"] for one in done)} if done else {}),
+        **{name: history[0][key] for key, name in known.items() if key in history[0]},
         "lr": history[-1]["lr"],
     }
 
@@ -94,6 +106,9 @@ def counts(facts: Facts) -> Metrics:
     return {
         "sequences": len(facts.lengths),
         "too_long": facts.too_long,
+        "shortened": facts.shortened,
+        "replies": facts.replies,
+        "replies_too_long": facts.replies_too_long,
         "tokens": sum(facts.lengths),
         "loss_tokens": sum(facts.loss_tokens),
     }

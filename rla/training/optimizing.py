@@ -8,16 +8,16 @@ never averaged.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor, Shard
 
-from rla.errors import UserError
 from rla.training.adam import make_optimizer
 from rla.training.ranks import Ranks, Sharing
+from rla.training.tensors import StoredTensor
 
 if TYPE_CHECKING:
     from rla.config.training import TrainConfig
@@ -43,24 +43,29 @@ class Optimizing(Protocol):
 
     def weight(self, parameter: nn.Parameter) -> Tensor: ...
 
-    def set_weight(self, parameter: nn.Parameter, value: Tensor) -> None: ...
+    def set_weight(self, parameter: nn.Parameter, stored: StoredTensor) -> None: ...
 
     def moments(self, parameter: nn.Parameter) -> Moments:
         """By the names of Adam's state; empty before the first step."""
 
-    def set_moments(self, parameter: nn.Parameter, values: Mapping[str, Tensor]) -> None: ...
+    def set_moments(self, parameter: nn.Parameter, values: Mapping[str, StoredTensor]) -> None: ...
 
 
 class Plain:
     """torch's AdamW on parameters that are whole or DTensors."""
 
-    def __init__(self, scorer: TokenScorer, optimizer: torch.optim.Optimizer, *, ranks: Ranks) -> None:
+    def __init__(
+        self, scorer: TokenScorer, optimizer: torch.optim.Optimizer, *, ranks: Ranks, defer: bool = False
+    ) -> None:
         self.module: nn.Module = scorer
         self.optimizer = optimizer
         self.ranks = ranks
+        self.defer = defer
         self.parameters: Sequence[nn.Parameter] = [one for one in scorer.parameters() if one.requires_grad]
 
     def backward(self, loss: Tensor, *, last: bool) -> None:
+        if self.defer and isinstance(self.module, FSDPModule):
+            self.module.set_requires_gradient_sync(last)
         loss.backward()
 
     def step(self, *, lr: float, max_norm: float) -> float:
@@ -82,18 +87,18 @@ class Plain:
     def weight(self, parameter: nn.Parameter) -> Tensor:
         return _whole(parameter.detach())
 
-    def set_weight(self, parameter: nn.Parameter, value: Tensor) -> None:
+    def set_weight(self, parameter: nn.Parameter, stored: StoredTensor) -> None:
         with torch.no_grad():
-            parameter.copy_(_placed(value, like=parameter))
+            parameter.copy_(placed(stored, like=parameter))
 
     def moments(self, parameter: nn.Parameter) -> Moments:
         return {key: _whole(value.detach()) for key, value in self.optimizer.state.get(parameter, {}).items()}
 
-    def set_moments(self, parameter: nn.Parameter, values: Mapping[str, Tensor]) -> None:
-        fused = self.optimizer.defaults["fused"]
+    def set_moments(self, parameter: nn.Parameter, values: Mapping[str, StoredTensor]) -> None:
+        where = parameter.device if self.optimizer.defaults["fused"] else "cpu"
         self.optimizer.state[parameter] = {
-            key: value.to(parameter.device if fused else "cpu") if key == "step" else _placed(value, like=parameter)
-            for key, value in values.items()
+            key: stored.read().to(where) if key == "step" else placed(stored, like=parameter)
+            for key, stored in values.items()
         }
 
 
@@ -104,36 +109,10 @@ def make_optimizing(scorer: TokenScorer, config: TrainConfig, compute: Compute) 
 
         return Zero(scorer, config, compute=compute)
     if compute.ranks.sharing is Sharing.FSDP:
-        _spread(scorer, compute)
-    return Plain(scorer, make_optimizer(scorer, config), ranks=compute.ranks)
+        from rla.training.spreading import spread
 
-
-def _spread(scorer: TokenScorer, compute: Compute) -> None:
-    """FSDP2: a unit for each block of the model, and one for all the rest with the scorer as its root.
-
-    The output layer belongs to the root, because the scorer uses its weight without calling it.
-    """
-    from accelerate.utils import FullyShardedDataParallelPlugin
-    from torch.distributed.device_mesh import init_device_mesh
-
-    plugin = FullyShardedDataParallelPlugin()
-    if plugin.fsdp_version != 2:
-        raise UserError("fsdp_config: fsdp_version is not 2; take pipelines/accelerate/fsdp2.yaml as a model")
-    settings: dict[str, Any] = {
-        "mesh": init_device_mesh(compute.device.type, (compute.ranks.world,)),
-        "reshard_after_forward": plugin.reshard_after_forward is not False,
-        "offload_policy": plugin.cpu_offload,
-        "mp_policy": plugin.mixed_precision_policy or MixedPrecisionPolicy(),
-    }
-    if compute.mixed:
-        half, full = torch.bfloat16, torch.float32
-        settings["mp_policy"] = MixedPrecisionPolicy(param_dtype=half, reduce_dtype=full, cast_forward_inputs=False)
-    names = set(getattr(scorer.model, "_no_split_modules", None) or ())
-    blocks = [module for module in scorer.modules() if type(module).__name__ in names]
-    for module in [*blocks, scorer]:
-        unit: Any = fully_shard(module, **settings)
-        unit.set_gradient_divide_factor(1.0)
-        unit.set_force_sum_reduction_for_comms(True)  # Gloo knows no other
+        spread(scorer, compute)
+    return Plain(scorer, make_optimizer(scorer, config), ranks=compute.ranks, defer=compute.defer)
 
 
 def _whole(value: Tensor) -> Tensor:
@@ -143,14 +122,27 @@ def _whole(value: Tensor) -> Tensor:
     return whole
 
 
-def _placed(value: Tensor, *, like: Tensor) -> Tensor:
-    """On the device of `like`, and of a DTensor this rank's part."""
-    value = value.to(like.device, like.dtype)
+def placed(stored: StoredTensor, *, like: Tensor) -> Tensor:
+    """On the device of `like`; of a DTensor this rank's rows, which alone are read."""
     if not isinstance(like, DTensor):
-        return value
-    found = distribute_tensor(value, like.device_mesh, like.placements, src_data_rank=None)
-    if found.device == like.device:
-        return found
-    # Offloaded: a mesh of GPUs whose parts lie in the machine's memory.
-    local = found.to_local().to(like.device)
-    return DTensor.from_local(local, like.device_mesh, like.placements, shape=like.shape, stride=like.stride())
+        return stored.read().to(like.device, like.dtype)
+    local = stored.rows(*own_rows(like)).to(like.to_local().device, like.dtype)
+    return DTensor.from_local(
+        local, like.device_mesh, like.placements, run_check=False, shape=like.shape, stride=like.stride()
+    )
+
+
+def own_rows(value: DTensor) -> tuple[int, int]:
+    """The rows (low, high) that this rank holds of a tensor that is spread over its first dimension."""
+    spread = [number for number, placement in enumerate(value.placements) if isinstance(placement, Shard)]
+    if not spread:
+        return 0, value.shape[0]
+    [axis] = spread
+    assert value.placements[axis] == Shard(0)
+    return chunk_bounds(value.shape[0], value.device_mesh.size(axis), value.device_mesh.get_local_rank(axis))
+
+
+def chunk_bounds(size: int, count: int, number: int) -> tuple[int, int]:
+    """Of `torch.chunk`'s parts of `size` rows the one of this number: all as large as the first, but for the last."""
+    each = -(-size // count)
+    return min(size, each * number), min(size, each * (number + 1))

@@ -13,15 +13,16 @@ from torch import Tensor, nn
 from rla.config.training import TrainConfig
 from rla.errors import UserError
 from rla.models.checkpoint import REFERENCE, Checkpoint
-from rla.models.load import load_model
+from rla.models.load import hollow_model, load_model
 from rla.training.batching import collate, micro_batches
 from rla.training.compute import Compute
 from rla.training.logprobs import TokenScorer
 from rla.training.optimizing import make_optimizing
-from rla.training.ranks import Ranks
+from rla.training.ranks import Sharing
 from rla.training.sequence_file import StoredSequences
-from rla.training.speed import Work
-from rla.training.state import WEIGHTS, TrainState, load_state_weights
+from rla.training.speed import Stopwatch, Work
+from rla.training.state import WEIGHTS, TrainState, full_shape, load_state_weights
+from rla.training.tensors import TensorFiles
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedStage:
     """What the updates of a stage share, log-probabilities by sequence: `reference`, None without KL, and `old`, None
-    where they are the sampler's.
+    where they are the sampler's. `loading_s`: seconds in which model and state were read.
     """
 
     config: TrainConfig
@@ -41,6 +42,7 @@ class PreparedStage:
     reference: list[Tensor] | None
     old: list[Tensor] | None
     work: Work
+    loading_s: float = 0.0
 
     def passes(self, indices: Sequence[int]) -> list[list[int]]:
         """The forward passes for these sequences."""
@@ -54,12 +56,14 @@ def prepare(
     config: TrainConfig,
     temperature: float,
     seed: int,
-    ranks: Ranks,
+    compute: Compute,
 ) -> PreparedStage:
     """Model, optimizer and reference log-probabilities at the start of the stage."""
-    compute = Compute.choose(config, ranks)
     torch.manual_seed(seed)
-    model = _model(previous, config=config, compute=compute)
+    loading = Stopwatch()
+    files = own_weights(previous) if compute.ranks.sharing is Sharing.FSDP and not config.lora.rank else None
+    with loading:
+        model = _model(previous, config=config, compute=compute, hollow=files is not None)
     if sequences.facts.highest >= model.config.get_text_config().vocab_size:
         raise UserError(
             f"{previous.model}: knows no token {sequences.facts.highest}; train the model that made the trajectories"
@@ -67,9 +71,18 @@ def prepare(
     if config.gradient_checkpointing:
         checkpoint_gradients(model)
     train_entropy = config.entropy_coef != 0
-    scorer = TokenScorer(model, temperature=temperature, train_entropy=train_entropy, mixed=compute.mixed)
+    scorer = TokenScorer(
+        model,
+        temperature=temperature,
+        train_entropy=train_entropy,
+        mixed=compute.mixed,
+        fp32_head=config.fp32_head,
+    )
     work = Work.of(model)
-    state = TrainState(model=model, optimizing=make_optimizing(scorer, config, compute), ranks=ranks)
+    state = TrainState(model=model, optimizing=make_optimizing(scorer, config, compute), ranks=compute.ranks)
+    if files is not None:
+        with loading:
+            state.fill(files)
     reference = None
     # The reference borrows the model before the state's own weights arrive: two copies never exist. A new adapter
     # changes nothing, so that with LoRA the model is its own reference here.
@@ -79,7 +92,8 @@ def prepare(
             state.load_weights(previous.reference, REFERENCE)
         reference = score(state, scorer, sequences, compute=compute)
     if previous.state is not None and (previous.adapter is not None or not config.lora.rank):
-        state.load(previous.state)
+        with loading:
+            state.load(previous.state)
     from_previous = config.kl_coef != 0 and not from_initial
     wanted = from_previous or config.old == "trainer"
     current = score(state, scorer, sequences, compute=compute) if wanted else None
@@ -92,11 +106,28 @@ def prepare(
         reference=current if from_previous else reference,
         old=current if config.old == "trainer" else None,
         work=work,
+        loading_s=loading.seconds,
     )
 
 
-def _model(previous: Checkpoint, *, config: TrainConfig, compute: Compute) -> PreTrainedModel:
-    """With fp32 weights, or with frozen ones and an adapter that trains; on the CPU where the ranks will spread it."""
+def own_weights(previous: Checkpoint) -> TensorFiles | None:
+    """The files of which a rank reads its part, where they name every weight as the model does; otherwise None."""
+    folder = Path(previous.model)
+    if not (folder / "config.json").is_file():
+        return None
+    files, model = TensorFiles(folder, "model"), hollow_model(folder)
+    if model.state_dict().keys() > {name for name, _ in model.named_parameters(remove_duplicate=False)}:
+        return None  # buffers that are stored too
+    stored = files.shapes()
+    known = all(stored.get(name) == full_shape(parameter) for name, parameter in model.named_parameters())
+    return files if known else None
+
+
+def _model(previous: Checkpoint, *, config: TrainConfig, compute: Compute, hollow: bool) -> PreTrainedModel:
+    """With fp32 weights, or with frozen ones and an adapter that trains; on the CPU where the ranks will spread it.
+
+    `hollow`: without memory for the weights.
+    """
     if (previous.adapter is None and config.lora.rank and previous.updates) or (
         previous.adapter is not None and not config.lora.rank
     ):
@@ -106,6 +137,8 @@ def _model(previous: Checkpoint, *, config: TrainConfig, compute: Compute) -> Pr
             "or start a run of its own from its model/ folder"
         )
     device = "cpu" if compute.ranks.sharded else str(compute.device)
+    if hollow:
+        return hollow_model(Path(previous.model))
     if not config.lora.rank:
         return load_model(previous.model, dtype="float32", device=device)
     from rla.training.lora import adapted, frozen_base

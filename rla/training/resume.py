@@ -32,7 +32,10 @@ LEAST_SHARE = 10  # of a large model: a save may take minutes
 
 @dataclass(slots=True, kw_only=True)
 class TrainingProgress:
-    """Saves after an update when `interval_s` seconds have passed since the last save, and ten times what it took."""
+    """Saves after an update when `interval_s` seconds have passed since the last save, and ten times what it took.
+
+    Before the first save the seconds count from `begin`, because a save spares nothing of what came before it.
+    """
 
     out: Path
     interval_s: float
@@ -43,6 +46,10 @@ class TrainingProgress:
     @property
     def folder(self) -> Path:
         return self.out.with_name(f"{self.out.name}.partial")
+
+    def begin(self, *, loading_s: float) -> None:
+        """The updates start now. The first save is expected to take as long as loading did."""
+        self.last, self.took = time.monotonic(), loading_s
 
     def save(self, state: TrainState, history: Sequence[dict[str, Any]]) -> None:
         """A common call of all ranks: the first one's clock decides."""

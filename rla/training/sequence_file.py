@@ -3,6 +3,9 @@
 An Arrow IPC file, a row for each sequence, mapped into memory: what a stage holds at any time is one forward pass,
 not its trajectories. Only numbers per sequence are kept (`lengths`, counts). The file belongs to one run of the
 stage: it is written anew when the stage starts and removed when it ends.
+
+A sequence whose branches exceed the budget of a forward pass is stored as several (`rla.training.cutting`). They stay
+together in one optimizer step, so that the budget changes no result.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from rla.training.cutting import split_branches, without_long_replies
 from rla.training.data import TrainingSequence
 
 ROWS = 16  # sequences of one record batch
@@ -34,37 +38,61 @@ SCHEMA = pa.schema([(entry.name, TYPES[entry.name]) for entry in fields(Training
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Of a stored file: `digest` (SHA-256 of the sequences), how many were longer than the limit and are not in it."""
+    """Of a stored file: `digest` (SHA-256 of the sequences), and what was longer than the limit.
+
+    Of `too_long` sequences nothing is stored, of `shortened` ones some replies: `replies_too_long` of all `replies` are
+    left out. `pieces`: by sequence, how many it was cut into; all other lists have an entry for each piece.
+    """
 
     digest: str
     too_long: int
+    shortened: int
+    replies: int
+    replies_too_long: int
+    pieces: list[int]
     lengths: list[int]
     loss_tokens: list[int]
     pairs: list[float]
     highest: int  # token id
     signal: bool  # whether any advantage is not zero
 
+    def groups(self) -> list[range]:
+        """By sequence, the indices of its pieces."""
+        ends = list(itertools.accumulate(self.pieces))
+        return [range(end - count, end) for end, count in zip(ends, self.pieces, strict=True)]
 
-def write_sequences(file: Path, sequences: Iterable[TrainingSequence], *, max_tokens: int) -> Facts:
-    """Store all that fit, in their order. Errors of the stream (unmatched rewards and the like) pass through."""
-    digest, too_long, highest, signal = hashlib.sha256(), 0, -1, False
+
+def write_sequences(file: Path, sequences: Iterable[TrainingSequence], *, max_tokens: int, budget: int) -> Facts:
+    """Store the replies that fit, in their order, branches cut to `budget` tokens of one forward pass.
+
+    Errors of the stream (unmatched rewards and the like) pass through.
+    """
+    digest, highest, signal = hashlib.sha256(), -1, False
+    too_long = shortened = replies = replies_kept = 0
+    pieces: list[int] = []
     lengths: list[int] = []
     loss_tokens: list[int] = []
     pairs: list[float] = []
 
     def fitting() -> Iterator[TrainingSequence]:
-        nonlocal too_long, highest, signal
-        for one in sequences:
-            if one.longest > max_tokens:
+        nonlocal too_long, shortened, replies, replies_kept, highest, signal
+        for given in sequences:
+            replies += len(set(given.reply_numbers()))
+            one = without_long_replies(given, max_tokens=max_tokens)
+            if one is None:
                 too_long += 1
                 continue
-            lengths.append(len(one.token_ids))
-            loss_tokens.append(len(one.positions))
-            pairs.append(one.pairs)
+            shortened += one is not given
+            replies_kept += len(set(one.reply_numbers()))
             highest = max(highest, *one.token_ids)
             signal = signal or any(one.advantages)
             digest.update(repr(one).encode())
-            yield one
+            cut = split_branches(one, budget=budget)
+            pieces.append(len(cut))
+            lengths.extend(len(piece.token_ids) for piece in cut)
+            loss_tokens.extend(len(piece.positions) for piece in cut)
+            pairs.extend(piece.pairs for piece in cut)
+            yield from cut
 
     file.parent.mkdir(parents=True, exist_ok=True)
     stream = fitting()
@@ -76,6 +104,10 @@ def write_sequences(file: Path, sequences: Iterable[TrainingSequence], *, max_to
     return Facts(
         digest=digest.hexdigest(),
         too_long=too_long,
+        shortened=shortened,
+        replies=replies,
+        replies_too_long=replies - replies_kept,
+        pieces=pieces,
         lengths=lengths,
         loss_tokens=loss_tokens,
         pairs=pairs,

@@ -51,6 +51,19 @@ class Work:
         return self.token * tokens + self.loss_token * loss_tokens + self.pair * pairs
 
 
+class Stopwatch:
+    """The seconds spent inside of it, over all times that it was entered."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __enter__(self) -> None:
+        self._started = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds += time.monotonic() - self._started
+
+
 @cache
 def matrix_rate(device: str, dtype: torch.dtype) -> float:
     """FLOPs a second of a square matrix product, the best of a few."""

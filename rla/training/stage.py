@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +28,7 @@ from rla.training.complete import open_to_train
 
 if TYPE_CHECKING:
     from rla.training.data import TrainingSequence
+    from rla.training.sequence_file import Facts
 
 
 def rewarded(folder: Path, kind: str, keys: tuple[str, ...]) -> Iterator[dict[str, Any]]:
@@ -79,7 +81,7 @@ def train_stage(
         from rla.training.loop import train
 
         def log(update: dict[str, Any]) -> None:
-            ctx.progress.advance(loss=update["loss"])
+            ctx.progress.advance(loss=update.get("loss", math.nan))
             trackers.log(update)
 
         ctx.progress.start(ctx.spec.name, total=config.updates * config.epochs)
@@ -92,6 +94,8 @@ def train_stage(
             seed=derive(ctx.config.seed, ctx.spec.name, ctx.iteration),
             record=marker,
             log=log,
+            launch=ctx.config.launch,
+            check=lambda facts: refuse_long(facts, ctx, config, data[0]),
         )
     return {checkpoint: str(out), **metrics}
 
@@ -104,6 +108,17 @@ def check_inputs(config: TrainConfig, source: Path, shard: Path) -> None:
     open_to_train(source)
     if config.lora.rank:
         need_package("peft", extra="lora", why="lora.rank is set")
+
+
+def refuse_long(facts: Facts, ctx: StageContext, config: TrainConfig, shard: Path) -> None:
+    """Raises UserError where more replies than a stated share are too long to train."""
+    limit = ctx.config.rollout.max_failed_share
+    if facts.replies_too_long > limit * facts.replies:
+        key = f"{ctx.spec.name.replace('-', '_')}.max_tokens"
+        raise UserError(
+            f"{shard}: {facts.replies_too_long} of {facts.replies} replies end beyond {key} = {config.max_tokens} and "
+            f"would not train, more than rollout.max_failed_share = {limit}; raise {key}, or the share"
+        )
 
 
 def agreed_answer(question: Callable[[], bool]) -> bool:

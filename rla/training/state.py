@@ -22,7 +22,7 @@ from rla.errors import UserError
 from rla.training.adam import ADAM_KEYS
 from rla.training.optimizing import Optimizing
 from rla.training.ranks import Ranks
-from rla.training.tensors import TensorFiles, save_tensors
+from rla.training.tensors import StoredTensor, TensorFiles, save_tensors
 
 if TYPE_CHECKING:
     from rla.config.training import TrainConfig
@@ -67,7 +67,7 @@ class TrainState:
         if not moments.files:
             return
         for name, parameter in trainable(self.model).items():
-            kept = {key: moments.read(f"{key}.{name}") for key in ADAM_KEYS if f"{key}.{name}" in moments}
+            kept = {key: moments.find(f"{key}.{name}") for key in ADAM_KEYS if f"{key}.{name}" in moments}
             if kept:
                 self.optimizing.set_moments(parameter, kept)
         random = TensorFiles(folder, RNG, required=True)
@@ -80,20 +80,25 @@ class TrainState:
         for parameter, value in matching(trainable(self.model), TensorFiles(folder, stem, required=True)):
             self.optimizing.set_weight(parameter, value)
 
+    def fill(self, files: TensorFiles) -> None:
+        """Every parameter of the model from files that may hold more, such as a tied weight twice."""
+        for name, parameter in self.model.named_parameters():
+            self.optimizing.set_weight(parameter, files.find(name))
+
 
 def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
-def matching(named: Mapping[str, nn.Parameter], files: TensorFiles) -> Iterator[tuple[nn.Parameter, Tensor]]:
-    """Each parameter and what is stored for it. Raises UserError where names or shapes differ."""
+def matching(named: Mapping[str, nn.Parameter], files: TensorFiles) -> Iterator[tuple[nn.Parameter, StoredTensor]]:
+    """Each parameter and where its values are stored. Raises UserError where names or shapes differ."""
     if files.shapes() != {name: full_shape(parameter) for name, parameter in named.items()}:
         raise UserError(
             f"{files.folder / files.stem}.safetensors: weights of another model; "
             "give the checkpoint folder that this state belongs to"
         )
     for name, parameter in named.items():
-        yield parameter, files.read(name)
+        yield parameter, files.find(name)
 
 
 def full_shape(parameter: nn.Parameter) -> tuple[int, ...]:
@@ -105,7 +110,7 @@ def load_state_weights(model: nn.Module, folder: Path, stem: str) -> None:
     """Copy all named parameters into a model that this process has whole. Raises UserError as `matching` does."""
     with torch.no_grad():
         for parameter, value in matching(dict(model.named_parameters()), TensorFiles(folder, stem, required=True)):
-            parameter.copy_(value)
+            parameter.copy_(value.read())
 
 
 def save_weights(model: nn.Module, folder: Path, stem: str, *, dtype: torch.dtype | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
@@ -43,6 +44,25 @@ def _save(tensors: dict[str, Tensor], file: Path) -> Path:
     return file
 
 
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """A tensor in a safetensors file, which is mapped into memory: only what is read is copied."""
+
+    file: Path
+    name: str
+
+    def read(self) -> Tensor:
+        with safe_open(self.file, framework="pt") as content:
+            value: Tensor = content.get_tensor(self.name)
+        return value
+
+    def rows(self, low: int, high: int) -> Tensor:
+        """Of the first dimension, `low` to `high`, which is not among them."""
+        with safe_open(self.file, framework="pt") as content:
+            value: Tensor = content.get_slice(self.name)[low:high]
+        return value
+
+
 class TensorFiles:
     """The tensors that `save_tensors` wrote, read one by one. Raises UserError for a file that cannot be read."""
 
@@ -72,7 +92,8 @@ class TensorFiles:
     def shapes(self) -> dict[str, tuple[int, ...]]:
         return dict(self._shapes)
 
+    def find(self, name: str) -> StoredTensor:
+        return StoredTensor(self._where[name], name)
+
     def read(self, name: str) -> Tensor:
-        with safe_open(self._where[name], framework="pt") as content:
-            value: Tensor = content.get_tensor(name)
-        return value
+        return self.find(name).read()

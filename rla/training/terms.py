@@ -4,6 +4,8 @@
     correction  min(exp(logp_old - logp_sampled), cap)                  per token (Yao et al. 2025, truncated importance
                 min(exp(sum over the reply of logp_old - logp_sampled), cap)   per reply        sampling), no gradient
 
+    masked      exp(the same) < low, or > high                      (Ling team 2025: such tokens have no gradient)
+
 The correction makes up for an engine whose log-probabilities are not the trainer's: other kernels, another precision.
 """
 
@@ -16,7 +18,7 @@ from rla.training.losses import LossInputs, reply_sum
 if TYPE_CHECKING:
     from torch import Tensor
 
-Correction = Literal["none", "token", "reply"]
+Correction = Literal["auto", "none", "token", "reply"]
 
 
 def k3(logp: Tensor, logp_ref: Tensor) -> Tensor:
@@ -25,9 +27,19 @@ def k3(logp: Tensor, logp_ref: Tensor) -> Tensor:
     return difference.exp() - difference - 1
 
 
+def sampler_ratio(inputs: LossInputs, *, level: Correction) -> Tensor:
+    """Trainer / sampler of every token, or with `reply` of its whole reply; without gradient."""
+    gap = (inputs.logp_old - inputs.logp_sampled).detach()
+    return (reply_sum(gap, inputs) if level == "reply" else gap).exp()
+
+
 def correction(inputs: LossInputs, *, level: Correction, cap: float) -> Tensor:
     """The factor of every token's loss, at most `cap`."""
-    gap = (inputs.logp_old - inputs.logp_sampled).detach()
-    if level == "reply":
-        gap = reply_sum(gap, inputs)
-    return gap.exp().clamp(max=cap) if level != "none" else gap.new_ones(gap.shape)
+    ratio = sampler_ratio(inputs, level=level)
+    return ratio.clamp(max=cap) if level in ("token", "reply") else ratio.new_ones(ratio.shape)
+
+
+def masked(inputs: LossInputs, *, level: Correction, low: float, high: float) -> Tensor:
+    """Of every token whether its ratio leaves [low, high]; a `high` of 0 is no bound."""
+    ratio = sampler_ratio(inputs, level=level)
+    return (ratio < low) | (ratio > (high or float("inf")))

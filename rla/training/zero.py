@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from rla.errors import UserError
 from rla.training.adam import make_optimizer
+from rla.training.tensors import StoredTensor
 
 if TYPE_CHECKING:
     from rla.config.training import TrainConfig
@@ -57,9 +58,10 @@ class Zero:
     def step(self, *, lr: float, max_norm: float) -> float:
         for group in self._optimizer.param_groups:
             group["lr"] = lr
-        self.engine.step()
-        self.stepped = True
-        return float(self.engine.get_global_grad_norm())
+        self.engine.step()  # does nothing where the gradient is not finite; the norm is infinite then
+        norm = float(self.engine.get_global_grad_norm())
+        self.stepped = self.stepped or norm < float("inf")
+        return norm
 
     def settle(self) -> None:
         """The engine keeps parameters and their parts apart by itself."""
@@ -70,11 +72,11 @@ class Zero:
         value: Tensor = safe_get_full_fp32_param(parameter)
         return value.detach()
 
-    def set_weight(self, parameter: nn.Parameter, value: Tensor) -> None:
+    def set_weight(self, parameter: nn.Parameter, stored: StoredTensor) -> None:
         from deepspeed.runtime.zero import GatheredParameters
         from deepspeed.utils import safe_set_full_fp32_param, safe_set_local_fp32_param
 
-        value = value.to(self.engine.device)
+        value = stored.read().to(self.engine.device)
         # The parameter that computes and the fp32 one that is stepped are two: each is set.
         with torch.no_grad(), GatheredParameters([parameter], modifier_rank=0, enabled=hasattr(parameter, "ds_id")):
             parameter.data.copy_(value)
@@ -94,18 +96,18 @@ class Zero:
         whole = {key: safe_get_full_optimizer_state(parameter, key).detach() for key in MOMENTS}
         return {"step": torch.as_tensor(float(step)), **whole}
 
-    def set_moments(self, parameter: nn.Parameter, values: Mapping[str, Tensor]) -> None:
+    def set_moments(self, parameter: nn.Parameter, values: Mapping[str, StoredTensor]) -> None:
         from deepspeed.utils import safe_set_full_optimizer_state, safe_set_local_optimizer_state
 
         self._make_state()
         for key in MOMENTS:
-            value = values[key].to(self.engine.device, torch.float32)
+            value = values[key].read().to(self.engine.device, torch.float32)
             if hasattr(parameter, "ds_id"):
                 safe_set_local_optimizer_state(parameter, self._part(parameter, value), key)
             else:
                 safe_set_full_optimizer_state(parameter, value, key)
         for state in self._optimizer.state.values():
-            state["step"] = torch.as_tensor(float(values["step"]))
+            state["step"] = torch.as_tensor(float(values["step"].read()))
 
     def _part(self, parameter: Any, value: Tensor) -> Tensor:
         """What ZeRO 3 keeps of `value` in this rank; sizes that the ranks do not divide are filled up."""

@@ -60,7 +60,9 @@ def read(folder: Path, *, parts: int) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     rows = stream_rows(folder, "trajectories", ["trajectory_id", "steps", "segments"])
     file = folder / "sequences.arrow"
-    stored = StoredSequences(file, write_sequences(file, policy_sequences(rows, rewards()), max_tokens=LENGTH))
+    stored = StoredSequences(
+        file, write_sequences(file, policy_sequences(rows, rewards()), max_tokens=LENGTH, budget=LENGTH)
+    )
     tokens = sum(len(one.token_ids) for one in stored)
     print(tokens, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024, file.stat().st_size / 2**20)
 

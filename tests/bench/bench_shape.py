@@ -95,7 +95,9 @@ def main() -> None:
             compute=compute,
             scorer=scorer,
             state=TrainState(model=model, optimizing=make_optimizing(scorer, settings, compute), ranks=compute.ranks),
-            sequences=StoredSequences(file, write_sequences(file, rows, max_tokens=options.tokens)),
+            sequences=StoredSequences(
+                file, write_sequences(file, rows, max_tokens=options.tokens, budget=compute.tokens_per_batch)
+            ),
             reference=None,
             old=None,
             work=Work.of(model),

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from tests.integration import train_in_ranks
+from tests.integration import load_in_ranks, train_in_ranks
 from tests.integration.pipelines import MEASURED
 from tests.unit.training.builders import tiny_model
 
@@ -23,14 +23,15 @@ SCRIPT = ROOT / "tests/integration/train_in_ranks.py"
 needs_deepspeed = pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="the deepspeed extra")
 
 
-def launched(config: str, *arguments: str) -> None:
-    """Two processes as `pipelines/accelerate/<config>.yaml` says, without GPUs."""
-    launcher = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", "2", "--main_process_port", "0"]
+def launched(config: str, *arguments: str, script: Path = SCRIPT, processes: int = 2) -> None:
+    """Processes as `pipelines/accelerate/<config>.yaml` says, without GPUs."""
+    launcher = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", str(processes)]
+    launcher += ["--main_process_port", "0"]
     environment = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu"}
     # DeepSpeed compiles a kernel with the ninja that lies beside this interpreter.
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
-        [*launcher, "--config_file", f"pipelines/accelerate/{config}.yaml", str(SCRIPT), *arguments],
+        [*launcher, "--config_file", f"pipelines/accelerate/{config}.yaml", str(script), *arguments],
         cwd=ROOT,
         env=os.environ | environment,
         capture_output=True,
@@ -102,6 +103,8 @@ def assert_same(one: Path, two: Path) -> None:
         ("odd", "full", "fsdp2"),
         ("even", "lora", "fsdp2"),
         ("even", "checkpointing", "fsdp2"),
+        ("even", "hsdp", "fsdp2"),
+        ("odd", "deferred", "fsdp2"),
         pytest.param("even", "full", "deepspeed_zero2", marks=needs_deepspeed),
         pytest.param("odd", "full", "deepspeed_zero3", marks=needs_deepspeed),
     ],
@@ -117,7 +120,7 @@ def test_two_processes_give_the_weights_and_metrics_of_one(
     """Three steps each in two stages, the second from the state that the first left."""
     launched(config, str(starts[model]), str(tmp_path), kind)
     before = load_file(starts[model] / "model.safetensors")
-    expected = single[model, "full" if kind == "checkpointing" else kind]  # recomputing changes no number
+    expected = single[model, "lora" if kind == "lora" else "full"]  # the other kinds change no number
     for stage in ("1", "2"):
         assert_same(expected / stage, tmp_path / stage)
         after = load_file(tmp_path / stage / "model/model.safetensors")
@@ -130,3 +133,23 @@ def test_one_process_goes_on_where_two_stopped(starts: dict[str, Path], tmp_path
     launched("fsdp2", str(starts["odd"]), str(tmp_path), "full")
     train_in_ranks.run(tmp_path / "1", tmp_path / "alone", stages=1, seed_of_rows=2)
     assert_same(tmp_path / "2", tmp_path / "alone" / "1")
+
+
+def test_two_groups_of_two_processes_give_the_weights_of_one(
+    starts: dict[str, Path], single: dict[tuple[str, str], Path], tmp_path: Path
+) -> None:
+    """HSDP proper: weights are spread within a group, gradients added over both, once an optimizer step."""
+    launched("fsdp2", str(starts["odd"]), str(tmp_path), "both", processes=4)
+    for stage in ("1", "2"):
+        assert_same(single["odd", "full"] / stage, tmp_path / stage)
+
+
+def test_a_rank_reads_its_part_of_the_model(tmp_path: Path) -> None:
+    """A model of 128 MiB: one of two ranks holds its half and a tensor, at no time three quarters."""
+    load_in_ranks.make_model(tmp_path / "large")
+    tiny_model(tmp_path / "tiny")
+    script = ROOT / "tests/integration/load_in_ranks.py"
+    launched("fsdp2", str(tmp_path / "tiny"), str(tmp_path / "large"), str(tmp_path), script=script)
+    for rank in range(2):
+        found = json.loads((tmp_path / f"rank-{rank}.json").read_text())
+        assert 0.4 < found["peak"] / found["model"] < 0.75, found

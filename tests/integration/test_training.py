@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,13 @@ from safetensors.torch import load_file  # noqa: E402
 from rla.config.training import SftConfig, TrainConfig  # noqa: E402
 from rla.errors import UserError  # noqa: E402
 from rla.models.load import load_model, load_tokenizer  # noqa: E402
+from rla.training import loop, prepare  # noqa: E402
 from rla.training.data import TrainingSequence  # noqa: E402
 from rla.training.loop import NO_SIGNAL, train  # noqa: E402
 from rla.training.sft import Example  # noqa: E402
+from rla.training.state import TrainState  # noqa: E402
 from tests.unit.training.builders import random_sequences, tiny_model  # noqa: E402
+from tests.unit.training.test_packing import forked  # noqa: E402
 
 CONFIG = TrainConfig(lr=1e-3, updates=4, kl_coef=0.05, tokens_per_batch=64, warmup_steps=6)
 
@@ -83,6 +87,44 @@ def test_a_killed_stage_goes_on_to_the_same_bits(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["killed", "straight"]
 
 
+@pytest.mark.parametrize(
+    ("seconds", "written"),
+    [
+        ({"prepare": 1800.0}, ["last"]),  # the updates take no time: there is nothing to save before the end
+        ({"update": 1800.0}, ["update-000001.tmp", "update-000002.tmp", "update-000003.tmp", "last"]),
+        ({"_model": 500.0, "update": 1800.0}, ["update-000003.tmp", "last"]),  # a save may take as long as loading
+    ],
+)
+def test_the_train_state_is_written_when_updates_that_took_long_would_be_lost(
+    seconds: dict[str, float],
+    written: list[str],
+    start: Path,
+    sequences: list[TrainingSequence],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Four updates under a clock that jumps. Saving takes at most a tenth of the time."""
+    late, clock = [0.0], time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: clock() + late[0])
+
+    def slowed(module: Any, name: str) -> None:
+        real = getattr(module, name)
+
+        def slowly(*arguments: Any, **options: Any) -> Any:
+            late[0] += seconds[name]
+            return real(*arguments, **options)
+
+        monkeypatch.setattr(module, name, slowly)
+
+    for name in seconds:
+        slowed(prepare if name == "_model" else loop, name)
+    found: list[str] = []
+    save = TrainState.save
+    monkeypatch.setattr(TrainState, "save", lambda state, folder: (found.append(folder.name), save(state, folder))[1])
+    run(start, tmp_path / "out", sequences)
+    assert found == written
+
+
 def test_progress_of_other_inputs_is_not_taken_up(
     start: Path, sequences: list[TrainingSequence], tmp_path: Path
 ) -> None:
@@ -95,6 +137,49 @@ def test_progress_of_other_inputs_is_not_taken_up(
     run(start, tmp_path / "out", sequences, seed=8)
     run(start, tmp_path / "straight", sequences, seed=8)
     assert_same(tmp_path / "straight", tmp_path / "out")
+
+
+def poisoned(sequences: list[TrainingSequence], *numbers: int) -> list[TrainingSequence]:
+    """The sequences of these numbers have advantages that no fp32 gradient holds."""
+    return [replace(one, advantages=[3e38] * 4) if n in numbers else one for n, one in enumerate(sequences)]
+
+
+def test_a_gradient_that_is_not_finite_is_skipped_and_counted(
+    start: Path, sequences: list[TrainingSequence], tmp_path: Path
+) -> None:
+    """Of four updates the one with the poisoned sequence changes nothing; a kill behind it does not bring it back."""
+    history: list[dict[str, Any]] = []
+    rows = poisoned(sequences, 3)
+    metrics = run(start, tmp_path / "out", rows, log=history.append)
+    assert [one["skipped"] for one in history] == [0, 1, 0, 0]
+    assert [one["update"] for one in history] == [1, 2, 3, 4]
+    assert (metrics["updates"], metrics["skipped_updates"], metrics["total_updates"]) == (4, 1, 4)
+    assert all(torch.isfinite(value).all() for value in tensors(tmp_path / "out").values() if value.is_floating_point())
+    assert tensors(tmp_path / "out")["state/moments.safetensors/step.model.norm.weight"].item() == 3
+    lines = [json.loads(line) for line in (tmp_path / "out/metrics.jsonl").read_text().splitlines()]
+    assert [one["skipped"] for one in lines] == [one["skipped"] for one in history]
+
+    def kill(one: dict[str, Any]) -> None:
+        if one["update"] == 3:
+            raise Killed
+
+    with pytest.raises(Killed):
+        run(start, tmp_path / "again", rows, log=kill, save_interval_s=0.0)
+    assert run(start, tmp_path / "again", rows)["skipped_updates"] == 1
+    assert_same(tmp_path / "out", tmp_path / "again")
+
+
+def test_more_skipped_updates_than_stated_end_the_stage(
+    start: Path, sequences: list[TrainingSequence], tmp_path: Path
+) -> None:
+    rows = poisoned(sequences, *range(11))
+    with pytest.raises(UserError, match=r"updates 1, 2: the gradient is not finite, in more updates than max_skipped"):
+        run(start, tmp_path / "out", rows, config=replace(CONFIG, max_skipped=1))
+    metrics = run(start, tmp_path / "none", rows, config=replace(CONFIG, max_skipped=4))
+    assert (metrics["updates"], metrics["skipped_updates"]) == (4, 4)
+    before = load_file(start / "model.safetensors")
+    after = load_file(tmp_path / "none/model/model.safetensors")
+    assert all(torch.equal(after[key], before[key]) for key in before)
 
 
 def test_optimizer_warm_up_and_reference_are_handed_from_iteration_to_iteration(
@@ -166,6 +251,32 @@ def test_the_size_of_a_forward_pass_does_not_matter(
         run(start, tmp_path / str(tokens), sequences, config=replace(CONFIG, tokens_per_batch=tokens))
     small, large = (tensors(tmp_path / str(tokens) / "model") for tokens in (1, 10_000))
     torch.testing.assert_close(small, large, atol=1e-5, rtol=0.0)
+
+
+def test_a_pass_of_the_reward_model_keeps_its_budget_and_changes_no_result(start: Path, tmp_path: Path) -> None:
+    """Rows of a prompt and five judgements, 44 tokens, in passes of 24: the weights are those of whole rows."""
+    rows = [replace(forked(9, 7, 7, 7, 7, 7, first=number), replies=[n // 7 for n in range(35)]) for number in range(6)]
+    history: dict[int, list[dict[str, Any]]] = {24: [], 10_000: []}
+    for tokens, seen in history.items():
+        config = replace(CONFIG, tokens_per_batch=tokens, updates=2, old="trainer", aggregation="sequence")
+        run(start, tmp_path / str(tokens), rows, config=config, log=seen.append)
+    assert [one["length_max"] for one in history[24]] == [23, 23]
+    assert [one["length_max"] for one in history[10_000]] == [44, 44]
+    small, large = (tensors(tmp_path / str(tokens) / "model") for tokens in history)
+    torch.testing.assert_close(small, large, atol=1e-5, rtol=0.0)
+
+
+def test_tokens_of_extreme_ratios_do_not_train(start: Path, sequences: list[TrainingSequence], tmp_path: Path) -> None:
+    """The sampler of these rows is another model: nearly all tokens leave [0.9, 1.1], and none leaves [0, 99]."""
+    history: dict[float, list[dict[str, Any]]] = {1.1: [], 99.0: []}
+    for high, seen in history.items():
+        config = replace(CONFIG, kl_coef=0.0, mask_low=0.9 if high < 2 else 0.0, mask_high=high, updates=1)
+        run(start, tmp_path / str(high), sequences, config=config, log=seen.append)
+    [narrow], [wide] = history.values()
+    assert narrow["masked_share"] > 0.9 and narrow["grad_norm"] < wide["grad_norm"]
+    assert wide["masked_share"] == 0.0
+    run(start, tmp_path / "none", sequences, config=replace(CONFIG, kl_coef=0.0, old="trainer", updates=1))
+    assert_same(tmp_path / "99.0", tmp_path / "none")
 
 
 def test_training_raises_the_probability_of_what_was_rewarded(start: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from rla.config.sections import LaunchConfig
 from rla.config.training import LoraConfig, TrainConfig
 from rla.processes.leaving import leave
 from rla.training.loop import train
@@ -15,6 +16,8 @@ CONFIGS = {
     "lora": replace(CONFIG, lora=LoraConfig(rank=2)),
     "checkpointing": replace(CONFIG, gradient_checkpointing=True),
 }
+LAUNCHES = {"hsdp": LaunchConfig(replicas=2), "deferred": LaunchConfig(gradient_sync="step")}
+LAUNCHES["both"] = LaunchConfig(replicas=2, gradient_sync="step")
 
 
 def run(start: Path, out: Path, *, kind: str = "full", stages: int = 2, seed_of_rows: int = 1) -> None:
@@ -22,7 +25,15 @@ def run(start: Path, out: Path, *, kind: str = "full", stages: int = 2, seed_of_
     for stage in range(1, stages + 1):
         rows = random_sequences(13, seed=seed_of_rows + stage - 1)
         target = out / str(stage)
-        train(model_folder=start, out=target, sequences=rows, config=CONFIGS[kind], temperature=0.9, seed=5)
+        train(
+            model_folder=start,
+            out=target,
+            sequences=rows,
+            config=CONFIGS.get(kind, CONFIG),
+            temperature=0.9,
+            seed=5,
+            launch=LAUNCHES.get(kind),
+        )
         start = target
 
 

@@ -128,9 +128,11 @@ def test_what_met_a_limit_is_counted_for_rollouts_judgements_and_evaluations(pla
     write(played / "1/scores/manifest.json", {"counts": judged})
     evaluated = {"episodes": 4, "success": 0.5, "mean_steps": 2.5, "invalid_actions": 1, "truncated": 1}
     write(played / "eval/0/metrics.json", evaluated | {"context_stops": 2, "env_errors": 0})
+    write(played / "1/policy/metrics.json", {"replies": 40, "replies_too_long": 7, "skipped_updates": 2})
+    write(played / "1/rm/metrics.json", {"replies": 102, "replies_too_long": 9, "skipped_updates": 0})
     assert limits_table(collect(played)).rows == (
-        ("1", "8", "1", "0", "40", "2", "3", "40", "4", "108", "5", "6"),
-        ("evaluation 0", "4", "2", "0", "10", "1", "1", *["-"] * 5),
+        ("1", "8", "1", "0", "40", "2", "3", "40", "4", "108", "5", "6", "7", "2", "9", "0"),
+        ("evaluation 0", "4", "2", "0", "10", "1", "1", *["-"] * 9),
     )
 
 

@@ -10,12 +10,13 @@ import pytest
 from rla.training.data import TrainingSequence
 from rla.training.sequence_file import ROWS, StoredSequences, write_sequences
 from tests.unit.training.builders import random_sequences
+from tests.unit.training.test_packing import forked
 
 
 def test_what_is_written_is_read_in_any_order(tmp_path: Path) -> None:
     sequences = random_sequences(2 * ROWS + 3)
     sequences[1] = replace(sequences[1], branches=((2, 5), (5, 6)), replies=[0, 0, 1, 1], owner="t")
-    facts = write_sequences(tmp_path / "s", iter(sequences), max_tokens=100)
+    facts = write_sequences(tmp_path / "s", iter(sequences), max_tokens=100, budget=100)
     stored = StoredSequences(tmp_path / "s", facts)
     assert list(stored) == sequences
     assert stored[ROWS] == sequences[ROWS]
@@ -32,7 +33,8 @@ def test_the_digest_tells_sequences_apart(tmp_path: Path) -> None:
     sequences = random_sequences(5)
     changed = [*sequences[:4], replace(sequences[4], advantages=[0.0, 0.0, 0.0, 1e-9])]
     first, again, other = (
-        write_sequences(tmp_path / "s", one, max_tokens=100).digest for one in (sequences, sequences, changed)
+        write_sequences(tmp_path / "s", one, max_tokens=100, budget=100).digest
+        for one in (sequences, sequences, changed)
     )
     assert first == again != other
 
@@ -40,12 +42,42 @@ def test_the_digest_tells_sequences_apart(tmp_path: Path) -> None:
 def test_longer_ones_are_counted_and_left_out(tmp_path: Path) -> None:
     short = TrainingSequence(token_ids=[1, 2], positions=[1], logp=[-1.0], allowed=[[]], advantages=[0.0])
     long = replace(short, token_ids=[1, 2, 9], positions=[2], advantages=[1.0])
-    facts = write_sequences(tmp_path / "s", [long, short], max_tokens=2)
+    facts = write_sequences(tmp_path / "s", [long, short], max_tokens=2, budget=100)
     assert (facts.too_long, facts.lengths, facts.highest, facts.signal) == (1, [2], 2, False)
     assert list(StoredSequences(tmp_path / "s", facts)) == [short]
 
 
+def test_replies_beyond_the_limit_are_counted(tmp_path: Path) -> None:
+    """Of six replies: the second step of an episode is too long, both of another episode, and one of two judgements."""
+    episode = TrainingSequence(
+        token_ids=[1, 2, 3, 4],
+        positions=[1, 3],
+        logp=[-1.0] * 2,
+        allowed=[[], []],
+        advantages=[1.0, 2.0],
+        replies=[0, 1],
+    )
+    late = replace(episode, token_ids=[1, 2, 3, 4, 5], positions=[3, 4])
+    judged = replace(forked(2, 1, 2), replies=[0, 1, 1])
+    facts = write_sequences(tmp_path / "s", [episode, late, judged], max_tokens=3, budget=100)
+    assert (facts.too_long, facts.shortened, facts.replies, facts.replies_too_long) == (1, 2, 6, 4)
+    assert [one.token_ids for one in StoredSequences(tmp_path / "s", facts)] == [[1, 2], judged.token_ids[:3]]
+
+
 def test_no_sequence_at_all(tmp_path: Path) -> None:
-    facts = write_sequences(tmp_path / "s", [], max_tokens=2)
+    facts = write_sequences(tmp_path / "s", [], max_tokens=2, budget=100)
     assert (facts.lengths, facts.signal) == ([], False)
     assert list(StoredSequences(tmp_path / "s", facts)) == []
+
+
+def test_branches_beyond_the_budget_are_several_sequences_of_one_group(tmp_path: Path) -> None:
+    rows = [forked(3, 2, 1, 3), *random_sequences(1), forked(2, 2, 2)]
+    facts = write_sequences(tmp_path / "s", rows, max_tokens=100, budget=6)
+    assert facts.pieces == [2, 1, 1]
+    assert facts.groups() == [range(2), range(2, 3), range(3, 4)]
+    assert facts.lengths == [6, 6, len(rows[1].token_ids), 6]
+    assert facts.loss_tokens == [3, 3, 4, 4]
+    stored = StoredSequences(tmp_path / "s", facts)
+    assert [one.token_ids[:3] for one in (stored[0], stored[1])] == [rows[0].token_ids[:3]] * 2
+    whole = write_sequences(tmp_path / "t", rows, max_tokens=100, budget=100)
+    assert (whole.pieces, whole.digest) == ([1, 1, 1], facts.digest)
