@@ -103,7 +103,7 @@ bench-shape: .venv/.run
 GPUS ?= 8
 PLAN_ARGS ?=
 plan-memory: .venv/.run
-	@$(BIN)/rla plan-memory --shape $(SHAPE) --gpus $(GPUS) $(if $(filter file command,$(origin PARAMS)),--params $(PARAMS)) \
+	@$(BIN)/rla plan-memory --shape $(SHAPE) --gpus $(GPUS) $(if $(filter command environment,$(origin PARAMS)),--params $(PARAMS)) \
 	  $(foreach item,$(SET),--set $(item)) $(PLAN_ARGS)
 
 # What judge.tasks: training saves on the stored iterations of a run; JUDGE_ARGS=--timed measures it.
