@@ -30,10 +30,13 @@ CPU_TOKENS = 2048  # of a forward pass on a CPU at most, as rla.training.compute
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launched:
-    """On how many processes training runs, and whether they share the state (`spread`)."""
+    """On how many processes training runs, and whether they share the state (`spread`). `reads_parts`: each reads of
+    the model what it will hold; else all of it.
+    """
 
     processes: int = 1
     spread: bool = False
+    reads_parts: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

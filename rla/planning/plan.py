@@ -26,7 +26,7 @@ from rla.store.resources import resource
 from rla.store.sizes import readable_bytes
 
 CUDA_PROCESS, CPU_PROCESS = 3e9, 0.7e9  # of the host: Python, torch and its libraries
-LOADED = 4  # bytes a weight that each training process reads before it has its part: fp32, all of the model
+LOADED = 4  # bytes a weight that a training process reads, in fp32
 FSDP = "pipelines/accelerate/fsdp2.yaml"
 
 
@@ -75,8 +75,9 @@ def read_launch(config: Config) -> Launched:
     file = Path(name) if Path(name).is_file() else resource(name)
     found: dict[str, Any] = read_yaml(file, remedy=f"name a configuration of accelerate, such as {FSDP}") or {}
     stage = (found.get("deepspeed_config") or {}).get("zero_stage", 0)
-    spread = found.get("distributed_type") == "FSDP" or int(stage) == 3
-    return Launched(processes=int(found.get("num_processes", 1)), spread=spread)
+    sharded = found.get("distributed_type") == "FSDP"
+    spread = sharded or int(stage) == 3
+    return Launched(processes=int(found.get("num_processes", 1)), spread=spread, reads_parts=sharded)
 
 
 def stage_needs(
@@ -196,9 +197,11 @@ def training_need(
             f"{stage} needs {readable_bytes(need)} on a GPU of {readable_bytes(machine.gpu_bytes)}; "
             f"{training_remedy(key, shape, config, launched, machine)}"
         )
-    loaded = LOADED * shape.weights
+    # Of parts there is one model in all, and the first process has another, whole, for the export and the reference.
+    copies = 2 if launched.reads_parts and not config.lora.rank else launched.processes
+    loaded = copies * LOADED * shape.weights
     export = BYTES[config.dtype] * shape.weights
-    host = launched.processes * (CUDA_PROCESS + loaded) if cuda else CPU_PROCESS + need + export
+    host = launched.processes * CUDA_PROCESS + loaded if cuda else CPU_PROCESS + need + export
     cut = replace(tokens, length=min(tokens.length, config.max_tokens))
     flops = training_flops(shape, cut, config)
     rate = machine.flops * machine.training_share * (launched.processes if cuda else 1)

@@ -58,7 +58,9 @@ def measured(shape: ModelShape, config: TrainConfig, *, length: int) -> int:
             compute=compute,
             scorer=scorer,
             state=TrainState(model=model, optimizing=make_optimizing(scorer, config, compute), ranks=compute.ranks),
-            sequences=StoredSequences(file, write_sequences(file, rows, max_tokens=length)),
+            sequences=StoredSequences(
+                file, write_sequences(file, rows, max_tokens=length, budget=config.tokens_per_batch)
+            ),
             reference=None,
             old=None,
             work=Work.of(model),
