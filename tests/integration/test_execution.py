@@ -217,9 +217,10 @@ asyncio.run(made({backend!r}).run(Job(source="import time; time.sleep(100)", std
     before = descendants()
     process = subprocess.Popen([sys.executable, "-c", stage], env=os.environ | {"TMPDIR": str(tmp_path)})
     until = time.monotonic() + 60
-    while len(descendants() - before) < 3 and time.monotonic() < until:  # the stage, the controller, the program
+    started = set[int]()
+    while len(started) < 3 and time.monotonic() < until:  # the stage, the controller, the program
         time.sleep(0.05)
-    started = descendants() - before
+        started = descendants() - before
     assert len(started) >= 3
     process.send_signal(signal.SIGKILL)
     process.wait()
