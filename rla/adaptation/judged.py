@@ -2,7 +2,7 @@
 
     trains    an episode of a task that trains a model: not rejected, and its accuracy lies in the band of the policy
               (where its credit reads judgements) or in that of the reward model
-    read      of a task that becomes easier: the failures that the critic reads, `adaptation.llm.episodes` at the most
+    read      of a task that becomes easier: the failures, which the critic reads
     sampled   of all other tasks a share, `judge.sampled`, so that metrics see them, too
 
 Episodes that the environment broke are in none of the three: nothing reads what is said of them.
@@ -40,7 +40,6 @@ def episodes_to_judge(ctx: StageContext) -> frozenset[str]:
         rejected={row["task_id"] for row in verdicts if not row["accepted"]},
         credit=config.credit,
         criticised={choice.task.task_id for choice in choices if choice.direction is Direction.EASIER},
-        read=config.adaptation.llm.episodes,
         sampled=config.judge.sampled,
         seed=derive(config.seed, "judged", ctx.iteration),
         whole=isinstance(env, Probes),
@@ -53,7 +52,6 @@ def wanted_episodes(
     rejected: Collection[str],
     credit: CreditConfig,
     criticised: Collection[str],
-    read: int,
     sampled: float,
     seed: int,
     whole: bool,
@@ -73,7 +71,7 @@ def wanted_episodes(
         if chosen or random.Random(derive(seed, task)).random() < sampled:
             found = rows
         else:
-            found = [row for row in rows if row["outcome"] != 1][:read] if task in criticised else []
+            found = [row for row in rows if row["outcome"] != 1] if task in criticised else []
         wanted.update(row["trajectory_id"] for row in (rows if whole and found else found))
     return frozenset(wanted)
 

@@ -139,7 +139,7 @@ class RolloutConfig:
     slots: int = 0  # slots of the pool that the run plays, drawn by its seed; 0: all. Few are seen often, and adapt
     concurrency: int = 128  # episodes at once
     pending: Literal["beside", "within"] = "beside"  # whether tasks_per_iteration counts the pending tasks
-    max_failed_share: float = 0.1  # more rows than this share ended by an error: the stage fails
+    max_failed_share: float = without_effect(0.1)  # more rows than this share ended by an error: the stage fails
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +215,7 @@ class TrackingConfig:
 class CheckpointsConfig:
     """Which checkpoints stay on the disk (`rla prune`). No output depends on it: it may change within a run."""
 
-    keep: int = 2  # last finished iterations whose checkpoints stay whole; 0: all iterations of the run
+    keep: int = 0  # last finished iterations whose checkpoints stay whole; 0: all iterations of the run
     every: int = 0  # the checkpoints of every n-th iteration stay whole, too; 0: of none but the last
     export_every: int = 0  # of every n-th iteration at least `model/` stays, to evaluate or to publish; 0: of none
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from rla.config.effect import without_effect
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoraConfig:
@@ -50,9 +52,7 @@ class TrainConfig:
     kl_coef: float = 0.01  # of the penalty; 0: no reference model is needed
     kl_reference: Literal["initial", "previous"] = "initial"  # the run's first weights, or the iteration's
     max_grad_norm: float = 1.0  # larger gradients are scaled down to it
-    max_skipped: int = (
-        3  # updates of a stage whose gradient is not finite, each of which is skipped; more end the stage
-    )
+    max_skipped: int = without_effect(3)  # updates that may be skipped, for a gradient that is not finite
     max_samples: int = 0  # steps of an iteration that may train, drawn by seed; 0: all
     dtype: Literal["float32", "bfloat16"] = "float32"  # what forward and backward passes compute in; weights stay fp32
     fp32_head: bool = False  # the output layer computes in fp32 where the rest is in bf16

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rla.store.digests import digest
-from rla.store.layout import artifact
+from rla.store.layout import artifact, further_splits
 from rla.store.slices import MANIFEST, optional_json
 
 RECORD = "checkpoint.json"
@@ -54,10 +54,13 @@ def unfinished_reason(run: Path, iteration: int) -> str:
 
 
 def policy_evaluated(run: Path, iteration: int) -> bool:
-    """Whether the checkpoints of the iteration, as they are now, have been evaluated."""
-    inputs = recorded_inputs(artifact(run, "eval_trajectories", iteration))
-    measured = artifact(run, "eval_metrics", iteration).exists()
-    return measured and inputs is not None and artifact_digest(run, "policy", iteration) in inputs
+    """Whether the checkpoints of the iteration, as they are now, have been evaluated, on every held-out split."""
+    policy = artifact_digest(run, "policy", iteration)
+    for root in (run, *further_splits(run).values()):
+        inputs = recorded_inputs(artifact(root, "eval_trajectories", iteration))
+        if inputs is None or policy not in inputs or not artifact(root, "eval_metrics", iteration).exists():
+            return False
+    return True
 
 
 def recorded_inputs(folder: Path) -> set[str] | None:

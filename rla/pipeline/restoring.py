@@ -16,6 +16,7 @@ from pathlib import Path
 from rla.errors import UserError
 from rla.pipeline.context import StageContext
 from rla.pipeline.finished import RECORD
+from rla.store.layout import artifact
 from rla.store.pruned import MODEL, PARTS, PRUNED, pruned_parts
 from rla.store.slices import read_json
 
@@ -25,11 +26,12 @@ STAGE_OF = {"policy": "train-policy", "rm": "train-rm"}
 def make_whole(ctx: StageContext, option: str, *, parts: tuple[str, ...] = (MODEL,)) -> None:
     """Make the checkpoint of `option` again where one of `parts` was pruned.
 
-    A folder that an option names is left as it is: whoever reads it refuses it. Raises UserError where the checkpoint's
-    own inputs have changed.
+    A folder elsewhere, which an option names, is left as it is: whoever reads it refuses it. Raises UserError where
+    the checkpoint's own inputs have changed.
     """
     folder = ctx.path(option)
-    if option in ctx.paths or not pruned_parts(folder).intersection(parts):
+    own = artifact(ctx.run, dict(ctx.spec.reads)[option], ctx.iteration)
+    if folder != own or not pruned_parts(folder).intersection(parts):
         return
     if "slice" in ctx.options:
         raise UserError(f"{folder}: pruned, and slices do not make it again; call the stage once without --slice")

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rla.config.load import effective
 from rla.errors import UserError
 from rla.models.checkpoint import ADAPTER, Checkpoint, model_digest
 from rla.training.checkpoint_writing import publish
@@ -126,7 +127,7 @@ def stage_digest(previous: Checkpoint, sequences: str, *, config: TrainConfig, t
     model = Path(previous.model)
     weights = previous.digest or (model_digest(model) if model.is_dir() else str(model))
     settings = {
-        "config": asdict(config),
+        "config": effective(config, asdict(config)),
         "temperature": temperature,
         "seed": seed,
         "updates": previous.updates,

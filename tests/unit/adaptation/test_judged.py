@@ -31,7 +31,6 @@ def wanted(rows: list[dict[str, Any]], **changes: Any) -> list[str]:
         "rejected": (),
         "credit": CREDIT,
         "criticised": (),
-        "read": 2,
         "sampled": 0.0,
         "seed": 1,
         "whole": False,
@@ -48,10 +47,12 @@ def test_an_episode_that_the_environment_broke_is_nobodys() -> None:
     assert wanted(played(a="+-!", b="++!", c="!!")) == ["a0", "a1"]
 
 
-def test_the_critic_reads_the_first_failures_of_what_becomes_easier() -> None:
-    rows = played(b="++++", c="----", d="----")
-    assert wanted(rows, criticised={"c"}) == ["c0", "c1"]
-    assert wanted(rows, criticised={"c"}, whole=True) == ["c0", "c1", "c2", "c3"]
+def test_the_critic_reads_the_failures_of_what_becomes_easier() -> None:
+    rows = played(b="++++", c="---", d="----", e="+---------")
+    alone = {"credit": CreditConfig(estimator="outcome")}  # no policy reads judgements of the one that was won once
+    assert wanted(rows, criticised={"c"}, **alone) == ["c0", "c1", "c2"]
+    assert wanted(rows, criticised={"e"}, **alone) == [f"e{number}" for number in range(1, 10)]
+    assert wanted(rows, criticised={"e"}, whole=True, **alone) == [f"e{number}" for number in range(10)]
 
 
 def test_a_share_of_the_others_is_judged_whole_by_the_seed() -> None:
