@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, Qwen2Config
+from transformers import AutoModelForCausalLM, Qwen2Config, Qwen3Config
 
 from rla.config.training import TrainConfig
 from rla.models.shapes import SHAPES, ModelShape
@@ -32,14 +32,16 @@ from rla.training.speed import Work, matrix_rate
 from rla.training.state import TrainState
 
 
-def config_of(shape: ModelShape) -> Qwen2Config:
-    """Of a shape of the Qwen2 kind."""
-    return Qwen2Config(
+def config_of(shape: ModelShape) -> Qwen2Config | Qwen3Config:
+    """The architecture that has this shape."""
+    kind = Qwen3Config if shape.head_norms else Qwen2Config
+    return kind(
         hidden_size=shape.hidden,
         intermediate_size=shape.intermediate,
         num_hidden_layers=shape.layers,
         num_attention_heads=shape.heads,
         num_key_value_heads=shape.key_heads,
+        head_dim=shape.width,
         vocab_size=shape.vocabulary,
         tie_word_embeddings=shape.tied,
         max_position_embeddings=32768,

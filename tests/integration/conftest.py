@@ -34,3 +34,10 @@ def rla(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
         return code, *capfd.readouterr()
 
     return call
+
+
+def stages(rla: Rla, *names: str, **options: str) -> None:
+    """Calls one stage after the other on the run `r`; `options` are those of every call."""
+    for name in names:
+        code, _, error = rla(name, "--run", "r", *(text for item in options.items() for text in item))
+        assert code == 0, (name, error)

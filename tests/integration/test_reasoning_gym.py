@@ -20,7 +20,7 @@ from rla.llm.scripted import ScriptedGenerator
 from rla.models.load import load_tokenizer
 from rla.store.reading import read_rows
 from rla.store.slices import read_json
-from tests.integration.conftest import Rla
+from tests.integration.conftest import Rla, stages
 
 PARAMS = """
 seed: 3
@@ -41,12 +41,6 @@ warm_start:
 evaluation: {rollouts_per_task: 2, temperature: 1.0, max_steps: 1}
 """
 LOOP = ("rollout", "score-steps", "validate-tasks", "compute-rewards", "train-policy", "train-rm", "adapt-env")
-
-
-def stages(rla: Rla, *names: str, **options: str) -> None:
-    for name in names:
-        code, _, error = rla(name, "--run", "r", *(text for item in options.items() for text in item))
-        assert code == 0, (name, error)
 
 
 def answered(folder: Path, monkeypatch: pytest.MonkeyPatch, right: Callable[[dict[str, Any], int], bool]) -> None:

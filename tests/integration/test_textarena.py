@@ -11,7 +11,7 @@ pytest.importorskip("textarena", reason="the textarena extra is not installed")
 from rla.envs.adapters.textarena_games import GAMES
 from rla.store.reading import read_rows
 from rla.store.slices import read_json
-from tests.integration.conftest import Rla
+from tests.integration.conftest import Rla, stages
 
 PARAMS = """
 seed: 3
@@ -31,12 +31,6 @@ evaluation: {rollouts_per_task: 2, temperature: 1.0, max_steps: 6}
 pool: {workers: 2}
 """
 LOOP = ("rollout", "score-steps", "validate-tasks", "compute-rewards", "train-policy", "train-rm")
-
-
-def stages(rla: Rla, *names: str, **options: str) -> None:
-    for name in names:
-        code, _, error = rla(name, "--run", "r", *(text for item in options.items() for text in item))
-        assert code == 0, (name, error)
 
 
 def test_two_iterations_of_a_game_and_an_evaluation(rla: Rla, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from rla.config.sections import ModelConfig
 from rla.errors import UserError
-from rla.models.shapes import SHAPES, ModelShape, model_shape_of, new_shape, shape_of_config
+from rla.models.shapes import SHAPES, model_shape_of, new_shape, shape_of_config
 from tests.unit.training.builders import SIZES, tiny_model
 
 
@@ -41,27 +41,13 @@ def test_the_architecture_itself_has_as_many(name: str) -> None:
     torch = pytest.importorskip("torch")
     from transformers import AutoModelForCausalLM
 
+    from tests.bench.bench_shape import config_of
+
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(architecture(SHAPES[name]))
+        model = AutoModelForCausalLM.from_config(config_of(SHAPES[name]))
     parameters = dict(model.named_parameters())
     assert sum(one.numel() for one in parameters.values()) == SHAPES[name].weights
     assert len(parameters) == SHAPES[name].tensors
-
-
-def architecture(shape: ModelShape):
-    from transformers import Qwen2Config, Qwen3Config
-
-    kind = Qwen3Config if shape.head_norms else Qwen2Config
-    return kind(
-        hidden_size=shape.hidden,
-        intermediate_size=shape.intermediate,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        num_key_value_heads=shape.key_heads,
-        head_dim=shape.width,
-        vocab_size=shape.vocabulary,
-        tie_word_embeddings=shape.tied,
-    )
 
 
 def test_a_new_model_and_its_folder(tmp_path: Path) -> None:
