@@ -120,10 +120,10 @@ def test_real_optimizer_tensors_have_the_bytes_of_the_formula() -> None:
     from transformers import AutoModelForCausalLM
 
     from rla.training.adam import make_optimizer
-    from tests.unit.models.test_shapes import architecture
+    from tests.bench.bench_shape import config_of
 
     shape = SHAPES["tiny"]
-    model = AutoModelForCausalLM.from_config(architecture(shape))
+    model = AutoModelForCausalLM.from_config(config_of(shape))
     optimizer = make_optimizer(model, TrainConfig())
     model(input_ids=torch.zeros(1, 3, dtype=torch.long)).logits.sum().backward()
     optimizer.step()

@@ -54,9 +54,9 @@ def test_flops_of_training_are_those_that_the_loop_counts() -> None:
     from transformers import AutoModelForCausalLM
 
     from rla.training.speed import Work
-    from tests.unit.models.test_shapes import architecture
+    from tests.bench.bench_shape import config_of
 
-    work = Work.of(AutoModelForCausalLM.from_config(architecture(TINY)))
+    work = Work.of(AutoModelForCausalLM.from_config(config_of(TINY)))
     sequences, length = 7, 300
     counted = work.flops(tokens=sequences * length, loss_tokens=sequences * 50, pairs=sequences * length**2 / 2)
     planned = training_flops(
