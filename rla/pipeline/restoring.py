@@ -31,13 +31,18 @@ def make_whole(ctx: StageContext, option: str, *, parts: tuple[str, ...] = (MODE
     """
     folder = ctx.path(option)
     own = artifact(ctx.run, dict(ctx.spec.reads)[option], ctx.iteration)
-    if folder != own or not pruned_parts(folder).intersection(parts):
+    if folder != own:
+        return
+    again = folder.with_name(f"{folder.name}.again")
+    pruned = pruned_parts(folder)
+    if not pruned:  # what a call left that was killed after the marker had gone
+        shutil.rmtree(again, ignore_errors=True)
+    if not pruned.intersection(parts):
         return
     if "slice" in ctx.options:
         raise UserError(f"{folder}: pruned, and slices do not make it again; call the stage once without --slice")
     name, iteration = STAGE_OF[folder.name], int(folder.parent.name)
     ctx.progress.note(f"{folder}: pruned; {name} of iteration {iteration} makes it again")
-    again = folder.with_name(f"{folder.name}.again")
     spec = next(spec for spec in ctx.stages if spec.name == name)
     silent = replace(ctx.config, tracking=replace(ctx.config.tracking, trackers=()))  # its curves are there already
     paths = {"out": again}

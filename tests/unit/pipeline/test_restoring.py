@@ -51,3 +51,11 @@ def test_a_folder_elsewhere_is_left_as_it_is(evaluating: StageContext) -> None:
     elsewhere = evaluating.path("policy").rename(evaluating.run / "elsewhere")
     make_whole(replace(evaluating, paths={"policy": elsewhere}), "policy")
     assert pruned_parts(elsewhere)
+
+
+def test_what_a_kill_left_behind_after_the_marker_had_gone_leaves_too(evaluating: StageContext) -> None:
+    policy = evaluating.path("policy")
+    (policy.with_name("policy.again") / MODEL).mkdir(parents=True)
+    (policy / PRUNED).unlink()
+    make_whole(evaluating, "policy")
+    assert [folder.name for folder in policy.parent.iterdir()] == ["policy"]
