@@ -84,7 +84,8 @@ def trains_a_model(accuracy: float, credit: CreditConfig) -> bool:
         case "step":  # nobody is asked who won
             return True
         case "integrated" | "return":
-            inside = credit.policy_low <= accuracy <= credit.policy_high  # coding counts the ends of the band, too
-            return credit.step_weight != 0 and inside and 0 < accuracy < 1
+            inside = credit.policy_low < accuracy < credit.policy_high
+            end = accuracy in (credit.policy_low, credit.policy_high) and 0 < accuracy < 1  # coding counts these, too
+            return credit.step_weight != 0 and (inside or end)
         case _:
             return False

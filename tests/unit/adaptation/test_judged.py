@@ -69,6 +69,7 @@ def test_a_share_of_the_others_is_judged_whole_by_the_seed() -> None:
     [
         (CreditConfig(), (0.1, 0.2, 0.9)),
         (CreditConfig(policy_low=0.2, policy_high=0.8), (0.2, 0.5, 0.8)),
+        (CreditConfig(policy_low=-1.0, policy_high=2.0), (0.0, 0.5, 1.0)),
         (CreditConfig(estimator="outcome"), (0.2, 0.8)),
         (CreditConfig(estimator="anchor"), (0.2, 0.8)),
         (CreditConfig(step_weight=0.0), (0.2, 0.8)),
