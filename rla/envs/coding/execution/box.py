@@ -122,9 +122,9 @@ class ProgramBox:
             self.close()
             raise BoxError(said.splitlines()[-1] if said else f"it said nothing within {READY_S:g} s")
 
-    def run(self, kind: bytes, question: bytes) -> Outcome:
-        """One run. Raises BoxError where the box dies under it."""
-        return Run(self._control, self._launch.owner, self._limits, kind=kind, question=question).outcome(self)
+    def run(self, kind: bytes, question: bytes, wall_s: float) -> Outcome:
+        """One run, halted after `wall_s` where that is less than its limit. Raises BoxError where the box dies."""
+        return Run(self._control, self._launch.owner, self._limits, kind=kind, question=question).outcome(self, wall_s)
 
     def kill(self) -> None:
         """Every process of the box: pid 1 dies with the one that is killed here, and the others with pid 1. May be
@@ -184,14 +184,18 @@ class Run:
         self._poll.register(self._feed, select.POLLOUT)
         self._write()
 
-    def outcome(self, box: ProgramBox) -> Outcome:
-        until = time.monotonic() + self._limits.wall_s + GRACE_S
+    def outcome(self, box: ProgramBox, wall_s: float) -> Outcome:
+        started = time.monotonic()
+        until = started + self._limits.wall_s + GRACE_S
+        stop = started + wall_s if wall_s < self._limits.wall_s else until
         try:
             while self._sinks or not self._report:
-                left = until - time.monotonic()
-                if left <= 0:
+                now = time.monotonic()
+                if now >= until:
                     raise BoxError("nothing was heard of it long after its deadline")
-                for fd, _ in self._poll.poll(left * 1000):
+                if now >= stop:
+                    self._halt()
+                for fd, _ in self._poll.poll(1 + ((until if now >= stop else stop) - now) * 1000):
                     self._handle(fd)
         finally:
             for fd in (*self._sinks, *(() if self._feed is None else (self._feed,))):
@@ -247,7 +251,11 @@ class Run:
             self._poll.unregister(fd)
             del self._sinks[fd]
             os.close(fd)
-        if self._overflows() and not self._halted and not self._report:
+        if self._overflows():
+            self._halt()
+
+    def _halt(self) -> None:
+        if not self._halted and not self._report:
             self._halted = True
             with contextlib.suppress(OSError):
                 self._control.send(controller.HALT)
