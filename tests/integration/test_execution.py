@@ -206,7 +206,10 @@ def test_a_closed_sandbox_has_ended_what_ran(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", LOCAL)
-def test_a_killed_stage_leaves_no_process(backend: str, tmp_path: Path) -> None:
+def test_a_killed_stage_leaves_no_process_and_the_next_removes_its_folders(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     made(backend)
     stage = f"""
 import asyncio
@@ -222,9 +225,17 @@ asyncio.run(made({backend!r}).run(Job(source="import time; time.sleep(100)", std
         time.sleep(0.05)
         started = descendants() - before
     assert len(started) >= 3
+    folders = list(tmp_path.iterdir())
+    assert bool(folders) == (backend == "rlimits")
+    for folder in folders:
+        os.utime(folder, (0, 0))  # old enough for the next stage
+    made(backend)
+    assert list(tmp_path.iterdir()) == folders  # in use
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert gone(started)
+    made(backend)
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_configured_backend_is_made_or_refused_with_a_remedy(

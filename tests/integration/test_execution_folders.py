@@ -29,6 +29,25 @@ def test_a_program_that_ruins_its_folder_is_no_fault_of_the_sandbox(backend: str
     assert not [n for n in set(os.listdir(tempfile.gettempdir())) - before if n.startswith("rla-")]
 
 
+@pytest.mark.parametrize("backend", ("bubblewrap", AS_USER))
+def test_the_number_of_files_is_limited_and_no_capability_to_change_that_is_left(backend: str) -> None:
+    """An empty file takes none of the folder's size, but memory of the kernel."""
+    source = """
+import ctypes, os
+number = 0
+try:
+    while True:
+        os.close(os.open(f"f{number}", os.O_CREAT))
+        number += 1
+except OSError as error:
+    print(number, error.strerror)
+status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+print({status[name].strip("0\\t\\n") for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")})
+"""
+    for found in results(backend, source, "", ""):
+        assert found.stdout == "4095 No space left on device\n{''}\n", found
+
+
 @pytest.mark.parametrize("backend", (*LOCAL, AS_USER))
 def test_no_test_leaves_a_mark_on_the_folder_for_the_next(backend: str) -> None:
     source = """
