@@ -2,9 +2,9 @@
 
 Refused with EPERM: whatever reaches another process (ptrace, process_vm_*, pidfd_getfd, prlimit of another,
 priorities), makes namespaces, mounts or sockets, or holds memory that no limit counts (memfd, System V IPC, message
-queues, watches of files, rings of asynchronous I/O). `alone`: a program also starts no process (EAGAIN, as at a limit; threads are free), signals none but itself,
-and stays in its group. System calls newer than the lists get ENOSYS, and a foreign ABI kills. Numbers: asm/unistd of
-each machine.
+queues, watches of files, rings of asynchronous I/O). `alone`: a program also starts no process (EAGAIN, as at a limit;
+threads are free), signals none but itself, and stays in its group. System calls newer than the lists get ENOSYS, and a
+foreign ABI kills. Numbers: asm/unistd of each machine.
 """
 
 from __future__ import annotations
