@@ -7,7 +7,7 @@ import tempfile
 
 import pytest
 
-from rla.envs.coding.execution import ExitStatus
+from rla.envs.coding.execution import ExitStatus, Limits, cgroups
 from tests.integration.sandboxes import AS_USER, LOCAL, results
 
 CLOSING = {
@@ -46,6 +46,18 @@ print({status[name].strip("0\\t\\n") for name in ("CapInh", "CapPrm", "CapEff", 
 """
     for found in results(backend, source, "", ""):
         assert found.stdout == "4095 No space left on device\n{''}\n", found
+
+
+@pytest.mark.parametrize("backend", ("bubblewrap", AS_USER))
+def test_memory_that_only_a_cgroup_counts_is_bounded(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = cgroups.delegated()
+    if base is None:
+        pytest.skip("no cgroup v2 is delegated to this process")
+    monkeypatch.setattr(cgroups, "BESIDE_MB", -200)  # less than the address space that one process may have
+    source = "data = bytearray(int(input()) << 20)\nprint(len(data) >> 20)"
+    found = results(backend, source, "1", "150", "1", limits=Limits(wall_s=60.0, memory_mb=256))
+    assert [run.status for run in found] == [ExitStatus.OK, ExitStatus.MEMORY, ExitStatus.OK], found
+    assert not list(base.glob(f"{cgroups.NAME}*"))
 
 
 @pytest.mark.parametrize("backend", (*LOCAL, AS_USER))

@@ -15,7 +15,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rla.envs.coding.execution import controller
 from rla.envs.coding.execution.records import Limits
@@ -42,6 +42,7 @@ class Outcome:
     stderr: bytes
     value: bytes
     overflow: bool
+    starved: bool = False  # its cgroup had no memory left
 
 
 @dataclass(slots=True)
@@ -63,13 +64,15 @@ class Sink:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
     """A command that starts a controller, and what to do when it has ended. `owner` gets the pipes, 0: as they are.
-    `files` are for the command alone: they are closed here.
+    `files` are for the command alone: they are closed here. `starved`: whether the kernel has ended one of its
+    processes for want of memory since that was asked last.
     """
 
     command: list[str]
     files: tuple[int, ...] = ()
     owner: int = 0
     cleanup: Callable[[], None] = lambda: None
+    starved: Callable[[], bool] = lambda: False
 
 
 class ProgramBox:
@@ -124,7 +127,12 @@ class ProgramBox:
 
     def run(self, kind: bytes, question: bytes, wall_s: float) -> Outcome:
         """One run, halted after `wall_s` where that is less than its limit. Raises BoxError where the box dies."""
-        return Run(self._control, self._launch.owner, self._limits, kind=kind, question=question).outcome(self, wall_s)
+        run = Run(self._control, self._launch.owner, self._limits, kind=kind, question=question)
+        return replace(run.outcome(self, wall_s), starved=self.starved())
+
+    def starved(self) -> bool:
+        """See `Launch`."""
+        return self._launch.starved()
 
     def kill(self) -> None:
         """Every process of the box: pid 1 dies with the one that is killed here, and the others with pid 1. May be

@@ -11,10 +11,12 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from rla.envs.coding.execution import controller
 from rla.envs.coding.execution.box import Launch
+from rla.envs.coding.execution.cgroups import box_group, delegated, remove_empty
 from rla.envs.coding.execution.interpreter import Interpreter, base_interpreter
 from rla.envs.coding.execution.local import LocalRequest, LocalSandbox
 from rla.errors import UserError
@@ -43,7 +45,9 @@ class Bubblewrap:
     """How boxes are started. `as_root`: with root's privileges, else with a user namespace."""
 
     def __init__(self, bwrap: str, *, as_root: bool) -> None:
-        self._bwrap, self._as_root = bwrap, as_root
+        self._bwrap, self._as_root, self._groups = bwrap, as_root, delegated()
+        if self._groups is not None:
+            remove_empty(self._groups)
         python = base_interpreter()
         self._python, self._work = python.program, working_folder(python)
         self._root = [*system(), *bound(python), *devices(self._work)]
@@ -52,6 +56,7 @@ class Bubblewrap:
     def __call__(self, request: LocalRequest) -> Launch:
         """Raises OSError."""
         user = FIRST_USER + os.getpid() % (1 << 22) * SLOTS + next(_slots) % SLOTS if self._as_root else 0
+        group = None if self._groups is None else box_group(self._groups, request.limits)
         files = {PROGRAM: in_memory(request.source), CONTROLLER: in_memory(self._controller)}
         mounts = [
             *(text for path, fd in files.items() for text in ("--perms", "0444", "--ro-bind-data", str(fd), path)),
@@ -61,8 +66,10 @@ class Bubblewrap:
         ]
         command = [self._bwrap, *self._namespaces(), *self._root, *mounts, "--"]
         command += [self._python, "-s", "-P", "-S", "-B", "-X", "utf8", CONTROLLER, str(request.control)]
-        command += [PROGRAM, self._work, str(INODES), "-1", str(user), ",".join(request.preload)]
-        return Launch(command=command, files=tuple(files.values()), owner=user)
+        joining = () if group is None else (group.joining,)
+        command += [PROGRAM, self._work, str(INODES), *map(str, joining or (-1,)), str(user), ",".join(request.preload)]
+        launch = Launch(command=command, files=(*files.values(), *joining), owner=user)
+        return launch if group is None else replace(launch, cleanup=group.remove, starved=group.starved)
 
     def _namespaces(self) -> list[str]:
         flags = ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]

@@ -124,12 +124,15 @@ class LocalSandbox:
         """One run; in another box where one died under it, which is no doing of the program."""
         reason = ""
         for _ in range(TRIES):
+            box: ProgramBox | None = None
             try:
                 box = boxes.take()
                 outcome: Outcome = box.run(kind, asked, wall_s)
             except BoxError as error:
-                reason = str(error)
+                reason, starved = str(error), box is not None and box.starved()
                 boxes.drop()
+                if starved:  # its first process was ended for what the program took
+                    return Result(status=ExitStatus.MEMORY, detail=reason)
                 continue
             if box.spent:
                 boxes.drop()

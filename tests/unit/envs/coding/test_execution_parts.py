@@ -32,6 +32,7 @@ def outcome(
     stderr: bytes = b"",
     value: bytes = b"",
     overflow: bool = False,
+    starved: bool = False,
 ) -> Outcome:
     """`code`: exit code; `by`: the signal that ended it."""
     return Outcome(
@@ -43,6 +44,7 @@ def outcome(
         stderr=stderr,
         value=value,
         overflow=overflow,
+        starved=starved,
     )
 
 
@@ -61,6 +63,8 @@ def outcome(
         (outcome(stderr=b"MemoryError\n"), ExitStatus.OK),  # said, but it ended well
         (outcome(how=HALTED, by=signal.SIGKILL, overflow=True), ExitStatus.OUTPUT),
         (outcome(how=HALTED, by=signal.SIGKILL), ExitStatus.TIMEOUT),  # its allowance was spent
+        (outcome(by=signal.SIGKILL, starved=True), ExitStatus.MEMORY),  # by the kernel
+        (outcome(starved=True), ExitStatus.OK),  # a process of it, but not the program's first
         (outcome(code=0, overflow=True), ExitStatus.OUTPUT),
     ],
 )
