@@ -141,6 +141,13 @@ def is_root() -> bool:
     return os.geteuid() == 0 and Path("/proc/self/uid_map").read_text().split() == ["0", "0", "4294967295"]
 
 
+def remedy(refusal: str, *, as_root: bool) -> str:
+    """What would help: it is the interpreter that does not start, or the box."""
+    if "execvp" in refusal:
+        return "use an interpreter of another place, such as one below /usr or /opt"
+    return f"{AS_ROOT if as_root else AS_USER}, use bubblewrap 0.8 or newer"
+
+
 def bubblewrap(*, workers: int) -> LocalSandbox:
     """A sandbox of bubblewrap's. Raises UserError where bubblewrap cannot work here."""
     bwrap = shutil.which("bwrap")
@@ -154,6 +161,6 @@ def bubblewrap(*, workers: int) -> LocalSandbox:
     if refusal := sandbox.refusal():
         raise UserError(
             f"env.own.execution.backend is bubblewrap, but it starts no sandbox here ({refusal}): "
-            f"{AS_ROOT if as_root else AS_USER}, use bubblewrap 0.8 or newer, {OTHERS}"
+            f"{remedy(refusal, as_root=as_root)}, {OTHERS}"
         )
     return sandbox

@@ -85,10 +85,10 @@ def delegated(process: Path = Path("/proc/self")) -> Path | None:
     if top is None or own is None or ".." in Path(own).parts:
         return None
     candidates = [top / own, (top / own).parent] if own else [top]
-    return next((base for base in candidates if usable(base)), None)
+    return next((base for base in candidates if hands_memory_on(base)), None)
 
 
-def usable(base: Path) -> bool:
+def hands_memory_on(base: Path) -> bool:
     try:
         handed_on = (base / "cgroup.subtree_control").read_text().split()
     except OSError:

@@ -1,6 +1,6 @@
 """Rows are read in a process of its own with a limit of its memory: what a row takes there, it takes from nobody.
 
-    parent ──pickled `Order`──▶ child: one pickled `Read` for each row, in order, then None
+    parent ──pickled `Order`──▶ child: one pickled `RowRead` for each row, in order, then None
 
 A row that is too large is refused in the child and the next one read. Where the child dies of a row, another child goes
 on behind that row, up to MOST_DEATHS times. Nothing that a data set says is executed in either.
@@ -42,7 +42,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Read:
+class RowRead:
     """One row: a problem and how many of its tests were left out, or why it is none, or why reading cannot go on."""
 
     problem: Problem | None = None
@@ -51,13 +51,13 @@ class Read:
     refusal: str = ""
 
 
-def read_apart(order: Order, *, room: int = ROOM) -> Generator[Read, None, None]:
+def read_apart(order: Order, *, room: int = ROOM) -> Generator[RowRead, None, None]:
     """Each row of the files, in order. Raises UserError where a file cannot be read or its layout is unknown."""
     deaths = 0
     while True:
         process = started(room)
         try:
-            for read in answers(process, order):
+            for read in rows_read(process, order):
                 if read is None:
                     return
                 if read.refusal:
@@ -74,7 +74,7 @@ def read_apart(order: Order, *, room: int = ROOM) -> Generator[Read, None, None]
         if deaths > MOST_DEATHS:
             raise UserError(f"{', '.join(order.files)}: {deaths} rows ended the process that read them")
         order = replace(order, skip=order.skip + 1)
-        yield Read(reason=TOO_LARGE)
+        yield RowRead(reason=TOO_LARGE)
 
 
 def started(room: int) -> subprocess.Popen[bytes]:
@@ -82,7 +82,7 @@ def started(room: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
-def answers(process: subprocess.Popen[bytes], order: Order) -> Iterator[Read | None]:
+def rows_read(process: subprocess.Popen[bytes], order: Order) -> Iterator[RowRead | None]:
     """What the child says until it is done, or dead."""
     assert process.stdin is not None and process.stdout is not None
     with contextlib.suppress(BrokenPipeError):
@@ -95,7 +95,7 @@ def answers(process: subprocess.Popen[bytes], order: Order) -> Iterator[Read | N
             return
 
 
-def reads(order: Order) -> Iterator[Read]:
+def reads(order: Order) -> Iterator[RowRead]:
     """In the child: the rows behind the first `order.skip`."""
     number = 0
     try:
@@ -108,24 +108,24 @@ def reads(order: Order) -> Iterator[Read]:
                 try:
                     columns = row()
                     layout = layout or data_layout_of(columns, where=name)
-                    read = kept(layout.read(columns), order)
+                    read = with_small_tests(layout.read(columns), order)
                 except InvalidProblem as error:
-                    read = Read(reason=str(error))
+                    read = RowRead(reason=str(error))
                 except MemoryError:
-                    read = Read(reason=TOO_LARGE)
+                    read = RowRead(reason=TOO_LARGE)
                 yield read
     except UserError as error:
-        yield Read(refusal=str(error))
+        yield RowRead(refusal=str(error))
     except MemoryError:
-        yield Read(refusal=f"{name}: takes more memory than reading has; split it, or write it as JSON lines")
+        yield RowRead(refusal=f"{name}: takes more memory than reading has; split it, or write it as JSON lines")
 
 
-def kept(problem: Problem, order: Order) -> Read:
+def with_small_tests(problem: Problem, order: Order) -> RowRead:
     """The first tests that are small enough."""
     tests = tuple(test for test in problem.tests if size_of(test) <= order.max_test_chars)[: order.max_tests]
     if not tests:
-        return Read(reason=NO_TEST)
-    return Read(problem=replace(problem, tests=tests), tests_left_out=len(problem.tests) - len(tests))
+        return RowRead(reason=NO_TEST)
+    return RowRead(problem=replace(problem, tests=tests), tests_left_out=len(problem.tests) - len(tests))
 
 
 def size_of(test: Test) -> int:

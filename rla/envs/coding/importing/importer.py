@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rla.envs.coding.data.problems import Problem, problem_digest
-from rla.envs.coding.importing.apart import Order, Read, read_apart
+from rla.envs.coding.importing.apart import Order, RowRead, read_apart
 from rla.envs.coding.importing.hub import PREFIX, fetched
 from rla.envs.coding.importing.layouts import layout_named
 from rla.envs.coding.importing.rows import files_of
@@ -67,7 +67,7 @@ def import_problems(
     return found
 
 
-def _add(found: Imported, seen: set[str], read: Read) -> None:
+def _add(found: Imported, seen: set[str], read: RowRead) -> None:
     if read.problem is None:
         found.skipped[read.reason] += 1
         return

@@ -27,12 +27,12 @@ FIRST, LAST = ROW | {"question": "First."}, ROW | {"question": "Last."}
 DEADLY = """
 import os, signal
 from rla.envs.coding.importing import apart
-kept = apart.kept
+whole = apart.with_small_tests
 def killing(problem, order):
     if problem.statement == "Die.":
         os.kill(os.getpid(), signal.SIGKILL)
-    return kept(problem, order)
-apart.kept = killing
+    return whole(problem, order)
+apart.with_small_tests = killing
 apart.serve_rows()
 """
 
