@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -29,7 +30,7 @@ from rla.store.schema import arrow_schema, load_schema, optional_columns
 ORIGIN, GROUP, KEYS = "rla_origin", "rla_group", "rla_keys"
 KIND, VERSION = "rla_kind", "rla_schema_version"
 NAME = re.compile(r"part-(\d{5,})\.parquet")
-MAGIC = 4  # bytes of `PAR1`, which ends a file; the length of the footer stands before it, in as many bytes
+GUESSED = 1 << 14  # bytes at the end of a file in which a footer lies, mostly
 
 
 class ForeignPart(UserError):
@@ -96,14 +97,16 @@ def file_digest(path: Path) -> str:
 
 
 def footer_digest(path: Path) -> str:
-    """SHA-256 of a Parquet file's footer and of the eight bytes after it. A file that has none gives another digest."""
-    with path.open("rb") as file:
-        size = file.seek(0, 2)
-        file.seek(max(0, size - 2 * MAGIC))
-        end = file.read()
-        length = int.from_bytes(end[:MAGIC], "little")
-        file.seek(max(0, size - 2 * MAGIC - length))
-        return hashlib.sha256(file.read(length) + end).hexdigest()
+    """SHA-256 of a Parquet file's footer with the eight bytes after it: its length, and `PAR1`. A file that has none
+    gives another digest.
+    """
+    with path.open("rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        end = os.pread(file.fileno(), GUESSED, max(0, size - GUESSED))
+        length = int.from_bytes(end[-8:-4], "little") + 8
+        if length > len(end):
+            end = os.pread(file.fileno(), length, max(0, size - length))
+    return hashlib.sha256(end[-length:]).hexdigest()
 
 
 def checked_entry(path: Path, kind: str, origin: str, *, old: bool = False) -> dict[str, Any]:

@@ -208,6 +208,7 @@ def test_a_shard_that_records_no_tokenizer_trains(rla: RunRla, trained: Path) ->
     place = trained / "1/trajectories/manifest.json"
     assert len(json.loads(place.read_text())["tokenizer"]) == 16
     edit_record(place, lambda manifest: {key: value for key, value in manifest.items() if key != "tokenizer"})
+    edit_record(trained / "1/rewards/policy/manifest.json", lambda manifest: manifest | {"input_digests": {}})
     assert rla("train-policy", *ON)[0] == 0
 
 
