@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rla.errors import UserError
+from rla.store.columns import refuse_other_columns
+from rla.store.manifests import checked_manifest
 from rla.store.schema import arrow_schema, load_schema, optional_columns
 from rla.store.slices import MANIFEST, optional_json, unfinished
 
@@ -31,11 +33,12 @@ def read_manifest(folder: Path, kind: str | None = None) -> dict[str, Any]:
                 f"{path}: schema version {manifest.get('schema_version')}, this program reads version {version}; "
                 "rerun the stage that made it"
             )
-    return manifest
+    return checked_manifest(path, manifest)
 
 
 def verify_parts(folder: Path, manifest: Mapping[str, Any]) -> None:
     """The parts on disk are those of the manifest, with their sizes."""
+    checked_manifest(folder / MANIFEST, manifest)
     listed = {part["name"]: part["bytes"] for part in manifest["parts"]}
     found = {path.name: path.stat().st_size for path in folder.glob("part-*.parquet")}
     for name in sorted(listed.keys() | found.keys()):
@@ -87,6 +90,7 @@ def read_table(folder: Path, kind: str, columns: Sequence[str] | None = None) ->
     tables = []
     for part in manifest["parts"]:
         path = folder / part["name"]
+        refuse_other_columns(path, kind)
         try:
             tables.append(read_part(path, columns))
         except (pa.ArrowInvalid, OSError) as error:
@@ -115,7 +119,7 @@ def stream_rows(
     manifest = read_manifest(folder, kind)
     verify_parts(folder, manifest)
     for part in manifest["parts"]:
-        read_footer(folder / part["name"])
+        refuse_other_columns(folder / part["name"], kind)
     for part in manifest["parts"]:
         yield from part_rows(folder / part["name"], columns, keys=keys)
 
