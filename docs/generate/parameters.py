@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from docs.generate.markdown import cell, code, link, listed, page, prose, table
 from docs.generate.source import field_comments
+from rla.config.bounds import KEY, bounds_in_words
 from rla.config.sections import Config
 from rla.envs.registry import BUILTIN, params_of
 from stages import STAGES
@@ -67,7 +68,12 @@ def rows(section: Any, prefix: str, only: str | None = None) -> Iterator[Row]:
             mark = " †" if free else ""
             any_kind = hints[entry.name] is Any  # `env.own`, whose type is the environment's to say
             meaning = "what the environment itself has, listed below" if any_kind else cell(said[entry.name])
-            yield Row(code(key) + mark, type_name(hints[entry.name]), "" if any_kind else code(shown(value)), meaning)
+            yield Row(
+                code(key) + mark,
+                type_and_bounds(hints[entry.name], entry.metadata),
+                "" if any_kind else code(shown(value)),
+                meaning,
+            )
 
 
 def table_of(found: list[Row]) -> str:
@@ -84,6 +90,12 @@ def read_by(section: str) -> str:
     names = [spec.name for spec in STAGES if any(path.split(".")[0] == section for path in spec.sections)]
     pages = [link(f"`{name}`", f"commands/{name}.md") for name in names]
     return f"Outputs that depend on it: those of {', '.join(pages)}." if pages else ""
+
+
+def type_and_bounds(hint: Any, metadata: Mapping[str, Any]) -> str:
+    """`integer, 1 or more`."""
+    bounds = bounds_in_words(metadata) if KEY in metadata else ""
+    return ", ".join(part for part in (type_name(hint), bounds) if part)
 
 
 def type_name(hint: Any) -> str:

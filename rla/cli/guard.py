@@ -12,8 +12,11 @@ from typing import Any
 
 import typer
 
+from rla.cli.system_errors import system_refusal
 from rla.errors import UserError
 from rla.processes.ranks import rank
+
+LONGEST_ERROR = 2000  # characters
 
 
 def guard(call: Callable[[], Any]) -> None:
@@ -22,13 +25,24 @@ def guard(call: Callable[[], Any]) -> None:
     try:
         with terminated_as_interrupted(ended):
             call()
-    except UserError as error:
-        if rank() == 0:  # of several processes all meet the same
-            typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2) from None
     except KeyboardInterrupt:
         typer.echo("interrupted: the same command goes on where this one stopped", err=True)
         raise typer.Exit(128 + (signal.SIGTERM if ended.is_set() else signal.SIGINT)) from None
+    except Exception as error:
+        text = str(error) if isinstance(error, UserError) else system_refusal(error)
+        if text is None:
+            raise  # a defect, with its traceback
+        if rank() == 0:  # of several processes all meet the same
+            typer.echo(f"error: {in_one_line(text)}", err=True)
+        raise typer.Exit(2) from None
+
+
+def in_one_line(text: str) -> str:
+    """An error may quote what somebody else wrote: without line ends and control characters, and not without end."""
+    line = "".join(
+        letter if letter.isprintable() else " " if letter.isspace() else repr(letter)[1:-1] for letter in text
+    )
+    return line if len(line) <= LONGEST_ERROR else f"{line[:LONGEST_ERROR]} ..."
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass, replace
 from pathlib import Path
@@ -13,7 +14,9 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
+from rla.config.bounds import flaw_of
 from rla.config.checks import check_config
+from rla.config.plain_yaml import plain_data, yaml_flaw
 from rla.config.protection import with_protection
 from rla.config.sections import Config
 from rla.errors import UserError
@@ -41,9 +44,9 @@ def read_yaml(path: Path, *, remedy: str) -> Any:
     if not path.is_file():
         raise UserError(f"{path}: no such file; {remedy}")
     try:
-        return yaml.safe_load(path.read_text())
+        return plain_data(path.read_text())
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not valid YAML ({str(error).splitlines()[0]}); mend the file") from None
+        raise UserError(f"{path}: not valid YAML ({yaml_flaw(error)}); mend the file") from None
 
 
 def config_of(data: Mapping[str, Any], *, where: str, params_of: ParamsOf | None) -> Config:
@@ -76,25 +79,30 @@ def apply_overrides(data: Mapping[str, Any], overrides: Sequence[str]) -> dict[s
                 raise UserError(f"--set {text}: {parent} is not a section")
             node = child
         try:
-            node[last] = yaml.safe_load(value)
-        except yaml.YAMLError:
-            raise UserError(f"--set {text}: {value!r} is not valid YAML; quote it or close its brackets") from None
+            node[last] = plain_data(value)
+        except yaml.YAMLError as error:
+            raise UserError(
+                f"--set {text}: {value!r} is not valid YAML ({yaml_flaw(error)}); quote it or close its brackets"
+            ) from None
     return result
 
 
 def build(section: Any, data: Any, where: str, prefix: str) -> Any:
-    """An instance of the dataclass `section` from a mapping, every key and type checked."""
+    """An instance of the dataclass `section` from a mapping, every key, type and bound checked."""
     if not isinstance(data, dict):
         raise UserError(f"{where}: {prefix.rstrip('.') or 'params'} must be a mapping of keys, not {data!r}")
     hints = get_type_hints(section)
-    names = [entry.name for entry in fields(section)]
+    known = {entry.name: entry for entry in fields(section)}
+    names = list(known)
     values = {}
     for key, value in data.items():
-        if key not in names:
+        if key not in known:
             near = difflib.get_close_matches(str(key), names, n=1)
             hint = f"; did you mean {prefix}{near[0]}?" if near else f"; known: {', '.join(names)}"
             raise UserError(f"{where}: unknown key {prefix}{key}{hint}")
         values[key] = coerce(hints[key], value, where, f"{prefix}{key}")
+        if flaw := flaw_of(values[key], known[key].metadata):
+            raise UserError(f"{where}: {prefix}{key} is {values[key]}; {flaw}")
     return section(**values)
 
 
@@ -115,9 +123,12 @@ def coerce(hint: Any, value: Any, where: str, key: str) -> Any:
         return value
     if hint is float and not isinstance(value, bool):
         try:
-            return float(value)
-        except (TypeError, ValueError):
-            pass
+            number = float(value)
+        except (TypeError, ValueError, OverflowError):
+            number = math.nan
+        if math.isfinite(number):
+            return number
+        raise UserError(f"{where}: {key} is {value!r}; expected a finite number")
     if hint in (int, str, bool) and type(value) is hint:
         return value
     wanted = getattr(hint, "__name__", None) if not args else "list"

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from rla.config.bounds import KEY
 from rla.config.sections import Config
 
 SCALARS = {int: "integer", float: "number", str: "string", bool: "boolean"}
@@ -40,6 +41,8 @@ def section_schema(section: Any) -> dict[str, Any]:
     properties = {}
     for entry in fields(section):
         schema = type_schema(hints[entry.name])
+        bounds = entry.metadata.get(KEY, {})
+        schema |= {"allOf": [bounds]} if "anyOf" in bounds and "anyOf" in schema else bounds
         if entry.default is not MISSING:
             default = resolved_default(entry.default)
             schema["default"] = list(default) if isinstance(default, tuple) else default

@@ -8,8 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from rla.config.bounds import LARGEST, fraction, from_one, from_zero, heat, ranged
 from rla.config.effect import recorded_apart, without_effect
 from rla.config.training import TrainConfig, WarmStartConfig
+
+MOST_CONTEXT = 1 << 24  # tokens
+MOST_PROCESSES = 4096  # and threads
+LONGEST_WAIT = 1e6  # seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,9 +22,10 @@ class EnvConfig:
     """The environment that the policy acts in. `own`: the environment's own parameters, an instance of its `Params`."""
 
     name: str | None = None  # `rla envs` lists those that are installed
-    max_steps: int = 40  # of an episode; one that is not won by then is lost
+    max_steps: int = from_one(40)  # of an episode; one that is not won by then is lost
     omit_commands: tuple[str, ...] = ()  # first words of commands that are not offered to the policy
-    reward_threshold: float = 1.0  # of environments that count rewards: an episode that reaches it is won
+    # of environments that count rewards: an episode that reaches it is won
+    reward_threshold: float = ranged(1.0, least=-1e9, most=1e9)
     own: Any = None
 
 
@@ -37,10 +43,10 @@ class TasksConfig:
     test_splits: tuple[str, ...] = recorded_apart(())  # several, in place of `test_split`; the first is the main one
     size: Literal["tiny", "small", "medium", "full"] = "tiny"  # of a scene
     kinds: tuple[str, ...] = ()  # empty: all
-    train_scenes: int = 64  # scenes that are asked for
-    test_scenes: int = 32  # held-out scenes that are asked for
-    tasks_per_scene: int = 2  # tasks that are asked for in each
-    limit: int | None = None  # at most this many tasks of `files`
+    train_scenes: int = from_one(64)  # scenes that are asked for
+    test_scenes: int = from_one(32)  # held-out scenes that are asked for
+    tasks_per_scene: int = from_one(2)  # tasks that are asked for in each
+    limit: int | None = ranged(None, least=1, most=LARGEST)  # at most this many tasks of `files`
 
     @property
     def held_out_splits(self) -> tuple[str, ...]:
@@ -66,12 +72,12 @@ class ModelConfig:
 
     policy: str = "init"  # where the policy starts
     reward: str = "init"  # where the reward model starts
-    hidden_size: int = 96  # of a new model, as all that follow
-    layers: int = 3  # transformer blocks
-    heads: int = 4  # attention heads
-    kv_heads: int = 2  # of keys and values
-    intermediate_size: int = 256  # of the feed-forward layers
-    context: int = 1024  # tokens that it can hold
+    hidden_size: int = ranged(96, least=1, most=65536)  # of a new model, as all that follow
+    layers: int = ranged(3, least=1, most=1024)  # transformer blocks
+    heads: int = ranged(4, least=1, most=1024)  # attention heads
+    kv_heads: int = ranged(2, least=1, most=1024)  # of keys and values
+    intermediate_size: int = ranged(256, least=1, most=1048576)  # of the feed-forward layers
+    context: int = ranged(1024, least=2, most=MOST_CONTEXT)  # tokens that it can hold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,22 +85,25 @@ class GeneratorConfig:
     """The inference engine of rollout, judging and evaluation."""
 
     backend: Literal["transformers", "vllm", "server", "scripted"] = "transformers"  # `docs/guide/engines.md`
-    max_sequences: int = 64  # sequences that are generated at once
-    context: int = 1024  # tokens of prompt and reply together
+    max_sequences: int = ranged(64, least=1, most=65536)  # sequences that are generated at once
+    context: int = ranged(1024, least=2, most=MOST_CONTEXT)  # tokens of prompt and reply together
     dtype: Literal["float32", "bfloat16"] = "float32"  # what it computes in
-    threads: int = 0  # CPU threads; 0: as many as the process may use
-    tensor_parallel: int = 1  # GPUs that hold one model together (vLLM)
-    data_parallel: int | Literal["auto"] = without_effect(1)  # worker processes of a stage; auto: all GPUs have one
+    threads: int = ranged(0, least=0, most=MOST_PROCESSES)  # CPU threads; 0: as many as the process may use
+    tensor_parallel: int = ranged(1, least=1, most=MOST_PROCESSES)  # GPUs that hold one model together (vLLM)
+    # worker processes of a stage; auto: all GPUs have one
+    data_parallel: int | Literal["auto"] = without_effect(1, least=1, most=MOST_PROCESSES)
     lora: Literal["merged", "adapter"] = "merged"  # of a LoRA checkpoint: as one model, or over the run's base (vLLM)
-    max_lora_rank: int = without_effect(64)  # `adapter`: the largest rank that can be asked for
-    max_loras: int = without_effect(2)  # `adapter`: different ones that a batch may hold
-    gpu_memory: float = 0.85  # share of a GPU that vLLM may take
+    max_lora_rank: int = without_effect(64, least=1)  # `adapter`: the largest rank that can be asked for
+    max_loras: int = without_effect(2, least=1)  # `adapter`: different ones that a batch may hold
+    gpu_memory: float = ranged(0.85, above=0.0, most=1.0)  # share of a GPU that vLLM may take
     enforce_eager: bool = False  # vLLM: no compilation, which starts sooner and runs slower
     server: str = without_effect("")  # `server`: base URL, such as http://localhost:8000/v1
     server_model: str = without_effect("")  # the served name; empty: the one that serves this stage's checkpoint
-    server_connections: int = without_effect(256)  # requests at once
-    server_timeout: float = without_effect(600.0)  # seconds without an answer until a request is made again
-    server_patience: float = without_effect(300.0)  # seconds that a request which fails is tried again
+    server_connections: int = without_effect(256, least=1, most=65536)  # requests at once
+    # seconds without an answer until a request is made again
+    server_timeout: float = without_effect(600.0, above=0.0, most=LONGEST_WAIT)
+    # seconds that a request which fails is tried again
+    server_patience: float = without_effect(300.0, least=0.0, most=LONGEST_WAIT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,8 +117,8 @@ class PolicyConfig:
     history: Literal["full", "window"] = "full"  # one growing dialogue, or a new prompt for each step
     repeat_task: bool = False  # every observation after the first ends with the task
     decoding: Literal["free", "admissible"] = "free"  # admissible: only tokens that lead to an admissible command
-    temperature: float = 0.8  # of sampling, for training
-    max_tokens: int = 512  # of a reply
+    temperature: float = heat(0.8)  # of sampling, for training
+    max_tokens: int = from_one(512)  # of a reply
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,28 +127,32 @@ class JudgeConfig:
 
     enabled: bool = True  # false: no votes, outcomes alone are credited
     tasks: Literal["all", "training"] = "all"  # training: those that train a model, and what the critic reads
-    sampled: float = 0.1  # `training`: share of the other tasks that are judged all the same, for the metrics
+    sampled: float = fraction(0.1)  # `training`: share of the other tasks that are judged all the same, for the metrics
     prompt: Literal["plain", "published"] = "plain"  # for small models that were trained on it, or for chat models
-    votes: int = 3  # m, judgements of each step
+    votes: int = from_one(3)  # m, judgements of each step
     decoding: Literal["free", "admissible"] = "free"  # admissible: one of the judge's known replies
-    temperature: float = 0.8  # of sampling
-    max_tokens: int = 1024  # of a judgement
+    temperature: float = heat(0.8)  # of sampling
+    max_tokens: int = from_one(1024)  # of a judgement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutConfig:
     """How many episodes an iteration plays: `rollouts_per_task` is k."""
 
-    tasks_per_iteration: int = 16  # tasks of the pool that an iteration plays
-    rollouts_per_task: int = 8  # k, episodes of each
+    tasks_per_iteration: int = from_one(16)  # tasks of the pool that an iteration plays
+    rollouts_per_task: int = from_one(8)  # k, episodes of each
     sampling: Literal["uniform", "learnability"] = "uniform"  # how tasks are drawn; learnability: by a (1 - a)
-    revisit: float = 0.25  # `learnability`: share of the tasks that is drawn among those not seen for longest
+    # `learnability`: share of the tasks that is drawn among those not seen for longest
+    revisit: float = ranged(0.25, above=0.0, most=1.0)
     fill: Literal["tasks", "mixed"] = "tasks"  # mixed: more tasks, until as many were both won and lost
-    most_tasks: int = 0  # `mixed`: active tasks that an iteration plays at most; 0: three times tasks_per_iteration
-    slots: int = 0  # slots of the pool that the run plays, drawn by its seed; 0: all. Few are seen often, and adapt
-    concurrency: int = 128  # episodes at once
+    # `mixed`: active tasks that an iteration plays at most; 0: three times tasks_per_iteration
+    most_tasks: int = from_zero(0)
+    # slots of the pool that the run plays, drawn by its seed; 0: all. Few are seen often, and adapt
+    slots: int = from_zero(0)
+    concurrency: int = from_one(128)  # episodes at once
     pending: Literal["beside", "within"] = "beside"  # whether tasks_per_iteration counts the pending tasks
-    max_failed_share: float = without_effect(0.1)  # more rows than this share ended by an error: the stage fails
+    # more rows than this share ended by an error: the stage fails
+    max_failed_share: float = without_effect(0.1, least=0.0, most=1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,16 +160,20 @@ class CreditConfig:
     """From outcomes and judgements to advantages. `step_weight` is the paper's lambda."""
 
     estimator: Literal["integrated", "outcome", "step", "return", "anchor"] = "integrated"  # `docs/guide/credit.md`
-    step_weight: float = 1.0  # lambda, the weight of the judgements beside the outcome
+    step_weight: float = ranged(1.0, least=0.0, most=1e6)  # lambda, the weight of the judgements beside the outcome
     normalise: Literal["step", "task", "place"] = "step"  # what a step's reward is compared over
-    discount: float = 0.0  # `return`: of later judgements, per step; 0: the step's own alone
-    outcome_discount: float = 1.0  # `return`, `anchor`: of the outcome, per step that was still to go; GiGPO has 0.95
-    anchor_weight: float = 1.0  # `anchor`: of the comparison in the same place, beside the episode's
-    policy_low: float = 0.0  # tasks train the policy only where low < accuracy < high: outcomes must differ
-    policy_high: float = 1.0  # upper end of that band
+    discount: float = fraction(0.0)  # `return`: of later judgements, per step; 0: the step's own alone
+    # `return`, `anchor`: of the outcome, per step that was still to go; GiGPO has 0.95
+    outcome_discount: float = fraction(1.0)
+    # `anchor`: of the comparison in the same place, beside the episode's
+    anchor_weight: float = ranged(1.0, least=0.0, most=1e6)
+    # tasks train the policy only where low < accuracy < high: outcomes must differ
+    policy_low: float = ranged(0.0, least=-1.0, most=2.0)
+    policy_high: float = ranged(1.0, least=-1.0, most=2.0)  # upper end of that band
     reward_model_normalise: Literal["step", "task", "none"] = "step"  # what a judgement's reward is compared over
-    reward_model_low: float = 0.2  # tasks whose accuracy lies outside [low, high] do not train the reward model
-    reward_model_high: float = 0.8  # upper end of that band
+    # tasks whose accuracy lies outside [low, high] do not train the reward model
+    reward_model_low: float = ranged(0.2, least=-1.0, most=2.0)
+    reward_model_high: float = ranged(0.8, least=-1.0, most=2.0)  # upper end of that band
     reward_model_balanced: bool = False  # steps of won and of lost episodes weigh the same in its training
 
 
@@ -167,11 +184,11 @@ class ProposerConfig:
     model: str = ""  # a model folder or hub id; empty: the policy that played
     server: str = without_effect("")  # base URL of a server of its own; empty: the engine that `generator` names
     server_model: str = without_effect("")  # the name by which that server serves it
-    context: int = 0  # tokens that it can hold; 0: generator.context
-    temperature: float = 1.0  # of critiques and edits
-    max_tokens: int = 512  # of an edit
-    critique_tokens: int = 256  # of a critique
-    episodes: int = 8  # episodes of a task that the critic reads
+    context: int = ranged(0, least=0, most=MOST_CONTEXT)  # tokens that it can hold; 0: generator.context
+    temperature: float = heat(1.0)  # of critiques and edits
+    max_tokens: int = from_one(512)  # of an edit
+    critique_tokens: int = from_one(256)  # of a critique
+    episodes: int = from_one(8)  # episodes of a task that the critic reads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,27 +197,29 @@ class AdaptationConfig:
 
     enabled: bool = True  # false: no task changes
     acceptance: Literal["paper", "interval"] = "paper"  # interval: parent and child under one policy, with confidence
-    confidence: float = 0.9  # `interval`: of the two-sided interval that must exclude "no difference"
+    # `interval`: of the two-sided interval that must exclude "no difference"
+    confidence: float = ranged(0.9, above=0.0, below=1.0)
     proposer: Literal["rules", "llm"] = "rules"  # who writes the edits
     llm: ProposerConfig = field(default_factory=ProposerConfig)
-    alpha_low: float = 0.2  # a task at or below it is too hard
-    alpha_high: float = 0.8  # a task at or above it is too easy
-    max_tasks: int = 16  # tasks that may be pending at once
-    proposals_per_task: int = 8  # edits that are asked for
-    max_depth: int = 4  # edits from its root after which a task is not edited any more
-    cooldown: int = 1  # iterations that a slot rests after a verdict or a return
-    return_after: int = 2  # measurements outside the band after which a task gives way to its root; 0: never
-    expert_episodes: int = 8  # that the environment's expert plays of an accepted task, its parent, its root; 0: none
+    alpha_low: float = fraction(0.2)  # a task at or below it is too hard
+    alpha_high: float = fraction(0.8)  # a task at or above it is too easy
+    max_tasks: int = from_zero(16)  # tasks that may be pending at once
+    proposals_per_task: int = from_one(8)  # edits that are asked for
+    max_depth: int = from_zero(4)  # edits from its root after which a task is not edited any more
+    cooldown: int = from_zero(1)  # iterations that a slot rests after a verdict or a return
+    return_after: int = from_zero(2)  # measurements outside the band after which a task gives way to its root; 0: never
+    # that the environment's expert plays of an accepted task, its parent, its root; 0: none
+    expert_episodes: int = from_zero(8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationConfig:
     """Evaluation on the held-out split."""
 
-    tasks: int = 0  # 0: all
-    rollouts_per_task: int = 3  # episodes of each
-    temperature: float = 0.8  # of sampling; 0: the likeliest token
-    max_steps: int = 40  # of an episode
+    tasks: int = from_zero(0)  # 0: all
+    rollouts_per_task: int = from_one(3)  # episodes of each
+    temperature: float = heat(0.8, or_zero=True)  # of sampling; 0: the likeliest token
+    max_steps: int = from_one(40)  # of an episode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,9 +234,10 @@ class TrackingConfig:
 class CheckpointsConfig:
     """Which checkpoints stay on the disk (`rla prune`). No output depends on it: it may change within a run."""
 
-    keep: int = 0  # last finished iterations whose checkpoints stay whole; 0: all iterations of the run
-    every: int = 0  # the checkpoints of every n-th iteration stay whole, too; 0: of none but the last
-    export_every: int = 0  # of every n-th iteration at least `model/` stays, to evaluate or to publish; 0: of none
+    keep: int = from_zero(0)  # last finished iterations whose checkpoints stay whole; 0: all iterations of the run
+    every: int = from_zero(0)  # the checkpoints of every n-th iteration stay whole, too; 0: of none but the last
+    # of every n-th iteration at least `model/` stays, to evaluate or to publish; 0: of none
+    export_every: int = from_zero(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +245,8 @@ class LaunchConfig:
     """On which processes stages run. No output depends on it: it may change within a run."""
 
     training: str | None = None  # a configuration of `accelerate launch`; none: this process
-    replicas: int = 1  # FSDP2: groups of processes that each hold the whole model (HSDP), such as one for each node
+    # FSDP2: groups of processes that each hold the whole model (HSDP), such as one for each node
+    replicas: int = ranged(1, least=1, most=MOST_PROCESSES)
     gradient_sync: Literal["pass", "step"] = "pass"  # FSDP2: gradients are added over processes after each pass or step
 
 
@@ -234,8 +255,10 @@ class PoolConfig:
     """In which processes environments step. No output depends on it: it may change within a run."""
 
     mode: Literal["auto", "always", "never"] = "auto"  # auto: processes of their own for slow environments
-    workers: int = 0  # environments alive at once; 0: eight per core, for most of them wait for a reply
-    step_deadline_s: float = 60.0  # a reset or a step that takes longer is played again in a new process
+    # environments alive at once; 0: eight per core, for most of them wait for a reply
+    workers: int = ranged(0, least=0, most=MOST_PROCESSES)
+    # a reset or a step that takes longer is played again in a new process
+    step_deadline_s: float = ranged(60.0, above=0.0, most=LONGEST_WAIT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,7 +272,8 @@ class EngineConfig:
 class Config:
     """All sections. Stages depend on the sections that they read and on nothing else."""
 
-    seed: int = 0  # of the run: tasks, new models, episodes and training follow from it
+    # of the run: tasks, new models, episodes and training follow from it
+    seed: int = ranged(0, least=0, most=2**63 - 1)
     env: EnvConfig = field(default_factory=EnvConfig)
     tasks: TasksConfig = field(default_factory=TasksConfig)
     model: ModelConfig = field(default_factory=ModelConfig)

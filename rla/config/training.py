@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from rla.config.bounds import fraction, from_one, from_zero, ranged
 from rla.config.effect import without_effect
 
 
@@ -12,8 +13,8 @@ from rla.config.effect import without_effect
 class LoraConfig:
     """A low-rank adapter in place of full training; `rank: 0`: none."""
 
-    rank: int = 0  # of the adapter
-    alpha: float = 32.0  # the adapter counts alpha / rank
+    rank: int = ranged(0, least=0, most=65536)  # of the adapter
+    alpha: float = ranged(32.0, above=0.0, most=1e6)  # the adapter counts alpha / rank
     targets: tuple[str, ...] = ()  # names of linear layers; empty: all but the output layer
 
 
@@ -22,54 +23,57 @@ class TrainConfig:
     """One optimisation stage: policy or reward model."""
 
     enabled: bool = True  # false: the checkpoint goes on as it is
-    lr: float = 1e-6  # the highest learning rate
-    beta1: float = 0.9  # of Adam
-    beta2: float = 0.99  # of Adam
-    weight_decay: float = 0.0  # of AdamW
-    warmup_steps: int = 0  # updates of the run in which the rate rises to `lr`
+    lr: float = fraction(1e-6)  # the highest learning rate
+    beta1: float = ranged(0.9, least=0.0, below=1.0)  # of Adam
+    beta2: float = ranged(0.99, least=0.0, below=1.0)  # of Adam
+    weight_decay: float = fraction(0.0)  # of AdamW
+    warmup_steps: int = from_zero(0)  # updates of the run in which the rate rises to `lr`
     lr_schedule: Literal["constant", "linear", "cosine"] = "constant"  # how the rate falls over the updates of the run
-    lr_steps: int = 0  # `linear`, `cosine`: the update of the run at which the rate is least
-    lr_min: float = 0.0  # the least rate, as a share of lr
-    epochs: int = 1  # how often an iteration trains on its sequences
-    updates: int = 4  # optimizer steps per epoch
-    sequences_per_update: int = 0  # as many steps as it takes with so many sequences in each; 0: `updates`
-    tokens_per_batch: int = 8192  # tokens of one forward pass
-    max_tokens: int = 4096  # of a text; replies that end beyond it are counted and do not train
+    lr_steps: int = from_zero(0)  # `linear`, `cosine`: the update of the run at which the rate is least
+    lr_min: float = fraction(0.0)  # the least rate, as a share of lr
+    epochs: int = from_one(1)  # how often an iteration trains on its sequences
+    updates: int = from_one(4)  # optimizer steps per epoch
+    sequences_per_update: int = from_zero(0)  # as many steps as it takes with so many sequences in each; 0: `updates`
+    tokens_per_batch: int = from_one(8192)  # tokens of one forward pass
+    max_tokens: int = from_one(4096)  # of a text; replies that end beyond it are counted and do not train
     loss: Literal["ppo_clip", "cispo", "gspo"] = "ppo_clip"  # `docs/guide/training.md`
     ratio: Literal["token", "reply"] = "token"  # what an importance ratio is taken over; `gspo`: always the reply
-    clip_low: float = 0.2  # ratios are clipped to 1 - clip_low and 1 + clip_high
-    clip_high: float = 0.2  # `cispo`: the largest ratio itself
+    clip_low: float = ranged(0.2, least=0.0, most=1e6)  # ratios are clipped to 1 - clip_low and 1 + clip_high
+    clip_high: float = ranged(0.2, least=0.0, most=1e6)  # `cispo`: the largest ratio itself
+    # The largest ratio where the advantage is negative; 0: no bound.
     # `auto`, and none for dual_clip: trainer, token and 3 behind an engine in bf16, otherwise sampler, none and 0.
-    dual_clip: float | None = None  # the largest ratio where the advantage is negative; 0: no bound
+    dual_clip: float | None = ranged(None, above=1.0, most=1e6, or_zero=True)
     old: Literal["auto", "sampler", "trainer"] = "auto"  # whose log-probabilities the ratio starts from
     correction: Literal["auto", "none", "token", "reply"] = "auto"  # of the sampler's log-probabilities; old: trainer
-    correction_cap: float = 2.0  # the largest such correction
-    mask_low: float = 0.0  # a token does not train where trainer / sampler is less; 0: no bound; old: trainer
-    mask_high: float = 0.0  # a token does not train where trainer / sampler is more; 0: no bound; old: trainer
+    correction_cap: float = ranged(2.0, above=0.0, most=1e6)  # the largest such correction
+    # a token does not train where trainer / sampler is less; 0: no bound; old: trainer
+    mask_low: float = ranged(0.0, least=0.0, below=1.0)
+    # a token does not train where trainer / sampler is more; 0: no bound; old: trainer
+    mask_high: float = ranged(0.0, above=1.0, most=1e9, or_zero=True)
     aggregation: Literal["token", "sequence", "trajectory", "fixed"] = "token"  # of tokens
-    fixed_length: int = 0  # `fixed`: tokens that a reply is divided by
-    entropy_coef: float = 0.0  # weight of the mean entropy, which is subtracted
-    kl_coef: float = 0.01  # of the penalty; 0: no reference model is needed
+    fixed_length: int = from_zero(0)  # `fixed`: tokens that a reply is divided by
+    entropy_coef: float = ranged(0.0, least=0.0, most=1e6)  # weight of the mean entropy, which is subtracted
+    kl_coef: float = ranged(0.01, least=0.0, most=1e6)  # of the penalty; 0: no reference model is needed
     kl_reference: Literal["initial", "previous"] = "initial"  # the run's first weights, or the iteration's
-    max_grad_norm: float = 1.0  # larger gradients are scaled down to it
-    max_skipped: int = without_effect(3)  # updates that may be skipped, for a gradient that is not finite
-    max_samples: int = 0  # steps of an iteration that may train, drawn by seed; 0: all
+    max_grad_norm: float = ranged(1.0, above=0.0, most=1e9)  # larger gradients are scaled down to it
+    max_skipped: int = without_effect(3, least=0)  # updates that may be skipped, for a gradient that is not finite
+    max_samples: int = from_zero(0)  # steps of an iteration that may train, drawn by seed; 0: all
     dtype: Literal["float32", "bfloat16"] = "float32"  # what forward and backward passes compute in; weights stay fp32
     fp32_head: bool = False  # the output layer computes in fp32 where the rest is in bf16
     gradient_checkpointing: bool = False  # activations are computed again: less memory, more time
     lora: LoraConfig = field(default_factory=LoraConfig)
-    threads: int = 0  # CPU threads; 0: as many as the process may use
+    threads: int = ranged(0, least=0, most=4096)  # CPU threads; 0: as many as the process may use
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SftConfig:
     """Supervised training before reinforcement: `examples` demonstrations or judgements."""
 
-    examples: int = 1000  # demonstrations or judgements
-    steps: int = 200  # updates
-    batch_size: int = 16  # examples of an update
-    lr: float = 3e-3  # learning rate
-    noise: float = 0.0  # policy: mean share of random actions shown; reward model: share of flipped labels
+    examples: int = from_one(1000)  # demonstrations or judgements
+    steps: int = from_zero(200)  # updates
+    batch_size: int = from_one(16)  # examples of an update
+    lr: float = fraction(3e-3)  # learning rate
+    noise: float = fraction(0.0)  # policy: mean share of random actions shown; reward model: share of flipped labels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,10 +82,10 @@ class WarmStartConfig:
 
     enabled: bool = True  # false: both models go on as they are
     reward_from_policy: bool = False  # the reward model starts from the policy's clone, not from `model.reward`
-    scenes: int = 0  # built-in scenes of its own to demonstrate on; 0: the tasks of the pool
+    scenes: int = from_zero(0)  # built-in scenes of its own to demonstrate on; 0: the tasks of the pool
     policy: SftConfig = field(default_factory=SftConfig)
     reward: SftConfig = field(default_factory=SftConfig)
-    alike: int = 0  # of the same judgement, how many an episode teaches the reward model at most; 0: all
+    alike: int = from_zero(0)  # of the same judgement, how many an episode teaches the reward model at most; 0: all
     # Then the reward model goes on, on whole episodes: it learns how often each judgement is due. steps 0: no more.
     calibration: SftConfig = field(default_factory=lambda: SftConfig(steps=0))
-    threads: int = 0  # CPU threads; 0: as many as the process may use
+    threads: int = ranged(0, least=0, most=4096)  # CPU threads; 0: as many as the process may use

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from rla.llm.base import Request
 
+COLDEST, HOTTEST = 0.001, 1000.0  # temperatures by which logits in fp32 can be divided
+MOST_SAMPLES = 1 << 16
+
 
 class ContextOverflow(Exception):
     """The prompt and `max_tokens` together do not fit the engine's context; all counts are tokens."""
@@ -15,10 +18,24 @@ class ContextOverflow(Exception):
         self.context = context
 
 
+def check_tokens(request: Request, *, vocabulary: int) -> None:
+    """Raises ValueError for ids that the model has not: a pass with one of them fails for all who are in it."""
+    least, most = min(request.prompt_ids), max(request.prompt_ids)
+    if request.allowed is not None:
+        least, most = min(least, request.allowed.least), max(most, request.allowed.most)
+    if least < 0 or most >= vocabulary:
+        raise ValueError(f"ids from {least} to {most}; the vocabulary ends at {vocabulary - 1}")
+
+
 def check_request(request: Request, *, context: int) -> None:
-    """Raises ContextOverflow, or ValueError for a request without a prompt or without anything to sample, or with a
-    schema where its reply may train: restricted to a trie, or part of a session.
+    """Raises ContextOverflow, or ValueError for a request without a prompt or without anything to sample, with a
+    temperature that divides to infinity, or with a schema where its reply may train: restricted to a trie, or part of a
+    session.
     """
+    if request.samples > MOST_SAMPLES:
+        raise ValueError(f"{request.samples} samples; one request may have {MOST_SAMPLES}")
+    if request.temperature and not COLDEST <= request.temperature <= HOTTEST:
+        raise ValueError(f"a temperature of {request.temperature}; it must be 0, or from {COLDEST} to {HOTTEST}")
     if not request.prompt_ids or request.max_tokens < 1 or request.samples < 1:
         raise ValueError("a request needs a prompt, max_tokens and samples of at least one")
     if request.json_schema is not None and (request.allowed is not None or request.session is not None):

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import socket
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 from rla.errors import UserError
 from rla.llm.base import Completion, FinishReason, Request
@@ -49,12 +50,17 @@ def pack_message(message: Message) -> bytes:
 def unpack(data: bytes) -> Message:
     """The message of a frame's body. Raises NotOurs."""
     try:
-        message = json.loads(data)
-    except ValueError as error:
+        message = json.loads(data, parse_constant=refuse_constant)
+    except (ValueError, RecursionError) as error:
         raise NotOurs(f"not JSON: {error}") from error
     if not isinstance(message, dict):
         raise NotOurs("not a JSON object")
     return message
+
+
+def refuse_constant(name: str) -> NoReturn:
+    """Python's JSON knows NaN and Infinity, JSON does not. Raises ValueError."""
+    raise ValueError(f"{name} is no number")
 
 
 def receive_message(connection: socket.socket) -> Message:
@@ -103,7 +109,7 @@ def request_of(data: Message, *, owner: str) -> Request:
             allowed=None if allowed is None else TokenTrie([int(token) for token in path] for path in allowed),
             json_schema=None if schema is None else dict(schema),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise NotOurs(f"a malformed request ({type(error).__name__}: {error})") from error
 
 
@@ -120,6 +126,9 @@ def paths(node: dict[int, Any], before: tuple[int, ...] = ()) -> Iterator[tuple[
 
 
 def completion_data(completion: Completion) -> Message:
+    """Raises UserError where a log-probability is none, as those of weights that are not finite: JSON has no NaN."""
+    if not all(map(math.isfinite, completion.logprobs)):
+        raise UserError("the model gave a log-probability that is not finite; take an earlier checkpoint")
     return {
         "tokens": completion.token_ids,
         "logprobs": completion.logprobs,

@@ -121,7 +121,7 @@ def wanted_of(message: Message) -> Wanted:
             stop_ids=tuple(int(token) for token in message["stop_ids"]),
             seed=int(message["seed"]),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise NotOurs(f"a malformed open ({type(error).__name__}: {error})") from error
 
 
@@ -149,7 +149,7 @@ class Stage:
                 if message["turn"] == self._turn:
                     self._late = False
                     self._acted.set()
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise NotOurs(f"{self._name}: a malformed message ({error})") from error
         finally:
             self._acted.set()
@@ -181,7 +181,13 @@ class Stage:
                 task.cancel()
         else:
             name = int(call["id"])
-            request = request_of(call, owner=self._name)
+            if name in self._tasks:
+                raise ValueError(f"the id {name} is there twice")
+            try:
+                request = request_of(call, owner=self._name)
+            except NotOurs as flaw:  # of this request alone
+                self._reply(name, {"error": error_data(ValueError(str(flaw)))})
+                return
             if request.session is not None:
                 self._sessions.add(request.session)
             task = asyncio.create_task(engine.generate(request))
@@ -194,11 +200,16 @@ class Stage:
         if task.cancelled():
             return
         error = task.exception()
-        if error is None:
-            reply: Message = {"completions": list(map(completion_data, task.result()))}
-        else:
+        try:
+            if error is None:
+                self._reply(name, {"completions": list(map(completion_data, task.result()))})
+        except UserError as flaw:
+            error = flaw
+        if error is not None:
             log.error("%s: request %d", self._name, name, exc_info=error)
-            reply = {"error": error_data(error)}
+            self._reply(name, {"error": error_data(error)})
+
+    def _reply(self, name: int, reply: Message) -> None:
         if not self._replies:
             asyncio.get_running_loop().call_soon(self._send)
         self._replies.append({"id": name, **reply})

@@ -6,14 +6,19 @@ from collections.abc import Iterable, Sequence
 
 
 class TokenTrie:
-    """Built from token sequences, each ended by its own stop token; nodes are plain dictionaries id -> node."""
+    """Built from token sequences, each ended by its own stop token; nodes are plain dictionaries id -> node.
 
-    __slots__ = ("root",)
+    `least` and `most` are the ends of its ids, 0 where it is empty.
+    """
+
+    __slots__ = ("least", "most", "root")
 
     def __init__(self, sequences: Iterable[Sequence[int]]) -> None:
         self.root: dict[int, dict] = {}
+        self.least = self.most = 0
         for sequence in sequences:
             node = self.root
+            self.least, self.most = min(self.least, *sequence, 0), max(self.most, *sequence, 0)
             for token in sequence:
                 node = node.setdefault(token, {})
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from rla.errors import UserError
 from rla.metrics.intervals import success_interval
+from rla.store.columns import refuse_other_columns
 from rla.store.reading import read_manifest, read_nested, verify_parts
 from rla.store.records import StopReason
 
@@ -25,6 +26,8 @@ def held_out_metrics(folder: Path) -> dict[str, Any]:
     """
     manifest = read_manifest(folder, "trajectories")
     verify_parts(folder, manifest)
+    for part in manifest["parts"]:
+        refuse_other_columns(folder / part["name"], "trajectories")
     played = [row for part in manifest["parts"] for row in read_nested(folder / part["name"], READ)]
     rows = [row for row in played if row["stop_reason"] != StopReason.ENV_ERROR]
     interval = success_interval((row["task_id"], row["outcome"] == 1) for row in rows)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rla.config import Config
+from rla.config.load import read_yaml
 from rla.envs.configured import load_config
 from rla.errors import UserError
 from rla.pipeline.dvc_lock import mend
@@ -58,10 +59,16 @@ def evaluations(plan: Plan, earlier: Sequence[int]) -> list[int]:
     return sorted({0, plan.iterations, *every, *(number for number in earlier if number <= plan.iterations)})
 
 
+def evaluations_of(planned: dict[str, Any]) -> list[int]:
+    """The iterations that an iterations.yaml evaluates; what is no number is none."""
+    found = planned.get("evaluations")
+    return [number for number in found if type(number) is int] if isinstance(found, list) else []
+
+
 def document(plan: Plan, found: dict[str, Any]) -> dict[str, Any]:
     """The content of iterations.yaml; `found` is what the file held before."""
     run = str(run_folder(plan))
-    earlier = found.get("evaluations", []) if found.get("run") == run else []
+    earlier = evaluations_of(found) if found.get("run") == run else []
     loop = {
         str(number): {
             "prev": number - 1,
@@ -88,13 +95,15 @@ def followed(pipeline: dict[str, Any]) -> set[str]:
 
 def refuse_unnamed(params: Path, config: Config, pipeline: Path) -> None:
     """UserError where `params` leaves out a key that the pipeline follows: DVC looks at the file, not at defaults."""
-    import yaml
-
     if not pipeline.is_file():
         return
-    written = yaml.safe_load(params.read_text()) or {}
+    written = read_yaml(params, remedy="give --params a file such as params.yaml") or {}
+    try:
+        keys = sorted(followed(read_yaml(pipeline, remedy="take the one of rla")))
+    except (AttributeError, KeyError, TypeError):
+        raise UserError(f"{pipeline}: not a pipeline of DVC; take the one of rla") from None
     lines = []
-    for key in sorted(followed(yaml.safe_load(pipeline.read_text()))):
+    for key in keys:
         *parents, name = key.split(".")
         inside = reduce(lambda node, parent: node.get(parent) or {}, parents, written)
         if name not in inside:
@@ -113,7 +122,7 @@ def write_plan(plan: Plan, out: Path) -> str:
     config = load_config(plan.params, plan.overrides)
     refuse_unnamed(plan.params, config, out.with_name("dvc.yaml"))
     mend(out.parent)
-    found = yaml.safe_load(out.read_text()) if out.exists() else None
+    found = read_yaml(out, remedy="") if out.exists() else None
     data = document(plan, found if isinstance(found, dict) else {})
     text = HEADER + yaml.safe_dump(data, sort_keys=False, default_flow_style=None)
     if not out.exists() or out.read_text() != text:

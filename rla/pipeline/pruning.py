@@ -21,9 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rla.config import Config
+from rla.config.load import read_yaml
 from rla.config.sections import CheckpointsConfig
 from rla.errors import UserError
 from rla.pipeline.finished import RECORD, finished_iterations, policy_evaluated
+from rla.pipeline.plan import evaluations_of
 from rla.store.atomic import write_json
 from rla.store.layout import artifact
 from rla.store.pruned import ADAPTER_PART, MODEL, PARTS, PRUNED, STATE, pruned_parts
@@ -128,9 +130,7 @@ def planned_evaluations(plan: Path, run: Path) -> set[int]:
     """The evaluations that the plan of this run wants; none where the file is of another run, or is not there."""
     if not plan.is_file():
         return set()
-    import yaml
-
-    content = yaml.safe_load(plan.read_text())
+    content = read_yaml(plan, remedy="call `rla plan`")
     if not isinstance(content, dict) or Path(str(content.get("run"))).resolve() != run.resolve():
         return set()
-    return set(content.get("evaluations", ()))
+    return set(evaluations_of(content))

@@ -10,6 +10,7 @@ from typing import Any
 from rla.config import Config
 from rla.config.load import read_yaml
 from rla.config.training import TrainConfig
+from rla.errors import UserError
 from rla.models.shapes import ModelShape
 from rla.planning.memory import BYTES, Launched, held_tokens, inference_bytes, training_bytes
 from rla.planning.work import (
@@ -73,11 +74,15 @@ def read_launch(config: Config) -> Launched:
     if name is None:
         return Launched()
     file = Path(name) if Path(name).is_file() else resource(name)
-    found: dict[str, Any] = read_yaml(file, remedy=f"name a configuration of accelerate, such as {FSDP}") or {}
-    stage = (found.get("deepspeed_config") or {}).get("zero_stage", 0)
-    sharded = found.get("distributed_type") == "FSDP"
-    spread = sharded or int(stage) == 3
-    return Launched(processes=int(found.get("num_processes", 1)), spread=spread, reads_parts=sharded)
+    remedy = f"name a configuration of accelerate, such as {FSDP}"
+    found: dict[str, Any] = read_yaml(file, remedy=remedy) or {}
+    try:
+        stage = (found.get("deepspeed_config") or {}).get("zero_stage", 0)
+        sharded = found.get("distributed_type") == "FSDP"
+        spread = sharded or int(stage) == 3
+        return Launched(processes=int(found.get("num_processes", 1)), spread=spread, reads_parts=sharded)
+    except (AttributeError, TypeError, ValueError):
+        raise UserError(f"launch.training: {file} is no configuration of accelerate; {remedy}") from None
 
 
 def stage_needs(

@@ -21,8 +21,9 @@ from rla.llm.chat import ChatFormat
 from rla.models.checkpoint import model_folder
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import run_async
+from rla.store.columns import refuse_other_columns
 from rla.store.pools import tasks_by_id
-from rla.store.reading import part_rows, read_footer, read_manifest, read_nested, verify_parts
+from rla.store.reading import part_rows, read_manifest, read_nested, verify_parts
 from rla.store.records import StepScore, Task
 from rla.store.shards import ShardWriter
 
@@ -60,7 +61,7 @@ def played_tasks(trajectories: Path, only: frozenset[str] | None = None) -> list
     steps: dict[str, int] = {}
     for part in manifest["parts"]:
         path = trajectories / part["name"]
-        read_footer(path)
+        refuse_other_columns(path, "trajectories")
         for row in read_nested(path, ["task_id", "trajectory_id", "steps.list.element.valid"]):
             if row["steps"] and (only is None or row["trajectory_id"] in only):
                 name = row["task_id"]

@@ -129,6 +129,8 @@ class EnvSession:
             raise EnvironmentFailure("its reward is not a finite number")
         done = won or seen.done or state.steps >= env.max_steps
         reward = None if state.steps == 0 and earned == 0 else earned - state.earned
+        if reward is not None and not math.isfinite(reward):  # of two that are finite
+            raise EnvironmentFailure("its reward is not a finite number")
         self._state = replace(state, earned=earned, counts=counts, won=won, done=done)
         if done:
             self._end()  # a pool's worker is free for the next episode

@@ -194,7 +194,7 @@ async def _body(request: web.Request) -> dict[str, Any]:
     """A JSON object whose `split` is a text. Raises BadMessage."""
     try:
         body = await request.json()
-    except (ValueError, RecursionError):
+    except (ValueError, LookupError, RecursionError):  # no JSON, a charset that does not exist, nested too deeply
         body = None
     if not isinstance(body, dict) or not isinstance(body.get("split"), str):
         raise BadMessage("VALIDATION_ERROR", 'the body must be a JSON object with "split", a text')

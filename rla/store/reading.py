@@ -9,6 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from rla.errors import UserError
+from rla.store.columns import refuse_other_columns
+from rla.store.manifests import checked_manifest
 from rla.store.parts import file_digest, footer_digest, opened_part
 from rla.store.schema import arrow_schema, load_schema, optional_columns
 from rla.store.slices import MANIFEST, optional_json, unfinished
@@ -31,13 +33,14 @@ def read_manifest(folder: Path, kind: str | None = None) -> dict[str, Any]:
                 f"{path}: schema version {manifest.get('schema_version')}, this program reads version {version}; "
                 "rerun the stage that made it"
             )
-    return manifest
+    return checked_manifest(path, manifest)
 
 
 def verify_parts(folder: Path, manifest: Mapping[str, Any], *, whole: bool = False) -> None:
     """The parts on disk are those of the manifest: their sizes and footers, with `whole` every byte. Pages are verified
     as they are read. The manifest of an older version names sizes alone.
     """
+    checked_manifest(folder / MANIFEST, manifest)
     listed = {part["name"]: part for part in manifest["parts"]}
     found = {path.name: path.stat().st_size for path in folder.glob("part-*.parquet")}
     for name in sorted(listed.keys() | found.keys()):
@@ -93,6 +96,8 @@ def read_table(folder: Path, kind: str, columns: Sequence[str] | None = None) ->
     """All rows of a complete shard, parts in order."""
     manifest = read_manifest(folder, kind)
     verify_parts(folder, manifest)
+    for part in manifest["parts"]:
+        refuse_other_columns(folder / part["name"], kind)
     tables = [read_part(folder / part["name"], columns) for part in manifest["parts"]]
     schema = arrow_schema(kind, optional_columns(kind))
     if columns:
@@ -117,8 +122,7 @@ def stream_rows(
     manifest = read_manifest(folder, kind)
     verify_parts(folder, manifest)
     for part in manifest["parts"]:
-        if "footer_sha256" not in part:
-            read_footer(folder / part["name"])
+        refuse_other_columns(folder / part["name"], kind)
     for part in manifest["parts"]:
         yield from part_rows(folder / part["name"], columns, keys=keys)
 

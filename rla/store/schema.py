@@ -76,9 +76,8 @@ def arrow_type(node: dict[str, Any]) -> pa.DataType:
 
 def to_table(kind: str, rows: list[dict[str, Any]]) -> pa.Table:
     """Rows as a table of the kind's schema, every value checked. UserError names kind, column and rule."""
-    document = load_schema(kind)
     optional = optional_columns(kind)
-    required = set(document["properties"]) - optional
+    required = set(load_schema(kind)["properties"]) - optional
     for row in rows[:1] + rows[-1:]:
         if set(row) - optional != required:
             raise UserError(f"{kind} row: columns {sorted((set(row) - optional) ^ required)} are unknown or missing")
@@ -87,9 +86,15 @@ def to_table(kind: str, rows: list[dict[str, Any]]) -> pa.Table:
         table = pa.Table.from_pylist(rows, schema=arrow_schema(kind, there))
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
         raise UserError(f"{kind} row does not fit schemas/{kind}.schema.json: {error}") from None
-    for name in table.column_names:
-        check_column(f"{kind}.{name}", document["properties"][name], table.column(name).combine_chunks())
+    check_table(kind, table)
     return table
+
+
+def check_table(kind: str, table: pa.Table) -> None:
+    """Check every value of a table that has the kind's columns. UserError names kind, column and rule."""
+    properties = load_schema(kind)["properties"]
+    for name in table.column_names:
+        check_column(f"{kind}.{name}", properties[name], table.column(name).combine_chunks())
 
 
 def check_column(where: str, node: dict[str, Any], array: pa.Array) -> None:

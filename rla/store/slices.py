@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rla.errors import UserError
+from rla.store.manifests import checked_manifest
 
 MANIFEST = "manifest.json"
 STARTED = "started.json"
@@ -62,8 +63,12 @@ WHOLE = Slice()
 
 
 def slice_manifests(folder: Path, count: int) -> dict[Slice, dict[str, Any] | None]:
-    """The manifest of each of the `count` slices, None where it is not there yet."""
-    return {part: optional_json(part.manifest(folder)) for part in slices(count)}
+    """The manifest of each of the `count` slices, None where it is not there yet. UserError for one that is none."""
+    found = {part: optional_json(part.manifest(folder)) for part in slices(count)}
+    return {
+        part: None if manifest is None else checked_manifest(part.manifest(folder), manifest)
+        for part, manifest in found.items()
+    }
 
 
 def slices(count: int) -> list[Slice]:
@@ -111,7 +116,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from disk; UserError names the file."""
     try:
         data = json.loads(path.read_text())
-    except (json.JSONDecodeError, UnicodeDecodeError):
+    except (ValueError, RecursionError):  # no JSON, no UTF-8, a number too long, nested too deeply
         raise UserError(f"{path}: not valid JSON; remove its folder and rerun the stage that made it") from None
     if not isinstance(data, dict):
         raise UserError(f"{path}: expected a JSON object; rerun the stage that made it")

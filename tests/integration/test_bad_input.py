@@ -2,6 +2,7 @@
 
 import json
 import math
+import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -220,3 +221,24 @@ def test_a_trained_checkpoint_without_its_state(rla: RunRla, trained: Path) -> N
     (trained / "weights").rename(trained / "1/policy/model/model.safetensors")
     assert rla("train-policy", *ON, "--policy", "r/1/policy/model")[0] == 0  # one remedy that the message names
     assert rla("evaluate", "--run", "r")[0] == 0  # inference needs no state
+
+
+def test_a_full_disk_while_a_checkpoint_is_written(rla: RunRla, trained: Path) -> None:
+    """The system's limit on the size of a file stands for the disk. Safetensors is written by a library in Rust."""
+    again = ("train-rm", "--run", "r", "--out", "r/full", "--set", "credit.estimator=step")
+    before, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 14, most))
+    try:
+        result = rla(*again)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))
+    refused(result, "call the command again")
+    assert not (trained / "full").exists()
+    assert rla(*again)[0] == 0
+
+
+def test_a_folder_that_cannot_be_made(rla: RunRla, trained: Path) -> None:
+    (trained / "file").write_text("")
+    for stage in ("rollout", "train-rm", "init-model"):
+        out = "--policy" if stage == "init-model" else "--out"
+        refused(rla(stage, "--run", "r", out, "r/file/below", "--set", "credit.estimator=step"), "r/file", "directory")

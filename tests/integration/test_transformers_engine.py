@@ -210,6 +210,31 @@ def test_samples_that_say_the_same_are_computed_once(folder: Path, chat: ChatFor
     assert passes[0] == passes[1]
 
 
+def test_bad_requests_hurt_only_themselves(folder: Path, chat: ChatFormat) -> None:
+    """A pass with an id that the model has not, or logits divided by almost nothing, would fail for all in it."""
+    prompt = chat.encode("you see a desk 1 , a mug 1 . ")
+    bad = [
+        request([*prompt, 10**6]),
+        request([*prompt, -1]),
+        request([10**30]),
+        request(prompt, allowed=TokenTrie([[10**6, 1]])),
+        request(prompt, temperature=1e-40),
+        request(prompt, temperature=float("nan")),
+        request(prompt, temperature=float("inf")),
+        request(prompt, temperature=-1.0),
+        request(prompt, samples=10**9),
+    ]
+
+    async def together(*others: Request) -> list[list[Completion] | BaseException]:
+        generator = engine(folder)
+        good = (request(prompt, seed=seed, max_tokens=4) for seed in range(3))
+        return await asyncio.gather(*map(generator.generate, (*good, *others)), return_exceptions=True)
+
+    answers = asyncio.run(together(*bad))
+    assert answers[:3] == asyncio.run(together())
+    assert [type(answer) for answer in answers[3:]] == [ValueError] * len(bad)
+
+
 def test_lengths_are_bounded(folder: Path, chat: ChatFormat) -> None:
     generator = engine(folder)
     (reply,) = asyncio.run(generator.generate(request([5] * 508, max_tokens=4, temperature=1.0)))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rla.config import Config
+from rla.config.bounds import from_one
 from rla.config.effect import without_effect
 from rla.envs.adapters.openenv_client import base_url
 from rla.errors import UserError
@@ -22,9 +23,9 @@ class OpenEnvParams:
     instruction: str = ""  # what the policy is to do; empty: what the server says of itself
     rules: str = ""  # what chat models are told at the top
     text_field: str = ""  # the entry of an observation that the policy reads; empty: see the guide
-    max_chars: int = 20_000  # longer observations are cut
-    connections: int = without_effect(64)  # episodes at once
-    timeout: float = without_effect(60.0)  # seconds until a server counts as lost
+    max_chars: int = from_one(20_000)  # longer observations are cut
+    connections: int = without_effect(64, least=1, most=65536)  # episodes at once
+    timeout: float = without_effect(60.0, above=0.0, most=86400.0)  # seconds until a server counts as lost
 
     def reset_arguments(self) -> dict[str, Any]:
         """`reset` as an object. Raises UserError."""
@@ -49,6 +50,3 @@ def check_openenv(config: Config) -> None:
     if own.id:
         base_url(own.id)
     own.reset_arguments()
-    for key in ("max_chars", "connections", "timeout"):
-        if getattr(own, key) <= 0:
-            raise UserError(f"env.own.{key} is {getattr(own, key)}; it must be above 0")

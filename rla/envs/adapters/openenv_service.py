@@ -242,6 +242,6 @@ def payload_of(task: Task) -> dict[str, Any]:
         payload = json.loads(task.payload)
         if isinstance(payload["server"], str) and isinstance(payload["reset"], dict):
             return dict(payload)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         pass
     raise EnvironmentFailure(f"task {task.task_id} was not made for an OpenEnv server")

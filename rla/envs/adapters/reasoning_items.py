@@ -53,8 +53,19 @@ class Item:
 
 
 def item_of(task: Task) -> Item:
-    """The item of a task's payload."""
-    return Item(**json.loads(task.payload))
+    """The item of a task's payload. Raises UserError for one that is none."""
+    try:
+        item = Item(**json.loads(task.payload))
+    except (ValueError, TypeError, RecursionError):
+        item = None
+    if item is None or not (
+        isinstance(item.family, str)
+        and isinstance(item.levels, dict)
+        and isinstance(item.values, dict)
+        and type(item.seed) is type(item.index) is int
+    ):
+        raise UserError(f"task {task.task_id}: its payload is no item of reasoning-gym; make the tasks again")
+    return item
 
 
 def made_entry(item: Item) -> dict[str, Any]:

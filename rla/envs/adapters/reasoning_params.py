@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rla.config import Config
+from rla.config.bounds import from_zero
 from rla.envs.adapters.reasoning_families import WITHOUT_ANSWER, WITHOUT_LEVELS, Family, check_family
 from rla.errors import UserError
 
@@ -16,7 +17,7 @@ class ReasoningGymParams:
     """Parameters of reasoning-gym (`docs/guide/reasoning-gym.md`)."""
 
     id: str = ""  # the family, such as chain_sum
-    level: int = 0  # of every attribute of the family; attributes that have fewer levels have their highest
+    level: int = from_zero(0)  # of every attribute of the family; attributes that have fewer levels have their highest
     levels: tuple[str, ...] = ()  # of single attributes, such as num_terms=2
     values: tuple[str, ...] = ()  # of the family's other parameters, as JSON: allow_negation=true
 
@@ -47,8 +48,6 @@ def check_reasoning(config: Config) -> None:
             name = f"reasoning-gym:{own.id}" if key.endswith("enabled") else "reasoning-gym"
             needs = " or ".join(json.dumps(each) if each != () else "no kinds" for each in possible)
             raise UserError(f"{key} is {value}; {name} needs {needs}")
-    if own.level < 0:
-        raise UserError(f"env.own.level is {own.level}; it must be 0 or more")
     named_values(own)
     named_numbers(own)
 

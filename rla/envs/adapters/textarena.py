@@ -190,10 +190,16 @@ class TextArena:
                 yield seed
 
     def make(self, task: Task, config: Config) -> Environment:
-        content = json.loads(task.payload)
-        opened_game(content["game"])
-        moves = GAMES.get(content["game"], ()) if textarena_params(config).commands else ()
-        return TextArenaGame(content["game"], seed=content["seed"], moves=moves)
+        try:
+            content = json.loads(task.payload)
+            name, seed = content["game"], content["seed"]
+        except (ValueError, TypeError, LookupError, RecursionError):
+            name, seed = None, None
+        if not isinstance(name, str) or type(seed) is not int:
+            raise UserError(f"task {task.task_id}: its payload is no game of TextArena; make the tasks again")
+        opened_game(name)
+        moves = GAMES.get(name, ()) if textarena_params(config).commands else ()
+        return TextArenaGame(name, seed=seed, moves=moves)
 
     def slow(self, config: Config) -> bool:
         return True

@@ -101,7 +101,7 @@ def load_game(path: Path, *, force_packaged: bool = False) -> Game:
         content = json.loads(path.read_bytes())
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); give a game.tw-pddl file") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: not an ALFWorld game, it is not JSON; give a game.tw-pddl file") from error
     fields = content if isinstance(content, dict) else {}
     grammar, text = fields.get("grammar"), fields.get("pddl_problem")

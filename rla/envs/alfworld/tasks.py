@@ -235,7 +235,7 @@ def game_of(payload: str, *, force_packaged: bool = False) -> Game:
 def _fields(payload: str) -> dict[str, str]:
     try:
         fields = json.loads(payload)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError("the task's payload is not JSON; make or import the tasks again") from error
     texts = isinstance(fields, dict) and all(isinstance(value, str) for value in fields.values())
     if not texts or not set(fields) >= REQUIRED or fields["verbs"] not in set(Verbs):

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import urlsplit
 
 from rla.config import Config
+from rla.config.bounds import from_one
 from rla.envs.coding.execution.records import ExecutionConfig
 from rla.errors import UserError
-
-LIMITS = ("wall_s", "cpu_s", "memory_mb", "processes", "file_mb", "output_kb")
-COUNTS = ("tests", "max_tests", "max_test_chars", "solvers", "inputs")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,13 +17,13 @@ class CodingParams:
     """Parameters of the coding environment (`docs/guide/coding.md`)."""
 
     prompt: Literal["plain", "published"] = "plain"  # of the policy; the reward model has judge.prompt
-    tests: int = 8  # hidden tests of a built-in problem
+    tests: int = from_one(8)  # hidden tests of a built-in problem
     test_path: str = ""  # where held-out problems are imported from; empty: tasks.path
     layout: str = ""  # of data sets that are imported; empty: told by the columns
-    max_tests: int = 32  # hidden tests that are kept of an imported problem
-    max_test_chars: int = 20_000  # longer tests are left out
-    solvers: int = 4  # programs that are asked for to check a problem that a language model has written
-    inputs: int = 16  # inputs on which its reference and independent solutions are compared
+    max_tests: int = from_one(32)  # hidden tests that are kept of an imported problem
+    max_test_chars: int = from_one(20_000)  # longer tests are left out
+    solvers: int = from_one(4)  # programs that are asked for to check a problem that a language model has written
+    inputs: int = from_one(16)  # inputs on which its reference and independent solutions are compared
     execution: ExecutionConfig = field(default_factory=ExecutionConfig)
 
 
@@ -49,21 +46,14 @@ def check_coding(config: Config) -> None:
     for key, (value, possible) in wanted.items():
         if value not in possible:
             raise UserError(f"{key} is {value}; env.name: coding needs {' or '.join(map(str, possible))}")
-    own = coding_params(config)
-    execution = own.execution
+    execution = coding_params(config).execution
     if execution.backend == "sandboxfusion" and urlsplit(execution.server).scheme not in ("http", "https"):
         raise UserError(
             "env.own.execution.backend is sandboxfusion; set env.own.execution.server to the base URL of a "
             f"SandboxFusion server, such as http://localhost:8080, not {execution.server!r}"
         )
-    if execution.program_s and not execution.wall_s <= execution.program_s < math.inf:
+    if execution.program_s and execution.program_s < execution.wall_s:
         raise UserError(
             f"env.own.execution.program_s is {execution.program_s}; it must be 0, or at least env.own.execution.wall_s "
             f"({execution.wall_s:g})"
         )
-    if execution.workers < 0:
-        raise UserError(f"env.own.execution.workers is {execution.workers}; it must be 0 or more")
-    limits = {f"env.own.execution.{key}": getattr(execution, key) for key in LIMITS}
-    for key, value in (limits | {f"env.own.{key}": getattr(own, key) for key in COUNTS}).items():
-        if value <= 0:
-            raise UserError(f"{key} is {value}; it must be above 0")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Mapping
 from hashlib import blake2b
 
@@ -67,10 +68,15 @@ def fingerprint(environment: Mapping[str, str]) -> str:
     return blake2b(repr((__version__, sources(), settings)).encode(), digest_size=16).hexdigest()
 
 
-def receive_exactly(connection: socket.socket, count: int) -> bytes:
-    """`count` bytes; EOFError where the other end closes before."""
+def receive_exactly(connection: socket.socket, count: int, *, until: float | None = None) -> bytes:
+    """`count` bytes; EOFError where the other end closes before, TimeoutError at `until` of the monotonic clock."""
     data = b""
     while len(data) < count:
+        if until is not None:
+            left = until - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            connection.settimeout(left)
         piece = connection.recv(count - len(data))
         if not piece:
             raise EOFError

@@ -29,6 +29,8 @@ from rla.processes.ranks import end_with_parent
 
 COMMANDS = "rla.cli.preload"  # the module that imports what commands need; this one knows none of them
 TICK = 1.0  # seconds between looks at the parent and the clock
+LONGEST = 1 << 24  # bytes of a request
+SLOWEST = 5.0  # seconds that a client has for its request: nobody else is heard meanwhile
 
 
 @dataclass(slots=True)
@@ -122,12 +124,12 @@ def alive(pid: int) -> bool:
 def accept(server: PreforkServer) -> ForkedCall | None:
     """Take one request. In the forked child: its call. In the server: None."""
     client, _ = server.listener.accept()
-    client.settimeout(5.0)
+    client.settimeout(SLOWEST)
     message, streams = receive_call(client)
     kind = message.get("kind")
     same = message.get("fingerprint") == server.fingerprint
     call = None
-    if kind == RUN and same and len(streams) == 3:
+    if kind == RUN and same and len(streams) == 3 and runnable(message):
         call = fork(server, client, message, streams)
     else:
         server.stopping |= kind == STOP
@@ -142,22 +144,47 @@ def accept(server: PreforkServer) -> ForkedCall | None:
 def receive_call(client: socket.socket) -> tuple[dict[str, Any], list[int]]:
     """The request and its file descriptors; an empty one from a client that went away or makes no sense."""
     streams: list[int] = []
+    until = time.monotonic() + SLOWEST
     try:
         head, streams, _, _ = socket.recv_fds(client, 4, 3)
-        head += receive_exactly(client, 4 - len(head))
-        message = json.loads(receive_exactly(client, int.from_bytes(head, "big")))
-    except (OSError, EOFError, ValueError):
+        head += receive_exactly(client, 4 - len(head), until=until)
+        length = int.from_bytes(head, "big")
+        message = json.loads(receive_exactly(client, length, until=until)) if length <= LONGEST else {}
+    except (OSError, EOFError, ValueError, RecursionError):
         message = {}
-    return message, streams
+    return message if isinstance(message, dict) else {}, streams
+
+
+def runnable(message: dict[str, Any]) -> bool:
+    """Whether a request has all that a child needs to take its client's place."""
+    environment, arguments = message.get("environment"), message.get("arguments")
+    return (
+        isinstance(environment, dict)
+        and isinstance(arguments, list)
+        and all(isinstance(text, str) for text in (*environment.values(), *arguments, message.get("cwd")))
+        and type(message.get("umask")) is int
+    )
 
 
 def fork(
     server: PreforkServer, client: socket.socket, message: dict[str, Any], streams: list[int]
 ) -> ForkedCall | None:
     """Start a child in a process group of its own, so that all that it starts can be ended with it."""
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError:  # no process or no memory is left: the client runs by itself
+        client.close()
+        return None
     if pid == 0:
-        return become(server, client, message, streams)
+        try:
+            return become(server, client, message, streams)
+        except (
+            OSError,
+            ValueError,
+            OverflowError,
+        ) as error:  # its folder is gone, or no process can have its environment
+            sys.stderr.write(f"error: the command cannot start here ({error}); call it from a folder that exists\n")
+            end_at_once(2)
     with contextlib.suppress(PermissionError, ProcessLookupError):
         os.setpgid(pid, pid)
     child = Child(pid=pid, client=client)
@@ -201,7 +228,7 @@ def hear(server: PreforkServer, child: Child) -> None:
     except OSError:
         number = b""
     if number:
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(OSError):  # the group is gone, or that is no signal
             os.killpg(child.pid, number[0])
         return
     server.selector.unregister(child.client)
@@ -244,12 +271,13 @@ def main(arguments: list[str]) -> int:
     """`<file descriptor of the listening socket> <its path> <parent or 0> <idle seconds> <fingerprint>`."""
     descriptor, parent, idle = int(arguments[0]), int(arguments[2]), float(arguments[3])
     path = Path(arguments[1])
-    listener = socket.socket(fileno=descriptor)
+    listener, server = socket.socket(fileno=descriptor), os.getpid()
     try:
         preload_commands()
         call = serve_calls(PreforkServer(listener=listener, fingerprint=arguments[4], parent=parent, idle_seconds=idle))
     except BaseException:
-        path.unlink(missing_ok=True)
+        if os.getpid() == server:  # a child leaves the socket to the others
+            path.unlink(missing_ok=True)
         raise
     if call is None:
         path.unlink(missing_ok=True)

@@ -58,7 +58,7 @@ def test_a_decided_config_stays_as_it_is() -> None:
     ("train", "message"),
     [
         ({"mask_low": 0.5, "old": "sampler"}, "set old: trainer"),
-        ({"mask_low": 1.5}, "mask_low is 1.5; it must be 0, or lie below 1"),
+        ({"mask_low": 1.5}, "mask_low is 1.5; it must be 0 or more and below 1"),
         ({"mask_high": 0.5}, "mask_high is 0.5; it must be 0, or above 1"),
         ({"correction": "token", "old": "sampler"}, "set train_policy.old: trainer"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -180,6 +181,75 @@ def test_status_and_stop(server: Running) -> None:
     assert server.process.wait(DEADLINE) == 0
     assert not server.path.exists()
     assert control.prefork_state(server.path).endswith("no server")
+
+
+def ask(server: Running, body: bytes, *, length: int | None = None) -> bytes:
+    """What the server answers to a frame, sent with three streams; nothing where it closes the connection."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(DEADLINE)
+        connection.connect(str(server.path))
+        head = (len(body) if length is None else length).to_bytes(4, "big")
+        socket.send_fds(connection, [head], [0, 1, 2])
+        connection.sendall(body)
+        return connection.recv(1)
+
+
+def asked(**changes: object) -> bytes:
+    """The JSON of a command, with changes."""
+    message = {
+        "kind": "run",
+        "fingerprint": fingerprint(os.environ),
+        "arguments": ["exit", "0"],
+        "cwd": "/",
+        "environment": dict(os.environ),
+        "umask": 0o22,
+    }
+    return json.dumps(message | changes).encode()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[]",
+        b"[" * 100_000,
+        b"3",
+        b"\xff",
+        b'{"kind": []}',
+        asked(environment=3),
+        asked(environment={"A": 3}),
+        asked(arguments=None),
+        asked(arguments=[1]),
+        asked(cwd=None),
+        asked(umask="0"),
+    ],
+    ids=range(11),
+)
+def test_a_request_that_makes_no_sense_is_refused_and_the_server_goes_on(server: Running, body: bytes) -> None:
+    assert ask(server, body) == b"-"
+    assert server.run("exit", "3").returncode == 3
+
+
+@pytest.mark.parametrize("changes", [{"cwd": "/nowhere"}, {"environment": {"A=B": ""}}, {"environment": {"A": "\0"}}])
+def test_a_child_that_cannot_start_leaves_the_server_to_the_others(server: Running, changes: dict[str, object]) -> None:
+    assert ask(server, asked(**changes)) == b"+"
+    assert server.run("exit", "3").returncode == 3
+    assert server.path.exists()
+
+
+def test_a_frame_of_gigabytes_is_not_waited_for(server: Running) -> None:
+    assert ask(server, b"", length=0xFFFFFFFF) == b"-"
+    assert server.run("exit", "3").returncode == 3
+
+
+def test_a_number_that_is_no_signal_is_not_passed_on(server: Running, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.connect(str(server.path))
+        body = asked(arguments=["interrupt", str(tmp_path / "pid")])
+        socket.send_fds(connection, [len(body).to_bytes(4, "big")], [0, 1, 2])
+        connection.sendall(body)
+        eventually((tmp_path / "pid").exists)
+        connection.sendall(bytes([255]))
+        assert server.run("exit", "3").returncode == 3
 
 
 @pytest.mark.parametrize("reason", ["idle", "parent"])

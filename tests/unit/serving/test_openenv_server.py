@@ -93,6 +93,17 @@ def test_rewards_are_what_each_step_adds() -> None:
     assert rewards == [(None, False), (0.25, False), (0.25, False), (0.25, True)]
 
 
+def test_rewards_whose_difference_overflows_end_their_episode_alone() -> None:
+    class Swinging(Counting):
+        def step(self, action: str) -> Any:
+            return type(super().step(action))(text="?", reward=-1.5e308 if self.steps == 1 else 1.5e308)
+
+    env = served(lambda task: Swinging(99), "env.reward_threshold=9")
+    _, first, flaw, again = answers(RESET, STEP, STEP, RESET, env=env)
+    assert first["data"]["reward"] == -1.5e308
+    assert (flaw["type"], flaw["data"]["code"], again["type"]) == ("error", "EXECUTION_ERROR", "observation")
+
+
 @pytest.mark.parametrize(
     ("message", "code"),
     [
@@ -281,6 +292,16 @@ def test_the_task_api_lists_what_can_be_asked_for() -> None:
         [1, 2],
         3,
     ]
+
+
+@pytest.mark.parametrize("kind", ["application/json; charset=nonsense", "text/plain; charset=base64", "x; charset"])
+def test_a_body_in_a_charset_that_does_not_exist_is_refused(kind: str) -> None:
+    async def talk(end: Talk) -> Any:
+        url = f"{end.url}/alfworld/tasks"
+        async with end.http.post(url, data=b'{"split": 3}', headers={"Content-Type": kind}) as answer:
+            return answer.status
+
+    assert talked(talk) == 400
 
 
 @pytest.mark.parametrize(

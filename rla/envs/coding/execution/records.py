@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal, Protocol
 
+from rla.config.bounds import ranged
 from rla.config.effect import without_effect
 
 
@@ -41,15 +42,16 @@ class ExecutionConfig:
     """How programs that models have written are run (`docs/guide/coding.md`). A task may set limits of its own."""
 
     backend: Literal["auto", "bubblewrap", "sandboxfusion", "rlimits"] = "auto"  # auto: bubblewrap
-    workers: int = without_effect(0)  # programs at once; 0: as many as cores
+    workers: int = without_effect(0, least=0, most=4096)  # programs at once; 0: as many as cores
     server: str = without_effect("")  # `sandboxfusion`: base URL, such as http://localhost:8080
-    wall_s: float = 10.0  # of each test
-    program_s: float = 0.0  # wall clock of all tests of a program together; 0: wall_s, and its CPU time for each test
-    cpu_s: float = 10.0  # processor time of each test
-    memory_mb: int = 1024  # address space of each process
-    processes: int = 1  # the program's own included
-    file_mb: int = 16  # all files of a program together
-    output_kb: int = 1024  # of each test
+    wall_s: float = ranged(10.0, above=0.0, most=86400.0)  # of each test
+    # wall clock of all tests of a program together; 0: wall_s, and its CPU time for each test
+    program_s: float = ranged(0.0, least=0.0, most=864000.0)
+    cpu_s: float = ranged(10.0, above=0.0, most=86400.0)  # processor time of each test
+    memory_mb: int = ranged(1024, least=1, most=16777216)  # address space of each process
+    processes: int = ranged(1, least=1, most=4096)  # the program's own included
+    file_mb: int = ranged(16, least=1, most=16777216)  # all files of a program together
+    output_kb: int = ranged(1024, least=1, most=16777216)  # of each test
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,7 +76,7 @@ def test_errors_keep_their_kind() -> None:
     assert "KeyError: 'x'" in str(error_of(sent(error_data(KeyError("x")))))
 
 
-@pytest.mark.parametrize("body", [b"\x80\x04.", b"[1]", b"GET / HTTP/1.1"])
+@pytest.mark.parametrize("body", [b"\x80\x04.", b"[1]", b"GET / HTTP/1.1", b"[" * 100_000, b'{"a": NaN}'])
 def test_other_bytes_are_refused(body: bytes) -> None:
     with pytest.raises(NotOurs):
         unpack(body)

@@ -1,0 +1,102 @@
+"""Which numbers a key takes: metadata of its field, in the words of JSON Schema.
+
+`rla.config.load.build` refuses what lies outside, and `params.schema.json` says the same: both read the metadata. What
+is not a finite number is refused for every key, with bounds or without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Any
+
+LARGEST = 2**31 - 1  # of whole numbers: libraries below count with 32 bits
+WORDS = {
+    "minimum": "{} or more",
+    "exclusiveMinimum": "above {}",
+    "maximum": "at most {}",
+    "exclusiveMaximum": "below {}",
+}
+KEY = "bounds"  # of the metadata
+
+
+def ranged(default: Any, **limits: Any) -> Any:
+    """A key that takes the numbers within `limits`, which are those of `bounds_of`."""
+    return field(default=default, metadata=bounds_of(default, **limits))
+
+
+def from_zero(default: int) -> Any:
+    """A key that takes whole numbers, 0 among them."""
+    return ranged(default, least=0)
+
+
+def from_one(default: int) -> Any:
+    """A key that takes whole numbers above 0."""
+    return ranged(default, least=1)
+
+
+def fraction(default: float) -> Any:
+    """A key that takes what lies in [0, 1]."""
+    return ranged(default, least=0.0, most=1.0)
+
+
+def heat(default: float, *, or_zero: bool = False) -> Any:
+    """A temperature of sampling. What divides by less than 0.01 leaves the numbers that fp32 has."""
+    return ranged(default, least=0.01, most=100.0, or_zero=or_zero)
+
+
+def bounds_of(
+    default: Any,
+    *,
+    least: float | None = None,
+    most: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    or_zero: bool = False,
+) -> dict[str, Any]:
+    """Metadata of a field. `least` and `most` are possible themselves, `above` and `below` are not.
+
+    `or_zero`: 0 is possible beside them. Whole numbers have LARGEST as their end where no other is given.
+    """
+    if isinstance(default, int) and most is None and below is None:
+        most = LARGEST
+    found = {"minimum": least, "exclusiveMinimum": above, "maximum": most, "exclusiveMaximum": below}
+    given = {keyword: value for keyword, value in found.items() if value is not None}
+    return {KEY: {"anyOf": [{"const": 0}, given]} if or_zero else given}
+
+
+def flaw_of(value: Any, metadata: Mapping[str, Any]) -> str | None:
+    """What a key's value must be, in words, where it is a number outside of the bounds of its field; else None."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or KEY not in metadata:
+        return None
+    zero, given = parts_of_bounds(metadata)
+    inside = (
+        given.get("minimum", value) <= value <= given.get("maximum", value)
+        and ("exclusiveMinimum" not in given or value > given["exclusiveMinimum"])
+        and ("exclusiveMaximum" not in given or value < given["exclusiveMaximum"])
+    )
+    if inside or (zero and value == 0):
+        return None
+    if value > (most := given.get("maximum", value)):  # bounds in words do not name LARGEST
+        return f"it must be at most {shown(most)}"
+    return f"it must be {bounds_in_words(metadata)}"
+
+
+def parts_of_bounds(metadata: Mapping[str, Any]) -> tuple[bool, Mapping[str, float]]:
+    """Whether 0 is possible beside the bounds, and the bounds."""
+    given = metadata[KEY]
+    return ("anyOf" in given, given["anyOf"][1] if "anyOf" in given else given)
+
+
+def bounds_in_words(metadata: Mapping[str, Any]) -> str:
+    """`0 or more`, `0, or above 1 and at most 10`; the end of all whole numbers is left out."""
+    zero, given = parts_of_bounds(metadata)
+    said = {keyword: shown(value) for keyword, value in given.items() if value != LARGEST}
+    texts = [text.format(said[keyword]) for keyword, text in WORDS.items() if keyword in said]
+    if {"minimum", "maximum"} <= said.keys():
+        texts = [f"from {said['minimum']} to {said['maximum']}"]
+    return ("0, or " if zero else "") + " and ".join(texts)
+
+
+def shown(value: float) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,26 @@
+"""The columns of a part: those of its kind's schema, and nothing else. Anyone may have written the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rla.errors import UserError
+from rla.store.parts import opened_part
+from rla.store.schema import arrow_schema, optional_columns
+
+REMEDY = "rerun the stage that made it with --overwrite"
+
+
+def refuse_other_columns(path: Path, kind: str) -> None:
+    """UserError where a part is no readable Parquet file or lacks a column, or one is unknown or of another type."""
+    with opened_part(path) as file:
+        found = file.schema_arrow
+    expected = arrow_schema(kind, optional_columns(kind))
+    odd = sorted(set(found.names) - set(expected.names) | set(arrow_schema(kind).names) - set(found.names))
+    if odd or len(found.names) != len(set(found.names)):
+        names = ", ".join(odd) or "there twice"
+        raise UserError(f"{path}: no part of a {kind} shard, columns unknown, missing or doubled: {names}; {REMEDY}")
+    for field in found:
+        wanted = expected.field(field.name).type
+        if not field.type.equals(wanted):
+            raise UserError(f"{path}: its column {field.name} is {field.type}, not {wanted}; {REMEDY}")

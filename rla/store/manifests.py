@@ -1,0 +1,45 @@
+"""What a manifest must hold before anyone relies on it: its parts with plain names, rows and bytes, and its counts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rla.errors import UserError
+
+PART = re.compile(r"part-\d{5,}\.parquet")  # a plain name: no manifest leads out of its folder
+COUNTED = ("episodes", "steps", "invalid_actions", "truncated", "context_stops", "env_errors")  # what is reckoned with
+REMEDY = "rerun the stage that made it with --overwrite"
+
+
+class Counts(dict[str, Any]):
+    """The counts of a manifest. One that is missing is a flaw of the file, not of the program that asks for it."""
+
+    def __init__(self, path: Path, counts: Mapping[str, Any]) -> None:
+        super().__init__(counts)
+        self.path = path
+
+    def __missing__(self, key: str) -> Any:
+        raise UserError(f"{self.path}: its counts have no {key}; {REMEDY}")
+
+
+def checked_manifest(path: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """The manifest in the file `path`. UserError where it lacks parts or counts, or they are not what they must be."""
+    parts, counts = manifest.get("parts"), manifest.get("counts")
+    if not isinstance(parts, list) or not all(map(is_part, parts)):
+        raise UserError(f"{path}: its parts are no list of names, rows and bytes; {REMEDY}")
+    if len({part["name"] for part in parts}) != len(parts):
+        raise UserError(f"{path}: it names a part twice; {REMEDY}")
+    if not isinstance(counts, dict) or any(type(counts.get(name, 0)) is not int for name in COUNTED):
+        raise UserError(f"{path}: its counts are no numbers by name; {REMEDY}")
+    return {**manifest, "counts": Counts(path, counts)}
+
+
+def is_part(entry: Any) -> bool:
+    """Whether an entry of `parts` says which file it is and how large."""
+    if not isinstance(entry, dict) or not isinstance(name := entry.get("name"), str):
+        return False
+    sizes = [entry.get("rows"), entry.get("bytes")]
+    return PART.fullmatch(name) is not None and all(type(size) is int and size >= 0 for size in sizes)

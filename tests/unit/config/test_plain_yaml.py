@@ -1,0 +1,80 @@
+"""YAML that somebody else has written: one line names the flaw, and no text costs more than its length."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rla.config.plain_yaml import plain_data
+from rla.envs.configured import load_config
+from rla.errors import UserError
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+MERGES = "a: &a {x: 1}\n" + "".join(
+    f"{name}: &{name} {{<<: [{', '.join([f'*{before}'] * 9)}]}}\n"
+    for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "flaw"),
+    [
+        ("a: &a [*a]", "it contains itself, line 1"),
+        ("seed: 1\nrollout: &r\n  own: *r", "it contains itself, line 3"),
+        ("a: &a {<<: *a}", "it contains itself"),
+        ("[" * 100_000, "nested deeper than 40 levels"),
+        ("{a: " * 100_000, "nested deeper than 40 levels"),
+        ("- " * 5_000 + "x", "nested deeper than 40 levels"),
+        (BOMB, "more than 100000 entries"),
+        (MERGES, "more than 100000 entries"),
+        ("seed: 1\nrollout: {slots: 1}\nseed: 2", "the key 'seed' is there twice, line 3"),
+        ("train_policy: {lr: 1, 'lr': 2}", "the key 'lr' is there twice"),
+        ("1: 2", "a key must be a text"),
+        ("? [a, b]\n: c", "a key must be a text"),
+        ("seed: !!timestamp 2020-01-01", "timestamp is not possible here"),
+        ("seed: !!python/object/apply:os.system [true]", "is not possible here"),
+        ("seed: !!set {a, b}", "is not possible here"),
+        ("seed: !!binary aGk=", "is not possible here"),
+        ("seed: !!int x", "a value cannot be read"),
+        ("seed: !!int ''", "a value cannot be read"),
+        ("seed: !!bool x", "a value cannot be read"),
+        ("seed: " + "9" * 5000, "a value cannot be read"),
+        ('env: {name: "a\\0b"}', "a character that no text has"),
+        ('env: {name: "\\ud800"}', "a character that no text has"),
+        ("a" * (1 << 21), "longer than"),
+        ("a: 1\n---\nb: 2", "found another document, line 2"),
+        ("a: *b", "found undefined alias"),
+    ],
+)
+def test_hostile_yaml_is_refused_in_one_line(tmp_path: Path, text: str, flaw: str) -> None:
+    path = tmp_path / "params.yaml"
+    path.write_text(text)
+    started = time.monotonic()
+    with pytest.raises(UserError) as error:
+        load_config(path)
+    said = str(error.value)
+    assert flaw in said and said.startswith(f"{path}: not valid YAML (") and "\n" not in said
+    assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize("value", ["2020-01-01", "2020-01-01 10:00:00", "2020-99-99"])
+def test_a_date_where_a_number_stands_is_a_text(value: str) -> None:
+    with pytest.raises(UserError, match=f"seed is '{value}'; expected int"):
+        load_config(None, ["env.name=alfworld", f"seed={value}"])
+    assert plain_data(f"a: {value}") == {"a": value}
+
+
+def test_an_override_is_read_as_strictly() -> None:
+    with pytest.raises(UserError, match=r"--set rollout=.*is there twice"):
+        load_config(None, ["env.name=alfworld", "rollout={slots: 1, slots: 2}"])
+
+
+def test_plain_yaml_is_what_pyyaml_reads() -> None:
+    text = "a: &a {b: [1, 2.5, true, null, ~, 'x'], c: 1e-6}\nd: *a\ne: {<<: *a, c: 2}\n"
+    assert plain_data(text) == yaml.safe_load(text)
+    assert plain_data("") is None
