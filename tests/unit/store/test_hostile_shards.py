@@ -18,6 +18,7 @@ from rla.store.schema import arrow_schema
 from rla.store.shards import Origin, ShardWriter, write_shard
 from rla.store.slices import Slice
 from tests.unit.builders import task, trajectory
+from tests.unit.store.shard_damage import edit_record
 
 ORIGIN = Origin(config="c1", inputs={}, seed=0)
 
@@ -30,9 +31,10 @@ def pool(tmp_path: Path) -> Path:
 
 def changed(folder: Path, **changes: Any) -> None:
     """The manifest of a shard with other entries; None removes one."""
-    path = folder / "manifest.json"
-    content = {key: value for key, value in (json.loads(path.read_text()) | changes).items() if value is not None}
-    path.write_text(json.dumps(content))
+    edit_record(
+        folder / "manifest.json",
+        lambda record: {key: value for key, value in (record | changes).items() if value is not None},
+    )
 
 
 def replaced(folder: Path, table: pa.Table) -> None:
@@ -98,7 +100,7 @@ def test_a_slice_whose_manifest_has_no_parts_is_named(tmp_path: Path) -> None:
         if part.index == 1:
             writer.finish({"tasks": 1})
     path = tmp_path / "x/manifest-1-of-2.json"
-    path.write_text(json.dumps({key: value for key, value in json.loads(path.read_text()).items() if key != "parts"}))
+    edit_record(path, lambda record: {key: value for key, value in record.items() if key != "parts"})
     with pytest.raises(UserError, match=r"manifest-1-of-2\.json: its parts are no list"):
         writer.finish({"tasks": 1})
 
