@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rla.metrics.intervals import Interval, difference
-from rla.store.layout import PATHS, SPLITS, artifact, further_splits
+from rla.store.layout import PATHS, SPLITS, artifact, further_splits, numbered_folders
 from rla.store.reading import read_rows
 from rla.store.records import StopReason
 from rla.store.slices import MANIFEST, read_json
@@ -70,13 +70,6 @@ def held_out(root: Path, split: str) -> HeldOut:
     )
     gain = gain_of(root, [row["iteration"] for row in evaluations])
     return HeldOut(split=split, evaluations=evaluations, gain=gain)
-
-
-def numbered_folders(folder: Path) -> list[int]:
-    """The numbers that name folders of `folder`, in order."""
-    if not folder.is_dir():
-        return []
-    return sorted(int(path.name) for path in folder.iterdir() if path.is_dir() and path.name.isdecimal())
 
 
 def iteration_row(run: Path, number: int) -> Row:
