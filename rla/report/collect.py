@@ -6,7 +6,7 @@ Whatever is missing (a run that is still going on, a stage that was skipped) is 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -126,3 +126,9 @@ def artifact_places(run: Path) -> list[tuple[str, str]]:
     return found + [
         (f"{name}, further splits", str(run / SPLITS / "<split>" / PATHS[name].format(i="<i>"))) for name in of_split
     ]
+
+
+def titled_splits(summary: RunSummary) -> list[HeldOut]:
+    """Every held-out split with its name, which the only split of a run does not need."""
+    main, *further = summary.held_out
+    return [main if further else replace(main, split=""), *further]
