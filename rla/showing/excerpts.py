@@ -43,15 +43,18 @@ def chosen_excerpts(played: Played, config: Config, choice: Choice, count: int) 
 
 
 def step_excerpts(played: Played, config: Config, chosen: Sequence[Chosen]) -> list[Excerpt]:
-    """Each chosen step with the one before it."""
-    episodes = read_episodes_whole(played, {one.trajectory_id for one in chosen}, config)
+    """Each chosen step with the one before it; those of one episode together, where its first one stands."""
+    grouped: dict[str, list[Chosen]] = {}
+    for one in chosen:
+        grouped.setdefault(one.trajectory_id, []).append(one)
+    episodes = read_episodes_whole(played, grouped, config)
     return [
         Excerpt(
-            episode=episodes[one.trajectory_id],
-            steps=range(max(0, one.step - AROUND), one.step + 1),
-            why=f"step {one.step}: {one.why}",
+            episode=episodes[name],
+            steps=sorted({step for one in steps for step in range(max(0, one.step - AROUND), one.step + 1)}),
+            why="\n".join(f"step {one.step}: {one.why}" for one in sorted(steps, key=lambda one: one.step)),
         )
-        for one in chosen
+        for name, steps in grouped.items()
     ]
 
 

@@ -13,7 +13,7 @@ STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem; color: #222 }
 article { border: 1px solid #ddd; border-radius: 6px; margin: 1.2rem 0; padding: .4rem 1rem }
 article > h3 { font-size: 1rem; margin: .4rem 0 }
-.why { background: #fff6d8; padding: .2rem .5rem; border-radius: 4px }
+.why { background: #fff6d8; padding: .2rem .5rem; border-radius: 4px; white-space: pre-line }
 .step { border-top: 1px solid #eee; padding: .4rem 0 }
 .text { white-space: pre-wrap; overflow-wrap: anywhere; margin: .2rem 0 }
 .seen { color: #666; max-height: 14rem; overflow-y: auto }
