@@ -79,7 +79,7 @@ def show_episodes(
 ) -> None:
     """Raises UserError for what is not there, or where two choices are made."""
     from rla.errors import UserError
-    from rla.report.played import played_tasks
+    from rla.report.played import played_table
     from rla.report.render import as_text
     from rla.showing.page import excerpts_page
     from rla.showing.reading import played_iterations
@@ -93,12 +93,12 @@ def show_episodes(
     chosen = found[-1] if iteration is None and found else iteration
     if chosen is None:
         raise UserError(f"{run}: nothing was played yet; call `rla rollout` first")
-    played = place_of(run, config, chosen, split)
+    played = episodes_place(run, config, chosen, split)
     title = f"{run}, {f'evaluation on {split} of ' if split else ''}iteration {chosen}"
     if not asked:
-        typer.echo(as_text(title, [played_tasks(played)]), nl=False)
+        typer.echo(as_text(title, [played_table(played)]), nl=False)
         return
-    excerpts = choose(run, config, played, chosen, split, asked)
+    excerpts = asked_excerpts(run, config, played, chosen, split, asked)
     if html is not None:
         from rla.store.atomic import write_text
 
@@ -111,13 +111,13 @@ def show_episodes(
     draw(excerpts, sys.stdout, pictures=pictures)
 
 
-def place_of(run: Path, config: Config, iteration: int, split: str | None) -> Played:
+def episodes_place(run: Path, config: Config, iteration: int, split: str | None) -> Played:
     from rla.showing.reading import evaluated_in, played_in
 
     return played_in(run, iteration) if split is None else evaluated_in(run, config, iteration, split)
 
 
-def choose(
+def asked_excerpts(
     run: Path, config: Config, played: Played, iteration: int, split: str | None, asked: dict[str, Any]
 ) -> Sequence[Excerpt]:
     from rla.errors import UserError
@@ -135,4 +135,4 @@ def choose(
     later = [number for number in played_iterations(run, config, split) if number > iteration]
     if not later:
         raise UserError(f"--flipped: nothing was played after iteration {iteration}; give an earlier --iteration")
-    return flipped_excerpts(played, (place_of(run, config, number, split) for number in later), config, value)
+    return flipped_excerpts(played, (episodes_place(run, config, number, split) for number in later), config, value)

@@ -53,21 +53,21 @@ def warned(figures: Figures, first: Figures, *, stage: str | None = None) -> Ite
             yield Warned(iteration=figures["iteration"], guard=guard.name, said=said, remedy=guard.remedy)
 
 
-def share(figures: Figures, part: str, whole: str) -> float:
+def share_of(figures: Figures, part: str, whole: str) -> float:
     """0 where one of the two is not known."""
     return figures[part] / figures[whole] if figures.get(whole) and figures.get(part) is not None else 0.0
 
 
 def no_action(figures: Figures, first: Figures) -> str | None:
-    found = share(figures, "rollout_invalid_actions", "rollout_steps")
+    found = share_of(figures, "rollout_invalid_actions", "rollout_steps")
     return f"{found:.0%} of the policy's replies hold no action" if found >= NO_ACTION else None
 
 
 def cut_episodes(figures: Figures, first: Figures) -> str | None:
-    full = share(figures, "rollout_context_stops", "rollout_episodes")
+    full = share_of(figures, "rollout_context_stops", "rollout_episodes")
     if full >= CUT:
         return f"{full:.0%} of the episodes ended because the policy's context was full"
-    replies = share(figures, "rollout_truncated", "rollout_steps")
+    replies = share_of(figures, "rollout_truncated", "rollout_steps")
     return f"{replies:.0%} of the policy's replies were cut" if replies >= CUT else None
 
 
@@ -76,7 +76,7 @@ def no_mixed_group(figures: Figures, first: Figures) -> str | None:
 
 
 def unreadable_votes(figures: Figures, first: Figures) -> str | None:
-    found = share(figures, "judged_unparsable", "judged_judgements")
+    found = share_of(figures, "judged_unparsable", "judged_judgements")
     return f"{found:.0%} of the votes could not be read" if found >= UNREADABLE else None
 
 

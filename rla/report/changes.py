@@ -45,7 +45,7 @@ def changes_of(entry: Lineage) -> Iterator[Change]:
         verdict: Mapping[str, object] | None = version["verdict"]
         if verdict is None or not verdict["accepted"]:
             continue
-        before, after = marked(told.get(version["parent_id"], ""), version["instruction"])
+        before, after = compared(told.get(version["parent_id"], ""), version["instruction"])
         yield Change(
             iteration=int(str(verdict["iteration"])),
             direction=version["direction"] or "",
@@ -60,7 +60,7 @@ def changes_of(entry: Lineage) -> Iterator[Change]:
         )
 
 
-def marked(before: str, after: str) -> tuple[list[tuple[Mark, str]], list[tuple[Mark, str]]]:
+def compared(before: str, after: str) -> tuple[list[tuple[Mark, str]], list[tuple[Mark, str]]]:
     """Both texts in pieces: what only one of them has is `gone` or `new`."""
     old, new = WORDS.findall(before[:LONGEST]), WORDS.findall(after[:LONGEST])
     sides: tuple[list[tuple[Mark, str]], list[tuple[Mark, str]]] = ([], [])

@@ -43,23 +43,27 @@ def panels(summary: RunSummary) -> list[Panel]:
     rows = summary.iterations
     found = [
         Panel(title="Success", lines=tuple(success_lines(summary)), unit="%"),
-        Panel(title="mu: the reward model helps above 1", lines=tuple(drawn(rows, {"mu": "mu"})), level=1.0),
+        Panel(title="mu: the reward model helps above 1", lines=tuple(known_lines(rows, {"mu": "mu"})), level=1.0),
         Panel(
             title="The reward model against fact",
-            lines=tuple(drawn(rows, {"rm_process_balanced": "balanced", "rm_outcome_accuracy": "outcome"}, times=100)),
+            lines=tuple(
+                known_lines(rows, {"rm_process_balanced": "balanced", "rm_outcome_accuracy": "outcome"}, times=100)
+            ),
             unit="%",
             level=50.0,
         ),
         Panel(
             title="Accepted tasks so far",
-            lines=tuple(drawn(rows, {"accepted_total": "accepted", "adapted_slots": "slots changed"})),
+            lines=tuple(known_lines(rows, {"accepted_total": "accepted", "adapted_slots": "slots changed"})),
         ),
-        Panel(title="Entropy", lines=tuple(drawn(rows, {"policy_entropy": "policy", "rm_entropy": "reward model"}))),
+        Panel(
+            title="Entropy", lines=tuple(known_lines(rows, {"policy_entropy": "policy", "rm_entropy": "reward model"}))
+        ),
         Panel(
             title="KL of an update",
-            lines=tuple(drawn(rows, {"policy_approx_kl": "policy", "rm_approx_kl": "reward model"})),
+            lines=tuple(known_lines(rows, {"policy_approx_kl": "policy", "rm_approx_kl": "reward model"})),
         ),
-        Panel(title="Steps of an episode", lines=tuple(drawn(rows, {"mean_steps": "training tasks"}))),
+        Panel(title="Steps of an episode", lines=tuple(known_lines(rows, {"mean_steps": "training tasks"}))),
         Panel(title="Seconds by stage", lines=tuple(second_lines(summary)), unit="s", stacked=True),
     ]
     return [panel for panel in found if any(line.x for line in panel.lines)]
@@ -70,10 +74,10 @@ def success_lines(summary: RunSummary) -> Iterator[Line]:
     for found in titled_splits(summary):
         rows = [row for row in found.evaluations if row.get("success") is not None]
         yield line(rows, "success", f"held out{f': {found.split}' if found.split else ''}", times=100)
-    yield from drawn(summary.iterations, {"success": "training tasks"}, times=100)
+    yield from known_lines(summary.iterations, {"success": "training tasks"}, times=100)
 
 
-def drawn(rows: Sequence[Row], keys: Mapping[str, str], *, times: float = 1.0) -> Iterator[Line]:
+def known_lines(rows: Sequence[Row], keys: Mapping[str, str], *, times: float = 1.0) -> Iterator[Line]:
     """One line for each key that some row has."""
     for key, label in keys.items():
         known = [row for row in rows if row.get(key) is not None]

@@ -38,7 +38,7 @@ def other_figures(summary: RunSummary) -> Iterator[str]:
         yield f"{number(accepted[-1], 0)} changed tasks accepted"
     seconds = sum(summary.seconds.values())
     if seconds:
-        yield duration(seconds)
+        yield stage_time(seconds)
 
 
 def first_to_last(summary: RunSummary, key: str, name: str, digits: int | None) -> Iterator[str]:
@@ -49,7 +49,7 @@ def first_to_last(summary: RunSummary, key: str, name: str, digits: int | None) 
         yield f"{name} {' to '.join(dict.fromkeys(ends))}"
 
 
-def duration(seconds: float) -> str:
+def stage_time(seconds: float) -> str:
     """`41 s`, `12 min`, `3 h 5 min`, of stages."""
     if seconds < 100:
         return f"{seconds:.0f} s of stages"

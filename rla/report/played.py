@@ -5,13 +5,13 @@ from __future__ import annotations
 import polars as pl
 
 from rla.report.tables import Table, number, percent
-from rla.showing.reading import Played, episodes_of, is_complete
+from rla.showing.reading import Played, episode_frame, is_complete
 from rla.store.frames import read_judgements
 
 
-def played_tasks(played: Played) -> Table:
+def played_table(played: Played) -> Table:
     """By task: how many of its episodes were won, the mean vote, and an episode to begin with."""
-    episodes = episodes_of(played)
+    episodes = episode_frame(played)
     votes = pl.DataFrame(schema={"task_id": pl.String, "mean": pl.Float64})
     if is_complete(played.scores):
         scored = read_judgements(played.scores).drop_nulls("score")

@@ -14,7 +14,7 @@ from rla.errors import UserError
 from rla.rollouts.ground_truth import labels_in
 from rla.rollouts.labels import LABELS
 from rla.showing.choosing import Choice, Chosen, Flipped, choose_steps, flipped_tasks, step_table
-from rla.showing.reading import PAID, Played, episodes_of, is_complete, read_episodes_whole
+from rla.showing.reading import PAID, Played, episode_frame, is_complete, read_episodes_whole
 from rla.showing.records import Excerpt, ShownEpisode
 from rla.store.frames import read_judgements
 from rla.store.reading import read_table
@@ -62,13 +62,13 @@ def flipped_excerpts(before: Played, later: Iterable[Played], config: Config, co
     """For each task that was won less often when it was played the next time an episode of each side. `later`: what was
     played after `before`, in order.
     """
-    first = episodes_of(before)
+    first = episode_frame(before)
     missing = set(first["task_id"])
     found: list[tuple[Flipped, Played]] = []
     for after in later:
         if not missing:
             break
-        played = episodes_of(after).filter(pl.col("task_id").is_in(missing))
+        played = episode_frame(after).filter(pl.col("task_id").is_in(missing))
         missing -= set(played["task_id"])
         found += [(one, after) for one in flipped_tasks(first, played)]
     worst = sorted(found, key=lambda pair: (pair[0].after - pair[0].before, pair[0].task_id))[:count]
@@ -87,7 +87,7 @@ def _both(one: Flipped, won: ShownEpisode, lost: ShownEpisode) -> tuple[Excerpt,
 
 def named_excerpts(played: Played, config: Config, column: NamedBy, beginning: str) -> list[Excerpt]:
     """One episode, or all of a task, by how its id begins. Raises UserError where none or several begin so."""
-    table = episodes_of(played)
+    table = episode_frame(played)
     ids = sorted({name for name in table[column] if name.startswith(beginning)})
     if len(ids) != 1:
         found = f"{', '.join(ids[:4])} begin so" if ids else "there is none"

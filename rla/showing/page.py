@@ -36,23 +36,23 @@ def excerpt_html(excerpt: Excerpt) -> str:
     episode = excerpt.episode
     parts = ["<article>", f"<h3>{safe(episode.title)}</h3>"]
     parts += [f'<p class="why">{safe(excerpt.why)}</p>'] if excerpt.why else []
-    parts.append(text(episode.instruction, "action"))
+    parts.append(text_block(episode.instruction, "action"))
     parts += [part for step in excerpt.shown for part in step_html(step)]
     if excerpt.shown and excerpt.shown[-1].index + 1 == len(episode.steps):
-        parts.append(text(episode.verdict, "seen"))
+        parts.append(text_block(episode.verdict, "seen"))
     if episode.error:
-        parts.append(text(f"the environment broke: {episode.error}", "bad"))
+        parts.append(text_block(f"the environment broke: {episode.error}", "bad"))
     return "\n".join([*parts, "</article>"])
 
 
 def step_html(step: ShownStep) -> Iterator[str]:
     yield '<div class="step">'
-    yield text(step.observation, "seen")
+    yield text_block(step.observation, "seen")
     for image in step.images:
         yield f'<img alt="screenshot" src="data:image/png;base64,{base64.standard_b64encode(image).decode()}">'
     yield f'<div class="text action">{step.index} &gt; {safe(step.action)}{"".join(fact_tags(step))}</div>'
     if not step.valid or step.reply.strip() != step.action.strip():
-        yield text(step.reply, "" if step.valid else "bad")
+        yield text_block(step.reply, "" if step.valid else "bad")
     yield from map(vote_html, step.votes)
     yield "</div>"
 
@@ -78,7 +78,7 @@ def vote_html(vote: Vote) -> str:
     return f'<div class="text"><span class="fact {kind}">vote {sign}{paid}</span> {safe(vote.text)}</div>'
 
 
-def text(said: str, kind: str) -> str:
+def text_block(said: str, kind: str) -> str:
     return f'<div class="text {kind}">{safe(said)}</div>'
 
 

@@ -82,7 +82,7 @@ def is_complete(shard: Path) -> bool:
     return (shard / MANIFEST).is_file()
 
 
-def episodes_of(played: Played) -> pl.DataFrame:
+def episode_frame(played: Played) -> pl.DataFrame:
     """One row an episode, columns of EPISODE and `instruction`."""
     return pl.DataFrame(pl.from_arrow(read_table(played.trajectories, "trajectories", [*EPISODE, "instruction"])))
 

@@ -25,7 +25,9 @@ def draw(excerpts: Sequence[Excerpt], stream: IO[str], *, width: int | None = No
     """Write the excerpts to a terminal or a file. `pictures`: the terminal draws kitty's graphics."""
     console = Console(file=stream, width=width, highlight=False)
     for excerpt in excerpts:
-        console.print(Panel(body(excerpt), title=plain(excerpt.episode.title), title_align="left", border_style="dim"))
+        console.print(
+            Panel(body(excerpt), title=plain_text(excerpt.episode.title), title_align="left", border_style="dim")
+        )
         for step in excerpt.shown if pictures else ():
             for image in step.images:
                 stream.write("".join(kitty(image)) + "\n")
@@ -33,37 +35,37 @@ def draw(excerpts: Sequence[Excerpt], stream: IO[str], *, width: int | None = No
 
 def body(excerpt: Excerpt) -> RenderableType:
     episode = excerpt.episode
-    lines: list[RenderableType] = [plain(excerpt.why, "bold yellow")] if excerpt.why else []
-    lines.append(plain(episode.instruction, "bold"))
+    lines: list[RenderableType] = [plain_text(excerpt.why, "bold yellow")] if excerpt.why else []
+    lines.append(plain_text(episode.instruction, "bold"))
     last = -1
     for step in excerpt.shown:
         if step.index > last + 1:
             lines.append(Text("...", style="dim"))
         lines += step_lines(step)
         last = step.index
-    return Group(*lines, *ending(episode, whole=last + 1 == len(episode.steps)))
+    return Group(*lines, *episode_end(episode, whole=last + 1 == len(episode.steps)))
 
 
-def ending(episode: ShownEpisode, *, whole: bool) -> Iterator[RenderableType]:
+def episode_end(episode: ShownEpisode, *, whole: bool) -> Iterator[RenderableType]:
     if not whole:
         yield Text("...", style="dim")
         return
-    yield Padding(plain(cut(episode.verdict), "dim"), (0, 0, 0, 4))
+    yield Padding(plain_text(cut(episode.verdict), "dim"), (0, 0, 0, 4))
     if episode.error:
-        yield plain(f"the environment broke: {cut(episode.error)}", "red")
+        yield plain_text(f"the environment broke: {cut(episode.error)}", "red")
     earned = "" if episode.reward is None else f", reward {episode.reward:.3g}"
-    yield plain(f"{episode.ended}{earned}", "green" if episode.won else "red")
+    yield plain_text(f"{episode.ended}{earned}", "green" if episode.won else "red")
 
 
 def step_lines(step: ShownStep) -> Iterator[RenderableType]:
     """What was seen, what was done, what it was paid, and each vote with its reason."""
     seen = cut(step.observation) + (f" [{len(step.images)} images]" if step.images else "")
-    yield Padding(plain(seen, "dim"), (0, 0, 0, 4))
+    yield Padding(plain_text(seen, "dim"), (0, 0, 0, 4))
     yield Text.assemble((f"{step.index:3} ", "cyan"), "> ", (fit(step.action), "bold"), "  ", *map(token, facts(step)))
     if not step.valid:
-        yield Padding(plain(f"no action could be read in: {cut(step.reply)}", "red"), (0, 0, 0, 6))
+        yield Padding(plain_text(f"no action could be read in: {cut(step.reply)}", "red"), (0, 0, 0, 6))
     elif step.reply.strip() != step.action.strip():
-        yield Padding(plain(cut(step.reply)), (0, 0, 0, 6))
+        yield Padding(plain_text(cut(step.reply)), (0, 0, 0, 6))
     for vote in step.votes:
         yield Padding(vote_line(vote), (0, 0, 0, 6))
 
@@ -88,7 +90,7 @@ def vote_line(vote: Vote) -> Text:
     return Text.assemble((f"vote {sign}{paid} ", style), fit(cut(vote.text)))
 
 
-def plain(text: str, style: str = "") -> Text:
+def plain_text(text: str, style: str = "") -> Text:
     return Text(fit(text), style=style)
 
 
