@@ -15,7 +15,7 @@ PYTEST_ARGS ?=
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help test-openenv docs docs-reference run test lint types unit test-slow parity bench-env bench-train bench-shape plan-memory bench-judge bench-rollout bench-memory bench-resident bench-exec solve-all ablation test-vllm venv clean
+.PHONY: help test-openenv docs docs-reference run test lint types unit test-slow parity bench-env bench-train bench-shape plan-memory bench-judge bench-rollout bench-memory bench-reading bench-resident bench-exec solve-all ablation test-vllm venv clean
 
 # A CPU or CUDA build of torch that suits the machine, unless a folder of wheels is given.
 UV_VERSION := 0.13.8
@@ -28,7 +28,7 @@ PLAN = --iterations $(ITERATIONS) --evaluate-every $(EVALUATE_EVERY) --params $(
 
 help:
 	@echo 'make run [ITERATIONS=12] [SEED=0] [PARAMS=params.yaml] [EVALUATE_EVERY=0] [RUN=runs/name] [EXTRAS=vllm] [SET="key=value ..."]'
-	@echo 'make test | lint | types | unit | test-slow | parity [GAMES=60] | bench-env | bench-train | bench-shape SHAPE=qwen2.5-7b | plan-memory SHAPE=qwen2.5-7b GPUS=8 | bench-judge RUN=runs/name | bench-rollout | bench-memory | bench-resident [BACKEND=transformers] | bench-exec [PROGRAMS=1000] | solve-all | ablation [JOBS=2] [ALFWORLD_DATA=data/alfworld] | test-vllm | test-openenv | docs | docs-reference | venv | clean'
+	@echo 'make test | lint | types | unit | test-slow | parity [GAMES=60] | bench-env | bench-train | bench-shape SHAPE=qwen2.5-7b | plan-memory SHAPE=qwen2.5-7b GPUS=8 | bench-judge RUN=runs/name | bench-rollout | bench-memory | bench-reading | bench-resident [BACKEND=transformers] | bench-exec [PROGRAMS=1000] | solve-all | ablation [JOBS=2] [ALFWORLD_DATA=data/alfworld] | test-vllm | test-openenv | docs | docs-reference | venv | clean'
 
 .venv/.uv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] < (3, 11))' || \
@@ -118,6 +118,10 @@ bench-rollout: .venv/.test $(if $(filter vllm,$(BACKEND)),.venv/.run-$(VLLM))
 
 bench-memory: .venv/.test
 	$(PY) -m tests.bench.bench_memory
+
+# What verifying a shard costs those who read it.
+bench-reading: .venv/.test
+	$(PY) -m tests.bench.bench_reading
 
 # In bf16 and without compilation where it is vLLM.
 bench-resident: .venv/.run $(if $(filter vllm,$(BACKEND)),.venv/.run-$(VLLM))

@@ -33,7 +33,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
     sections = [name for name in ctx.spec.sections if model is not None or name not in MODEL]
     folder = ctx.path("out")
     made_from = origin(ctx, inputs, sections=sections, also="+".join(proven_in))
-    writer = ShardWriter(folder, "candidates", made_from, overwrite=ctx.overwrite)
+    writer = ShardWriter(folder, "candidates", made_from, overwrite=ctx.overwrite, tell=ctx.progress.note)
     if not writer.complete:
         choices = chosen_tasks_to_change(ctx, pool=ctx.path("pool")) if enabled else []
         engines = write_candidates(ctx, writer, choices, model, env)

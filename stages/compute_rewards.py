@@ -11,17 +11,19 @@ from rla.metrics.diagnostics import reward_statistics
 from rla.metrics.difficulty import task_rows
 from rla.metrics.iteration import iteration_metrics
 from rla.pipeline.context import StageContext
-from rla.pipeline.origins import origin
+from rla.pipeline.origins import origin, refuse_stale
 from rla.rollouts.ground_truth import labels_of
 from rla.store.atomic import write_json
 from rla.store.frames import read_iteration, read_judgements, training_episodes
 from rla.store.reading import read_manifest
-from rla.store.shards import write_shard
+from rla.store.shards import Output, write_shards
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
     """Writes `rewards/{policy,rm}`, `tasks.json` and `metrics.json`. Trajectories of rejected tasks do not train."""
     inputs = [ctx.path(name) for name in ("trajectories", "scores", "verdicts")]
+    for made in inputs[1:]:
+        refuse_stale(made, source=inputs[0])
     chosen = environment(ctx.config.env.name)
     rule = chosen.reward_rule() if isinstance(chosen, Probes) else None
     episodes, steps, judgements = read_iteration(ctx.path("trajectories"), ctx.path("scores"), texts=rule is not None)
@@ -31,8 +33,9 @@ def run(ctx: StageContext) -> dict[str, Any]:
     else:
         policy, rm = rule.rewards(training, read_judgements(ctx.path("scores")), ctx.config.credit)
     made_from = origin(ctx, inputs, sections=("credit",))  # the rest is read for the metrics alone
-    for option, kind, frame in (("policy-rewards", "policy_rewards", policy), ("rm-rewards", "rm_rewards", rm)):
-        write_shard(ctx.path(option), kind, frame.to_dicts(), made_from, overwrite=ctx.overwrite)
+    frames = (("policy-rewards", "policy_rewards", policy), ("rm-rewards", "rm_rewards", rm))
+    outputs = [Output(folder=ctx.path(option), kind=kind, rows=frame.to_dicts()) for option, kind, frame in frames]
+    write_shards(outputs, made_from, overwrite=ctx.overwrite, tell=ctx.progress.note)
     labels = labels_of(ctx)
     write_json(ctx.path("tasks"), task_rows(episodes, judgements, labels.frame))
     measured = iteration_metrics(

@@ -43,7 +43,9 @@ def evaluate_split(ctx: StageContext) -> dict[str, Any]:
     count = ctx.config.evaluation.rollouts_per_task
     folder = ctx.path("out")
     made_from = origin(ctx, [tasks_folder, policy], sections=[name for name in ctx.spec.sections if name != "judge"])
-    writer = ShardWriter(folder, "trajectories", made_from, overwrite=ctx.overwrite, part=slice_of(ctx))
+    writer = ShardWriter(
+        folder, "trajectories", made_from, overwrite=ctx.overwrite, part=slice_of(ctx), tell=ctx.progress.note
+    )
     if not writer.complete:
         make_whole(ctx, "policy")
     if not (writer.complete or divided(ctx, writer)):

@@ -8,11 +8,10 @@ from typing import Any
 from rla.envs.plain_texts import plain_texts
 from rla.envs.protocols import Vocabulary
 from rla.envs.registry import environment
-from rla.models.adopting import adopt, origin_record, whole_model
+from rla.models.adopting import adopt, whole_model
 from rla.pipeline.context import StageContext
 from rla.pipeline.fallback import pool_of
 from rla.pipeline.origins import origin
-from rla.store.atomic import write_json
 from rla.store.pools import read_tasks
 
 SAMPLE = 64  # tasks that are played for the tokenizer's vocabulary
@@ -32,7 +31,6 @@ def run(ctx: StageContext) -> dict[str, Any]:
                 make_model(ctx, folder, pool, seed=ctx.config.seed * 2 + number)
             else:
                 adopt(configured, folder)
-            write_json(origin_record(folder), made_from)
         summary[option] = str(folder)
     return summary
 

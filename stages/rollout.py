@@ -28,7 +28,9 @@ def run(ctx: StageContext) -> dict[str, Any]:
     folder = ctx.path("out")
     by_history = [ctx.path("standings")] if ctx.config.rollout.sampling == "learnability" else []
     made_from = origin(ctx, [pool, policy, candidates, *by_history])
-    writer = ShardWriter(folder, "trajectories", made_from, overwrite=ctx.overwrite, part=slice_of(ctx))
+    writer = ShardWriter(
+        folder, "trajectories", made_from, overwrite=ctx.overwrite, part=slice_of(ctx), tell=ctx.progress.note
+    )
     if not writer.complete:
         make_whole(ctx, "policy")
     if not (writer.complete or divided(ctx, writer)):

@@ -35,7 +35,9 @@ def run(ctx: StageContext) -> dict[str, Any]:
     sections = [name for name in ctx.spec.sections if name not in ("credit", "adaptation")]
     sections += DECIDING if chosen else ()
     made_from = origin(ctx, inputs, sections=sections)
-    writer = ShardWriter(folder, "scores", made_from, overwrite=ctx.overwrite, part=slice_of(ctx))
+    writer = ShardWriter(
+        folder, "scores", made_from, overwrite=ctx.overwrite, part=slice_of(ctx), tell=ctx.progress.note
+    )
     if judged and not writer.complete:
         make_whole(ctx, "rm")
     if not (writer.complete or divided(ctx, writer)):

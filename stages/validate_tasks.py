@@ -14,7 +14,7 @@ from rla.pipeline.context import StageContext
 from rla.pipeline.origins import origin
 from rla.store.pools import read_candidates, read_tasks
 from rla.store.reading import read_rows
-from rla.store.shards import write_shard
+from rla.store.shards import Output, write_shards
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
@@ -40,12 +40,13 @@ def run(ctx: StageContext) -> dict[str, Any]:
     fields = chosen.edit_fields if isinstance(chosen, Adapts) else frozenset[str]()
     counts = verdict_counts(verdicts, pending, standings, fields=fields)
     made_from = origin(ctx, folders)
-    for option, kind, rows in (
-        ("verdicts", "verdicts", [decided.row() for decided in verdicts]),
-        ("standings", "standings", [standing.row() for standing in standings]),
-        ("out", "tasks", [task.row() for task in following]),
-    ):
-        own = counts if option == "verdicts" else None
-        write_shard(ctx.path(option), kind, rows, made_from, counts=own, overwrite=ctx.overwrite)
+    outputs = [
+        Output(
+            folder=ctx.path("verdicts"), kind="verdicts", rows=[decided.row() for decided in verdicts], counts=counts
+        ),
+        Output(folder=ctx.path("standings"), kind="standings", rows=[standing.row() for standing in standings]),
+        Output(folder=ctx.path("out"), kind="tasks", rows=[task.row() for task in following]),
+    ]
+    write_shards(outputs, made_from, overwrite=ctx.overwrite, tell=ctx.progress.note)
     shown = {key: counts[key] for key in ("pending", "accepted", "rejected", "returned", "accepted_total")}
     return {"verdicts": str(ctx.path("verdicts")), "pool": f"{len(following)} tasks", **shown}

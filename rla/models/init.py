@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +10,7 @@ from rla.config.sections import ModelConfig
 from rla.errors import UserError
 from rla.models.exact_tokenizer import build_exact_tokenizer
 from rla.models.tokenizer import build_tokenizer
+from rla.store.atomic import whole_folder
 
 if TYPE_CHECKING:
     from transformers import Qwen3Config
@@ -56,14 +55,9 @@ def init_model(
                 end=int(tokenizer.eos_token_id),
             )
         )
-    partial = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
-    partial.mkdir(parents=True)
-    try:
+    with whole_folder(folder) as partial:
         model.float().save_pretrained(partial)
         tokenizer.save_pretrained(partial)
-        partial.rename(folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def _check(config: ModelConfig) -> None:

@@ -12,6 +12,7 @@ from rla.errors import UserError
 from rla.pipeline.context import StageContext
 from rla.store.digests import digest
 from rla.store.layout import PATHS
+from rla.store.reading import read_manifest
 from rla.store.shards import Origin
 
 
@@ -26,6 +27,18 @@ def origin(ctx: StageContext, inputs: Sequence[Path], *, sections: Sequence[str]
     looped = any("{i}" in PATHS[artifact] for _, artifact in ctx.spec.writes)
     parts = [config_digest(ctx.config, wanted), *([str(ctx.iteration)] if looped else []), *([also] if also else [])]
     return Origin(config="/".join(parts), inputs=names, seed=ctx.config.seed)
+
+
+def refuse_stale(made: Path, *, source: Path) -> None:
+    """UserError where the shard `made` was made from another `source` than the shard that lies there now.
+
+    A call that ended too early may have left it. A shard that names no inputs is somebody's own.
+    """
+    inputs = read_manifest(made)["input_digests"].values()
+    if inputs and digest(source) not in inputs:
+        raise UserError(
+            f"{made}: not made from {source} as it is now; call the stage that makes it again, with --overwrite"
+        )
 
 
 def run_async(main: Coroutine[Any, Any, None]) -> None:

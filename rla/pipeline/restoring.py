@@ -18,6 +18,7 @@ from rla.pipeline.context import StageContext
 from rla.pipeline.finished import RECORD
 from rla.store.layout import artifact
 from rla.store.pruned import MODEL, PARTS, PRUNED, pruned_parts
+from rla.store.removing import remove_made
 from rla.store.slices import read_json
 
 STAGE_OF = {"policy": "train-policy", "rm": "train-rm"}
@@ -62,4 +63,4 @@ def put_back(again: Path, folder: Path) -> None:
             shutil.rmtree(folder / part, ignore_errors=True)
             (again / part).rename(folder / part)
     (folder / PRUNED).unlink()
-    shutil.rmtree(again)
+    remove_made(again, lambda _: True, last=(RECORD,))

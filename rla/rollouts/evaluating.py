@@ -29,7 +29,8 @@ def held_out_scores(ctx: StageContext) -> Path | None:
     if not (ctx.config.judge.enabled and rm.exists()):
         ctx.progress.note(f"{rm}: no reward model; programs are evaluated alone")
         return None
-    writer = ShardWriter(folder, "scores", origin(ctx, [ctx.path("out"), rm]), overwrite=ctx.overwrite)
+    made_from = origin(ctx, [ctx.path("out"), rm])
+    writer = ShardWriter(folder, "scores", made_from, overwrite=ctx.overwrite, tell=ctx.progress.note)
     if not writer.complete:
         make_whole(ctx, "rm")
         score_played(ctx, writer, ctx.path("out"), rm, pools=("tasks",))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +17,16 @@ from rla.errors import UserError
 def write_atomic(path: Path, write: Callable[[Path], None], *, writer: str = "") -> None:
     """Call `write(temporary)` then rename it to `path`, both flushed to disk.
 
-    Processes that may write the same file at the same time each name themselves as `writer`. Raises UserError where
-    the system refuses: a full disk, a quota, a folder that may not be written.
+    Slices that write the same file at the same time each name themselves as `writer`; equal calls wait for each other.
+    Raises UserError where the system refuses: a full disk, a quota, a folder that may not be written.
     """
     temporary = _aside(path, writer)
     try:
-        _flushed(temporary, write)
-        temporary.replace(path)
+        with _alone(temporary) as descriptor:
+            _flushed(temporary, write, descriptor)
+            temporary.replace(path)
     except OSError as error:
-        raise _unwritable(path, temporary, error) from None
+        raise _unwritable(path, error) from None
 
 
 def write_json(path: Path, data: Any, *, writer: str = "") -> None:
@@ -40,50 +43,120 @@ def create_json(path: Path, data: Any, *, writer: str = "") -> bool:
     """Write the file unless it is there; whether this call made it. Of several callers at once one makes it."""
     temporary = _aside(path, writer)
     try:
-        _flushed(temporary, lambda place: _write(place, _text(data)))
-        try:
-            os.link(temporary, path)  # unlike a rename it fails where the name is taken
-        except FileExistsError:
-            return False
-        except OSError:  # a file system without hard links
-            if path.exists():
-                return False
-            temporary.replace(path)
-        return True
+        with _alone(temporary) as descriptor:
+            _flushed(temporary, lambda place: _write(place, _text(data)), descriptor)
+            return _named(temporary, path)
     except OSError as error:
-        raise _unwritable(path, temporary, error) from None
-    finally:
-        _forget(temporary)
+        raise _unwritable(path, error) from None
+
+
+def _named(temporary: Path, path: Path) -> bool:
+    """Give the file its name unless that is taken; whether this call did."""
+    try:
+        os.link(temporary, path)  # unlike a rename it fails where the name is taken
+    except FileExistsError:
+        return False
+    except OSError:  # a file system without hard links
+        if path.exists():
+            return False
+        temporary.replace(path)
+    return True
 
 
 def clear_aside(path: Path, *, writer: str = "") -> None:
     """Remove what a call that was killed has left of writing `path`."""
-    _forget(_aside(path, writer))
+    clear_stale(_aside(path, writer))
+
+
+def clear_stale(temporary: Path) -> None:
+    """Remove a file that a call has left which was killed; one that another process is writing now stays."""
+    with contextlib.suppress(OSError), temporary.open("rb") as handle:  # BlockingIOError: it is being written
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _is_still(temporary, handle.fileno()):
+            temporary.unlink()
+
+
+@contextlib.contextmanager
+def whole_folder(folder: Path) -> Iterator[Path]:
+    """An empty folder that becomes `folder` when the block ends, and goes where it fails.
+
+    Another process that is making the same is waited for. Raises UserError where `folder` exists, then or before.
+    """
+    partial = _aside(folder, "")
+
+    def opened() -> int:
+        partial.mkdir(parents=True, exist_ok=True)
+        return os.open(partial, os.O_RDONLY | os.O_DIRECTORY)
+
+    with _locked(partial, opened):
+        try:
+            if folder.exists():
+                raise UserError(f"{folder} exists already: remove it or name another folder")
+            for left in partial.iterdir():  # of a call that was killed
+                shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
+            yield partial
+            partial.rename(folder)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _alone(temporary: Path) -> Iterator[int]:
+    """The descriptor of a file that only this process writes until the block ends. What then still has that name is
+    removed.
+    """
+    temporary.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(temporary, lambda: os.open(temporary, os.O_RDWR | os.O_CREAT, 0o666)) as descriptor:
+        try:
+            yield descriptor
+        finally:
+            with contextlib.suppress(OSError):
+                if _is_still(temporary, descriptor):
+                    temporary.unlink()
+
+
+@contextlib.contextmanager
+def _locked(place: Path, opened: Callable[[], int]) -> Iterator[int]:
+    """The descriptor of what lies at `place`, locked where the file system has locks. Who held it before may have
+    renamed it: then it is opened again.
+    """
+    while True:
+        descriptor = opened()
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                mine = _is_still(place, descriptor)
+            except OSError:  # no locks here
+                mine = True
+            if mine:
+                yield descriptor
+                return
+        finally:
+            os.close(descriptor)
+
+
+def _is_still(path: Path, descriptor: int) -> bool:
+    """Whether the name is that of the open file."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 def _aside(path: Path, writer: str) -> Path:
     return path.with_name(f".{path.name}{writer}.tmp")
 
 
-def _flushed(temporary: Path, write: Callable[[Path], None]) -> None:
-    temporary.parent.mkdir(parents=True, exist_ok=True)
+def _flushed(temporary: Path, write: Callable[[Path], None], descriptor: int) -> None:
     write(temporary)
-    with temporary.open("rb") as handle:
-        os.fsync(handle.fileno())
+    os.fsync(descriptor)
 
 
-def _unwritable(path: Path, temporary: Path, error: OSError) -> UserError:
-    """The error to raise; what was written of the file gives its space back."""
-    _forget(temporary)
+def _unwritable(path: Path, error: OSError) -> UserError:
     return UserError(
         f"{path}: cannot be written ({error.strerror or error}); "
         "mend that and call the command again: what is finished is kept"
     )
-
-
-def _forget(temporary: Path) -> None:
-    with contextlib.suppress(OSError):
-        temporary.unlink()
 
 
 def _text(data: Any) -> str:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from rla.errors import UserError
+from rla.store.parts import file_digest, footer_digest, opened_part
 from rla.store.schema import arrow_schema, load_schema, optional_columns
 from rla.store.slices import MANIFEST, optional_json, unfinished
 
@@ -34,24 +34,34 @@ def read_manifest(folder: Path, kind: str | None = None) -> dict[str, Any]:
     return manifest
 
 
-def verify_parts(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """The parts on disk are those of the manifest, with their sizes."""
-    listed = {part["name"]: part["bytes"] for part in manifest["parts"]}
+def verify_parts(folder: Path, manifest: Mapping[str, Any], *, whole: bool = False) -> None:
+    """The parts on disk are those of the manifest: their sizes and footers, with `whole` every byte. Pages are verified
+    as they are read. The manifest of an older version names sizes alone.
+    """
+    listed = {part["name"]: part for part in manifest["parts"]}
     found = {path.name: path.stat().st_size for path in folder.glob("part-*.parquet")}
     for name in sorted(listed.keys() | found.keys()):
-        if listed.get(name) != found.get(name):
+        part = listed.get(name, {})
+        if part.get("bytes") != found.get(name):
             raise UserError(
-                f"{folder / name}: {found.get(name, 'no')} bytes, manifest.json says {listed.get(name, 'nothing')}; "
+                f"{folder / name}: {found.get(name, 'no')} bytes, manifest.json says {part.get('bytes', 'nothing')}; "
                 "the shard was changed or truncated: rerun the stage that made it with --overwrite"
+            )
+        key, measured = ("sha256", file_digest) if whole else ("footer_sha256", footer_digest)
+        if key in part and measured(folder / name) != part[key]:
+            raise UserError(
+                f"{folder / name}: not the part that manifest.json names, for its {key} differs; "
+                "the shard was changed or damaged: rerun the stage that made it with --overwrite"
             )
 
 
 def damaged(folder: Path, manifest: Mapping[str, Any], *, tolerate: bool) -> bool:
     """Whether parts are missing, changed or unreadable. Such a shard is an error unless it may be made again."""
     try:
-        verify_parts(folder, manifest)
+        verify_parts(folder, manifest, whole=True)
         for part in manifest["parts"]:
-            read_footer(folder / part["name"])
+            if "sha256" not in part:
+                read_footer(folder / part["name"])
     except UserError:
         if not tolerate:
             raise
@@ -60,17 +70,16 @@ def damaged(folder: Path, manifest: Mapping[str, Any], *, tolerate: bool) -> boo
 
 
 def read_footer(path: Path) -> None:
-    try:
-        pq.read_metadata(path)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise UserError(f"{path}: not a readable Parquet file ({error}); rerun its stage with --overwrite") from None
+    """Raises UserError where there is none."""
+    with opened_part(path):
+        pass
 
 
 def read_part(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     """One Parquet file; columns in the order asked for. `pq.read_table` would import pandas for it, a second, as the
     first array that is made of Python values does.
     """
-    with pq.ParquetFile(path) as file:
+    with opened_part(path) as file:
         if not columns:
             return file.read()
         table = file.read(columns=list(columns))
@@ -84,15 +93,7 @@ def read_table(folder: Path, kind: str, columns: Sequence[str] | None = None) ->
     """All rows of a complete shard, parts in order."""
     manifest = read_manifest(folder, kind)
     verify_parts(folder, manifest)
-    tables = []
-    for part in manifest["parts"]:
-        path = folder / part["name"]
-        try:
-            tables.append(read_part(path, columns))
-        except (pa.ArrowInvalid, OSError) as error:
-            raise UserError(
-                f"{path}: not a readable Parquet file ({error}); rerun its stage with --overwrite"
-            ) from None
+    tables = [read_part(folder / part["name"], columns) for part in manifest["parts"]]
     schema = arrow_schema(kind, optional_columns(kind))
     if columns:
         schema = pa.schema([schema.field(name) for name in columns])
@@ -110,19 +111,21 @@ def stream_rows(
 ) -> Iterator[dict[str, Any]]:
     """The rows of a complete shard as plain dictionaries, one after the other: a few of a part are in memory at a time.
 
-    With `keys` only rows whose first column is among them. Damage is found before the first row.
+    With `keys` only rows whose first column is among them. A part that is missing, foreign or truncated is found before
+    the first row, and a damaged page when it is its turn.
     """
     manifest = read_manifest(folder, kind)
     verify_parts(folder, manifest)
     for part in manifest["parts"]:
-        read_footer(folder / part["name"])
+        if "footer_sha256" not in part:
+            read_footer(folder / part["name"])
     for part in manifest["parts"]:
         yield from part_rows(folder / part["name"], columns, keys=keys)
 
 
 def part_rows(path: Path, columns: Sequence[str], *, keys: Collection[Any] | None = None) -> Iterator[dict[str, Any]]:
     """`stream_rows` of one part."""
-    with pq.ParquetFile(path) as file:
+    with opened_part(path) as file:
         for batch in file.iter_batches(batch_size=STREAMED, columns=list(columns)):
             absent = dict.fromkeys(name for name in columns if name not in batch.schema.names)
             found = batch.column(columns[0]).to_pylist()
@@ -133,6 +136,6 @@ def part_rows(path: Path, columns: Sequence[str], *, keys: Collection[Any] | Non
 
 def read_nested(path: Path, columns: Sequence[str]) -> list[dict[str, Any]]:
     """The rows of one part with nothing but `columns`: a nested one by its path, `steps.list.element.valid`."""
-    with pq.ParquetFile(path) as file:
+    with opened_part(path) as file:
         rows: list[dict[str, Any]] = file.read(columns=list(columns)).to_pylist()
     return rows

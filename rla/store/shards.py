@@ -1,31 +1,27 @@
 """Shard folders: `part-*.parquet` and, last of all, `manifest.json`.
 
-A folder passes through three states. *Started*: `started.json` names the digests of config and inputs that its parts
-belong to. *Growing*: parts appear, each written aside and renamed. *Complete*: `manifest.json` lists the parts with
-their sizes. A rerun with the same digests keeps every part that is there; with others it is refused. Slices of a shard
-(`rla.store.slices`) grow it together.
+`rla.store.parts` holds what a part says of itself, `rla.store.shard_folder` in which folder a call may go on. Slices
+of a shard (`rla.store.slices`) grow it together.
 """
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from rla import __version__
 from rla.errors import UserError
-from rla.store.atomic import clear_aside, create_json, write_atomic, write_json
-from rla.store.reading import (
-    damaged,
-    verify_parts,
-)
+from rla.store.atomic import clear_aside, write_atomic, write_json
+from rla.store.parts import checked_entry, file_digest, group_of, part_entry, part_name, shard_parts, write_part
+from rla.store.reading import verify_parts
+from rla.store.removing import remove_file
 from rla.store.schema import load_schema, to_table
-from rla.store.slices import MANIFEST, STARTED, WHOLE, Slice, joined, optional_json, read_json, slice_manifests, slices
+from rla.store.shard_folder import FolderState, ShardFolder, Tell
+from rla.store.slices import MANIFEST, STARTED, WHOLE, Slice, joined, read_json, sealed, slice_manifests, slices
 
 Check = Callable[[Mapping[str, Any]], None]
 
@@ -43,112 +39,82 @@ class Origin:
 
 
 class ShardWriter:
-    """Writes one shard folder, or a slice of it. `done` holds the indices of parts that an earlier call has finished.
+    """Writes one shard folder, or a slice of it. `done`: the indices of this slice's parts that are finished.
 
     A folder of another origin is refused, or replaced with `overwrite`; one of the same origin is always carried on. A
     folder that was begun in another number of slices is refused; with `overwrite` its parts are kept and the rest is
-    divided anew. A slice never replaces a folder: others may be writing to it.
+    divided anew. A slice never replaces a folder: others may be writing to it. Parts that an earlier call has left are
+    read in full: damaged ones are made again, which `tell` is told, and foreign ones refused, or removed with
+    `overwrite`.
     """
 
     def __init__(
-        self, folder: Path, kind: str, origin: Origin, *, overwrite: bool = False, part: Slice = WHOLE
+        self,
+        folder: Path,
+        kind: str,
+        origin: Origin,
+        *,
+        overwrite: bool = False,
+        part: Slice = WHOLE,
+        tell: Tell = lambda text: None,
     ) -> None:
         self.folder, self.kind, self.origin, self.slice = folder, kind, origin, part
-        self.complete = False
-        self._header = {"kind": kind, "schema_version": load_schema(kind)["version"], **origin.as_json()}
+        self._header = shard_header(kind, origin)
+        self._place = ShardFolder(folder, self._header, part)
         for name in (STARTED, MANIFEST):
             clear_aside(folder / name, writer=part.tag)
-        self._open(overwrite)
-        self.done = {group_of(path) for path in folder.glob("part-*.parquet")}
+        state = self._open(tell, overwrite=overwrite)
+        self.complete = state is FolderState.COMPLETE
+        if self.complete:
+            self._place.tidy()
+        self._entries = {} if self.complete else self._place.entries(tell, overwrite=overwrite)
 
-    def _open(self, overwrite: bool) -> None:
-        found = self._found()
-        if found is None and any(self.folder.glob("*.parquet")):
-            found = self._found()  # another slice may have begun it in this moment
-            if found is None and not overwrite:
-                raise UserError(
-                    f"{self.folder}: holds Parquet files of unknown origin; use --overwrite or another folder"
-                )
-        if found is not None and self._goes_on(*found, overwrite=overwrite):
-            return
-        if found is not None or (overwrite and any(self.folder.glob("*.parquet"))):
-            self._clear()
-        self.folder.mkdir(parents=True, exist_ok=True)
-        create_json(self.folder / STARTED, self._started(), writer=self.slice.tag)
-        self._open(overwrite=False)  # of several that start together one was first: is it of the same origin?
+    @property
+    def done(self) -> Set[int]:
+        return self._entries.keys()
 
-    def _found(self) -> tuple[str, dict[str, Any]] | None:
-        """The file that tells the folder's state. Another slice may complete it meanwhile: its manifest is looked for
-        twice.
-        """
-        for name in (MANIFEST, STARTED, MANIFEST):
-            found = optional_json(self.folder / name)
-            if found is not None:
-                return name, found
-        return None
-
-    def _started(self) -> dict[str, Any]:
-        return self._header | ({} if self.slice.count == 1 else {"slices": self.slice.count})
-
-    def _goes_on(self, name: str, found: Mapping[str, Any], *, overwrite: bool) -> bool:
-        """Whether what is there is kept; False where the folder is to be made anew."""
-        differing = [key for key in self._header if found.get(key) != self._header[key]]
-        if differing and not overwrite:
-            raise UserError(
-                f"{self.folder}: made with another {', '.join(differing)}; "
-                "rerun with --overwrite or choose another folder"
-            )
-        if differing:
-            return False
-        if name == MANIFEST:
-            self.complete = not damaged(self.folder, found, tolerate=overwrite)
-            return self.complete
-        if found.get("slices", 1) != self.slice.count:
-            self._divide(found.get("slices", 1), overwrite=overwrite)
-        return True
-
-    def _divide(self, count: int, *, overwrite: bool) -> None:
-        """Take over the parts of a folder that was begun in `count` slices."""
-        if not (overwrite and self.slice.alone):
-            raise UserError(
-                f"{self.folder}: begun in {count} slice{'s' * (count > 1)}, this call would make {self.slice.count}; "
-                f"go on with {f'--slice i/{count}' if count > 1 else 'an undivided call'}, or, when nothing else "
-                "writes to it, divide what is left anew: --overwrite, with --workers or without"
-            )
-        for part in slices(count):
-            part.manifest(self.folder).unlink(missing_ok=True)
-        write_json(self.folder / STARTED, self._started(), writer=self.slice.tag)
-
-    def _clear(self) -> None:
-        if not self.slice.alone:
-            raise UserError(
-                f"{self.folder}: a slice does not replace a folder that others may be writing to; "
-                "remove it, then call the slices without --overwrite"
-            )
-        shutil.rmtree(self.folder)
+    def _open(self, tell: Tell, *, overwrite: bool) -> FolderState:
+        state = self._place.state(overwrite=overwrite)
+        if state is FolderState.GROWING:
+            self._place.divide()
+        if state is FolderState.REPLACED:
+            self._place.take_over(tell)
+        if state is FolderState.NEW:
+            self._place.begin()
+            return self._open(tell, overwrite=False)  # of several that start together, is the first of this origin?
+        return state
 
     def write(self, index: int, rows: Sequence[dict[str, Any]]) -> None:
         """Write part `index`; it is whole or absent. Rows are checked against the kind's schema."""
-        table = to_table(self.kind, list(rows))
+        self.write_table(index, to_table(self.kind, list(rows)))
+
+    def write_table(self, index: int, table: pa.Table) -> None:
+        """`write` of rows that have been checked."""
         path = self.part(index)
-        write_atomic(path, lambda temporary: pq.write_table(table, temporary, compression="zstd"))
-        self.done.add(index)
+
+        def write(temporary: Path) -> None:
+            write_part(temporary, table, kind=self.kind, origin=self._place.origin, group=index)
+            entries.append(part_entry(temporary, name=path.name))
+
+        entries: list[dict[str, Any]] = []
+        write_atomic(path, write)
+        self._entries[index] = entries[-1]
 
     def part(self, index: int) -> Path:
         """The file of part `index`, whether it is there or not."""
-        return self.folder / f"part-{index:05d}.parquet"
+        return self.folder / part_name(index)
 
     def parts(self) -> list[Path]:
-        """The parts of this slice that are there, in order."""
-        found = sorted(self.folder.glob("part-*.parquet"))
-        return [path for path in found if self.slice.count == 1 or self.slice.takes(group_of(path))]
+        """The finished parts of this slice, in order."""
+        return [self.part(index) for index in sorted(self.done)]
 
     def discard(self, path: Path) -> None:
         """Remove a part, and the manifest of its slice: the next call of that slice makes both anew."""
-        path.unlink(missing_ok=True)
+        remove_file(path)
+        self._entries.pop(group_of(path), None)
         if self.slice.count > 1:
             owner = slices(self.slice.count)[group_of(path) % self.slice.count]
-            owner.manifest(self.folder).unlink(missing_ok=True)
+            remove_file(owner.manifest(self.folder))
 
     def finish(
         self,
@@ -166,18 +132,32 @@ class ShardWriter:
             "rows": 0,
             "counts": dict(counts or {}),
             **({} if tokenizer is None else {"tokenizer": tokenizer}),
-            "parts": [
-                {"name": path.name, "rows": pq.read_metadata(path).num_rows, "bytes": path.stat().st_size}
-                for path in self.parts()
-            ],
+            "parts": self._confirmed(),
             "versions": {"rla": __version__, "pyarrow": pa.__version__},
         }
         manifest["rows"] = sum(part["rows"] for part in manifest["parts"])
         if self.slice.count == 1:
             return self._complete(manifest, check)
-        write_json(self.slice.manifest(self.folder), {**manifest, "slice": str(self.slice)})
+        write_json(self.slice.manifest(self.folder), sealed({**manifest, "slice": str(self.slice)}))
         self.join(check)
         return manifest
+
+    def _confirmed(self) -> list[dict[str, Any]]:
+        """The entries of this slice's parts, which are what lies on the disk now. Raises UserError where they are not.
+
+        An equal call at the same time may have written a part once more.
+        """
+        there = {group_of(path) for path in shard_parts(self.folder)}
+        for index in sorted(self.done | {group for group in there if self.slice.count == 1 or self.slice.takes(group)}):
+            path = self.part(index)
+            if index not in self.done or index not in there:
+                raise UserError(
+                    f"{path}: {'appeared' if index in there else 'was removed'} while the shard was made; "
+                    f"{'remove it and ' if index in there else ''}call the stage again"
+                )
+            if file_digest(path) != self._entries[index]["sha256"]:
+                self._entries[index] = checked_entry(path, self.kind, self._place.origin, old=self._place.old)
+        return [self._entries[index] for index in sorted(self.done)]
 
     def join(self, check: Check = lambda counts: None) -> None:
         """Complete the shard if all slices have written their manifests. Several calls may do so at the same time."""
@@ -194,16 +174,48 @@ class ShardWriter:
     def _complete(self, manifest: dict[str, Any], check: Check) -> dict[str, Any]:
         check(manifest["counts"])
         if self.slice.count > 1:
-            verify_parts(self.folder, manifest)
-        write_json(self.folder / MANIFEST, manifest, writer=self.slice.tag)
-        (self.folder / STARTED).unlink(missing_ok=True)
+            verify_parts(self.folder, manifest, whole=True)
+        write_json(self.folder / MANIFEST, sealed(manifest), writer=self.slice.tag)
+        self._place.tidy()
         self.complete = True
         return manifest
 
 
-def group_of(part: Path) -> int:
-    """The index in the name of a part."""
-    return int(part.stem.split("-")[1])
+def shard_header(kind: str, origin: Origin) -> dict[str, Any]:
+    """What the records of a shard begin with, and what each of its parts names a digest of."""
+    return {"kind": kind, "schema_version": load_schema(kind)["version"], **origin.as_json()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """A shard of a single part."""
+
+    folder: Path
+    kind: str
+    rows: Sequence[dict[str, Any]]
+    counts: Mapping[str, Any] = field(default_factory=dict)
+
+
+def write_shards(
+    outputs: Sequence[Output], origin: Origin, *, overwrite: bool = False, tell: Tell = lambda text: None
+) -> list[dict[str, Any]]:
+    """The manifests of shards that belong together. A complete one of the same origin is left as it is.
+
+    Nothing is removed before all rows have been checked and no folder is refused. Then all that is of another origin
+    goes before the first is written, so that a call which ends here leaves none of it beside a new one.
+    """
+    tables = [to_table(output.kind, list(output.rows)) for output in outputs]
+    for output in outputs:
+        ShardFolder(output.folder, shard_header(output.kind, origin), WHOLE).state(overwrite=overwrite)
+    writers = [ShardWriter(one.folder, one.kind, origin, overwrite=overwrite, tell=tell) for one in outputs]
+    manifests = []
+    for output, table, writer in zip(outputs, tables, writers, strict=True):
+        if writer.complete:
+            manifests.append(read_json(output.folder / MANIFEST))
+            continue
+        writer.write_table(0, table)
+        manifests.append(writer.finish(output.counts))
+    return manifests
 
 
 def write_shard(
@@ -215,9 +227,7 @@ def write_shard(
     counts: Mapping[str, Any] | None = None,
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """A shard of a single part. A complete one of the same origin is left as it is."""
-    writer = ShardWriter(folder, kind, origin, overwrite=overwrite)
-    if writer.complete:
-        return read_json(folder / MANIFEST)
-    writer.write(0, rows)
-    return writer.finish(counts)
+    """`write_shards` of one."""
+    return write_shards(
+        [Output(folder=folder, kind=kind, rows=rows, counts=counts or {})], origin, overwrite=overwrite
+    )[0]

@@ -7,6 +7,7 @@ slices share a folder, or fill folders of their own whose files are put into one
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ from rla.errors import UserError
 
 MANIFEST = "manifest.json"
 STARTED = "started.json"
+CHECKSUM = "checksum"  # of the other keys of a manifest or of `started.json`; older ones have none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +77,7 @@ def joined(manifests: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """
     parts = sorted((part for manifest in manifests for part in manifest["parts"]), key=lambda part: str(part["name"]))
     counts = {key: sum(manifest["counts"][key] for manifest in manifests) for key in manifests[0]["counts"]}
-    whole = {key: value for key, value in manifests[0].items() if key != "slice"}
+    whole = {key: value for key, value in manifests[0].items() if key not in ("slice", CHECKSUM)}
     return whole | {"rows": sum(part["rows"] for part in parts), "counts": counts, "parts": parts}
 
 
@@ -113,4 +115,16 @@ def read_json(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: not valid JSON; remove its folder and rerun the stage that made it") from None
     if not isinstance(data, dict):
         raise UserError(f"{path}: expected a JSON object; rerun the stage that made it")
+    if CHECKSUM in data and sealed(data) != data:
+        raise UserError(
+            f"{path}: changed since it was written (its checksum is of other content); "
+            "rerun the stage that made it with --overwrite"
+        )
     return data
+
+
+def sealed(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The object with the checksum of all its other keys at its end."""
+    rest = {key: value for key, value in data.items() if key != CHECKSUM}
+    found = hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+    return rest | {CHECKSUM: found}

@@ -22,6 +22,8 @@ from rla.models.checkpoint import (
     model_digest,
 )
 from rla.store.atomic import write_json
+from rla.store.pruned import PARTS, PRUNED
+from rla.store.removing import remove_made
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -95,6 +97,12 @@ def publish(partial: Path, place: Path) -> None:
         _flush(path)
     partial.rename(place)
     _flush(place.parent)
+
+
+def remove_checkpoint(folder: Path) -> None:
+    """Its record goes last. Raises UserError, with nothing removed, where the folder holds anything else."""
+    files = (MANIFEST, METRICS, HISTORY, PRUNED)
+    remove_made(folder, lambda path: str(path) in files or path.parts[0] in PARTS, last=(MANIFEST,))
 
 
 def _flush(path: Path) -> None:

@@ -16,7 +16,7 @@ from rla.models.fingerprint import refuse_other_tokenizer
 from rla.pipeline.again import called_again
 from rla.pipeline.context import StageContext
 from rla.pipeline.fallback import policy_of
-from rla.pipeline.origins import origin
+from rla.pipeline.origins import origin, refuse_stale
 from rla.pipeline.restoring import make_whole
 from rla.processes.launch import launch, launcher
 from rla.processes.ranks import world
@@ -24,6 +24,7 @@ from rla.seeds import derive
 from rla.store.pruned import MODEL, STATE
 from rla.store.reading import read_manifest, stream_rows
 from rla.store.slices import read_json
+from rla.training.checkpoint_writing import refuse_existing, remove_checkpoint
 from rla.training.complete import open_to_train
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ def train_stage(
     """
     for shard in data:
         read_manifest(shard)  # before a model is made for nothing
+    for made in data[1:]:
+        refuse_stale(made, source=data[0])
     source = policy_of(ctx, checkpoint, checkpoint)
     out = ctx.path("out")
     made_from = origin(ctx, [source, *data])
@@ -134,16 +137,15 @@ def agreed_answer(question: Callable[[], bool]) -> bool:
 def finished_checkpoint(out: Path, marker: dict[str, Any], *, overwrite: bool) -> bool:
     """True where `out` is a complete checkpoint of this origin. One of another origin is refused, or removed.
 
-    A folder without its record is what a removal has left that was killed.
+    Raises UserError for a folder without a record, and for one that holds other files than a checkpoint does.
     """
     record = out / "checkpoint.json"
     if not record.exists():
-        if overwrite:
-            shutil.rmtree(out, ignore_errors=True)
+        refuse_existing(out)
         return False
     if read_json(record).get("origin") != marker["origin"]:
         if overwrite:
-            shutil.rmtree(out)
+            remove_checkpoint(out)
             return False
         raise UserError(
             f"{out}: a checkpoint made from other inputs or parameters; rerun with --overwrite or choose another folder"

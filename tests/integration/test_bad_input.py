@@ -11,7 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from rla.store.digests import digest
+from rla.store.parts import part_entry
 from tests.integration.pipelines import PARAMS
+from tests.unit.store.shard_damage import edit_record
 
 RunRla = Callable[..., tuple[int, str]]
 
@@ -67,7 +69,7 @@ def test_a_truncated_part(rla: RunRla, played: Path) -> None:
 
 def test_another_schema_version(rla: RunRla, played: Path) -> None:
     place = played / "1/trajectories/manifest.json"
-    place.write_text(json.dumps(json.loads(place.read_text()) | {"schema_version": 7}))
+    edit_record(place, lambda manifest: manifest | {"schema_version": 7})
     refused(rla("score-steps", "--run", "r"), str(Path("r/1/trajectories/manifest.json")), "schema version 7")
 
 
@@ -80,6 +82,21 @@ def test_a_model_without_tokenizer(rla: RunRla, played: Path) -> None:
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (played / "init/policy" / name).unlink()
     refused(rla("rollout", "--run", "r", "--iteration", "1", "--overwrite", "--seed", "9"), "tokenizer")
+
+
+def test_rewards_that_an_ended_call_has_left_do_not_train(rla: RunRla, trained: Path) -> None:
+    """`compute-rewards` was refused after other trajectories and scores had been made."""
+    other = ("--run", "r", "--seed", "9", "--overwrite")
+    for stage in ("rollout", "score-steps", "validate-tasks"):
+        assert rla(stage, *other)[0] == 0
+    before = digest(trained / "1/rewards/rm")
+    (trained / "1/rewards/policy/thesis.md").write_text("years of work")
+    refused(rla("compute-rewards", *other), "holds what rla did not write (thesis.md)")
+    assert digest(trained / "1/rewards/rm") == before
+    for stage, source in (("train-rm", "scores"), ("train-policy", "trajectories")):
+        refused(rla(stage, *other), "not made from", source, "as it is now; call the stage that makes it again")
+    (trained / "1/rewards/policy/thesis.md").unlink()
+    assert rla("compute-rewards", *other)[0] == rla("train-rm", *other)[0] == 0
 
 
 def test_an_unknown_key(rla: RunRla, tmp_path: Path) -> None:
@@ -162,10 +179,7 @@ def rewrite(folder: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) ->
     part = folder / "part-00000.parquet"
     table = pq.ParquetFile(part).read()
     pq.write_table(pa.Table.from_pylist([change(row) for row in table.to_pylist()], schema=table.schema), part)
-    place = folder / "manifest.json"
-    manifest = json.loads(place.read_text())
-    manifest["parts"][0]["bytes"] = part.stat().st_size
-    place.write_text(json.dumps(manifest))
+    edit_record(folder / "manifest.json", lambda manifest: manifest | {"parts": [part_entry(part)]})
 
 
 @pytest.mark.parametrize(
@@ -192,9 +206,9 @@ def test_a_checkpoint_trained_from_another_has_its_tokenizer(rla: RunRla, traine
 
 def test_a_shard_that_records_no_tokenizer_trains(rla: RunRla, trained: Path) -> None:
     place = trained / "1/trajectories/manifest.json"
-    manifest = json.loads(place.read_text())
-    assert len(manifest.pop("tokenizer")) == 16
-    place.write_text(json.dumps(manifest))
+    assert len(json.loads(place.read_text())["tokenizer"]) == 16
+    edit_record(place, lambda manifest: {key: value for key, value in manifest.items() if key != "tokenizer"})
+    edit_record(trained / "1/rewards/policy/manifest.json", lambda manifest: manifest | {"input_digests": {}})
     assert rla("train-policy", *ON)[0] == 0
 
 

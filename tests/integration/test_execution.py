@@ -205,8 +205,19 @@ def test_a_closed_sandbox_has_ended_what_ran(backend: str) -> None:
     asyncio.run(main())
 
 
+def playing(backend: str, folder: Path) -> bool:
+    """Whether the program is there, and not only the one by which a sandbox is tried; bubblewrap leaves no trace."""
+    try:
+        return backend != "rlimits" or any("sleep" in path.read_text() for path in folder.glob("*/program.py"))
+    except OSError:  # the other one, gone meanwhile
+        return False
+
+
 @pytest.mark.parametrize("backend", LOCAL)
-def test_a_killed_stage_leaves_no_process(backend: str, tmp_path: Path) -> None:
+def test_a_killed_stage_leaves_no_process_and_the_next_removes_its_folders(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     made(backend)
     stage = f"""
 import asyncio
@@ -218,13 +229,21 @@ asyncio.run(made({backend!r}).run(Job(source="import time; time.sleep(100)", std
     process = subprocess.Popen([sys.executable, "-c", stage], env=os.environ | {"TMPDIR": str(tmp_path)})
     until = time.monotonic() + 60
     started = set[int]()
-    while len(started) < 3 and time.monotonic() < until:  # the stage, the controller, the program
+    while (len(started) < 3 or not playing(backend, tmp_path)) and time.monotonic() < until:
         time.sleep(0.05)
-        started = descendants() - before
+        started = descendants() - before  # the stage, the controller, the program
     assert len(started) >= 3
+    folders = list(tmp_path.iterdir())
+    assert bool(folders) == (backend == "rlimits")
+    for folder in folders:
+        os.utime(folder, (0, 0))  # old enough for the next stage
+    made(backend)
+    assert list(tmp_path.iterdir()) == folders  # in use
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert gone(started)
+    made(backend)
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_configured_backend_is_made_or_refused_with_a_remedy(
@@ -238,6 +257,11 @@ def test_the_configured_backend_is_made_or_refused_with_a_remedy(
     fake.chmod(0o755)
     with pytest.raises(
         UserError, match=r"No permissions to create new namespace\): (run it as another|allow user names)"
+    ):
+        make_sandbox(ExecutionConfig(backend="bubblewrap"))
+    fake.write_text("#!/bin/sh\necho 'bwrap: execvp /x/python3: No such file or directory' >&2\nexit 1\n")
+    with pytest.raises(
+        UserError, match=r"execvp /x/python3: No such file or directory\): use an interpreter of another"
     ):
         make_sandbox(ExecutionConfig(backend="bubblewrap"))
     with pytest.raises(UserError, match=r"execution\.server"):

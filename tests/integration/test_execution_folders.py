@@ -7,7 +7,7 @@ import tempfile
 
 import pytest
 
-from rla.envs.coding.execution import ExitStatus
+from rla.envs.coding.execution import ExitStatus, Limits, cgroups
 from tests.integration.sandboxes import AS_USER, LOCAL, results
 
 CLOSING = {
@@ -27,6 +27,37 @@ def test_a_program_that_ruins_its_folder_is_no_fault_of_the_sandbox(backend: str
     for found in results(backend, source, "", ""):
         assert (found.status, found.stdout) in ((ExitStatus.OK, "done\n"), (ExitStatus.NONZERO, "")), found
     assert not [n for n in set(os.listdir(tempfile.gettempdir())) - before if n.startswith("rla-")]
+
+
+@pytest.mark.parametrize("backend", ("bubblewrap", AS_USER))
+def test_the_number_of_files_is_limited_and_no_capability_to_change_that_is_left(backend: str) -> None:
+    """An empty file takes none of the folder's size, but memory of the kernel."""
+    source = """
+import ctypes, os
+number = 0
+try:
+    while True:
+        os.close(os.open(f"f{number}", os.O_CREAT))
+        number += 1
+except OSError as error:
+    print(number, error.strerror)
+status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+print({status[name].strip("0\\t\\n") for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")})
+"""
+    for found in results(backend, source, "", ""):
+        assert found.stdout == "4095 No space left on device\n{''}\n", found
+
+
+@pytest.mark.parametrize("backend", ("bubblewrap", AS_USER))
+def test_memory_that_only_a_cgroup_counts_is_bounded(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = cgroups.delegated()
+    if base is None:
+        pytest.skip("no cgroup v2 is delegated to this process")
+    monkeypatch.setattr(cgroups, "BESIDE_MB", -200)  # less than the address space that one process may have
+    source = "data = bytearray(int(input()) << 20)\nprint(len(data) >> 20)"
+    found = results(backend, source, "1", "150", "1", limits=Limits(wall_s=60.0, memory_mb=256))
+    assert [run.status for run in found] == [ExitStatus.OK, ExitStatus.MEMORY, ExitStatus.OK], found
+    assert not list(base.glob(f"{cgroups.NAME}*"))
 
 
 @pytest.mark.parametrize("backend", (*LOCAL, AS_USER))

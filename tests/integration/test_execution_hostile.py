@@ -116,6 +116,24 @@ def test_sleeping_costs_the_wall_clock(backend: str) -> None:
     assert (found.status, found.stdout) == (ExitStatus.TIMEOUT, "before\n")
 
 
+@pytest.mark.parametrize("backend", LOCAL)
+def test_a_program_that_waits_costs_one_wall_clock_and_not_one_for_each_test(backend: str) -> None:
+    source = "import time\nif input() == 'wait': time.sleep(999)\nprint('done')"
+    started = time.monotonic()
+    found = results(backend, source, "go", *["wait"] * 8, limits=SHORT)
+    assert time.monotonic() - started < 6.0
+    assert [run.status for run in found] == [ExitStatus.OK, ExitStatus.TIMEOUT] + [ExitStatus.SKIPPED] * 7
+    assert {run.detail for run in found[2:]} == {"not run: an earlier test ran into the wall clock"}
+
+
+@pytest.mark.parametrize("backend", LOCAL)
+def test_all_tests_of_a_program_have_an_allowance_together(backend: str) -> None:
+    source = "import time\ntime.sleep(0.4)\nprint('done')"
+    found = results(backend, source, *[""] * 8, limits=Limits(wall_s=60.0, program_s=1.0))
+    assert (found[0].status, found[-1].status) == (ExitStatus.OK, ExitStatus.SKIPPED)
+    assert sum(run.wall_s for run in found) < 1.3 and sum(run.status is ExitStatus.OK for run in found) <= 2
+
+
 @pytest.mark.parametrize("stream", ("stdout", "stderr"))
 @pytest.mark.parametrize("backend", LOCAL)
 def test_a_gigabyte_of_output(backend: str, stream: str) -> None:
@@ -142,6 +160,8 @@ calls = {
     "memfd": lambda: os.memfd_create("x"),
     "shmget": lambda: os.strerror(ctypes.get_errno()) and libc.shmget(0, 1 << 30, 0o1600),
     "mq": lambda: libc.mq_open(b"/q", 0o102, 0o600, None),
+    "inotify": lambda: libc.inotify_init1(0),
+    "aio": lambda: libc.syscall(0 if os.uname().machine == "aarch64" else 206, 1, ctypes.byref(ctypes.c_long())),
 }
 for name, call in calls.items():
     try:
@@ -149,7 +169,7 @@ for name, call in calls.items():
     except OSError as error:
         print(name, error.errno)
 """
-    assert attacked(backend, source, PATIENT).stdout == "memfd 1\nshmget 1\nmq 1\n"
+    assert attacked(backend, source, PATIENT).stdout == "memfd 1\nshmget 1\nmq 1\ninotify 1\naio 1\n"
 
 
 @pytest.mark.parametrize("backend", LOCAL)

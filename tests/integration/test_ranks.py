@@ -106,7 +106,7 @@ def assert_same(one: Path, two: Path) -> None:
         ("even", "hsdp", "fsdp2"),
         ("odd", "deferred", "fsdp2"),
         pytest.param("even", "full", "deepspeed_zero2", marks=needs_deepspeed),
-        pytest.param("odd", "full", "deepspeed_zero3", marks=needs_deepspeed),
+        pytest.param("odd", "full", "deepspeed_zero3", marks=[needs_deepspeed, pytest.mark.slow]),
     ],
 )
 def test_two_processes_give_the_weights_and_metrics_of_one(
@@ -135,6 +135,7 @@ def test_one_process_goes_on_where_two_stopped(starts: dict[str, Path], tmp_path
     assert_same(tmp_path / "2", tmp_path / "alone" / "1")
 
 
+@pytest.mark.slow
 def test_two_groups_of_two_processes_give_the_weights_of_one(
     starts: dict[str, Path], single: dict[tuple[str, str], Path], tmp_path: Path
 ) -> None:

@@ -24,7 +24,7 @@ needs_data = pytest.mark.skipif(
 
 
 @needs_data
-@pytest.mark.parametrize(("number", "path"), list(enumerate(real_games(12))), ids=lambda value: str(value)[-24:])
+@pytest.mark.parametrize(("number", "path"), list(enumerate(real_games(6))), ids=lambda value: str(value)[-24:])
 def test_real_games(number: int, path: Path) -> None:
     """Every second game is played in the packaged grammar, the others in their own."""
     game = load_game(path, force_packaged=number % 2 == 1)

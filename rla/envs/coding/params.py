@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import urlsplit
@@ -54,6 +55,11 @@ def check_coding(config: Config) -> None:
         raise UserError(
             "env.own.execution.backend is sandboxfusion; set env.own.execution.server to the base URL of a "
             f"SandboxFusion server, such as http://localhost:8080, not {execution.server!r}"
+        )
+    if execution.program_s and not execution.wall_s <= execution.program_s < math.inf:
+        raise UserError(
+            f"env.own.execution.program_s is {execution.program_s}; it must be 0, or at least env.own.execution.wall_s "
+            f"({execution.wall_s:g})"
         )
     if execution.workers < 0:
         raise UserError(f"env.own.execution.workers is {execution.workers}; it must be 0 or more")

@@ -22,10 +22,11 @@ SLEEP = 4.0  # the wall clock is at least this many times the CPU time
 
 
 class Answer(NamedTuple):
-    """What a program said to an input; `ended`: whether its run ended well."""
+    """What a program said to an input; `ended`: whether its run ended well; `ran`: whether it began."""
 
     ended: bool
     value: Json
+    ran: bool = True
 
 
 class Runner:
@@ -52,10 +53,10 @@ class Runner:
         limits = self.limits(problem)
         if problem.function is None:
             job = Job(source=program, stdin=tuple(t.input for t in tests if isinstance(t, StdioTest)), limits=limits)
-            return [Answer(ended_well(result), result.stdout) for result in await self._run(job)]
+            return [answer_of(result, result.stdout) for result in await self._run(job)]
         calls = tuple(Call(function=problem.function, arguments=tuple(given(test))) for test in tests)
         job = Job(source=program, calls=calls, limits=limits)
-        return [Answer(ended_well(result), result.value) for result in await self._run(job)]
+        return [answer_of(result, result.value) for result in await self._run(job)]
 
     async def agreeing(self, problem: Problem, tests: Sequence[Test], answers: Sequence[Answer]) -> list[bool]:
         """Per test whether the answer is right. A checker program sees all answers in one job. Raises as `answers`."""
@@ -91,5 +92,5 @@ class Runner:
         return results
 
 
-def ended_well(result: Result) -> bool:
-    return result.status is ExitStatus.OK
+def answer_of(result: Result, value: Json) -> Answer:
+    return Answer(result.status is ExitStatus.OK, value, result.status is not ExitStatus.SKIPPED)

@@ -1,7 +1,8 @@
 """A problem as an environment of one step: the question, then the verdict on the program.
 
 The verdict is one line that the environment writes, `tests: 11010`: a digit for each given test, 1 where the program
-passes it. It is the last observation of the episode, and all that rewards and metrics read of how it went.
+passes it. Tests that were not run, because the program waited in one before them, count as failed; the line then ends
+` (3 not run)`. It is the last observation of the episode, and all that rewards and metrics read of how it went.
 
 Programs are run by a sandbox that the episodes of a stage share, and that has processes enough: the environment answers
 later (`AwaitedEnvironment`), and the pool of worker processes has nothing to do.
@@ -18,12 +19,13 @@ from rla.envs.coding.running import Runner
 from rla.envs.observation import AwaitedEnvironment, EnvironmentFailure, Observation
 from rla.store.records import Task
 
-VERDICT = re.compile(r"tests: ([01]+)")
+VERDICT = re.compile(r"tests: ([01]+)(?: \(\d+ not run\))?", re.ASCII)
 
 
-def told(passes: Sequence[bool]) -> str:
-    """The verdict as a line."""
-    return "tests: " + "".join("1" if passed else "0" for passed in passes)
+def told(passes: Sequence[bool], *, unrun: int = 0) -> str:
+    """The verdict as a line; `unrun` tests were not run, and are among those that were not passed."""
+    digits = "".join("1" if passed else "0" for passed in passes)
+    return f"tests: {digits} ({unrun} not run)" if unrun else f"tests: {digits}"
 
 
 def passed(observation: str) -> list[bool] | None:
@@ -48,8 +50,10 @@ class Examination:
         if self._over:
             raise EnvironmentFailure("a step after the end")
         self._over = True
-        passes = await self._runner.passes(self._problem, action, self._problem.tests)
-        return Observation(text=told(passes), commands=(), won=all(passes), done=True)
+        answers = await self._runner.answers(self._problem, action, self._problem.tests)
+        passes = await self._runner.agreeing(self._problem, self._problem.tests, answers)
+        text = told(passes, unrun=sum(not answer.ran for answer in answers))
+        return Observation(text=text, commands=(), won=all(passes), done=True)
 
     def close(self) -> None:
         """The sandbox is the service's."""

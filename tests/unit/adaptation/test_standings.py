@@ -198,7 +198,7 @@ def judged(
     return children, verdicts, measured
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(HISTORIES, st.sampled_from(["paper", "interval"]))
 def test_no_history_loses_a_slot(history: list[list[Event]], rule: str) -> None:
     roots = {t.slot: t for t in (task("a"), task("b"), task("c"))}

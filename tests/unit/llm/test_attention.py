@@ -44,7 +44,7 @@ def alone(query: Tensor, key: Tensor, value: Tensor, start: int, window: int | N
     return output
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(chosen=rows, window=st.sampled_from([None, 5]))
 def test_packed_equals_alone(chosen: list[tuple[int, int, int]], window: int | None) -> None:
     torch.manual_seed(len(chosen))

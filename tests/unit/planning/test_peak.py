@@ -15,7 +15,10 @@ pytest.importorskip("torch")
 TOLERANCE = 0.25  # measured 0.81 to 1.18 of the formula, over widths 256 to 512, 2 to 12 layers, 256 to 2048 tokens
 
 
-@pytest.mark.parametrize("arguments", [(), ("--checkpointing",)], ids=["kept", "recomputed"])
+@pytest.mark.parametrize(
+    "arguments",
+    [pytest.param((), id="kept", marks=pytest.mark.slow), pytest.param(("--checkpointing",), id="recomputed")],
+)
 def test_an_update_of_a_small_model(arguments: tuple[str, ...]) -> None:
     environment = os.environ | {"PYTHONPATH": str(TOP), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "tests.bench.memory_of_update", *arguments]

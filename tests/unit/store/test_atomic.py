@@ -2,12 +2,15 @@
 
 import errno
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
+from time import sleep
 
 import pytest
 
 from rla.errors import UserError
-from rla.store.atomic import create_json, write_atomic, write_json
+from rla.store.atomic import clear_aside, create_json, whole_folder, write_atomic, write_json
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EACCES])
@@ -35,3 +38,49 @@ def test_a_file_is_created_once(links: bool, tmp_path: Path, monkeypatch: pytest
     assert create_json(tmp_path / "x", [1], writer="-1")
     assert not create_json(tmp_path / "x", [2], writer="-2")
     assert [entry.name for entry in tmp_path.iterdir()] == ["x"] and "1" in (tmp_path / "x").read_text()
+
+
+def test_equal_calls_write_one_after_the_other(tmp_path: Path) -> None:
+    """One that began second would otherwise truncate what the first is about to name."""
+    inside, written = Barrier(2, timeout=10), []
+
+    def slow(temporary: Path) -> None:
+        temporary.write_text("first, whole")
+        inside.wait()
+        sleep(0.05)
+        written.append(temporary.read_text())
+
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(write_atomic, tmp_path / "x", slow)
+        inside.wait()
+        write_atomic(tmp_path / "x", lambda temporary: written.append("second") or temporary.write_text("second"))
+        first.result()
+    assert written == ["first, whole", "second"] and (tmp_path / "x").read_text() == "second"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["x"]
+
+
+def test_only_what_nobody_writes_any_more_is_cleared(tmp_path: Path) -> None:
+    (tmp_path / ".x.tmp").write_text("of a call that was killed")
+    clear_aside(tmp_path / "x")
+    assert not list(tmp_path.iterdir())
+
+    def write(temporary: Path) -> None:
+        temporary.write_text("whole")
+        clear_aside(tmp_path / "x")  # as another call would in this moment
+
+    write_atomic(tmp_path / "x", write)
+    assert (tmp_path / "x").read_text() == "whole"
+
+
+def test_a_folder_is_whole_or_absent_and_a_killed_call_leaves_nothing_for_long(tmp_path: Path) -> None:
+    place = tmp_path / "x"
+    (tmp_path / ".x.tmp/left").mkdir(parents=True)
+    with whole_folder(place) as partial:
+        (partial / "a").write_text("1")
+        assert not place.exists()
+    assert [entry.name for entry in place.iterdir()] == ["a"]
+    with pytest.raises(UserError, match="exists already"), whole_folder(place):
+        pass
+    with pytest.raises(ZeroDivisionError), whole_folder(tmp_path / "y"):
+        raise ZeroDivisionError
+    assert [entry.name for entry in tmp_path.iterdir()] == ["x"]

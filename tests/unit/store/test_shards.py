@@ -13,6 +13,7 @@ from rla.store.digests import digest
 from rla.store.reading import read_manifest, read_rows, verify_parts
 from rla.store.shards import Origin, ShardWriter, write_shard
 from tests.unit.builders import score, task, trajectory
+from tests.unit.store.shard_damage import edit_record
 
 ORIGIN = Origin(config="c1", inputs={"0": "d1"}, seed=0)
 
@@ -101,14 +102,13 @@ def test_a_part_of_the_right_size_that_is_no_parquet_is_named(tmp_path: Path) ->
     folder = tasks_shard(tmp_path / "x")
     part = folder / "part-00000.parquet"
     part.write_bytes(b"\0" * part.stat().st_size)
-    with pytest.raises(UserError, match=r"part-00000.parquet: not a readable Parquet file"):
+    with pytest.raises(UserError, match=r"part-00000.parquet: not the part that manifest.json names"):
         read_rows(folder, "tasks")
 
 
 def test_a_shard_of_another_schema_version_is_refused(tmp_path: Path) -> None:
     folder = tasks_shard(tmp_path / "x")
-    manifest = json.loads((folder / "manifest.json").read_text())
-    (folder / "manifest.json").write_text(json.dumps(manifest | {"schema_version": 99}))
+    edit_record(folder / "manifest.json", lambda manifest: manifest | {"schema_version": 99})
     with pytest.raises(UserError, match="schema version 99, this program reads version 1"):
         read_rows(folder, "tasks")
 

@@ -1,13 +1,15 @@
 """Whether an answer agrees with a test: what a program printed, or the value that its function returned.
 
     tokens    equal sequences of white-space separated tokens; case matters                     (stdio)
-    floats    as tokens, but two numbers agree if |a - e| <= max(absolute, relative * |e|)      (stdio)
+    floats    as tokens, but numbers agree if a = e, or |a - e| <= max(absolute, relative * |e|)
+              where e is no integer                                                             (stdio)
     exact     equal texts, but for one line end after the last line                             (stdio)
     values    equal JSON values: tuples are lists, numbers as under `floats`, True is 1         (function)
     program   what the problem's own checker program says                                       (both)
 
-e is the expected and a the actual number; two integers agree only if they are equal. Answers are untrusted: each
-comparison takes time linear in them, however long or deep they are. Empty texts are answers like any other.
+e is the expected and a the actual number. An integer e has no tolerance: only the number itself agrees with it, also as
+a fraction (3.0, but of 2**53 + 1 no float). Nor has a number beyond the floats, or an infinity. Answers are untrusted:
+each comparison takes time linear in them, however long or deep they are. Empty texts are answers like any other.
 
 A checker program is data of the dataset and runs in the sandbox like any program. It defines
 
@@ -20,16 +22,18 @@ calls of many answers, so that one job can run them all; `verdict` reads what ca
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 Json = Any  # what `json.loads` returns
 CHECK = "check"
 LONGEST_NUMBER = 400  # reading a decimal takes more than linear time: longer tokens are compared as text
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,9})?", re.ASCII)
 
 
 class CheckerKind(StrEnum):
@@ -100,9 +104,10 @@ def _same_tokens(checker: Checker, expected: Sequence[str], actual: Sequence[str
 def _same_readings(checker: Checker, expected: str, actual: str) -> bool:
     if not (_is_number(expected) and _is_number(actual)):
         return False
-    if _is_integer(expected) and _is_integer(actual):
-        return int(expected) == int(actual)
-    return _close(checker, float(expected), float(actual))
+    e, a = float(expected), float(actual)
+    if _is_integer(expected) or math.isinf(e) or math.isinf(a):
+        return Decimal(expected) == Decimal(actual)  # exact, whatever a float holds
+    return _close(checker, e, a)
 
 
 def _is_number(token: str) -> bool:
@@ -143,8 +148,8 @@ def _same_values(checker: Checker, expected: Json, actual: Json) -> bool:
 
 def _same_scalars(checker: Checker, expected: Json, actual: Json) -> bool:
     if isinstance(expected, int | float) and isinstance(actual, int | float):
-        if isinstance(expected, int) and isinstance(actual, int):
-            return expected == actual
+        if isinstance(expected, int):
+            return expected == actual  # exact, also where one is a float
         try:
             return _close(checker, float(expected), float(actual))
         except OverflowError:  # an integer beyond the floats

@@ -15,7 +15,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rla.envs.coding.execution import controller
 from rla.envs.coding.execution.records import Limits
@@ -42,6 +42,7 @@ class Outcome:
     stderr: bytes
     value: bytes
     overflow: bool
+    starved: bool = False  # its cgroup had no memory left
 
 
 @dataclass(slots=True)
@@ -63,13 +64,15 @@ class Sink:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
     """A command that starts a controller, and what to do when it has ended. `owner` gets the pipes, 0: as they are.
-    `files` are for the command alone: they are closed here.
+    `files` are for the command alone: they are closed here. `starved`: whether the kernel has ended one of its
+    processes for want of memory since that was asked last.
     """
 
     command: list[str]
     files: tuple[int, ...] = ()
     owner: int = 0
     cleanup: Callable[[], None] = lambda: None
+    starved: Callable[[], bool] = lambda: False
 
 
 class ProgramBox:
@@ -122,9 +125,14 @@ class ProgramBox:
             self.close()
             raise BoxError(said.splitlines()[-1] if said else f"it said nothing within {READY_S:g} s")
 
-    def run(self, kind: bytes, question: bytes) -> Outcome:
-        """One run. Raises BoxError where the box dies under it."""
-        return Run(self._control, self._launch.owner, self._limits, kind=kind, question=question).outcome(self)
+    def run(self, kind: bytes, question: bytes, wall_s: float) -> Outcome:
+        """One run, halted after `wall_s` where that is less than its limit. Raises BoxError where the box dies."""
+        run = Run(self._control, self._launch.owner, self._limits, kind=kind, question=question)
+        return replace(run.outcome(self, wall_s), starved=self.starved())
+
+    def starved(self) -> bool:
+        """See `Launch`."""
+        return self._launch.starved()
 
     def kill(self) -> None:
         """Every process of the box: pid 1 dies with the one that is killed here, and the others with pid 1. May be
@@ -184,14 +192,18 @@ class Run:
         self._poll.register(self._feed, select.POLLOUT)
         self._write()
 
-    def outcome(self, box: ProgramBox) -> Outcome:
-        until = time.monotonic() + self._limits.wall_s + GRACE_S
+    def outcome(self, box: ProgramBox, wall_s: float) -> Outcome:
+        started = time.monotonic()
+        until = started + self._limits.wall_s + GRACE_S
+        stop = started + wall_s if wall_s < self._limits.wall_s else until
         try:
             while self._sinks or not self._report:
-                left = until - time.monotonic()
-                if left <= 0:
+                now = time.monotonic()
+                if now >= until:
                     raise BoxError("nothing was heard of it long after its deadline")
-                for fd, _ in self._poll.poll(left * 1000):
+                if now >= stop:
+                    self._halt()
+                for fd, _ in self._poll.poll(1 + ((until if now >= stop else stop) - now) * 1000):
                     self._handle(fd)
         finally:
             for fd in (*self._sinks, *(() if self._feed is None else (self._feed,))):
@@ -247,7 +259,11 @@ class Run:
             self._poll.unregister(fd)
             del self._sinks[fd]
             os.close(fd)
-        if self._overflows() and not self._halted and not self._report:
+        if self._overflows():
+            self._halt()
+
+    def _halt(self) -> None:
+        if not self._halted and not self._report:
             self._halted = True
             with contextlib.suppress(OSError):
                 self._control.send(controller.HALT)

@@ -1,8 +1,9 @@
 """Boxes of bubblewrap: namespaces of their own for processes, network, mounts, IPC, host name; nothing of the host's.
 
-In the box there are, read-only, /usr and the interpreter; a new /proc, five devices, the program, and one private
-tmpfs. Root starts the namespaces directly and the controller becomes a user that nothing else runs as: as root, the
-kernel would count no processes, and root of a user namespace still owns what root owns. Others have a user namespace.
+In the box there are, read-only, the interpreter with its standard library and the libraries of the system; a new /proc,
+five devices, the program, and one private tmpfs of a limited size and number of files. Root starts the namespaces
+directly and the controller becomes a user that nothing else runs as: as root, the kernel would count no processes, and
+root of a user namespace still owns what root owns. Others have a user namespace.
 """
 
 from __future__ import annotations
@@ -10,18 +11,23 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
-import sys
+from dataclasses import replace
 from pathlib import Path
 
 from rla.envs.coding.execution import controller
 from rla.envs.coding.execution.box import Launch
+from rla.envs.coding.execution.cgroups import box_group, delegated, remove_empty
+from rla.envs.coding.execution.interpreter import Interpreter, base_interpreter
 from rla.envs.coding.execution.local import LocalRequest, LocalSandbox
 from rla.errors import UserError
 
-PROGRAM, CONTROLLER, WORK = "/box/program.py", "/box/controller.py", "/tmp"
+PROGRAM, CONTROLLER = "/box/program.py", "/box/controller.py"
+WORKS = ("/tmp", "/var/tmp", "/box/tmp")  # the first that hides nothing of the interpreter's; `tempfile` knows two
+INODES = 4096  # files of a program; an empty one takes more than a kilobyte of the kernel's memory
 HIDDEN = ("acpi", "bus", "fs", "irq", "kcore", "keys", "scsi", "sys", "sysrq-trigger", "timer_list")
+READ = ("/etc/ld.so.cache", "/usr/lib/locale", "/usr/share/zoneinfo")
 DEVICES = ("null", "zero", "full", "random", "urandom")
-LINKS = {"/dev/fd": "/proc/self/fd", "/dev/shm": WORK} | {
+LINKS = {"/dev/fd": "/proc/self/fd"} | {
     f"/dev/{name}": f"/proc/self/fd/{number}" for number, name in enumerate(("stdin", "stdout", "stderr"))
 }
 FIRST_USER, SLOTS = 1 << 30, 1 << 8  # users that no system hands out: one for each box of a process that lives
@@ -39,32 +45,41 @@ class Bubblewrap:
     """How boxes are started. `as_root`: with root's privileges, else with a user namespace."""
 
     def __init__(self, bwrap: str, *, as_root: bool) -> None:
-        self._bwrap, self._as_root = bwrap, as_root
-        self._python = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
-        self._root = [*system(), *interpreter(Path(sys.base_prefix)), *devices()]
+        self._bwrap, self._as_root, self._groups = bwrap, as_root, delegated()
+        if self._groups is not None:
+            remove_empty(self._groups)
+        python = base_interpreter()
+        self._python, self._work = python.program, working_folder(python)
+        self._root = [*system(), *bound(python), *devices(self._work)]
         self._controller = Path(controller.__file__).read_bytes()  # once: the code of a stage is of one moment
 
     def __call__(self, request: LocalRequest) -> Launch:
         """Raises OSError."""
         user = FIRST_USER + os.getpid() % (1 << 22) * SLOTS + next(_slots) % SLOTS if self._as_root else 0
+        group = None if self._groups is None else box_group(self._groups, request.limits)
         files = {PROGRAM: in_memory(request.source), CONTROLLER: in_memory(self._controller)}
         mounts = [
             *(text for path, fd in files.items() for text in ("--perms", "0444", "--ro-bind-data", str(fd), path)),
-            *("--perms", "1777", "--size", str(request.limits.file_mb << 20), "--tmpfs", WORK, "--chdir", WORK),
+            *("--perms", "1777", "--size", str(request.limits.file_mb << 20), "--tmpfs", self._work),
+            *("--chdir", self._work),
             *("--remount-ro", "/"),
         ]
         command = [self._bwrap, *self._namespaces(), *self._root, *mounts, "--"]
         command += [self._python, "-s", "-P", "-S", "-B", "-X", "utf8", CONTROLLER, str(request.control)]
-        command += [PROGRAM, WORK, str(user), ",".join(request.preload)]
-        return Launch(command=command, files=tuple(files.values()), owner=user)
+        joining = () if group is None else (group.joining,)
+        command += [PROGRAM, self._work, str(INODES), *map(str, joining or (-1,)), str(user), ",".join(request.preload)]
+        launch = Launch(command=command, files=(*files.values(), *joining), owner=user)
+        return launch if group is None else replace(launch, cleanup=group.remove, starved=group.starved)
 
     def _namespaces(self) -> list[str]:
         flags = ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
         flags += ["--hostname", "box", "--die-with-parent", "--as-pid-1", "--new-session"]
         flags += ["--clearenv", "--setenv", "PYTHONHASHSEED", "0", "--setenv", "PYTHONCOERCECLOCALE", "0"]
         if self._as_root:
-            return [*flags, "--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
-        return [*flags, "--unshare-user", "--uid", "1000", "--gid", "1000"]
+            flags += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+        else:
+            flags += ["--unshare-user", "--uid", "1000", "--gid", "1000"]
+        return [*flags, "--cap-add", "CAP_SYS_ADMIN"]  # of the controller, to limit its tmpfs; then it gives up all
 
 
 def in_memory(data: bytes) -> int:
@@ -76,14 +91,12 @@ def in_memory(data: bytes) -> int:
 
 
 def system() -> list[str]:
-    """/usr and what of it lies at the top, and where libraries are."""
-    flags = ["--ro-bind", "/usr", "/usr", "--dir", "/box", "--dir", "/etc"]
-    for top in ("/bin", "/lib", "/lib32", "/lib64", "/sbin"):
+    """/lib and its like where they are links into /usr, folders that lie in no other, and /proc."""
+    flags = ["--dir", "/box", "--dir", "/tmp"]
+    for top in ("/lib", "/lib32", "/lib64", "/libx32"):
         if os.path.islink(top):
             flags += ["--symlink", os.readlink(top), top]
-        else:
-            flags += ["--ro-bind-try", top, top]
-    return [*flags, "--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache", *processes()]
+    return [*flags, *processes()]
 
 
 def processes() -> list[str]:
@@ -97,19 +110,28 @@ def processes() -> list[str]:
     return flags
 
 
-def interpreter(prefix: Path) -> list[str]:
-    """The base installation of the interpreter, at the path that it knows; the folders above it hold nothing else."""
-    if prefix.is_relative_to("/usr"):
-        return []
-    above = [text for folder in reversed(prefix.parents[:-1]) for text in ("--dir", str(folder))]
-    return [*above, "--ro-bind", str(prefix), str(prefix)]
+def bound(python: Interpreter) -> list[str]:
+    """The interpreter at the paths that it knows, without other packages, and what its library reads of the system."""
+    paths = (*python.folders, *python.files, *filter(os.path.exists, READ))
+    above = {str(folder): None for path in paths for folder in reversed(Path(path).parents[:-1])}
+    flags = [text for folder in above for text in ("--dir", folder)]  # readable for whoever the controller becomes
+    flags += [text for path in paths for text in ("--ro-bind", path, path)]
+    for path in python.hidden:
+        flags += ["--size", "4096", "--tmpfs", path, "--remount-ro", path]
+    return flags
 
 
-def devices() -> list[str]:
+def working_folder(python: Interpreter) -> str:
+    """Where a program works and writes."""
+    taken = [Path(path) for path in (*python.folders, *python.files)]
+    return next(work for work in WORKS if not any(path.is_relative_to(work) for path in taken))
+
+
+def devices(work: str) -> list[str]:
     flags = ["--perms", "0755", "--size", "65536", "--tmpfs", "/dev"]
     for name in DEVICES:
         flags += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
-    for link, target in LINKS.items():
+    for link, target in {**LINKS, "/dev/shm": work}.items():
         flags += ["--symlink", target, link]
     return [*flags, "--remount-ro", "/dev"]
 
@@ -117,6 +139,13 @@ def devices() -> list[str]:
 def is_root() -> bool:
     """Whether this is root of the machine, and not of a user namespace."""
     return os.geteuid() == 0 and Path("/proc/self/uid_map").read_text().split() == ["0", "0", "4294967295"]
+
+
+def remedy(refusal: str, *, as_root: bool) -> str:
+    """What would help: it is the interpreter that does not start, or the box."""
+    if "execvp" in refusal:
+        return "use an interpreter of another place, such as one below /usr or /opt"
+    return f"{AS_ROOT if as_root else AS_USER}, use bubblewrap 0.8 or newer"
 
 
 def bubblewrap(*, workers: int) -> LocalSandbox:
@@ -132,6 +161,6 @@ def bubblewrap(*, workers: int) -> LocalSandbox:
     if refusal := sandbox.refusal():
         raise UserError(
             f"env.own.execution.backend is bubblewrap, but it starts no sandbox here ({refusal}): "
-            f"{AS_ROOT if as_root else AS_USER}, use bubblewrap 0.8 or newer, {OTHERS}"
+            f"{remedy(refusal, as_root=as_root)}, {OTHERS}"
         )
     return sandbox

@@ -1,6 +1,6 @@
 """The first process of a box: forks one child for each run of the program, ends it, and reports how it ended.
 
-    python -s -P -S -B -X utf8 controller.py CONTROL PROGRAM WORK UID PRELOAD
+    python -s -P -S -B -X utf8 controller.py CONTROL PROGRAM WORK INODES GROUP UID PRELOAD
 
 A script of the standard library alone: it is bound into the box as a file. CONTROL is a SOCK_SEQPACKET socket to the
 service, which sends START and the seccomp filter once, then for each run one byte (STDIN or CALL) with the program's
@@ -40,6 +40,8 @@ OWN_PID = 0x7E64D1F3  # in the filter: stands for the pid of the program
 FILES, STACK = 64, 64 << 20  # descriptors, and bytes of the main thread's stack
 VALUE_FD = 3
 NO_NEW_PRIVILEGES, SECCOMP, DUMPABLE, PARENT_DEATH = 38, 22, 4, 1  # prctl(2)
+NOSUID, NODEV, REMOUNT = 2, 4, 32  # mount(2)
+CAPABILITIES_3 = 0x20080522  # capset(2)
 HEAD, ROOM = 64, 1 << 16
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -155,6 +157,15 @@ class Box:
             resource.setrlimit(kind, (soft, hard))
 
 
+def enclose(work: str, inodes: int, group: int) -> None:
+    """Into the cgroup whose cgroup.procs is open (-1: none); at most `inodes` files in the folder (0: no tmpfs)."""
+    if group >= 0:
+        os.write(group, b"0")
+        os.close(group)
+    if inodes and libc.mount(b"none", work.encode(), None, REMOUNT | NOSUID | NODEV, b"nr_inodes=%d" % inodes):
+        raise OSError(ctypes.get_errno(), "the number of files cannot be limited", work)
+
+
 def descend(user: int) -> None:
     """From root to a user of its own, with no capability left; the program is what the kernel should end first."""
     with open("/proc/self/oom_score_adj", "w") as file:
@@ -164,6 +175,8 @@ def descend(user: int) -> None:
         os.setresgid(user, user, user)
         os.setresuid(user, user, user)
         libc.prctl(PARENT_DEATH, signal.SIGKILL)  # another user has forgotten bwrap's --die-with-parent
+    if libc.capset(ctypes.byref((ctypes.c_uint * 2)(CAPABILITIES_3)), ctypes.byref((ctypes.c_uint * 6)())):
+        raise OSError(ctypes.get_errno(), "capabilities cannot be given up")
     libc.prctl(DUMPABLE, 0, 0, 0, 0)
 
 
@@ -269,9 +282,10 @@ def answer(module: Any, question: bytes) -> None:
 
 
 def main() -> None:
-    control, program, work, user, names = sys.argv[1:]
+    control, program, work, inodes, group, user, names = sys.argv[1:]
     os.environ.clear()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    enclose(work, int(inodes), int(group))
     descend(int(user))
     preload(names)
     kind = Box(socket.socket(fileno=int(control)), program=program, work=work).serve()

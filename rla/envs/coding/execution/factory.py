@@ -33,6 +33,7 @@ def default_limits(config: ExecutionConfig) -> Limits:
     """The limits of tasks that set none."""
     return Limits(
         wall_s=config.wall_s,
+        program_s=config.program_s,
         cpu_s=config.cpu_s,
         memory_mb=config.memory_mb,
         processes=config.processes,

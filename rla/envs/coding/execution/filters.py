@@ -2,9 +2,9 @@
 
 Refused with EPERM: whatever reaches another process (ptrace, process_vm_*, pidfd_getfd, prlimit of another,
 priorities), makes namespaces, mounts or sockets, or holds memory that no limit counts (memfd, System V IPC, message
-queues). `alone`: a program also starts no process (EAGAIN, as at a limit; threads are free), signals none but itself,
-and stays in its group. System calls newer than the lists get ENOSYS, and a foreign ABI kills. Numbers: asm/unistd of
-each machine.
+queues, watches of files, rings of asynchronous I/O). `alone`: a program also starts no process (EAGAIN, as at a limit;
+threads are free), signals none but itself, and stays in its group. System calls newer than the lists get ENOSYS, and a
+foreign ABI kills. Numbers: asm/unistd of each machine.
 """
 
 from __future__ import annotations
@@ -55,6 +55,9 @@ DENIED = {
     "sched_setattr": (314, 274),
     "ioprio_set": (251, 30),
     "fanotify_init": (300, 262),
+    "inotify_init": (253, 26),  # watches hold kernel memory; aarch64 has only the other
+    "inotify_init1": (294, 26),
+    "io_setup": (206, 0),
     "open_by_handle_at": (304, 265),
     "migrate_pages": (256, 238),
     "move_pages": (279, 239),

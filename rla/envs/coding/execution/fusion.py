@@ -12,11 +12,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import time
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
 
+from rla.envs.coding.execution.allowance import Allowance
 from rla.envs.coding.execution.records import Call, ExitStatus, Job, Limits, Result
 from rla.envs.coding.execution.verdict import NO_VALUE, controller_question, killed_by, out_of_memory, parsed_verdict
 from rla.errors import UserError
@@ -69,9 +71,16 @@ class SandboxFusion:
 
     async def run(self, job: Job) -> list[Result]:
         """See `Sandbox.run`. Raises UserError where no server answers."""
-        runs = [self._one(stdin_request(job, text), job.limits) for text in job.stdin]
-        runs += [self._one(call_request(job, call), job.limits, called=True) for call in job.calls]
-        return await asyncio.gather(*runs)
+        allowance = Allowance(job)
+        results = []
+        questions: list[str | Call] = [*job.stdin, *job.calls]
+        for asked in questions:
+            result = allowance.skipped()
+            if result is None:
+                limits = replace(job.limits, wall_s=allowance.wall_s)
+                result = allowance.spend(await self._one(asked, replace(job, limits=limits)))
+            results.append(result)
+        return results
 
     async def close(self) -> None:
         """See `Sandbox.close`."""
@@ -79,10 +88,12 @@ class SandboxFusion:
             await self._session.close()
             self._session = None
 
-    async def _one(self, body: dict[str, Any], limits: Limits, *, called: bool = False) -> Result:
+    async def _one(self, asked: str | Call, job: Job) -> Result:
+        called = isinstance(asked, Call)
+        body = call_request(job, asked) if isinstance(asked, Call) else stdin_request(job, asked)
         async with self._places:
             try:
-                return fusion_result(await self._ask(body, limits), limits, called=called)
+                return fusion_result(await self._ask(body, job.limits), job.limits, called=called)
             except UNANSWERED as error:
                 said = str(error) or type(error).__name__
                 return Result(status=ExitStatus.ERROR, detail=f"SandboxFusion: no answer: {said}")

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from rla.envs.coding.execution import controller
+from rla.envs.coding.execution.allowance import Allowance
 from rla.envs.coding.execution.box import BoxError, Launch, Outcome, ProgramBox
 from rla.envs.coding.execution.filters import assembled
 from rla.envs.coding.execution.preload import mentioned
@@ -110,21 +111,28 @@ class LocalSandbox:
         return "" if answer.stdout == "ok\n" else answer.detail or answer.stderr or str(answer.status)
 
     def _results(self, job: Job, boxes: Boxes) -> list[Result]:
+        allowance = Allowance(job)
         try:
-            return [self._one(kind, asked, job.limits, boxes) for kind, asked in questions(job)]
+            return [
+                allowance.skipped() or allowance.spend(self._one(kind, asked, job.limits, boxes, allowance.wall_s))
+                for kind, asked in questions(job)
+            ]
         finally:
             boxes.drop()
 
-    def _one(self, kind: bytes, asked: bytes, limits: Limits, boxes: Boxes) -> Result:
+    def _one(self, kind: bytes, asked: bytes, limits: Limits, boxes: Boxes, wall_s: float) -> Result:
         """One run; in another box where one died under it, which is no doing of the program."""
         reason = ""
         for _ in range(TRIES):
+            box: ProgramBox | None = None
             try:
                 box = boxes.take()
-                outcome: Outcome = box.run(kind, asked)
+                outcome: Outcome = box.run(kind, asked, wall_s)
             except BoxError as error:
-                reason = str(error)
+                reason, starved = str(error), box is not None and box.starved()
                 boxes.drop()
+                if starved:  # its first process was ended for what the program took
+                    return Result(status=ExitStatus.MEMORY, detail=reason)
                 continue
             if box.spent:
                 boxes.drop()

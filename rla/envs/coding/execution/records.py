@@ -19,12 +19,13 @@ class ExitStatus(StrEnum):
     CPU = "cpu"
     MEMORY = "memory"  # it ended by a MemoryError
     OUTPUT = "output"  # it wrote more than it may
+    SKIPPED = "skipped"  # not run, because of what an earlier run of the program took; `Result.detail` says what
     ERROR = "error"  # the service failed, not the program; `Result.detail` says why
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one run may use; each test has them anew."""
+    """What one run may use; each test has them anew, but for `program_s`."""
 
     wall_s: float = 10.0
     cpu_s: float = 10.0
@@ -32,6 +33,7 @@ class Limits:
     processes: int = 1  # 1: the program can start none (and has up to 64 threads); more: threads count as processes
     file_mb: int = 16  # the largest file, and all files of a program together
     output_kb: int = 1024  # stdout and stderr together; a returned value again as much
+    program_s: float = 0.0  # wall clock of all runs together; 0: wall_s, and cpu_s for each run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +44,7 @@ class ExecutionConfig:
     workers: int = without_effect(0)  # programs at once; 0: as many as cores
     server: str = without_effect("")  # `sandboxfusion`: base URL, such as http://localhost:8080
     wall_s: float = 10.0  # of each test
+    program_s: float = 0.0  # wall clock of all tests of a program together; 0: wall_s, and its CPU time for each test
     cpu_s: float = 10.0  # processor time of each test
     memory_mb: int = 1024  # address space of each process
     processes: int = 1  # the program's own included

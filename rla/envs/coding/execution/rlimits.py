@@ -7,10 +7,12 @@ has a private folder to work in, is alone in its process group, and cannot leave
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import itertools
 import os
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from rla.envs.coding.execution import controller
@@ -19,20 +21,55 @@ from rla.envs.coding.execution.local import LocalRequest, LocalSandbox
 from rla.errors import UserError
 
 CONTROLLER = Path(controller.__file__).read_bytes()
+PREFIX, REMOVED = "rla-program-", "rla-removed-"
+NEWBORN_S = 60.0  # a folder that is younger may not be held yet
 
 
 def launch_program(request: LocalRequest) -> Launch:
     """Raises OSError."""
-    folder = Path(tempfile.mkdtemp(prefix="rla-program-"))
-    work, program = folder / "work", folder / "program.py"
-    work.mkdir()
-    own = folder / "controller.py"
-    own.write_bytes(CONTROLLER)
-    program.write_bytes(request.source)
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+    held = held_folder(folder)
+    work, program, own = folder / "work", folder / "program.py", folder / "controller.py"
+    try:
+        work.mkdir()
+        own.write_bytes(CONTROLLER)
+        program.write_bytes(request.source)
+    except OSError:
+        remove(folder)
+        os.close(held)
+        raise
     python = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
     command = ["env", "-C", str(work), python, "-s", "-P", "-S", "-B", "-X", "utf8", str(own)]
-    command += [str(request.control), str(program), str(work), "0", ",".join(request.preload)]
-    return Launch(command=command, cleanup=lambda: remove(folder))
+    command += [str(request.control), str(program), str(work), "0", "-1", "0", ",".join(request.preload)]
+
+    def cleanup() -> None:
+        remove(folder)
+        os.close(held)
+
+    return Launch(command=command, cleanup=cleanup)
+
+
+def held_folder(folder: Path) -> int:
+    """A descriptor that says, as long as this process lives, that the folder is in use. Raises OSError where it is."""
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(held)
+        raise
+    return held
+
+
+def remove_abandoned(*, older_than_s: float = NEWBORN_S) -> None:
+    """Folders that stages of this user have left behind because they were killed."""
+    for name in (PREFIX, REMOVED):
+        for folder in Path(tempfile.gettempdir()).glob(f"{name}*"):
+            with contextlib.suppress(OSError):  # gone meanwhile, in use, somebody else's
+                status = folder.lstat()
+                if status.st_uid == os.geteuid() and status.st_mtime < time.time() - older_than_s:
+                    held = held_folder(folder)
+                    remove(folder)
+                    os.close(held)
 
 
 def remove(folder: Path) -> None:
@@ -40,7 +77,7 @@ def remove(folder: Path) -> None:
     What cannot be removed stays: that is no fault of the run.
     """
     with contextlib.suppress(OSError):
-        top = Path(tempfile.mkdtemp(prefix="rla-removed-"))
+        top = Path(tempfile.mkdtemp(prefix=REMOVED))
         names = map(str, itertools.count())
         pending = [lifted(folder, top / next(names))]
         while pending:
@@ -62,6 +99,7 @@ def lifted(folder: Path, target: Path) -> Path:
 
 def rlimits(*, workers: int) -> LocalSandbox:
     """Raises UserError where programs cannot be confined at all."""
+    remove_abandoned()
     sandbox = LocalSandbox(launch_program, workers=workers, bounds_tasks=False)
     if refusal := sandbox.refusal():
         raise UserError(f"env.own.execution.backend is rlimits, but no program runs so here ({refusal})")

@@ -55,7 +55,9 @@ def ending(outcome: Outcome, limits: Limits, code: int, stderr: str) -> ExitStat
         return ExitStatus.OUTPUT
     if outcome.cpu_s > limits.cpu_s or code == -signal.SIGXCPU:
         return ExitStatus.CPU
-    if outcome.how == controller.TIMED_OUT:
+    if outcome.starved and code:
+        return ExitStatus.MEMORY
+    if outcome.how in (controller.TIMED_OUT, controller.HALTED):  # halted: for what it wrote, or by its allowance
         return ExitStatus.TIMEOUT
     if code < 0:
         return ExitStatus.SIGNAL

@@ -5,13 +5,13 @@ Each function returns what it says, or raises `InvalidProblem` with a reason tha
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rla.envs.coding.data.checkers import Checker, CheckerKind
 from rla.envs.coding.data.problems import CallTest, InvalidProblem, StdioTest, json_value
+from rla.envs.coding.importing.bounds import bounded_json
 
 Row = Mapping[str, Any]
 FRACTION = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?", re.ASCII)
@@ -53,7 +53,9 @@ def mapping(value: Any, what: str) -> Row:
 def parsed_column(value: str, what: str) -> Any:
     """The value of JSON text."""
     try:
-        return json.loads(value)
+        return bounded_json(value)
+    except InvalidProblem:
+        raise
     except (ValueError, RecursionError) as error:
         raise InvalidProblem(f"{what} is no JSON") from error
 

@@ -1,19 +1,21 @@
 """From files to problems: rows that are none are counted, tests that are too large or too many are left out.
 
-The first `max_tests` tests of a problem that are small enough stay, in the data set's order (examples first).
+The first `max_tests` tests of a problem that are small enough stay, in the data set's order (examples first). Rows are
+read in a process apart (`apart`), which bounds what a data set that was made to exhaust memory can take.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from rla.envs.coding.data.problems import InvalidProblem, Problem, StdioTest, Test, problem_digest
+from rla.envs.coding.data.problems import Problem, problem_digest
+from rla.envs.coding.importing.apart import Order, RowRead, read_apart
 from rla.envs.coding.importing.hub import PREFIX, fetched
-from rla.envs.coding.importing.layouts import DataLayout, data_layout_of, layout_named
-from rla.envs.coding.importing.rows import data_rows, files_of
+from rla.envs.coding.importing.layouts import layout_named
+from rla.envs.coding.importing.rows import files_of
 from rla.errors import UserError
 
 MAX_TESTS = 32
@@ -49,48 +51,30 @@ def import_problems(
     `layout` is a name of `layouts.LAYOUTS`; without it each file's columns tell. Reading ends after `limit` problems.
     Raises `UserError` where a file cannot be read, its layout is unknown, or there is no problem at all.
     """
-    named = None if layout is None else layout_named(layout)
+    if layout is not None:
+        layout_named(layout)
     where = str(source)
     files = fetched(where, split) if where.startswith(PREFIX) else files_of(Path(source), split)
     found, seen = Imported(), set[str]()
-    for problem in _problems(files, named, found):
-        if limit is not None and len(found.problems) >= limit:
-            break
-        _add(found, seen, problem, max_tests=max_tests, max_test_chars=max_test_chars)
+    order = Order(files=tuple(map(str, files)), layout=layout, max_tests=max_tests, max_test_chars=max_test_chars)
+    with contextlib.closing(read_apart(order)) as rows:
+        for read in rows:
+            if limit is not None and len(found.problems) >= limit:
+                break
+            _add(found, seen, read)
     if not found.problems:
         raise UserError(f"{where}: no problem in it: {found.summary()}")
     return found
 
 
-def _problems(files: list[Path], named: DataLayout | None, found: Imported) -> Iterator[Problem]:
-    for path in files:
-        layout = named
-        for row in data_rows(path):
-            if row is None:
-                found.skipped["not a JSON object"] += 1
-                continue
-            layout = layout or data_layout_of(row, where=str(path))
-            try:
-                yield layout.read(row)
-            except InvalidProblem as error:
-                found.skipped[str(error)] += 1
-
-
-def _add(found: Imported, seen: set[str], problem: Problem, *, max_tests: int, max_test_chars: int) -> None:
-    tests = tuple(test for test in problem.tests if _size(test) <= max_test_chars)[:max_tests]
-    if not tests:
-        found.skipped["no test is small enough"] += 1
+def _add(found: Imported, seen: set[str], read: RowRead) -> None:
+    if read.problem is None:
+        found.skipped[read.reason] += 1
         return
-    kept = replace(problem, tests=tests)
-    if problem_digest(kept) in seen:
+    digest = problem_digest(read.problem)
+    if digest in seen:
         found.skipped["the same problem again"] += 1
         return
-    seen.add(problem_digest(kept))
-    found.problems.append(kept)
-    found.tests_left_out += len(problem.tests) - len(tests)
-
-
-def _size(test: Test) -> int:
-    if isinstance(test, StdioTest):
-        return len(test.input) + len(test.output)
-    return len(repr(test))
+    seen.add(digest)
+    found.problems.append(read.problem)
+    found.tests_left_out += read.tests_left_out

@@ -106,4 +106,4 @@ def _close(call: ast.Call) -> Assertion:
     if len(call.args) != 2 or not set(options) <= {"rel_tol", "abs_tol"}:
         raise InvalidProblem(UNREADABLE)
     tolerances = (options.get("rel_tol", 1e-9), options.get("abs_tol", 0.0))
-    return _said(call.args[0], ast.literal_eval(call.args[1]), tolerances)
+    return _said(call.args[0], float(ast.literal_eval(call.args[1])), tolerances)  # an integer would have none

@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path, PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
+from rla.envs.coding.data.problems import InvalidProblem
+from rla.envs.coding.importing.bounds import bounded_json
 from rla.errors import UserError
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 SUFFIXES = frozenset({".parquet", ".json", ".jsonl"})
+NO_OBJECT = "not a JSON object"
 AT_ONCE = 16  # rows of a batch: one row can hold megabytes of tests
 
 Row = dict[str, Any]
@@ -49,21 +53,34 @@ def of_split(names: Sequence[str], split: str) -> list[str]:
     ]
 
 
-def data_rows(path: Path) -> Iterator[Row | None]:
-    """The rows of a file, nothing where a row is no object. Raises `UserError` when the file cannot be read."""
+def data_rows(path: Path) -> Iterator[Callable[[], Row]]:
+    """The rows of a file, each to be had by a call, which raises InvalidProblem where it is no object, or holds too
+    much. Raises `UserError` when the file cannot be read.
+    """
     try:
         yield from _parquet(path) if path.suffix == ".parquet" else _json(path)
-    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read: {error}") from error
 
 
-def _parquet(path: Path) -> Iterator[Row]:
-    with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(batch_size=AT_ONCE):
-            yield from batch.to_pylist()
+def _parquet(path: Path) -> Iterator[Callable[[], Row]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=AT_ONCE):
+                yield from (partial(_at, batch, number) for number in range(batch.num_rows))
+    except pa.ArrowException as error:
+        raise UserError(f"{path}: cannot be read: {error}") from error
 
 
-def _json(path: Path) -> Iterator[Row | None]:
+def _at(batch: pa.RecordBatch, number: int) -> Row:
+    (row,) = batch.slice(number, 1).to_pylist()
+    return cast(Row, row)
+
+
+def _json(path: Path) -> Iterator[Callable[[], Row]]:
     with path.open(encoding="utf-8-sig") as file:
         start = file.read(1)
         while start.isspace():
@@ -72,20 +89,27 @@ def _json(path: Path) -> Iterator[Row | None]:
         if start == "[":
             yield from _list(path, file.read())
         else:
-            yield from (_object(line) for line in file if line.strip())
+            yield from (partial(_line, line) for line in file if line.strip())
 
 
-def _list(path: Path, text: str) -> Iterator[Row | None]:
+def _list(path: Path, text: str) -> Iterator[Callable[[], Row]]:
     try:
         values = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: not JSON: {error}") from error
-    yield from (value if isinstance(value, dict) else None for value in values)
+    yield from (partial(_object, value) for value in values)
 
 
-def _object(line: str) -> Row | None:
+def _line(line: str) -> Row:
     try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
+        return _object(bounded_json(line))
+    except InvalidProblem:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise InvalidProblem(NO_OBJECT) from error
+
+
+def _object(value: Any) -> Row:
+    if not isinstance(value, dict):
+        raise InvalidProblem(NO_OBJECT)
+    return value

@@ -122,7 +122,7 @@ def spoken(edit: Edit) -> list[str]:
     return [*pairs, *(add.to for add in edit.adds), *edit.removes]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.one_of(st.text(), trees.map(json.dumps), nearly.map(json.dumps)))
 def test_whatever_comes_in_only_whitelisted_names_come_out(text: str) -> None:
     try:
@@ -142,7 +142,7 @@ def test_whatever_comes_in_only_whitelisted_names_come_out(text: str) -> None:
         assert number == str(int(number))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(nearly.map(json.dumps))
 def test_applying_yields_a_playable_game_or_a_reason(text: str) -> None:
     try:

@@ -120,7 +120,7 @@ def tokens(text: str) -> set[str]:
     return set(re.findall(r"[^\s()]+", text))
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 @given(texts)
 @example('{"hint": NaN}')
 @example('{"add": [{"object_type": "Mug", "to": "countertop 1", "count": Infinity}]}')

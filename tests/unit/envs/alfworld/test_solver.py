@@ -87,7 +87,7 @@ def test_the_same_for_the_lamp() -> None:
 PLACES = ["CounterTop_bar_1", "Cabinet_bar_1", "Sink_bar_1_bar_SinkBasin", "Fridge_bar_1"]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     kind=st.sampled_from([kind for kind in TaskKind if kind not in (TaskKind.LOOK, TaskKind.HEAT)]),
     target=st.sampled_from(["CounterTop", "Cabinet", "SinkBasin", "Fridge"]),

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
+from fractions import Fraction
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rla.envs.coding.data.checkers import Checker, CheckerKind, agrees, checker_calls, checker_verdict
 
@@ -37,9 +41,16 @@ def test_tokens(expected: str, actual: str, same: bool) -> None:
     [
         ("0.5", "0.509", True),  # within 0.01
         ("0.5", "0.511", False),
-        ("5000", "5004.9", True),  # within 0.1%: 5
-        ("5000", "5005.1", False),
+        ("5000.0", "5004.9", True),  # within 0.1%: 5
+        ("5000.0", "5005.1", False),
+        ("5000.0", "5004", True),
         ("100", "101", False),  # integers are equal or not
+        ("5000", "5004.9", False),
+        ("5000", "5000.00", True),
+        ("1000000007", "1000000000.0", False),
+        ("9007199254740993", "9007199254740993.0", True),  # no float, but the same number
+        ("9007199254740993", "9007199254740992.0", False),
+        ("100000000000000000000", "1e20", True),
         ("100", "+100", True),
         ("1e3", "1000.0", True),
         ("x 0.5", "x 0.501", True),
@@ -48,7 +59,12 @@ def test_tokens(expected: str, actual: str, same: bool) -> None:
         ("10", "1_0", False),  # Python's own spelling, not a number
         ("0.5", "nan", False),
         ("0.5", "1e999", False),
-        ("1e999", "2e999", True),
+        ("1e999", "2e999", False),
+        ("1e999", "10e998", True),
+        ("1e999", "1" + "0" * 399, False),
+        ("1e308", "1e309", False),
+        ("1e-999", "0", True),
+        ("0.5", "1e99999999999", False),
     ],
 )
 def test_floats(expected: str, actual: str, same: bool) -> None:
@@ -69,6 +85,13 @@ def test_exact_text_but_for_the_last_line_end() -> None:
         ([1, 2], [2, 1], False),
         ([1], 1, False),
         (2, 2.0, True),
+        (2, 2.0000001, False),
+        (2.0, 2, True),
+        (2.0, 2.0000001, True),
+        (1000000007, 1000000000.0, False),
+        (2**53 + 1, float(2**53), False),  # no float holds it
+        (10**20, 1e20, True),
+        (10**400, float("inf"), False),
         (0.5, 0.509, True),
         (0.5, 0.511, False),
         (10**30, 10**30 + 1, False),  # integers are equal or not, however big
@@ -80,10 +103,57 @@ def test_exact_text_but_for_the_last_line_end() -> None:
         ({"a": [1.0]}, {"a": [1.001]}, True),
         ({"a": 1}, {"a": 1, "b": 2}, False),
         (0.5, float("nan"), False),
+        (1e308, float("inf"), False),
+        (float("inf"), float("inf"), True),
+        (float("inf"), 1e308, False),
+        (float("inf"), float("-inf"), False),
     ],
 )
 def test_values(expected: Any, actual: Any, same: bool) -> None:
     assert agrees(VALUES, expected, actual) is same
+
+
+INTEGERS = st.integers() | st.integers(-(2**70), 2**70)
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+NUMBERS = INTEGERS | st.floats()
+
+
+@given(expected=INTEGERS, actual=NUMBERS)
+def test_an_expected_integer_is_met_by_itself_alone(expected: int, actual: float) -> None:
+    same = Fraction(actual) == expected if math.isfinite(actual) else False
+    assert agrees(VALUES, expected, actual) is same
+    assert agrees(VALUES, [[expected]], ((actual,),)) is same
+
+
+@given(expected=INTEGERS, other=INTEGERS, zeros=st.integers(0, 3))
+def test_an_expected_integer_in_a_text_is_met_by_itself_alone(expected: int, other: int, zeros: int) -> None:
+    for actual in (expected, other):
+        assert agrees(FLOATS, f"x {expected}", f"x {actual}.{'0' * zeros}") is (actual == expected)
+    assert not agrees(FLOATS, str(expected), f"{expected}.{'0' * zeros}1")
+
+
+@given(expected=FINITE, actual=NUMBERS)
+def test_an_expected_fraction_has_its_tolerance_and_no_more(expected: float, actual: float) -> None:
+    if math.isfinite(actual):
+        bound = max(VALUES.absolute, VALUES.relative * abs(expected))
+        off = abs(Fraction(actual) - Fraction(expected)) / Fraction(bound)
+        if not Fraction(999, 1000) < off < Fraction(1001, 1000):  # there rounding decides
+            assert agrees(VALUES, expected, actual) is (off < 1)
+    else:
+        assert not agrees(VALUES, expected, actual)
+
+
+@given(mantissa=st.integers(1, 99), other=st.integers(1, 99), exponent=st.integers(309, 10**8))
+def test_a_number_beyond_the_floats_is_met_by_itself_alone(mantissa: int, other: int, exponent: int) -> None:
+    same = mantissa == other
+    assert agrees(FLOATS, f"{mantissa}.0e{exponent}", f"{other}e{exponent}") is same
+    assert agrees(FLOATS, f"{mantissa}e{exponent}", f"{other}0e{exponent - 1}") is same
+    assert not agrees(FLOATS, f"{mantissa}e{exponent}", f"-{mantissa}e{exponent}")
+
+
+@given(value=st.recursive(st.none() | st.booleans() | st.text() | NUMBERS.filter(lambda n: n == n), st.lists))
+def test_a_value_agrees_with_itself(value: Any) -> None:
+    assert agrees(VALUES, value, value)
 
 
 def test_hostile_answers_take_linear_time() -> None:
@@ -93,6 +163,7 @@ def test_hostile_answers_take_linear_time() -> None:
     started = time.process_time()
     assert not agrees(VALUES, [[1]], deep)
     assert not agrees(FLOATS, "1.5", "9" * 3_000_000)
+    assert not agrees(FLOATS, "1", "1e999999999")
     assert not agrees(FLOATS, "1.5", "1" * 3_000_000 + "e")
     assert not agrees(TOKENS, "1", "1 " * 1_000_000)
     assert time.process_time() - started < 3.0

@@ -51,6 +51,12 @@ def test_the_verdict_says_which_tests_were_passed() -> None:
     assert examined('print("tests: 111")')[1].text == "tests: 000"  # what a program prints is no verdict
 
 
+def test_tests_that_were_not_run_count_as_failed_and_the_verdict_says_so() -> None:
+    answered = examined("print(int(input()) + 1)", Trusted(waits_from=1))[1]
+    assert (answered.text, answered.won) == ("tests: 100 (1 not run)", False)
+    assert passed(answered.text) == [True, False, False]
+
+
 def test_the_expected_outputs_never_reach_the_sandbox() -> None:
     sandbox = Trusted()
     examined("print(input())", sandbox)
@@ -62,7 +68,9 @@ def test_a_sandbox_that_fails_is_no_verdict() -> None:
         examined("print(1)", Trusted(failing=True))
 
 
-@pytest.mark.parametrize("text", ["", "tests: ", "tests: 12", "tests: 11\n", " tests: 1", "All tests: 1"])
+@pytest.mark.parametrize(
+    "text", ["", "tests: ", "tests: 12", "tests: 11\n", " tests: 1", "All tests: 1", "tests: 1 (x not run)"]
+)
 def test_only_a_verdict_is_read_as_one(text: str) -> None:
     assert passed(text) is None
     assert passed(told([True, False])) == [True, False]

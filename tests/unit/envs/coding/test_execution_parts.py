@@ -8,7 +8,8 @@ import struct
 
 import pytest
 
-from rla.envs.coding.execution import Call, ExitStatus, Limits, default_limits
+from rla.envs.coding.execution import Call, ExitStatus, Job, Limits, Result, default_limits
+from rla.envs.coding.execution.allowance import Allowance
 from rla.envs.coding.execution.box import Outcome, Sink
 from rla.envs.coding.execution.controller import ENDED, HALTED, OWN_PID, TIMED_OUT
 from rla.envs.coding.execution.filters import ALLOW, KILL, MACHINES, NEWEST, assembled
@@ -31,6 +32,7 @@ def outcome(
     stderr: bytes = b"",
     value: bytes = b"",
     overflow: bool = False,
+    starved: bool = False,
 ) -> Outcome:
     """`code`: exit code; `by`: the signal that ended it."""
     return Outcome(
@@ -42,6 +44,7 @@ def outcome(
         stderr=stderr,
         value=value,
         overflow=overflow,
+        starved=starved,
     )
 
 
@@ -59,6 +62,9 @@ def outcome(
         (outcome(code=1, stderr=b"MemoryError\nValueError: x\n"), ExitStatus.NONZERO),
         (outcome(stderr=b"MemoryError\n"), ExitStatus.OK),  # said, but it ended well
         (outcome(how=HALTED, by=signal.SIGKILL, overflow=True), ExitStatus.OUTPUT),
+        (outcome(how=HALTED, by=signal.SIGKILL), ExitStatus.TIMEOUT),  # its allowance was spent
+        (outcome(by=signal.SIGKILL, starved=True), ExitStatus.MEMORY),  # by the kernel
+        (outcome(starved=True), ExitStatus.OK),  # a process of it, but not the program's first
         (outcome(code=0, overflow=True), ExitStatus.OUTPUT),
     ],
 )
@@ -162,6 +168,38 @@ def test_limits_come_from_the_params() -> None:
     ).execution
     assert default_limits(config) == Limits(memory_mb=64, wall_s=2.0)
     assert default_limits(ExecutionConfig()) == Limits()
+
+
+def took(wall_s: float, status: ExitStatus = ExitStatus.OK) -> Result:
+    return Result(status=status, wall_s=wall_s)
+
+
+def test_a_program_may_take_the_cpu_time_of_all_its_tests_and_wait_once() -> None:
+    allowance = Allowance(Job(source="", stdin=("",) * 8, limits=Limits(wall_s=16.0, cpu_s=4.0)))
+    walls = []
+    for _ in range(4):
+        walls.append(allowance.wall_s)
+        assert allowance.spend(took(15.0)).status is ExitStatus.OK
+    assert walls == [16.0, 16.0, 16.0, 3.0]  # 16 + 8 * 4 s in all
+    skipped = allowance.skipped()
+    assert skipped is not None and skipped.status is ExitStatus.SKIPPED and "48 s that all tests" in skipped.detail
+
+
+def test_after_a_timeout_no_test_begins() -> None:
+    allowance = Allowance(Job(source="", stdin=("",) * 3, limits=Limits(wall_s=16.0, program_s=20.0)))
+    assert allowance.skipped() is None and allowance.spend(took(6.0, ExitStatus.CPU)).detail == ""
+    assert allowance.wall_s == 14.0
+    assert allowance.spend(took(14.0, ExitStatus.TIMEOUT)).detail == "all tests of the program have 20 s together"
+    skipped = allowance.skipped()
+    assert skipped is not None and "an earlier test ran into the wall clock" in skipped.detail
+
+
+@pytest.mark.parametrize("value", ["-1", "9.9", ".inf", ".nan"])
+def test_an_allowance_below_one_wall_clock_is_refused(value: str) -> None:
+    with pytest.raises(UserError, match=r"env\.own\.execution\.program_s is"):
+        configured(f"env.own.execution.program_s={value}", env="coding")
+    for fine in ("0", "10", "1e6"):
+        assert configured(f"env.own.execution.program_s={fine}", env="coding")
 
 
 @pytest.mark.parametrize("key", ["wall_s", "cpu_s", "memory_mb", "processes", "file_mb", "output_kb"])

@@ -95,9 +95,22 @@ def test_a_value_comes_as_a_file() -> None:
     assert (h.status, i.status) == (ExitStatus.NONZERO, ExitStatus.NONZERO)
 
 
+def test_a_server_is_asked_no_more_for_a_program_that_waits() -> None:
+    source = "import time\nif input() == 'wait': time.sleep(100)\nprint('done')"
+    asked: list[float] = []
+
+    async def counting(body: dict[str, Any]) -> web.Response:
+        asked.append(body["run_timeout"])
+        return await executed(body)
+
+    found = results(Job(source=source, stdin=("go", "wait", "go", "go"), limits=Limits(wall_s=3.0)), counting)
+    assert [result.status for result in found] == [ExitStatus.OK, ExitStatus.TIMEOUT] + [ExitStatus.SKIPPED] * 2
+    assert asked == [3.0, 3.0]
+
+
 def test_limits() -> None:
     source = "import time\nif input() == 's': time.sleep(100)\nprint('x' * 5000)"
-    slow, much = results(Job(source=source, stdin=("s", "o"), limits=Limits(wall_s=3.0, output_kb=4)))
+    much, slow = results(Job(source=source, stdin=("o", "s"), limits=Limits(wall_s=3.0, output_kb=4)))
     assert (slow.status, slow.exit_code) == (ExitStatus.TIMEOUT, None)
     assert (much.status, len(much.stdout)) == (ExitStatus.OUTPUT, 4096)
     (small,) = results(Job(source="raise MemoryError", stdin=("",)))

@@ -1,0 +1,146 @@
+"""One part of a shard: a Parquet file that says in its footer where it belongs.
+
+Key-value metadata beside `rla_kind` and `rla_schema_version`:
+
+    rla_origin   digest of what the shard is made from (`origin_digest`)
+    rla_group    index of the group, which the file's name says too
+    rla_keys     digest of the key columns
+
+Every page has a CRC-32, which is verified whenever the page is read. The footer has none, so the manifest names its
+SHA-256, which readers check, and that of the whole file, which is checked where a shard is finished or carried on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rla.errors import UserError
+from rla.store.schema import arrow_schema, load_schema, optional_columns
+
+ORIGIN, GROUP, KEYS = "rla_origin", "rla_group", "rla_keys"
+KIND, VERSION = "rla_kind", "rla_schema_version"
+NAME = re.compile(r"part-(\d{5,})\.parquet")
+GUESSED = 1 << 14  # bytes at the end of a file in which a footer lies, mostly
+
+
+class ForeignPart(UserError):
+    """A part that is whole and belongs elsewhere."""
+
+
+def part_name(group: int) -> str:
+    """`part-00007.parquet`."""
+    return f"part-{group:05d}.parquet"
+
+
+def group_of(part: Path) -> int:
+    """The index in the name of a part."""
+    return int(part.stem.split("-")[1])
+
+
+def shard_parts(folder: Path) -> list[Path]:
+    """The files of a folder that have a part's name, in order of their groups."""
+    return sorted((path for path in folder.glob("part-*.parquet") if NAME.fullmatch(path.name)), key=group_of)
+
+
+def origin_digest(header: Mapping[str, Any]) -> str:
+    """16 hex digits of what a shard is made from: kind, schema version, digests of config and inputs, seed."""
+    return hashlib.sha256(json.dumps(header, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def keys_digest(kind: str, table: pa.Table) -> str:
+    """16 hex digits of the key columns of a table, whose rows are in order."""
+    columns = [table.column(name).to_pylist() for name in load_schema(kind)["key"]]
+    return hashlib.sha256(json.dumps(columns).encode()).hexdigest()[:16]
+
+
+def write_part(path: Path, table: pa.Table, *, kind: str, origin: str, group: int) -> None:
+    """A table of the kind's schema as the part of a group. The same rows give the same bytes."""
+    belongs = {ORIGIN: origin, GROUP: str(group), KEYS: keys_digest(kind, table)}
+    with pq.ParquetWriter(path, table.schema, compression="zstd", write_page_checksum=True) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata(belongs)
+
+
+@contextmanager
+def opened_part(path: Path) -> Iterator[pq.ParquetFile]:
+    """The file, whose pages are verified as they are read. Raises UserError for damage, also inside the block."""
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            yield file
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        said = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(f"{path}: not a readable Parquet file ({said}); rerun its stage with --overwrite") from None
+
+
+def part_entry(path: Path, *, name: str | None = None) -> dict[str, Any]:
+    """What a manifest says of a part: name, rows, bytes and digests. `name`: the one it will get."""
+    with opened_part(path) as file:
+        rows = file.metadata.num_rows
+    digests = {"sha256": file_digest(path), "footer_sha256": footer_digest(path)}
+    return {"name": name or path.name, "rows": rows, "bytes": path.stat().st_size, **digests}
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file, as hex digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def footer_digest(path: Path) -> str:
+    """SHA-256 of a Parquet file's footer with the eight bytes after it: its length, and `PAR1`. A file that has none
+    gives another digest.
+    """
+    with path.open("rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        end = os.pread(file.fileno(), GUESSED, max(0, size - GUESSED))
+        length = int.from_bytes(end[-8:-4], "little") + 8
+        if length > len(end):
+            end = os.pread(file.fileno(), length, max(0, size - length))
+    return hashlib.sha256(end[-length:]).hexdigest()
+
+
+def checked_entry(path: Path, kind: str, origin: str, *, old: bool = False) -> dict[str, Any]:
+    """`part_entry` of a part that an earlier call has finished, after all of it has been read.
+
+    Raises UserError for damage, and ForeignPart where it is of another kind, origin or group. `old`: a part that does
+    not say where it belongs is taken for one of an earlier version.
+    """
+    check_belonging(path, kind, origin, old=old)
+    with opened_part(path) as file:
+        table = file.read()
+        said = file.metadata.metadata.get(KEYS.encode())
+        if said is not None and keys_digest(kind, table) != said.decode():
+            raise UserError(f"{path}: not the keys that it was written with; rerun its stage with --overwrite")
+    return part_entry(path)
+
+
+def check_belonging(path: Path, kind: str, origin: str, *, old: bool = False) -> None:
+    """ForeignPart unless the footer names this kind, origin and group; UserError where there is no footer."""
+    with opened_part(path) as file:
+        said = {key.decode(): value.decode() for key, value in (file.metadata.metadata or {}).items()}
+        columns = file.schema_arrow
+    expected = {KIND: kind, VERSION: str(load_schema(kind)["version"])}
+    if not (old and ORIGIN not in said):
+        expected |= {ORIGIN: origin, GROUP: str(group_of(path))}
+    differing = [key.removeprefix("rla_") for key, value in expected.items() if said.get(key) != value]
+    if differing:
+        raise ForeignPart(f"{path}: a part of another {' and '.join(differing)}")
+    there = frozenset(columns.names) & optional_columns(kind)
+    if ORIGIN in said and not columns.equals(arrow_schema(kind, there)):
+        raise UserError(f"{path}: its columns are not those of its kind; rerun its stage with --overwrite")
+
+
+def written_by_rla(path: Path) -> bool:
+    """Whether a readable Parquet file names a kind of shard. Raises UserError for one that is not readable."""
+    with opened_part(path) as file:
+        return KIND.encode() in (file.metadata.metadata or {})

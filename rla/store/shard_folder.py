@@ -1,0 +1,185 @@
+"""The states of a shard folder, and which of them a call may go on in.
+
+*Started*: `started.json` names the digests of config and inputs that its parts belong to. *Growing*: parts appear, each
+written aside and renamed. *Complete*: `manifest.json` lists the parts with their sizes and digests. A call of the same
+origin goes on. One of another is refused, or takes the folder over with `overwrite`: what is of its own origin stays,
+the rest that `rla` wrote goes, and a folder that holds anything else is left as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from rla.errors import UserError
+from rla.store.atomic import clear_stale, create_json, write_json
+from rla.store.parts import ForeignPart, check_belonging, checked_entry, group_of, origin_digest, shard_parts
+from rla.store.reading import damaged
+from rla.store.removing import foreign_files, refuse_others, remove_file
+from rla.store.slices import MANIFEST, STARTED, Slice, optional_json, sealed, slices
+
+SAYS = "parts_say_origin"  # in `started.json`: a part that does not say where it belongs is not taken for one of them
+RECORDED = {"kind", "schema_version", "config_digest", "input_digests"}  # keys of every record of ours
+METRICS = "metrics.json"  # of adapt-env: counts of the shard, which go with it
+
+Tell = Callable[[str], None]
+
+
+class FolderState(StrEnum):
+    """What a call finds, as far as it may go on."""
+
+    NEW = "new"
+    GROWING = "growing"
+    COMPLETE = "complete"
+    REPLACED = "replaced"  # by this call
+
+
+class ShardFolder:
+    """A folder as a call sees it that would make the slice `part` of a shard of `header`: kind, version and origin."""
+
+    def __init__(self, place: Path, header: Mapping[str, Any], part: Slice) -> None:
+        self.place, self.header, self.slice = place, header, part
+        self.kind, self.origin = str(header["kind"]), origin_digest(header)
+        self.old = False  # begun by a version whose parts do not say where they belong
+
+    def state(self, *, overwrite: bool) -> FolderState:
+        """Reads only. Raises UserError where this call may not write here."""
+        if self.place.exists() and not self.place.is_dir():
+            raise UserError(f"{self.place}: a file, where a folder is to be; choose another name")
+        try:
+            found = self._found()
+        except UserError:  # a record that is damaged
+            if not overwrite:
+                raise
+            return self._replaced(recorded=any(map(damaged_record, self._records())))
+        if found is None and any(self.place.glob("*.parquet")):
+            found = self._found()  # another slice may have begun it in this moment
+            if found is None:
+                return self._unknown(overwrite=overwrite)
+        if found is None:
+            return FolderState.NEW
+        name, record = found
+        differing = [key for key, value in self.header.items() if record.get(key) != value]
+        if differing and not overwrite:
+            raise UserError(
+                f"{self.place}: made with another {', '.join(differing)}; "
+                "rerun with --overwrite or choose another folder"
+            )
+        if differing:
+            return self._replaced(recorded=RECORDED.issubset(record))
+        if name == MANIFEST:
+            whole = not damaged(self.place, record, tolerate=overwrite)
+            return FolderState.COMPLETE if whole else self._replaced(recorded=True)
+        if (count := record.get("slices", 1)) != self.slice.count:
+            self._refuse_division(count, overwrite=overwrite)
+        self.old = SAYS not in record
+        return FolderState.GROWING
+
+    def _unknown(self, *, overwrite: bool) -> FolderState:
+        if not overwrite:
+            raise UserError(f"{self.place}: holds Parquet files of unknown origin; use --overwrite or another folder")
+        return self._replaced(recorded=False)
+
+    def _replaced(self, *, recorded: bool) -> FolderState:
+        if not self.slice.alone:
+            raise UserError(
+                f"{self.place}: a slice does not replace a folder that others may be writing to; "
+                "remove it, then call the slices without --overwrite"
+            )
+        refuse_others(self.place, foreign_files(self.place, recorded=recorded))
+        return FolderState.REPLACED
+
+    def _found(self) -> tuple[str, dict[str, Any]] | None:
+        """The file that tells the folder's state. Another slice may complete it meanwhile: its manifest is looked for
+        twice.
+        """
+        for name in (MANIFEST, STARTED, MANIFEST):
+            found = optional_json(self.place / name)
+            if found is not None:
+                return name, found
+        return None
+
+    def _records(self) -> list[Path]:
+        return [self.place / name for name in (MANIFEST, STARTED) if (self.place / name).is_file()]
+
+    def _refuse_division(self, count: int, *, overwrite: bool) -> None:
+        """UserError unless this call may take over the parts of a folder that was begun in `count` slices."""
+        if not (overwrite and self.slice.alone):
+            raise UserError(
+                f"{self.place}: begun in {count} slice{'s' * (count > 1)}, this call would make {self.slice.count}; "
+                f"go on with {f'--slice i/{count}' if count > 1 else 'an undivided call'}, or, when nothing else "
+                "writes to it, divide what is left anew: --overwrite, with --workers or without"
+            )
+
+    def begin(self) -> None:
+        """Write `started.json`, unless another slice is first."""
+        create_json(self.place / STARTED, self._started(), writer=self.slice.tag)
+
+    def divide(self) -> None:
+        """Take over a growing folder that was begun in another number of slices."""
+        count = (optional_json(self.place / STARTED) or {}).get("slices", 1)
+        if count != self.slice.count:
+            for part in slices(count):
+                remove_file(part.manifest(self.place))
+            write_json(self.place / STARTED, self._started(), writer=self.slice.tag)
+
+    def _started(self) -> dict[str, Any]:
+        division = {} if self.slice.count == 1 else {"slices": self.slice.count}
+        return sealed({**self.header, **division, **({} if self.old else {SAYS: True})})
+
+    def take_over(self, tell: Tell) -> None:
+        """Keep the parts that name this origin, remove all else. The records go last, so a call that is killed is
+        repeated.
+        """
+        for path in shard_parts(self.place):
+            self._kept(path, tell, whole=False, overwrite=True)
+        remove_file(self.place / METRICS)
+        write_json(self.place / STARTED, self._started(), writer=self.slice.tag)
+        for path in [*self.place.glob("manifest-*-of-*.json"), self.place / MANIFEST]:
+            remove_file(path)
+
+    def entries(self, tell: Tell, *, overwrite: bool) -> dict[int, dict[str, Any]]:
+        """Group -> what a manifest says of its part, of this slice's parts that an earlier call has finished.
+
+        Damaged ones are removed, and so are foreign ones with `overwrite`. The call that starts all slices looks at
+        footers alone.
+        """
+        found: dict[int, dict[str, Any]] = {}
+        for path in shard_parts(self.place):
+            mine = self.slice.index > 0 and (self.slice.count == 1 or self.slice.takes(group_of(path)))
+            if mine or (overwrite and self.slice.index == 0):
+                entry = self._kept(path, tell, whole=mine, overwrite=overwrite)
+                found |= {group_of(path): entry} if entry else {}
+        return found
+
+    def _kept(self, path: Path, tell: Tell, *, whole: bool, overwrite: bool) -> dict[str, Any] | None:
+        """The entry of a part that stays (empty where it is not read as a `whole`), None for one that went."""
+        try:
+            if whole:
+                return checked_entry(path, self.kind, self.origin, old=self.old)
+            check_belonging(path, self.kind, self.origin, old=self.old)
+        except ForeignPart as error:
+            if not overwrite:
+                raise ForeignPart(f"{error}; remove it, or call the stage with --overwrite") from None
+            tell(f"{error}; it is removed")
+        except UserError as error:
+            tell(f"{str(error).partition(';')[0]}; it is made again")
+        else:
+            return {}
+        remove_file(path)
+        return None
+
+    def tidy(self) -> None:
+        """Remove what a complete folder needs no more, and what killed calls have left of writing it."""
+        remove_file(self.place / STARTED)
+        for name in ("part-*.parquet", "manifest*.json", "started.json"):
+            for left in self.place.glob(f".{name}*.tmp"):
+                clear_stale(left)
+
+
+def damaged_record(path: Path) -> bool:
+    """Whether what is left of a file tells that it was a record of ours: it holds a key that others hardly have."""
+    content = path.read_bytes()
+    return any(f'"{key}"'.encode() in content for key in RECORDED - {"kind"})

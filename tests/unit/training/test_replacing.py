@@ -1,0 +1,63 @@
+"""Checkpoints that a stage finds where it is to write: kept, refused or replaced, and nothing else is removed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rla.errors import UserError
+from rla.training.stage import finished_checkpoint
+
+OURS, OTHER = {"origin": {"seed": 1}}, {"origin": {"seed": 2}}
+
+
+def checkpoint(folder: Path) -> Path:
+    for name in ("model/config.json", "model/a/b.json", "state/weights.safetensors", "metrics.json", "metrics.jsonl"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("{}")
+    (folder / "checkpoint.json").write_text(json.dumps({"format": 1, "digest": "d", **OURS}))
+    return folder
+
+
+def test_one_of_this_origin_is_kept_and_one_of_another_replaced_on_demand(tmp_path: Path) -> None:
+    out = checkpoint(tmp_path / "policy")
+    assert finished_checkpoint(out, OURS, overwrite=True)
+    with pytest.raises(UserError, match="made from other inputs or parameters"):
+        finished_checkpoint(out, OTHER, overwrite=False)
+    assert not finished_checkpoint(out, OTHER, overwrite=True)
+    assert not out.exists()
+
+
+def test_a_folder_of_somebody_else_is_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "precious/data").mkdir(parents=True)
+    (tmp_path / "precious/thesis.md").write_text("years of work")
+    with pytest.raises(UserError, match="precious exists already"):
+        finished_checkpoint(tmp_path / "precious", OURS, overwrite=True)
+    assert (tmp_path / "precious/thesis.md").exists()
+
+
+def test_a_checkpoint_with_anything_else_in_it_is_left_as_it_is(tmp_path: Path) -> None:
+    out = checkpoint(tmp_path / "policy")
+    (out / "notes").mkdir()
+    (out / "notes/thesis.md").write_text("years of work")
+    with pytest.raises(UserError, match=r"policy: holds what rla did not write \(thesis\.md\)"):
+        finished_checkpoint(out, OTHER, overwrite=True)
+    assert len([path for path in out.rglob("*") if path.is_file()]) == 7
+
+
+def test_a_removal_that_is_killed_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, unlink, left = checkpoint(tmp_path / "policy"), Path.unlink, [3]
+
+    def until_killed(path: Path, *, missing_ok: bool = False) -> None:
+        left[0] -= 1
+        if not left[0]:
+            raise KeyboardInterrupt
+        unlink(path, missing_ok=missing_ok)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Path, "unlink", until_killed)
+        finished_checkpoint(out, OTHER, overwrite=True)
+    assert (out / "checkpoint.json").exists() and not (out / "state/weights.safetensors").exists()
+    assert not finished_checkpoint(out, OTHER, overwrite=True) and not out.exists()
