@@ -140,7 +140,7 @@ solve-all: .venv/.run
 JOBS ?= 2
 ALFWORLD_DATA ?= data/alfworld
 ABLATION_ARGS ?=
-ablation: .venv/.run-plots
+ablation: .venv/.run
 	@export PATH="$(BIN):$$PATH"; \
 	test -d "$(ALFWORLD_DATA)/json_2.1.1" || \
 	  { echo 'error: $(ALFWORLD_DATA)/json_2.1.1: no such folder; fetch the games with alfworld-download and set ALFWORLD_DATA' >&2; exit 2; }; \

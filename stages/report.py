@@ -7,9 +7,11 @@ from typing import Any
 from rla.errors import UserError
 from rla.pipeline.context import StageContext
 from rla.report.adaptation import adaptation_tables
+from rla.report.build import page_of_run
 from rla.report.collect import collect
+from rla.report.headline import headline
 from rla.report.programs import program_tables
-from rla.report.render import as_html, as_markdown, as_text
+from rla.report.render import as_markdown, as_text
 from rla.report.series import evaluation_rows, history_rows, summary_json
 from rla.report.tables import tables
 from rla.store.atomic import write_json, write_text
@@ -25,11 +27,12 @@ def run(ctx: StageContext) -> dict[str, Any]:
     summary = collect(ctx.run)
     made = tables(summary, after_evaluation=[*program_tables(summary), *adaptation_tables(summary)])
     title, out = f"Run {ctx.run}", ctx.path("out")
-    text = as_text(title, made)
+    head = headline(summary)
+    text = "\n".join([*head, "", as_text(title, made), *head])
     for name, content in (
         ("report.txt", text),
-        ("report.md", as_markdown(title, made)),
-        ("report.html", as_html(title, made)),
+        ("report.md", as_markdown(title, made, head=head)),
+        ("report.html", page_of_run(summary, made, ctx.config)),
     ):
         write_text(out / name, content)
     rows, evaluated = history_rows(summary), evaluation_rows(summary)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rla.ablation.outcomes import ArmOutcome, held_out_names, on_split
-from rla.config.extras import need_package
 
 PANELS = (
     ("success", "success on the tasks played"),
@@ -16,8 +15,7 @@ PANELS = (
 
 
 def draw_curves(arms: Sequence[ArmOutcome], out: Path) -> None:
-    """Held-out success, and what each iteration measured. UserError where matplotlib is not installed."""
-    need_package("matplotlib", extra="plots", why="learning curves are drawn by matplotlib")
+    """Held-out success, and what each iteration measured."""
     from matplotlib.figure import Figure
 
     splits = held_out_names(arms)

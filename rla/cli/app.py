@@ -23,6 +23,7 @@ from rla.cli.params import params_command
 from rla.cli.plan_memory import plan_memory
 from rla.cli.prune import prune
 from rla.cli.servers import prefork, serve
+from rla.cli.show import OptionalCount, show
 from rla.pipeline.spec import StageSpec
 from stages import STAGES
 
@@ -170,6 +171,7 @@ app.command("envs")(envs)
 app.command("check-env")(check_env)
 app.command("params")(params_command)
 app.command("prune")(prune)
+app.command("show", cls=OptionalCount)(show)
 app.command("plan-memory")(plan_memory)
 
 

@@ -6,12 +6,12 @@ Whatever is missing (a run that is still going on, a stage that was skipped) is 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rla.metrics.intervals import Interval, difference
-from rla.store.layout import PATHS, SPLITS, artifact, further_splits
+from rla.store.layout import PATHS, SPLITS, artifact, further_splits, numbered_folders
 from rla.store.reading import read_rows
 from rla.store.records import StopReason
 from rla.store.slices import MANIFEST, read_json
@@ -72,13 +72,6 @@ def held_out(root: Path, split: str) -> HeldOut:
     return HeldOut(split=split, evaluations=evaluations, gain=gain)
 
 
-def numbered_folders(folder: Path) -> list[int]:
-    """The numbers that name folders of `folder`, in order."""
-    if not folder.is_dir():
-        return []
-    return sorted(int(path.name) for path in folder.iterdir() if path.is_dir() and path.name.isdecimal())
-
-
 def iteration_row(run: Path, number: int) -> Row:
     """All metrics of one iteration, flat."""
     row: Row = {"iteration": number, **json_or_empty(artifact(run, "metrics", number))}
@@ -133,3 +126,9 @@ def artifact_places(run: Path) -> list[tuple[str, str]]:
     return found + [
         (f"{name}, further splits", str(run / SPLITS / "<split>" / PATHS[name].format(i="<i>"))) for name in of_split
     ]
+
+
+def titled_splits(summary: RunSummary) -> list[HeldOut]:
+    """Every held-out split with its name, which the only split of a run does not need."""
+    main, *further = summary.held_out
+    return [main if further else replace(main, split=""), *further]

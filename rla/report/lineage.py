@@ -14,9 +14,8 @@ from typing import Any
 from rla.adaptation.kinds import edit_kind, fields_of
 from rla.adaptation.standings import Decision
 from rla.errors import UserError
-from rla.report.collect import numbered_folders
 from rla.report.tables import ABSENT, Table, number
-from rla.store.layout import artifact
+from rla.store.layout import artifact, numbered_folders
 from rla.store.reading import read_rows
 from rla.store.slices import MANIFEST
 

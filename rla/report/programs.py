@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rla.report.collect import RunSummary
-from rla.report.tables import Table, bounds, joined_title, number, percent, titled_splits
+from rla.report.collect import RunSummary, titled_splits
+from rla.report.tables import Table, bounds, joined_title, number, percent
 
 SHARES = {
     **{"pass_at_1": "pass@1", "pass_at_2": "pass@2", "pass_at_4": "pass@4", "pass_at_8": "pass@8"},

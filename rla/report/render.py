@@ -1,4 +1,4 @@
-"""Tables as terminal text (rich), Markdown and HTML."""
+"""Tables as terminal text (rich), Markdown and rows of HTML."""
 
 from __future__ import annotations
 
@@ -8,13 +8,6 @@ from html import escape
 
 from rla.agents.texts import printable
 from rla.report.tables import Table
-
-STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 75rem; padding: 0 1rem }
-table { border-collapse: collapse; margin: .5rem 0 }
-th, td { border-bottom: 1px solid #ddd; padding: .2rem .7rem; text-align: right }
-th:first-child, td:first-child { text-align: left }
-"""
 
 
 def as_text(title: str, tables: Sequence[Table], *, width: int = 150) -> str:
@@ -38,8 +31,9 @@ def as_text(title: str, tables: Sequence[Table], *, width: int = 150) -> str:
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
 
 
-def as_markdown(title: str, tables: Sequence[Table]) -> str:
-    lines = [f"# {title}"]
+def as_markdown(title: str, tables: Sequence[Table], *, head: Sequence[str] = ()) -> str:
+    """`head`: lines that stand before the tables."""
+    lines = [f"# {title}", *(line for one in head for line in ("", one))]
     for table in tables:
         lines += ["", f"## {table.title}", ""]
         lines += [markdown_row(table.columns), markdown_row(["---"] * len(table.columns))]
@@ -52,16 +46,5 @@ def markdown_row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|").replace("<", "&lt;") for cell in cells) + " |"
 
 
-def as_html(title: str, tables: Sequence[Table]) -> str:
-    """One page without scripts or outside resources; every cell is escaped."""
-    parts = [f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(title)}</title>']
-    parts += [f"<style>{STYLE}</style><h1>{escape(title)}</h1>"]
-    for table in tables:
-        parts += [f"<h2>{escape(table.title)}</h2>", "<table>", html_row(table.columns, "th")]
-        parts += [html_row(row, "td") for row in table.rows]
-        parts += ["</table>", f"<p>{escape(table.note)}</p>" if table.note else ""]
-    return "\n".join(parts) + "</html>\n"
-
-
 def html_row(cells: Sequence[str], tag: str) -> str:
-    return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+    return "<tr>" + "".join(f"<{tag}>{escape(printable(cell))}</{tag}>" for cell in cells) + "</tr>"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from rla.metrics.intervals import Interval
-from rla.report.collect import HeldOut, RunSummary, artifact_places
+from rla.report.collect import HeldOut, RunSummary, artifact_places, titled_splits
 
 ABSENT = "-"
 LOOP = (
@@ -142,12 +142,6 @@ def difficulty_table(summary: RunSummary) -> Table:
     columns = ("iteration", *RATIOS.values(), *SHARES.values())
     note = "ratio: of tasks that are won and lost; way covered: of the solver's distance, at the nearest point"
     return Table(title="Difficulty", columns=columns, rows=rows, note=note)
-
-
-def titled_splits(summary: RunSummary) -> list[HeldOut]:
-    """Every held-out split with its name, which the only split of a run does not need."""
-    main, *further = summary.held_out
-    return [main if further else replace(main, split=""), *further]
 
 
 def evaluation(found: HeldOut) -> Table:

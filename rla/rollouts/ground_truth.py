@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
+from rla.config import Config
 from rla.envs.protocols import Labels
 from rla.envs.registry import environment
 from rla.pipeline.context import StageContext
@@ -12,7 +13,7 @@ from rla.rollouts.labels import PlayedEpisode, StepLabels, label_episodes
 from rla.store.columns import refuse_other_columns
 from rla.store.pools import tasks_by_id
 from rla.store.reading import read_manifest, read_nested
-from rla.store.records import StopReason
+from rla.store.records import StopReason, Task
 
 COLUMNS = ["trajectory_id", "task_id", "stop_reason", "final_observation"]
 COLUMNS += [f"steps.list.element.{name}" for name in ("action", "observation")]
@@ -22,15 +23,25 @@ def labels_of(ctx: StageContext) -> StepLabels:
     """Labels of the stage's `trajectories`, whose tasks lie in its `pool` and its `candidates` (if any); none where the
     environment has no ground truth about steps.
     """
-    chosen = environment(ctx.config.env.name)
+    pools = [(ctx.path("pool"), "tasks")]
+    if ctx.path("candidates").exists():
+        pools.append((ctx.path("candidates"), "candidates"))
+    return labels_in(ctx.path("trajectories"), pools, ctx.config)
+
+
+def labels_in(
+    trajectories: Path, pools: Sequence[tuple[Path, str]], config: Config, *, only: Collection[str] | None = None
+) -> StepLabels:
+    """Labels of a trajectory shard, or of the episodes `only`. `pools`: (folder, kind) of what holds their tasks."""
+    chosen = environment(config.env.name)
     if not isinstance(chosen, Labels):
         return StepLabels()
-    episodes = list(played_episodes(ctx.path("trajectories")))
+    episodes = [one for one in played_episodes(trajectories) if only is None or one.trajectory_id in only]
     wanted = {episode.task_id for episode in episodes}
-    tasks = tasks_by_id(ctx.path("pool"), "tasks", wanted)
-    if ctx.path("candidates").exists():
-        tasks |= tasks_by_id(ctx.path("candidates"), "candidates", wanted)
-    return label_episodes(episodes, tasks, labeller=chosen, config=ctx.config)
+    tasks: dict[str, Task] = {}
+    for folder, kind in pools:
+        tasks |= tasks_by_id(folder, kind, wanted)
+    return label_episodes(episodes, tasks, labeller=chosen, config=config)
 
 
 def played_episodes(trajectories: Path) -> Iterator[PlayedEpisode]:

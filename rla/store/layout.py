@@ -65,3 +65,10 @@ def further_splits(run: Path) -> dict[str, Path]:
 def artifact(run: Path, name: str, iteration: int) -> Path:
     """The folder (or file) of the artifact `name` at `iteration`."""
     return run / PATHS[name].format(i=iteration, p=iteration - 1)
+
+
+def numbered_folders(folder: Path) -> list[int]:
+    """The numbers that name folders of `folder`, in order."""
+    if not folder.is_dir():
+        return []
+    return sorted(int(path.name) for path in folder.iterdir() if path.is_dir() and path.name.isdecimal())

@@ -23,8 +23,7 @@ from rla.cli.progress import make_progress
 from rla.config import Config
 from rla.envs.configured import load_config
 from rla.pipeline.context import StageContext
-from rla.report.collect import numbered_folders
-from rla.store.layout import artifact
+from rla.store.layout import artifact, numbered_folders
 from rla.store.reading import read_rows, stream_rows
 from rla.store.slices import MANIFEST
 from stages import STAGES

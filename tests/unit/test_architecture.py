@@ -36,11 +36,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "rollouts": WORK,
     "training": WORK,
     "adaptation": WORK,
-    "report": WORK | {"adaptation"},
+    "showing": WORK | {"rollouts"},
+    "report": WORK | {"adaptation", "showing"},
     "planning": DATA | {"models", "report"},
     "ablation": WORK | {"adaptation", "report"},
     "stages": WORK | {"rollouts", "training", "adaptation", "report"},
-    "cli": WORK | {"ablation", "planning", "report", "serving", "stages"},
+    "cli": WORK | {"ablation", "planning", "report", "serving", "showing", "stages"},
     "__main__": {"cli", "processes"},
 }
 LONGEST = 300  # lines of a file

@@ -10,7 +10,8 @@ import pytest
 
 from rla.cli.app import run
 from rla.report.collect import collect
-from rla.report.render import as_html, as_markdown, as_text
+from rla.report.page import report_page, tables_section
+from rla.report.render import as_markdown, as_text
 from rla.report.tables import (
     Table,
     against_fact,
@@ -170,7 +171,8 @@ def test_an_empty_run_has_only_places(tmp_path: Path) -> None:
 
 def test_markup_in_cells_is_text() -> None:
     table = Table(title="T", columns=("a", "b"), rows=(("<b>|[bold]", "1"),))
-    assert "<td>&lt;b&gt;|[bold]</td>" in as_html("<run>", [table])
+    page = report_page("<run>", [], [tables_section([table])])
+    assert "<td>&lt;b&gt;|[bold]</td>" in page and "<h1>&lt;run&gt;</h1>" in page
     assert "| &lt;b>\\|[bold] | 1 |" in as_markdown("run", [table])
     assert "<b>|[bold]" in as_text("run", [table])
 

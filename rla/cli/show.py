@@ -1,0 +1,138 @@
+"""`rla show`: episodes of a run, with what the judge said of each step and what was paid for it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from rla.cli.guard import guard
+
+if TYPE_CHECKING:
+    from rla.config import Config
+    from rla.showing.reading import Played
+    from rla.showing.records import Excerpt
+
+CHOICES = ("worst", "best", "disputed", "flipped")
+COUNT = 20  # of a choice that names no number
+KITTY = ("kitty", "ghostty")  # terminals that draw pictures by kitty's protocol, as TERM names them
+
+
+class OptionalCount(TyperCommand):
+    """`--worst` means `--worst 20`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        filled: list[str] = []
+        for place, word in enumerate(args):
+            filled.append(word)
+            following = args[place + 1] if place + 1 < len(args) else ""
+            if word.removeprefix("--") in CHOICES and word.startswith("--") and not following.isdecimal():
+                filled.append(str(COUNT))
+        return super().parse_args(ctx, filled)
+
+
+def count_option(said: str) -> Any:
+    return typer.Option(min=1, metavar="[N]", help=f"{said}; {COUNT} without a number.")
+
+
+def show(
+    run: Annotated[Path | None, typer.Option(help="Run folder; runs/<name of the params file>.")] = None,
+    iteration: Annotated[int | None, typer.Option(min=0, help="Which iteration; the last that was played.")] = None,
+    split: Annotated[str | None, typer.Option(help="Episodes of the evaluation on this held-out split.")] = None,
+    task: Annotated[str | None, typer.Option(metavar="ID", help="All episodes of a task.")] = None,
+    episode: Annotated[str | None, typer.Option(metavar="ID", help="This episode.")] = None,
+    worst: Annotated[int | None, count_option("Steps on which the judge is most wrong against fact")] = None,
+    best: Annotated[int | None, count_option("Steps on which every vote is right")] = None,
+    disputed: Annotated[int | None, count_option("Steps whose votes are split most evenly")] = None,
+    flipped: Annotated[int | None, count_option("Tasks that are won less often when they are played next")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page to this file instead.")] = None,
+    params: Annotated[Path | None, typer.Option(help="Parameters; ./params.yaml, else the packaged small run.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one parameter.")
+    ] = None,
+) -> None:
+    """Show episodes: what was seen and done, each vote with its reason, reward, advantage, and whether the step helped.
+    Ids may be shortened. Without a choice: the tasks that were played.
+
+    Example: rla show --run runs/alfworld-tiny --iteration 3 --worst 20
+    """
+    counts = {"worst": worst, "best": best, "disputed": disputed, "flipped": flipped}
+    asked = {name: value for name, value in {"task": task, "episode": episode, **counts}.items() if value is not None}
+
+    def call() -> None:
+        from rla.envs.configured import load_config
+        from rla.pipeline.params_files import default_run, params_file
+
+        file = params_file(params)
+        show_episodes(run or default_run(file), load_config(file, set_ or []), iteration, split, asked, html)
+
+    guard(call)
+
+
+def show_episodes(
+    run: Path, config: Config, iteration: int | None, split: str | None, asked: dict[str, Any], html: Path | None
+) -> None:
+    """Raises UserError for what is not there, or where two choices are made."""
+    from rla.errors import UserError
+    from rla.report.played import played_table
+    from rla.report.render import as_text
+    from rla.showing.page import excerpts_page
+    from rla.showing.reading import played_iterations
+    from rla.showing.terminal import draw
+
+    if len(asked) > 1:
+        raise UserError(f"--{' and --'.join(asked)}: give one of them")
+    if not run.is_dir():
+        raise UserError(f"{run}: no such run; give --run one of the folders below runs")
+    found = played_iterations(run, config, split)
+    chosen = found[-1] if iteration is None and found else iteration
+    if chosen is None:
+        raise UserError(f"{run}: nothing was played yet; call `rla rollout` first")
+    played = episodes_place(run, config, chosen, split)
+    title = f"{run}, {f'evaluation on {split} of ' if split else ''}iteration {chosen}"
+    if not asked:
+        typer.echo(as_text(title, [played_table(played)]), nl=False)
+        return
+    excerpts = asked_excerpts(run, config, played, chosen, split, asked)
+    if html is not None:
+        from rla.store.atomic import write_text
+
+        write_text(html, excerpts_page(f"{title}: {next(iter(asked))}", excerpts))
+        typer.echo(f"{html}: {len(excerpts)} excerpts")
+        return
+    if not excerpts:
+        typer.echo(f"{title}: nothing of the kind")
+    pictures = sys.stdout.isatty() and any(name in os.environ.get("TERM", "") for name in KITTY)
+    draw(excerpts, sys.stdout, pictures=pictures)
+
+
+def episodes_place(run: Path, config: Config, iteration: int, split: str | None) -> Played:
+    from rla.showing.reading import evaluated_in, played_in
+
+    return played_in(run, iteration) if split is None else evaluated_in(run, config, iteration, split)
+
+
+def asked_excerpts(
+    run: Path, config: Config, played: Played, iteration: int, split: str | None, asked: dict[str, Any]
+) -> Sequence[Excerpt]:
+    from rla.errors import UserError
+    from rla.showing.excerpts import chosen_excerpts, flipped_excerpts, named_excerpts
+    from rla.showing.reading import played_iterations
+
+    ((name, value),) = asked.items()
+    match name:
+        case "task":
+            return named_excerpts(played, config, "task_id", value)
+        case "episode":
+            return named_excerpts(played, config, "trajectory_id", value)
+        case "worst" | "best" | "disputed":
+            return chosen_excerpts(played, config, name, value)
+    later = [number for number in played_iterations(run, config, split) if number > iteration]
+    if not later:
+        raise UserError(f"--flipped: nothing was played after iteration {iteration}; give an earlier --iteration")
+    return flipped_excerpts(played, (episodes_place(run, config, number, split) for number in later), config, value)

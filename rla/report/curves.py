@@ -1,0 +1,141 @@
+"""The curves of a run as SVG texts: what it did over iterations, with intervals where they are known."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rla.report.collect import Row, RunSummary, titled_splits
+from rla.report.tables import LOOP
+
+WIDTH, HEIGHT = 5.2, 3.0  # inches
+# Text stays text, and equal figures have equal ids, so that a page that is written again is the same file.
+STYLE = {"svg.fonttype": "none", "svg.hashsalt": "rla", "font.size": 9, "axes.spines.top": False}
+STYLE |= {"axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """`low`, `high`: bounds of an interval, one for each point, or none."""
+
+    label: str
+    x: Sequence[float]
+    y: Sequence[float]
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """`level`: a line across where something changes its meaning. `stacked`: lines are parts of a sum."""
+
+    title: str
+    lines: tuple[Line, ...]
+    unit: str = ""
+    level: float | None = None
+    stacked: bool = False
+
+
+def panels(summary: RunSummary) -> list[Panel]:
+    """Every panel that has a point to draw."""
+    rows = summary.iterations
+    found = [
+        Panel(title="Success", lines=tuple(success_lines(summary)), unit="%"),
+        Panel(title="mu: the reward model helps above 1", lines=tuple(known_lines(rows, {"mu": "mu"})), level=1.0),
+        Panel(
+            title="The reward model against fact",
+            lines=tuple(
+                known_lines(rows, {"rm_process_balanced": "balanced", "rm_outcome_accuracy": "outcome"}, times=100)
+            ),
+            unit="%",
+            level=50.0,
+        ),
+        Panel(
+            title="Accepted tasks so far",
+            lines=tuple(known_lines(rows, {"accepted_total": "accepted", "adapted_slots": "slots changed"})),
+        ),
+        Panel(
+            title="Entropy", lines=tuple(known_lines(rows, {"policy_entropy": "policy", "rm_entropy": "reward model"}))
+        ),
+        Panel(
+            title="KL of an update",
+            lines=tuple(known_lines(rows, {"policy_approx_kl": "policy", "rm_approx_kl": "reward model"})),
+        ),
+        Panel(title="Steps of an episode", lines=tuple(known_lines(rows, {"mean_steps": "training tasks"}))),
+        Panel(title="Seconds by stage", lines=tuple(second_lines(summary)), unit="s", stacked=True),
+    ]
+    return [panel for panel in found if any(line.x for line in panel.lines)]
+
+
+def success_lines(summary: RunSummary) -> Iterator[Line]:
+    """Of every held-out split with its interval, and of the tasks that were trained on."""
+    for found in titled_splits(summary):
+        rows = [row for row in found.evaluations if row.get("success") is not None]
+        yield line(rows, "success", f"held out{f': {found.split}' if found.split else ''}", times=100)
+    yield from known_lines(summary.iterations, {"success": "training tasks"}, times=100)
+
+
+def known_lines(rows: Sequence[Row], keys: Mapping[str, str], *, times: float = 1.0) -> Iterator[Line]:
+    """One line for each key that some row has."""
+    for key, label in keys.items():
+        known = [row for row in rows if row.get(key) is not None]
+        if known:
+            yield line(known, key, label, times=times)
+
+
+def line(rows: Sequence[Row], key: str, label: str, *, times: float) -> Line:
+    bounded = all(row.get(f"{key}_{end}") is not None for row in rows for end in ("low", "high"))
+    low, high = ([times * row[f"{key}_{end}"] for row in rows] if bounded else [] for end in ("low", "high"))
+    return Line(
+        label=label,
+        x=[row["iteration"] for row in rows],
+        y=[times * row[key] for row in rows],
+        low=low,
+        high=high,
+    )
+
+
+def second_lines(summary: RunSummary) -> Iterator[Line]:
+    iterations = [row["iteration"] for row in summary.iterations]
+    for stage in LOOP:
+        seconds = [summary.seconds.get((iteration, stage), 0.0) for iteration in iterations]
+        if any(seconds):
+            yield Line(label=stage, x=iterations, y=seconds)
+
+
+def svg(panel: Panel) -> str:
+    """One panel as an <svg> element."""
+    return rendered(lambda axes: draw_panel(axes, panel))
+
+
+def draw_panel(axes: Any, panel: Panel) -> None:
+    if panel.stacked:
+        axes.stackplot(panel.lines[0].x, [one.y for one in panel.lines], labels=[one.label for one in panel.lines])
+    for number, one in enumerate(() if panel.stacked else panel.lines):
+        axes.plot(one.x, one.y, marker="o", markersize=3, label=one.label, color=f"C{number}")
+        if one.low:
+            axes.fill_between(one.x, one.low, one.high, alpha=0.15, color=f"C{number}", linewidth=0)
+    if panel.level is not None:
+        axes.axhline(panel.level, color="0.5", linewidth=0.8, linestyle="--")
+    axes.set(xlabel="iteration", ylabel=panel.unit)
+    if len(panel.lines) > 1:
+        axes.legend(fontsize=7, frameon=False)
+
+
+def rendered(draw: Callable[[Any], None]) -> str:
+    """What `draw` draws on axes, as an <svg> element without the head of an XML file."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
+        axes = figure.subplots()
+        draw(axes)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        stream = io.StringIO()
+        figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
+    text = stream.getvalue()
+    return text[text.index("<svg") :]

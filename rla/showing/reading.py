@@ -1,0 +1,171 @@
+"""Episodes of a run with all that the stages have made of them, read from its shards.
+
+An iteration that is still going on shows what is there: votes, rewards and labels are absent where their shard is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from rla.config import Config
+from rla.errors import UserError
+from rla.rollouts.ground_truth import labels_in
+from rla.showing.records import ShownEpisode, ShownStep, Vote
+from rla.store.layout import artifact, held_out_root, numbered_folders
+from rla.store.reading import read_table, stream_rows
+from rla.store.slices import MANIFEST
+
+EPISODE = ("trajectory_id", "task_id", "slot", "kind", "status", "iteration", "rollout", "outcome", "stop_reason")
+WHOLE = (*EPISODE, "instruction", "steps", "final_observation", "error", "reward", "images")
+VOTES = ("trajectory_id", "step", *(f"judgements.list.element.{name}" for name in ("score", "text")))
+PAID = ("trajectory_id", "step", "reward", "advantage")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """Where the episodes of an iteration or of an evaluation lie, and what was made of them. `pools`: (folder, kind) of
+    the shards that hold their tasks.
+    """
+
+    trajectories: Path
+    scores: Path
+    policy_rewards: Path
+    rm_rewards: Path
+    pools: tuple[tuple[Path, str], ...]
+
+
+def played_in(run: Path, iteration: int) -> Played:
+    """The episodes of an iteration of the loop. Raises UserError where it was not played."""
+    places = [artifact(run, name, iteration) for name in ("trajectories", "scores", "policy_rewards", "rm_rewards")]
+    pools = [(artifact(run, "previous_pool", iteration), "tasks")]
+    pools += [(artifact(run, "previous_candidates", iteration), "candidates")]
+    return _there(run, Played(**dict(zip(_FOLDERS, places, strict=True)), pools=_complete(pools)), iteration)
+
+
+def evaluated_in(run: Path, config: Config, iteration: int, split: str) -> Played:
+    """The episodes of an evaluation on a held-out split. Raises UserError where there is none."""
+    root = _root_of(run, config, split)
+    folder = artifact(root, "eval_trajectories", iteration)
+    nothing = folder.with_name("rewards")  # an evaluation pays nobody
+    pools = _complete([(artifact(root, "test_tasks", 0), "tasks")])
+    scores = artifact(root, "eval_scores", iteration)
+    found = Played(trajectories=folder, scores=scores, policy_rewards=nothing, rm_rewards=nothing, pools=pools)
+    return _there(run, found, iteration)
+
+
+def _root_of(run: Path, config: Config, split: str) -> Path:
+    splits = config.tasks.held_out_splits
+    if split not in splits:
+        raise UserError(f"--split {split}: not a held-out split of this run; choose one of {', '.join(splits)}")
+    return held_out_root(run, splits, split)
+
+
+_FOLDERS = ("trajectories", "scores", "policy_rewards", "rm_rewards")
+
+
+def _complete(pools: Sequence[tuple[Path, str]]) -> tuple[tuple[Path, str], ...]:
+    return tuple((folder, kind) for folder, kind in pools if is_complete(folder))
+
+
+def _there(run: Path, played: Played, iteration: int) -> Played:
+    if not is_complete(played.trajectories):
+        raise UserError(f"{played.trajectories}: no episodes of iteration {iteration}; see what lies below {run}")
+    return played
+
+
+def is_complete(shard: Path) -> bool:
+    return (shard / MANIFEST).is_file()
+
+
+def episode_frame(played: Played) -> pl.DataFrame:
+    """One row an episode, columns of EPISODE and `instruction`."""
+    return pl.DataFrame(pl.from_arrow(read_table(played.trajectories, "trajectories", [*EPISODE, "instruction"])))
+
+
+def read_episodes_whole(played: Played, wanted: Collection[str], config: Config) -> dict[str, ShownEpisode]:
+    """The episodes `wanted` by trajectory_id, in their order in the shard."""
+    votes = _votes(played, wanted)
+    paid = _paid(played, wanted)
+    labels = {
+        (row["trajectory_id"], row["step"]): row["label"]
+        for row in labels_in(played.trajectories, played.pools, config, only=wanted).frame.iter_rows(named=True)
+    }
+    found = {}
+    for row in stream_rows(played.trajectories, "trajectories", WHOLE, keys=wanted):
+        steps = []
+        pictures = _pictures(row)
+        for index, step in enumerate(row["steps"]):
+            key = row["trajectory_id"], index
+            reward, advantage = paid.get(key, (None, None))
+            steps.append(
+                ShownStep(
+                    index=index,
+                    **{name: step[name] for name in ("observation", "reply", "action", "valid")},
+                    votes=votes.get(key, ()),
+                    reward=reward,
+                    advantage=advantage,
+                    label=labels.get(key),
+                    images=pictures.get(index, ()),
+                )
+            )
+        found[row["trajectory_id"]] = ShownEpisode(
+            **{name: row[name] for name in EPISODE if name != "outcome"},
+            won=row["outcome"] > 0,
+            instruction=row["instruction"],
+            steps=steps,
+            verdict=row["final_observation"],
+            error=row["error"],
+            reward=row["reward"],
+        )
+    return found
+
+
+def _votes(played: Played, wanted: Collection[str]) -> dict[tuple[str, int], list[Vote]]:
+    """(trajectory_id, step) -> its votes, in order."""
+    if not is_complete(played.scores):
+        return {}
+    rewards: dict[tuple[str, int, int], float] = {}
+    if is_complete(played.rm_rewards):
+        columns = ("trajectory_id", "step", "judgement", "reward")
+        for row in stream_rows(played.rm_rewards, "rm_rewards", columns, keys=wanted):
+            rewards[row["trajectory_id"], row["step"], row["judgement"]] = row["reward"]
+    return {
+        (row["trajectory_id"], row["step"]): [
+            Vote(score=vote["score"], text=vote["text"], reward=rewards.get((row["trajectory_id"], row["step"], index)))
+            for index, vote in enumerate(row["judgements"])
+        ]
+        for row in stream_rows(played.scores, "scores", VOTES, keys=wanted)
+    }
+
+
+def _paid(played: Played, wanted: Collection[str]) -> dict[tuple[str, int], tuple[float, float]]:
+    if not is_complete(played.policy_rewards):
+        return {}
+    rows = stream_rows(played.policy_rewards, "policy_rewards", PAID, keys=wanted)
+    return {(row["trajectory_id"], row["step"]): (row["reward"], row["advantage"]) for row in rows}
+
+
+def _pictures(row: dict[str, Any]) -> dict[int, list[bytes]]:
+    """Observation -> the PNG files that it showed, in their order."""
+    placed: list[tuple[int, int, bytes]] = [
+        (place["observation"], place["position"], image["png"])
+        for image in row["images"] or ()
+        for place in image["shown"]
+    ]
+    found: dict[int, list[bytes]] = {}
+    for observation, _, png in sorted(placed):
+        found.setdefault(observation, []).append(png)
+    return found
+
+
+def played_iterations(run: Path, config: Config, split: str | None = None) -> list[int]:
+    """The iterations that were played, or evaluated on a held-out split, in order."""
+    if split is None:
+        return [i for i in numbered_folders(run) if is_complete(artifact(run, "trajectories", i))]
+    root = _root_of(run, config, split)
+    return [i for i in numbered_folders(root / "eval") if is_complete(artifact(root, "eval_trajectories", i))]

@@ -1,0 +1,111 @@
+"""The page of a run: headline, curves as SVG, changes of tasks with what differs marked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from rla.metrics.intervals import Interval
+from rla.report.changes import changes_of, compared
+from rla.report.collect import HeldOut, Row, RunSummary
+from rla.report.curves import panels, svg
+from rla.report.headline import headline
+from rla.report.lineage import Lineage
+from rla.report.page import changes_section, curves_section, report_page
+
+
+def summary(*rows: Row, **changes: Any) -> RunSummary:
+    evaluations = ({"iteration": 0, "success": 0.25}, {"iteration": 4, "success": 0.5})
+    fields: dict[str, Any] = {
+        "run": Path("runs/x"),
+        "iterations": rows,
+        "evaluations": evaluations,
+        "seconds": {(1, "rollout"): 30.0, (2, "rollout"): 60.0, (0, "warm-start"): 100.0},
+        "gain": Interval(estimate=0.25, low=0.1, high=0.4),
+    }
+    return RunSummary(**(fields | changes))
+
+
+ROWS = (
+    {"iteration": 1, "success": 0.2, "success_low": 0.1, "success_high": 0.3, "mu": 1.12, "accepted_total": 0},
+    {"iteration": 2, "success": 0.4, "success_low": 0.3, "success_high": 0.5, "mu": 1.25, "accepted_total": 3},
+)
+
+
+def test_the_headline_says_what_was_won_and_at_what_cost() -> None:
+    assert headline(summary(*ROWS)) == [
+        "held-out success 25.0% to 50.0% in 4 iterations: +25.0 points, 95% interval +10.0 to +40.0",
+        "mu 1.12 to 1.25; 3 changed tasks accepted; 3 min of stages",
+    ]
+    one = HeldOut(split="unseen", evaluations=({"iteration": 0, "success": 0.1},), gain=None)
+    lines = headline(
+        summary(further=(one,), evaluations=({"iteration": 0, "success": 0.3, "split": "seen"},), gain=None)
+    )
+    assert lines[:2] == [
+        "held-out success on seen 30.0% at iteration 0",
+        "held-out success on unseen 10.0% at iteration 0",
+    ]
+    assert headline(summary(evaluations=(), gain=None, seconds={})) == []
+
+
+def test_panels_have_the_points_that_are_known() -> None:
+    found = {panel.title: panel for panel in panels(summary(*ROWS))}
+    assert set(found) == {"Success", "mu: the reward model helps above 1", "Accepted tasks so far", "Seconds by stage"}
+    held_out, training = found["Success"].lines
+    assert (held_out.label, held_out.x, held_out.y, held_out.low) == ("held out", [0, 4], [25.0, 50.0], [])
+    assert training.y == [20.0, 40.0] and training.low == [10.0, 30.0]
+    assert [(one.label, one.y) for one in found["Seconds by stage"].lines] == [("rollout", [30.0, 60.0])]
+    assert panels(summary(evaluations=(), gain=None, seconds={})) == []
+
+
+def test_a_curve_is_an_svg_element_that_is_the_same_each_time() -> None:
+    (panel, *_) = panels(summary(*ROWS))
+    text = svg(panel)
+    assert ElementTree.fromstring(text).tag.endswith("svg") and "iteration" in text
+    assert svg(panel) == text
+    assert "<figcaption>Success</figcaption><svg" in "".join(curves_section([panel]).body)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "gone", "new"),
+    [
+        ("put a mug in desk.", "put a hot mug in desk.", [], ["hot"]),
+        ("put a mug", "put two mugs", ["a", "mug"], ["two", "mugs"]),
+        ("", "a", [], ["a"]),
+        ("same", "same", [], []),
+    ],
+)
+def test_words_that_differ_are_marked(before: str, after: str, gone: list[str], new: list[str]) -> None:
+    old, young = compared(before, after)
+    assert "".join(text for _, text in old) == before and "".join(text for _, text in young) == after
+    assert [text.strip() for mark, text in old if mark == "gone"] == gone
+    assert [text.strip() for mark, text in young if mark == "new"] == new
+
+
+def lineage() -> Lineage:
+    proposal = {
+        "task_id": "child",
+        "parent_id": "root",
+        "instruction": "put a <b>clean</b> mug in desk.",
+        "direction": "harder",
+        "edit": '{"goal": "<script>"}',
+        "critique": "too easy",
+        "valid": True,
+        "parent_accuracy": 1.0,
+        "verdict": {"iteration": 3, "accepted": True, "accuracy": 0.5},
+    }
+    refused = proposal | {"task_id": "other", "verdict": {"iteration": 3, "accepted": False, "accuracy": 0.0}}
+    root = {"task_id": "root", "instruction": "put a mug in desk."}
+    return Lineage(slot="root", root=root, versions=(proposal, refused), measurements=(), returns=(), standing=None)
+
+
+def test_an_accepted_task_stands_beside_its_parent() -> None:
+    (change,) = changes_of(lineage())
+    assert (change.iteration, change.parent_accuracy, change.child_accuracy) == (3, 1.0, 0.5)
+    page = report_page("r", ["h"], [changes_section([change], most=5)])
+    assert "<ins> &lt;b&gt;clean&lt;/b&gt;</ins> mug" in page and "won 100.0%" in page and "won 50.0%" in page
+    assert "<script>" not in page and "&lt;script&gt;" in page
+    assert "1 earlier ones" in "".join(changes_section([change, change], most=1).body)
