@@ -27,10 +27,10 @@ def check_tokens(request: Request, *, vocabulary: int) -> None:
         raise ValueError(f"ids from {least} to {most}; the vocabulary ends at {vocabulary - 1}")
 
 
-def check_request(request: Request, *, context: int) -> None:
-    """Raises ContextOverflow, or ValueError for a request without a prompt or without anything to sample, with a
-    temperature that divides to infinity, or with a schema where its reply may train: restricted to a trie, or part of a
-    session.
+def check_request(request: Request, *, context: int, vocabulary: int | None = None) -> None:
+    """With the size of a `vocabulary` also `check_tokens`. Raises ContextOverflow, or ValueError for a request without
+    a prompt or without anything to sample, with a temperature that divides to infinity, or with a schema where its
+    reply may train: restricted to a trie, or part of a session.
     """
     if request.samples > MOST_SAMPLES:
         raise ValueError(f"{request.samples} samples; one request may have {MOST_SAMPLES}")
@@ -42,3 +42,5 @@ def check_request(request: Request, *, context: int) -> None:
         raise ValueError("json_schema is for replies that do not train: without allowed and without session")
     if len(request.prompt_ids) + request.max_tokens > context:
         raise ContextOverflow(prompt=len(request.prompt_ids), max_tokens=request.max_tokens, context=context)
+    if vocabulary is not None:
+        check_tokens(request, vocabulary=vocabulary)

@@ -19,7 +19,7 @@ from rla.errors import UserError
 from rla.llm import attention
 from rla.llm.base import BREATHS, Completion, Request
 from rla.llm.jobs import EngineJob, Row
-from rla.llm.refusals import check_request, check_tokens
+from rla.llm.refusals import check_request
 from rla.llm.sampling import sample, uniforms
 from rla.llm.slot_cache import SlotCache
 from rla.llm.slots import Ints, SlotTable
@@ -63,7 +63,6 @@ class TransformersGenerator:
             raise UserError(f"{type(model).__name__} has its own attention; use generator.backend vllm")
         self.context = context
         self._model = model.eval()
-        self._vocabulary = int(model.get_input_embeddings().weight.shape[0])
         self._stop_ids = frozenset(stop_ids)
         self._idle_seconds = idle_seconds
         self._between_passes = between_passes or _breathe
@@ -81,8 +80,7 @@ class TransformersGenerator:
 
     async def generate(self, request: Request) -> list[Completion]:
         """Sample `request.samples` completions. Raises ContextOverflow, ValueError for an empty prompt."""
-        check_request(request, context=self.context)
-        check_tokens(request, vocabulary=self._vocabulary)
+        check_request(request, context=self.context, vocabulary=self._model.get_input_embeddings().weight.shape[0])
         job = EngineJob(
             request=request,
             prompt=np.asarray(request.prompt_ids, dtype=np.int64),
