@@ -19,6 +19,8 @@ INTRODUCTION = """\
 A params file, such as `params.yaml`, names the keys that differ from their defaults. `rla <stage> --set KEY=VALUE`
 overrides one of them for one call. `rla params --schema` prints all of this as a JSON Schema, which editors read.
 
+Numbers outside of the range that stands beside their type are refused, as are NaN, infinity and keys that stand twice.
+
 A key marked † changes no output: you may change it within a run, and no stage is run again because of it."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from rla.config.sections import Config, GeneratorConfig, RolloutConfig, TasksConfig
 from rla.config.training import TrainConfig
@@ -98,14 +98,24 @@ def check_server(generator: GeneratorConfig, where: str) -> None:
     """`backend: server` needs the base URL of a server, and no password in it: params lie beside every output."""
     if generator.backend != "server":
         return
-    url = urlsplit(generator.server)
-    if url.scheme not in ("http", "https") or not url.hostname:
+    url = web_address(generator.server)
+    if url is None:
         raise UserError(
             f"{where}: generator.backend is server; set generator.server to the base URL of an OpenAI-compatible "
             f"server, such as http://localhost:8000/v1, not {generator.server!r}"
         )
     if url.username or url.password or url.query:
         raise UserError(f"{where}: generator.server holds more than host and path; keys belong into the environment")
+
+
+def web_address(text: str) -> SplitResult | None:
+    """The parts of an address of HTTP; None for a text that is none."""
+    try:
+        parts = urlsplit(text)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # half an IPv6 address, a port that is no number
+        return None
+    return parts if usable else None
 
 
 def check_proposer(config: Config, where: str) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Literal
-from urllib.parse import urlsplit
 
 from rla.config import Config
 from rla.config.bounds import from_one
+from rla.config.checks import web_address
 from rla.envs.coding.execution.records import ExecutionConfig
 from rla.errors import UserError
 
@@ -47,7 +47,7 @@ def check_coding(config: Config) -> None:
         if value not in possible:
             raise UserError(f"{key} is {value}; env.name: coding needs {' or '.join(map(str, possible))}")
     execution = coding_params(config).execution
-    if execution.backend == "sandboxfusion" and urlsplit(execution.server).scheme not in ("http", "https"):
+    if execution.backend == "sandboxfusion" and web_address(execution.server) is None:
         raise UserError(
             "env.own.execution.backend is sandboxfusion; set env.own.execution.server to the base URL of a "
             f"SandboxFusion server, such as http://localhost:8080, not {execution.server!r}"

@@ -80,6 +80,8 @@ def test_overrides_are_typed(tmp_path: Path) -> None:
         ({"generator": {"backend": "server"}}, "set generator.server to the base URL"),
         ({"generator": {"backend": "server", "server": "localhost:8000"}}, "such as http://localhost:8000/v1"),
         ({"generator": {"backend": "server", "server": "http://me:key@host/v1"}}, "keys belong into the environment"),
+        ({"generator": {"backend": "server", "server": "http://["}}, "set generator.server to the base URL"),
+        ({"generator": {"backend": "server", "server": "http://a:b/v1"}}, "set generator.server to the base URL"),
         ({"generator": {"lora": "adapter"}}, "lora: adapter needs generator.backend: vllm, not transformers"),
         (
             {"generator": {"lora": "adapter", "backend": "vllm", "max_lora_rank": 24}},
