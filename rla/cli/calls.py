@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
@@ -16,12 +16,15 @@ from typing import Any
 
 from rla.config import Config, resolved
 from rla.envs.configured import load_config
+from rla.errors import UserError
+from rla.metrics.guards import GUARDS, Warned, warned
 from rla.pipeline.context import Progress, StageContext
 from rla.pipeline.params_files import default_run, params_file
 from rla.pipeline.pruning import prune_run
 from rla.pipeline.spec import StageSpec
 from rla.processes.ranks import speaks, world
 from rla.processes.workers import end_with_stdin
+from rla.report.collect import iteration_row
 from rla.store.atomic import write_json
 from stages import STAGES
 
@@ -48,9 +51,28 @@ def call_stage(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> Non
                 prune_run(run, config)
         if speaks():
             echo("\n".join(summary_line(key, value) for key, value in summary.items()))
+            heed(warnings_of(ctx), config, echo=echo)
         return
     ctx = context(spec, values, config=config, run=run, progress=make_progress())
     echo(describe_call(ctx, params))
+
+
+def warnings_of(ctx: StageContext) -> list[Warned]:
+    """What the guards of the stage say of its iteration, where its outputs lie in the run."""
+    if ctx.paths or ctx.spec.name not in {guard.stage for guard in GUARDS}:
+        return []
+    first = iteration_row(ctx.run, 1)
+    figures = first if ctx.iteration == 1 else iteration_row(ctx.run, ctx.iteration)
+    return list(warned(figures, first, stage=ctx.spec.name))
+
+
+def heed(found: Sequence[Warned], config: Config, *, echo: Echo) -> None:
+    """Print warnings. UserError where one of them is to stop the run."""
+    for warning in found:
+        echo(str(warning))
+    stopping = [warning for warning in found if warning.guard in config.guards.stop]
+    if stopping:
+        raise UserError(f"guards.stop: {stopping[0].said}; {stopping[0].remedy}")
 
 
 def overrides_of(values: Mapping[str, Any]) -> list[str]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
+MOST_PROCESSES = 4096  # and threads
 LARGEST = 2**31 - 1  # of whole numbers: libraries below count with 32 bits
 WORDS = {
     "minimum": "{} or more",

@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from rla.config.bounds import LARGEST, fraction, from_one, from_zero, heat, ranged
+from rla.config.bounds import LARGEST, MOST_PROCESSES, fraction, from_one, from_zero, heat, ranged
 from rla.config.effect import recorded_apart, without_effect
 from rla.config.training import TrainConfig, WarmStartConfig
+from rla.config.upkeep import CheckpointsConfig, GuardsConfig, LaunchConfig, TrackingConfig
 
 MOST_CONTEXT = 1 << 24  # tokens
-MOST_PROCESSES = 4096  # and threads
 LONGEST_WAIT = 1e6  # seconds
 
 
@@ -223,34 +223,6 @@ class EvaluationConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrackingConfig:
-    """Where `train-policy` and `train-rm` log their updates. No output depends on it: it may change within a run."""
-
-    trackers: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ("tensorboard",)  # `docs/guide/training.md`
-    project: str = "rla"  # of W&B and trackio
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointsConfig:
-    """Which checkpoints stay on the disk (`rla prune`). No output depends on it: it may change within a run."""
-
-    keep: int = from_zero(0)  # last finished iterations whose checkpoints stay whole; 0: all iterations of the run
-    every: int = from_zero(0)  # the checkpoints of every n-th iteration stay whole, too; 0: of none but the last
-    # of every n-th iteration at least `model/` stays, to evaluate or to publish; 0: of none
-    export_every: int = from_zero(0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchConfig:
-    """On which processes stages run. No output depends on it: it may change within a run."""
-
-    training: str | None = None  # a configuration of `accelerate launch`; none: this process
-    # FSDP2: groups of processes that each hold the whole model (HSDP), such as one for each node
-    replicas: int = ranged(1, least=1, most=MOST_PROCESSES)
-    gradient_sync: Literal["pass", "step"] = "pass"  # FSDP2: gradients are added over processes after each pass or step
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PoolConfig:
     """In which processes environments step. No output depends on it: it may change within a run."""
 
@@ -289,6 +261,7 @@ class Config:
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
     checkpoints: CheckpointsConfig = field(default_factory=CheckpointsConfig)
+    guards: GuardsConfig = field(default_factory=GuardsConfig)
     launch: LaunchConfig = field(default_factory=LaunchConfig)
     pool: PoolConfig = field(default_factory=PoolConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rla.config.sections import CheckpointsConfig
 from rla.config.training import TrainConfig
+from rla.config.upkeep import CheckpointsConfig
 from rla.models.shapes import ModelShape
 from rla.planning.memory import BYTES
 

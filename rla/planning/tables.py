@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rla.config import Config
-from rla.config.sections import CheckpointsConfig
+from rla.config.upkeep import CheckpointsConfig
 from rla.planning.disk import TOKEN_ON_DISK, RunBytes, checkpoint_bytes, run_bytes
 from rla.planning.plan import Machine, Models, StageNeed
 from rla.planning.work import Guesses

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rla.metrics.guards import warned
 from rla.metrics.intervals import Interval
 from rla.report.collect import HeldOut, RunSummary, artifact_places, titled_splits
 
@@ -32,8 +33,14 @@ class Table:
 
 
 def tables(summary: RunSummary, *, after_evaluation: Sequence[Table] = ()) -> list[Table]:
-    """Training, reward model, difficulty, evaluation, what else is to be shown, limits, time, where everything lies."""
-    made = [training(summary), reward_model(summary), against_fact(summary), difficulty_table(summary)]
+    """Warnings, training, reward model, difficulty, evaluation, what else is to be shown, limits, time, and places."""
+    made = [
+        warnings_table(summary),
+        training(summary),
+        reward_model(summary),
+        against_fact(summary),
+        difficulty_table(summary),
+    ]
     made += [
         *map(evaluation, titled_splits(summary)),
         *after_evaluation,
@@ -197,6 +204,17 @@ def evaluation_limits(row: Mapping[str, Any]) -> list[float | None]:
     if "steps" in row:
         return [{**row, "episodes": row["episodes"] + row["env_errors"]}.get(key) for key in PLAYED]
     return [{**row, "steps": round(row["mean_steps"] * row["episodes"])}.get(key) for key in PLAYED]
+
+
+def warnings_table(summary: RunSummary) -> Table:
+    """One line for each warning of an iteration."""
+    first: Mapping[str, Any] = summary.iterations[0] if summary.iterations else {}
+    rows = tuple(
+        (str(one.iteration), one.guard, one.said, one.remedy)
+        for row in summary.iterations
+        for one in warned(row, first)
+    )
+    return Table(title="Warnings", columns=("iteration", "warning", "what was seen", "remedy"), rows=rows)
 
 
 def times(summary: RunSummary) -> Table:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rla.config.sections import CheckpointsConfig
 from rla.config.training import LoraConfig, TrainConfig
+from rla.config.upkeep import CheckpointsConfig
 from rla.models.shapes import SHAPES, ModelShape, shape_of_config
 from rla.planning.disk import CheckpointBytes, checkpoint_bytes, run_bytes, whole_and_exported
 from rla.planning.memory import (
