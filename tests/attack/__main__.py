@@ -25,6 +25,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--inputs", type=int, default=10_000, help="hostile inputs in all areas together")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="trials at once")
     parser.add_argument("--area", action="append", help="only this area; may be repeated")
+    parser.add_argument("--case", action="append", help="only kills and the like of this call; may be repeated")
+    parser.add_argument("--most", type=int, help="at most so many trials of each area")
     parser.add_argument("--only", help="repeat one trial, area/trial as the table names it, and print its reason")
     parser.add_argument("--again", action="store_true", help="try what failed once more")
     parser.add_argument("--folder", type=Path, default=TOP / "build" / "attack", help="where progress is kept")

@@ -19,11 +19,12 @@ from tests.attack.hostile_rows import Rows
 from tests.attack.hostile_texts import Edits, Replies
 from tests.attack.kills import FullDisks, Kills, SecondKills
 from tests.attack.pairs import Pairs
-from tests.attack.preparing import code_digest, imported
+from tests.attack.preparing import code_digest, imported, quickly_imported
 from tests.attack.progress import Progress, show
 from tests.attack.rights import Rights
-from tests.attack.small_run import World, grow
+from tests.attack.small_run import BY_NAME, CASES, FRESH, World, grow
 
+QUICK = FRESH[:2]  # the calls that need no torch
 EVERY = 60.0  # seconds between lines that say how far it is
 
 
@@ -47,7 +48,8 @@ def all_areas(inputs: int) -> list[Area]:
 
 def attack(asked: argparse.Namespace, folder: Path, *, until: float, console: Console) -> int:
     """What the command line asks for; the exit code."""
-    world = World(folder, asked.seed)
+    names = [asked.only.split("/")[1]] if asked.only else asked.case or list(BY_NAME)
+    world = World(folder, asked.seed, tuple(case for name, case in BY_NAME.items() if name in names) or CASES)
     areas = chosen(all_areas(asked.inputs), asked)
     prepare(world, areas, jobs=asked.jobs)
     if asked.only:
@@ -55,7 +57,7 @@ def attack(asked: argparse.Namespace, folder: Path, *, until: float, console: Co
     progress = Progress(folder / f"progress-{code_digest('tests/attack')}.jsonl", seed=asked.seed)
     if asked.again:
         progress.forget(progress.failed([area.name for area in areas]))
-    queues = Queues(world, areas, progress.done)
+    queues = Queues(world, areas, progress.done, most=asked.most)
     said = time.monotonic()
     try:
         for outcome in outcomes(queues, jobs=asked.jobs, until=until):
@@ -79,12 +81,17 @@ def chosen(areas: list[Area], asked: argparse.Namespace) -> list[Area]:
 
 
 def prepare(world: World, areas: list[Area], *, jobs: int) -> None:
-    """Import what the trials import, and make what they begin from."""
+    """Import what the trials import, and make what they begin from: no more than they need."""
     needs = max(area.needs.value for area in areas)
-    if needs >= Needs.RUN.value:
-        imported()
-        grow(world)
-    if needs >= Needs.CASES.value:
+    if needs == Needs.NOTHING.value:
+        return
+    if needs == Needs.CASES.value and set(world.cases) <= set(QUICK):
+        quickly_imported()
+        grow(world, QUICK)
+        return
+    imported()
+    grow(world)
+    if needs == Needs.CASES.value:
         grow_late_cases(world, jobs=jobs)
 
 

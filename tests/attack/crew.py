@@ -136,16 +136,21 @@ def laid_down(hand: Hand, *, why: str = "") -> Outcome | None:
 
 
 class Queues:
-    """What is still to try. Of the areas that have something left, the one that has had the least time is next."""
+    """What is still to try, `most` trials of an area at most.
 
-    def __init__(self, world: World, areas: Sequence[Area], done: Callable[[str, str], bool]) -> None:
+    Of the areas that have something left, the one that has had the least time is next.
+    """
+
+    def __init__(
+        self, world: World, areas: Sequence[Area], done: Callable[[str, str], bool], *, most: int | None = None
+    ) -> None:
         self.world = world
         self.areas = {area.name: area for area in areas}
         self.totals: dict[str, int] = {}
         self.waiting: dict[str, dict[str, list[str]]] = {}
         self.spent = dict.fromkeys(self.areas, 0.0)
         for area in areas:
-            trials = area.trials(world)
+            trials = area.trials(world)[:most]
             self.totals[area.name] = len(trials)
             apart: dict[str, list[str]] = {}
             for trial in reversed(trials):

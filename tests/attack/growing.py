@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import traceback
 
-from tests.attack.small_run import CASES, World, grow_late
+from tests.attack.small_run import World, grow_late
 
 
 def grow_late_cases(world: World, *, jobs: int) -> None:
     """Raises RuntimeError where an undisturbed call fails."""
-    late = [case for case in CASES if case.end and not world.known(case)]
+    late = [case for case in world.cases if case.end and not world.known(case)]
     running: set[int] = set()
     failed = 0
     while late or running:

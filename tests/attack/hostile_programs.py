@@ -87,7 +87,7 @@ async def attacked(sandbox: Any, source: str, lots: Random, secret: str, *, open
     """What is wrong after the program ran, and after a sound one that follows it."""
     from rla.envs.coding.execution import Call, ExitStatus, Job, Limits
 
-    limits = Limits(wall_s=1.0, cpu_s=1.0, memory_mb=256, processes=lots.choice((1, 8)))
+    limits = Limits(wall_s=1.0, cpu_s=1.0, memory_mb=256, processes=1 if open_files else lots.choice((1, 8)))
     calls = (Call(function="f", arguments=(1,)),) if lots.random() < 0.5 else ()
     started = time.monotonic()
     try:

@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.attack.areas import Needs, Try, dice
 from tests.attack.calls import Ended, Point, call, fault
 from tests.attack.preparing import Mode
-from tests.attack.small_run import BY_NAME, CASES, Case, World, difference, digests
+from tests.attack.small_run import BY_NAME, Case, World, difference, digests
 
 WRITES = ("write", "copy", "map", "truncate")  # the others change names and come first
 SPACE = ("open", "mkdir", "link", "symlink", *WRITES)
@@ -57,7 +57,7 @@ class Kills:
 
     def trials(self, world: World) -> list[str]:
         ordered: dict[str, list[str]] = {"names": [], "writes": [], "torn": []}
-        for case in CASES:
+        for case in world.cases:
             for number, (operation, _, size) in enumerate(world.operations(case), start=1):
                 ordered["writes" if operation in WRITES else "names"].append(f"{case.name}/{number}")
                 if size > 1:
@@ -92,7 +92,7 @@ class SecondKills:
         lots = dice(world, "twice")
         found = []
         for number in range(self.count):
-            case = lots.choice(CASES)
+            case = lots.choice(world.cases)
             most = max(1, len(world.operations(case)))
             found.append(f"{case.name}/{lots.randint(1, most)}/{lots.randint(1, most)}/{number}")
         return found
@@ -123,7 +123,7 @@ class FullDisks:
 
     def trials(self, world: World) -> list[str]:
         ordered: dict[str, list[str]] = {"first": [], "more": []}
-        for case in CASES:
+        for case in world.cases:
             seen = set()
             for number, (operation, path, _) in enumerate(world.operations(case), start=1):
                 if operation in SPACE:

@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.attack.areas import Needs, Try, dice
 from tests.attack.calls import begin, call, fault
 from tests.attack.kills import begun
-from tests.attack.small_run import BY_NAME, CASES, Case, World, difference, digests
+from tests.attack.small_run import BY_NAME, Case, World, difference, digests
 
 ORDER = (  # in which a run calls them
     *("make-tasks", "init-model", "warm-start", "rollout", "validate-tasks", "score-steps", "compute-rewards"),
@@ -35,7 +35,7 @@ class Pairs:
 
     def trials(self, world: World) -> list[str]:
         mixed = [f"{first}+{second}" for first, second in combinations_with_replacement((*AGAIN, "prune"), 2)]
-        alike = [f"{case.name}+{case.name}" for case in CASES if f"{case.name}+{case.name}" not in mixed]
+        alike = [f"{case.name}+{case.name}" for case in world.cases if f"{case.name}+{case.name}" not in mixed]
         dice(world, "pairs").shuffle(mixed)
         return [*alike, *mixed]
 

@@ -1,4 +1,4 @@
-"""The process that all trials are forked from: every import is done, and libc reports changes of files.
+"""The process that all trials are forked from: every import is done, and changes of files are numbered.
 
 `started` begins the program anew under LD_PRELOAD, because a library can be put before libc only when a process starts.
 """
@@ -71,6 +71,15 @@ def imported() -> None:
         raise RuntimeError(f"{threads} threads run after the imports")
     gc.collect()
     gc.freeze()
+
+
+def quickly_imported() -> None:
+    """What `make-tasks` imports, and no torch."""
+    for name in ("rla.cli.calls", "rla.cli.progress", "pyarrow.parquet", "stages.make_tasks"):
+        import_module(name)
+    environment = import_module("rla.envs.registry").environment
+    environment("alfworld")
+    import_module("pyarrow").array([0])  # the first array of Python values imports pandas
 
 
 @cache

@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.attack.areas import Needs, Try, dice
 from tests.attack.calls import call, fault
 from tests.attack.kills import afresh, begun
-from tests.attack.small_run import BY_NAME, CASES, World, difference, digests
+from tests.attack.small_run import BY_NAME, World, difference, digests
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Rights:
 
     def trials(self, world: World) -> list[str]:
         found = []
-        for case in CASES:
+        for case in world.cases:
             places = {str(Path(path).parent) for _, path, _ in world.operations(case)}
             found += [f"{case.name}{place}" for place in sorted(places) if (world.before(case) / place[1:]).is_dir()]
         dice(world, self.name).shuffle(found)

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -129,6 +130,7 @@ class World:
 
     folder: Path
     seed: int
+    cases: tuple[Case, ...] = CASES  # that are tried
 
     def before(self, case: Case) -> Path:
         return self.folder / "before" / (COMPLETE if case.end else case.name)
@@ -151,23 +153,27 @@ class World:
         return [(name, path, int(size)) for name, path, size in (line.split("\t") for line in lines)]
 
 
-def grow(world: World) -> None:
-    """Make what is missing of the small run. Raises RuntimeError where an undisturbed call fails."""
+def grow(world: World, cases: Sequence[Case] = FRESH) -> None:
+    """Make what is missing of the small run: these calls in their order, and with all of them the complete folder.
+
+    Raises RuntimeError where an undisturbed call fails.
+    """
+    if world.complete.exists() or (all(map(world.known, cases)) and cases != FRESH):
+        return
     grown = world.folder / "grown" / "here"
-    if not world.complete.exists():
-        shutil.rmtree(world.folder / "before", ignore_errors=True)
-        shutil.rmtree(grown, ignore_errors=True)
-        grown.mkdir(parents=True)
-        (grown / "params.yaml").write_text(PARAMS)
-        for name in FOREIGN:
-            (grown / name).parent.mkdir(parents=True, exist_ok=True)
-            (grown / name).write_text(f"of the user: {name}")
-        for case in FRESH:
-            shutil.copytree(grown, world.before(case))
-            undisturbed(world, case, grown)
-        partial = world.complete.with_name("partial")
-        shutil.copytree(grown, partial)
-        partial.rename(world.complete)
+    for old in (world.folder / "before", grown):
+        shutil.rmtree(old, ignore_errors=True)
+    grown.mkdir(parents=True)
+    (grown / "params.yaml").write_text(PARAMS)
+    for name in FOREIGN:
+        (grown / name).parent.mkdir(parents=True, exist_ok=True)
+        (grown / name).write_text(f"of the user: {name}")
+    for case in cases:
+        shutil.copytree(grown, world.before(case))
+        undisturbed(world, case, grown)
+    if cases == FRESH:
+        shutil.copytree(grown, world.complete.with_name("partial"))
+        world.complete.with_name("partial").rename(world.complete)
 
 
 def undisturbed(world: World, case: Case, folder: Path) -> None:
