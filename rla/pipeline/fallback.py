@@ -13,6 +13,7 @@ from typing import Any
 from rla.errors import UserError
 from rla.pipeline.context import StageContext
 from rla.store.layout import artifact, held_out_root
+from rla.store.slices import MANIFEST
 
 
 def ensure(ctx: StageContext, name: str, **options: Any) -> None:
@@ -27,18 +28,33 @@ def ensure(ctx: StageContext, name: str, **options: Any) -> None:
 def pool_of(ctx: StageContext, option: str = "pool") -> Path:
     """The pool of the option; the first one is made where it is missing."""
     folder = ctx.path(option)
-    if option not in ctx.paths and not folder.exists() and ctx.iteration <= 1:
-        tasks = ctx.config.tasks
-        ensure(ctx, "make-tasks", split=tasks.train_split)
+    if option not in ctx.paths and ctx.iteration <= 1:
+        whole_pool(ctx, folder, split=ctx.config.tasks.train_split)
     return folder
+
+
+def whole_pool(ctx: StageContext, folder: Path, *, split: str) -> None:
+    """Make the pool of `split` where it is missing; finish what a call that was killed has begun of it.
+
+    Raises UserError where that call had other parameters, such as a data set.
+    """
+    begun = folder.exists()
+    if (folder / MANIFEST).exists():
+        return
+    try:
+        ensure(ctx, "make-tasks", split=split)
+    except UserError as error:
+        if not begun:
+            raise
+        raise UserError(f"{folder}: not finished; call the `rla make-tasks` that began it again ({error})") from error
 
 
 def held_out_pool(ctx: StageContext, split: str) -> Path:
     """The pool of a held-out split of the config; it is made where it is missing at the first iteration."""
     root = held_out_root(ctx.run, ctx.config.tasks.held_out_splits, split)
     folder = artifact(root, "test_tasks", 0)
-    if not folder.exists() and ctx.iteration <= 1:
-        ensure(ctx, "make-tasks", split=split)
+    if ctx.iteration <= 1:
+        whole_pool(ctx, folder, split=split)
     return folder
 
 
@@ -49,8 +65,7 @@ def policy_of(ctx: StageContext, option: str = "policy", model: str = "policy") 
         return folder
     initial = artifact(ctx.run, f"init_{model}", 0)
     if not initial.exists():
-        if not artifact(ctx.run, "train_tasks", 0).exists():
-            ensure(ctx, "make-tasks", split=ctx.config.tasks.train_split)
+        whole_pool(ctx, artifact(ctx.run, "train_tasks", 0), split=ctx.config.tasks.train_split)
         ensure(ctx, "init-model")
     if not option.startswith("init"):
         ctx.progress.note(f"{initial}: the model as it started acts; `rla warm-start` trains it first")

@@ -1,0 +1,106 @@
+"""All areas, tried within a time, with progress on the disk."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from tests.attack.areas import Area, Needs
+from tests.attack.crew import Queues, outcomes
+from tests.attack.damage import Artifacts, Unfinished
+from tests.attack.growing import grow_late_cases
+from tests.attack.hostile_params import Params
+from tests.attack.hostile_programs import Programs
+from tests.attack.hostile_requests import Requests
+from tests.attack.hostile_rows import Rows
+from tests.attack.hostile_texts import Edits, Replies
+from tests.attack.kills import FullDisks, Kills, SecondKills
+from tests.attack.pairs import Pairs
+from tests.attack.preparing import code_digest, imported, quickly_imported
+from tests.attack.progress import Progress, show
+from tests.attack.rights import Rights
+from tests.attack.small_run import BY_NAME, CASES, FRESH, World, grow
+
+QUICK = FRESH[:2]  # the calls that need no torch
+EVERY = 60.0  # seconds between lines that say how far it is
+
+
+SHARES = {  # of the hostile inputs
+    Params: 0.3,
+    Edits: 0.2,
+    Replies: 0.15,
+    Requests: 0.1,
+    Rows: 0.1,
+    Artifacts: 0.1,
+    Unfinished: 0.03,
+    Programs: 0.02,
+}
+
+
+def all_areas(inputs: int) -> list[Area]:
+    """Every area; the hostile inputs among them are `inputs` together."""
+    hostile = [area(count=round(share * inputs)) for area, share in SHARES.items()]
+    return [Kills(), SecondKills(count=300), FullDisks(), Rights(), Pairs(), *hostile]
+
+
+def attack(asked: argparse.Namespace, folder: Path, *, until: float, console: Console) -> int:
+    """What the command line asks for; the exit code."""
+    names = [asked.only.split("/")[1]] if asked.only else asked.case or list(BY_NAME)
+    world = World(folder, asked.seed, tuple(case for name, case in BY_NAME.items() if name in names) or CASES)
+    areas = chosen(all_areas(asked.inputs), asked)
+    prepare(world, areas, jobs=asked.jobs)
+    if asked.only:
+        return repeat(asked.only.partition("/")[2], areas[0], world, console)
+    progress = Progress(folder / f"progress-{code_digest('tests/attack')}.jsonl", seed=asked.seed)
+    if asked.again:
+        progress.forget(progress.failed([area.name for area in areas]))
+    queues = Queues(world, areas, progress.done, most=asked.most)
+    said = time.monotonic()
+    try:
+        for outcome in outcomes(queues, jobs=asked.jobs, until=until):
+            progress.add(outcome)
+            if time.monotonic() - said > EVERY:
+                said = time.monotonic()
+                failed = len(progress.failed(queues.totals))
+                console.print(f"{len(progress.found)} of {sum(queues.totals.values())} tried, {failed} failed")
+    except KeyboardInterrupt:
+        console.print("interrupted: the same command goes on")
+    show(progress, queues.totals, console)
+    return int(bool(progress.failed(queues.totals)))
+
+
+def chosen(areas: list[Area], asked: argparse.Namespace) -> list[Area]:
+    """Those that the command line names. Raises SystemExit for a name that there is not."""
+    names = [asked.only.partition("/")[0]] if asked.only else asked.area or [area.name for area in areas]
+    if unknown := set(names) - {area.name for area in areas}:
+        raise SystemExit(f"error: no area {', '.join(unknown)}; there are {', '.join(area.name for area in areas)}")
+    return [area for area in areas if area.name in names]
+
+
+def prepare(world: World, areas: list[Area], *, jobs: int) -> None:
+    """Import what the trials import, and make what they begin from: no more than they need."""
+    needs = max(area.needs.value for area in areas)
+    if needs == Needs.NOTHING.value:
+        return
+    if needs == Needs.CASES.value and set(world.cases) <= set(QUICK):
+        quickly_imported()
+        grow(world, QUICK)
+        return
+    imported()
+    grow(world)
+    if needs == Needs.CASES.value:
+        grow_late_cases(world, jobs=jobs)
+
+
+def repeat(trial: str, area: Area, world: World, console: Console) -> int:
+    """One trial by itself; the exit code."""
+    if trial not in area.trials(world):
+        raise SystemExit(f"error: {area.name} has no trial {trial}; is it one of other code, or of another seed?")
+    queues = Queues(world, [area], lambda _, other: other != trial)
+    (outcome,) = outcomes(queues, jobs=1, until=time.monotonic() + area.seconds + 60)
+    said = f"{area.name}/{trial} as {outcome.user}: {outcome.why or 'held'}"
+    console.print(said, markup=False, highlight=False, soft_wrap=True)
+    return int(outcome.why is not None)

@@ -1,0 +1,89 @@
+"""What hostile texts are read by, and what may come of them: the names of a scene, offered actions, votes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rla.store.records import Task
+
+Reading = Callable[[str, Sequence[int]], str | None]
+COMMANDS = ("take mug 1 from desk 1", "go to desk 1", "look")
+
+
+def known_names() -> tuple[Task, Callable[[Task], None]]:
+    """A task, and the assertion that a child of it holds known names alone."""
+    from tests.unit.envs.alfworld.test_hostile_edits import TASK, assert_only_known_names
+
+    return TASK, assert_only_known_names
+
+
+def coding_task() -> Task:
+    from rla.envs.coding.tasks import builtin_problems
+
+    known = {"held_out": False, "tests": 4, "levels": (1,), "kinds": ("stdio",)}
+    (task,) = builtin_problems(seed=3, count=1, split="train", **known)
+    return task
+
+
+def readers(chat: Any) -> dict[str, Reading]:
+    """Everything that reads a reply, by name; each gives what is wrong with what it read."""
+    from rla.agents.critic import read_critique
+    from rla.agents.judge import read_judgement
+    from rla.agents.proposer import read_proposal
+    from rla.envs.configured import load_config
+    from rla.envs.registry import environment
+    from rla.llm.base import Completion, FinishReason
+
+    def completion(ids: Sequence[int]) -> Any:
+        empty: list[list[int]] = [[] for _ in ids]
+        return Completion(
+            token_ids=list(ids), logprobs=[0.0] * len(ids), allowed=empty, finish_reason=FinishReason.STOP
+        )
+
+    def policy(prompt: Any) -> Reading:
+        def read(reply: str, _: Sequence[int]) -> str | None:
+            action = prompt.parse(reply, COMMANDS)
+            return None if action is None or isinstance(action, str) else f"no action: {action!r:.80}"
+
+        return read
+
+    def judge(prompt: Any) -> Reading:
+        def read(_: str, ids: Sequence[int]) -> str | None:
+            score = read_judgement(completion(ids), chat, prompt).score
+            return None if score in (None, 1, -1) and not isinstance(score, bool) else f"no vote: {score!r:.80}"
+
+        return read
+
+    def proposal(_: str, ids: Sequence[int]) -> str | None:
+        read_proposal(completion(ids), chat)
+        read_critique(completion(ids), chat)
+        return None
+
+    found: dict[str, Reading] = {"proposer": proposal}
+    for env, judges in (("alfworld", ("plain", "published")), ("coding", ())):
+        for reply in ("text", "index", "tagged") if env == "alfworld" else ("text",):
+            config = load_config(None, [f"env.name={env}", f"policy.reply={reply}"])
+            found[f"policy of {env}, {reply}"] = policy(environment(env).policy_prompt(config))
+        for name in judges:
+            config = load_config(None, [f"env.name={env}", f"judge.prompt={name}"])
+            chosen: Any = environment(env)
+            found[f"judge of {env}, {name}"] = judge(chosen.judge_prompt(config))
+    return found | test_writers()
+
+
+def test_writers() -> dict[str, Reading]:
+    """Those who read a test that a model wrote for a problem."""
+    from rla.envs.coding.data.problems import problem_of
+    from rla.envs.coding.writing import PlainTestPrompt, PublishedTestPrompt, read_test
+
+    problem = problem_of(coding_task().payload)
+
+    def writer(prompt: Any) -> Reading:
+        def read(reply: str, _: Sequence[int]) -> str | None:
+            read_test(problem, prompt.parse(reply))
+            return None
+
+        return read
+
+    return {"plain test": writer(PlainTestPrompt()), "published test": writer(PublishedTestPrompt())}

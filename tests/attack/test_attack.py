@@ -1,0 +1,121 @@
+"""A small portion of `make attack`, and proofs that it sees what it looks for."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.attack.calls import Ended, fault
+from tests.attack.small_run import difference
+
+TOP = Path(__file__).parents[2]
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or shutil.which("cc") is None,
+    reason="the attack needs Linux and a compiler",
+)
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("attack") / "file_operations.so"
+    source = TOP / "tests/attack/file_operations.c"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", made, source, "-ldl"], check=True)
+    return made
+
+
+WRITER = """
+import ctypes, os, sys
+import pyarrow as pa, pyarrow.parquet as pq
+root, target, mode = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+log = os.open(sys.argv[4], os.O_CREAT | os.O_WRONLY)
+number = ctypes.c_long
+ctypes.CDLL(None).attack_begin(root.encode(), number(target), number(mode), number(log))
+os.chdir(root)
+os.mkdir("shard")
+with open("shard/.text.tmp", "w") as file:
+    file.write("0123456789")
+os.replace("shard/.text.tmp", "shard/text")
+pq.write_table(pa.table({"a": [1, 2, 3]}), "shard/part")
+open("../beside", "w").close()
+"""
+
+
+def written(library: Path, folder: Path, target: int, mode: int = 0) -> tuple[int, str, list[str]]:
+    """Exit code, errors and the operations that were seen."""
+    (folder / "root").mkdir()
+    words = [str(folder / "root"), str(target), str(mode), str(folder / "log")]
+    done = subprocess.run(
+        [sys.executable, "-c", WRITER, *words],
+        env=os.environ | {"LD_PRELOAD": str(library)},
+        capture_output=True,
+        text=True,
+    )
+    seen = [line.rsplit("\t", 1)[0].replace("\t", " ") for line in (folder / "log").read_text().splitlines()]
+    return done.returncode, done.stderr, seen
+
+
+def test_operations_of_python_and_of_libraries_are_seen_in_order(library: Path, tmp_path: Path) -> None:
+    code, said, seen = written(library, tmp_path, 0)
+    assert (code, said) == (0, "")
+    own = ["mkdir /shard", "open /shard/.text.tmp", "write /shard/.text.tmp", "rename /shard/text", "open /shard/part"]
+    assert seen[:5] == own
+    assert (
+        seen[5:] == ["write /shard/part"] * len(seen[5:]) != []
+    )  # by pyarrow; what lies beside the folder is not seen
+
+
+def test_a_process_dies_before_its_target_or_in_the_middle_of_it(library: Path, tmp_path: Path) -> None:
+    for name, target, mode, text in (("before", 3, 0, ""), ("torn", 3, 1, "01234"), ("after", 4, 0, "0123456789")):
+        (tmp_path / name).mkdir()
+        code, _, _ = written(library, tmp_path / name, target, mode)
+        assert code == -9
+        assert (tmp_path / name / "root/shard/.text.tmp").read_text() == text
+        assert not (tmp_path / name / "root/shard/text").exists()
+
+
+def test_a_disk_is_full_from_its_target_on(library: Path, tmp_path: Path) -> None:
+    code, said, seen = written(library, tmp_path, 5, 2)
+    assert code == 1 and "No space left on device" in said
+    assert "open /shard/part" in seen and not (tmp_path / "root/shard/part").exists()
+    assert (tmp_path / "root/shard/text").read_text() == "0123456789"
+
+
+def test_what_is_lost_different_or_left_over_is_told_apart() -> None:
+    expected = {"r/a": "1", "r/b": "1", "r/thesis.txt": "1"}
+    assert difference(expected, expected) is None
+    found = difference(expected, {"r/b": "2", "r/.c.tmp": "1"})
+    assert found == "lost of the user: r/thesis.txt; lost: r/a, r/thesis.txt; differs: r/b; left over: r/.c.tmp"
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "wrong"),
+    [
+        (0, "done\n", None),
+        (2, "a note\nerror: the file is not there; make it\n", None),
+        (2, "error: the file\nis not there\n", "an error of several lines"),
+        (2, "nothing\n", "without an error"),
+        (1, "", "exit code 1"),
+        (2, "Traceback (most recent call last):\nKeyError: 1\n", "traceback: KeyError: 1"),
+        (124, "", "hangs"),
+    ],
+)
+def test_an_end_is_success_or_one_error_in_one_line(code: int, said: str, wrong: str | None) -> None:
+    found = fault(Ended(code=code, said=said, seconds=1.0))
+    assert found is None if wrong is None else found is not None and wrong in found
+
+
+def test_a_portion_holds_and_the_next_call_has_nothing_left_to_try(tmp_path: Path) -> None:
+    areas = ("kill -9", "edits")
+    call = [sys.executable, "-m", "tests.attack", "--folder", str(tmp_path), "--minutes", "5", "--jobs", "2"]
+    call += ["--case", "plan", "--case", "make-tasks", "--inputs", "400", "--most", "10", "--seed", "1"]
+    call += [word for area in areas for word in ("--area", area)]
+    first, second = (subprocess.run(call, cwd=TOP, capture_output=True, text=True, check=False) for _ in range(2))
+    assert first.returncode == 0, first.stdout + first.stderr
+    (progress,) = tmp_path.glob("*/progress-*.jsonl")
+    assert len(progress.read_text().splitlines()) == 20
+    assert second.returncode == 0 and second.stdout.count("│ all") == 1
