@@ -10,7 +10,8 @@ from rla.cli.app import run
 from rla.store.resources import resource
 from stages import STAGES
 
-THREADED = ("compute-rewards", "judge-accuracy")  # polars starts threads when it is imported: its stages import it
+# polars starts threads when it is imported: its stages import it
+THREADED = ("compute-rewards", "judge-accuracy", "report")
 PRELOADED = (
     "jsonschema",
     "pyarrow.parquet",
