@@ -28,11 +28,7 @@ PLAN = --iterations $(ITERATIONS) --evaluate-every $(EVALUATE_EVERY) --params $(
 
 help:
 	@echo 'make run [ITERATIONS=12] [SEED=0] [PARAMS=params.yaml] [EVALUATE_EVERY=0] [RUN=runs/name] [EXTRAS=vllm] [SET="key=value ..."]'
-<<<<<<< HEAD
-	@echo 'make test | lint | types | unit | test-slow | parity [GAMES=60] | bench-env | bench-train | bench-shape SHAPE=qwen2.5-7b | plan-memory SHAPE=qwen2.5-7b GPUS=8 | bench-judge RUN=runs/name | bench-rollout | bench-memory | bench-reading | bench-resident [BACKEND=transformers] | bench-exec [PROGRAMS=1000] | solve-all | ablation [JOBS=2] [ALFWORLD_DATA=data/alfworld] | test-vllm | test-openenv | docs | docs-reference | venv | clean'
-=======
-	@echo 'make test | lint | types | unit | test-slow | attack [MINUTES=60] [SEED=0] [ONLY=area/trial] | parity [GAMES=60] | bench-env | bench-train | bench-shape SHAPE=qwen2.5-7b | plan-memory SHAPE=qwen2.5-7b GPUS=8 | bench-judge RUN=runs/name | bench-rollout | bench-memory | bench-resident [BACKEND=transformers] | bench-exec [PROGRAMS=1000] | solve-all | ablation [JOBS=2] [ALFWORLD_DATA=data/alfworld] | test-vllm | test-openenv | docs | docs-reference | venv | clean'
->>>>>>> issue19-attack
+	@echo 'make test | lint | types | unit | test-slow | attack [MINUTES=60] [SEED=0] [ONLY=area/trial] | parity [GAMES=60] | bench-env | bench-train | bench-shape SHAPE=qwen2.5-7b | plan-memory SHAPE=qwen2.5-7b GPUS=8 | bench-judge RUN=runs/name | bench-rollout | bench-memory | bench-reading | bench-resident [BACKEND=transformers] | bench-exec [PROGRAMS=1000] | solve-all | ablation [JOBS=2] [ALFWORLD_DATA=data/alfworld] | test-vllm | test-openenv | docs | docs-reference | venv | clean'
 
 .venv/.uv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] < (3, 11))' || \
