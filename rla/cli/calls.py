@@ -111,7 +111,7 @@ def timed(ctx: StageContext) -> dict[str, Any]:
     part = f"-slice-{ctx.options['slice'].replace('/', '-of-')}" if "slice" in ctx.options else ""
     record = ctx.run / "timings" / f"{ctx.iteration}-{ctx.spec.name}{part}.json"
     resumed = any(ctx.path(option).exists() for option, _ in ctx.spec.writes)
-    calls = json.loads(record.read_text())["calls"] if resumed and record.exists() else []
+    calls = earlier_calls(record) if resumed else []
     started, clock = datetime.now(UTC), time.perf_counter()
     summary: dict[str, Any] = import_module(ctx.spec.module).run(ctx)
     seconds = round(time.perf_counter() - clock, 3)
@@ -119,6 +119,14 @@ def timed(ctx: StageContext) -> dict[str, Any]:
     if speaks():
         write_json(record, {"stage": ctx.spec.name, "iteration": ctx.iteration, "calls": calls})
     return summary
+
+
+def earlier_calls(record: Path) -> list[Any]:
+    """The calls that a record of times has; of a damaged one none, since no output depends on it."""
+    try:
+        return list(json.loads(record.read_text())["calls"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
 
 
 def summary_line(key: str, value: Any) -> str:

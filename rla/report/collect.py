@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rla.errors import UserError
 from rla.metrics.intervals import Interval, difference
 from rla.store.layout import PATHS, SPLITS, artifact, further_splits, numbered_folders
 from rla.store.reading import read_rows
@@ -89,12 +90,15 @@ def json_or_empty(path: Path) -> Row:
 
 
 def seconds_of(run: Path) -> dict[tuple[int, str], float]:
-    """Seconds of every stage, from the records that the command line keeps."""
+    """Seconds of every stage, from the records that the command line keeps. Raises UserError for a damaged one."""
     seconds: dict[tuple[int, str], float] = {}
     for path in sorted((run / "timings").glob("*.json")):
         record = read_json(path)
-        key = (int(record["iteration"]), str(record["stage"]))
-        spent = sum(float(call["seconds"]) for call in record["calls"])
+        try:
+            key = (int(record["iteration"]), str(record["stage"]))
+            spent = sum(float(call["seconds"]) for call in record["calls"])
+        except (KeyError, TypeError, ValueError):
+            raise UserError(f"{path}: not the times of a stage; remove it, and the report goes without them") from None
         seconds[key] = max(spent, seconds.get(key, 0.0))  # slices run side by side: the longest counts
     return seconds
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rla.cli.calls import heed, warnings_of
+from rla.cli.calls import earlier_calls, heed, warnings_of
 from rla.cli.progress import make_progress
 from rla.errors import UserError
 from rla.pipeline.context import StageContext
@@ -35,6 +35,15 @@ def test_a_stage_speaks_of_its_own_figures(run: Path) -> None:
     assert warnings_of(after("compute-rewards", run, iteration=1)) == []
     assert warnings_of(after("train-policy", run)) == [] == warnings_of(after("init-model", run))
     assert warnings_of(after("compute-rewards", run, paths={"metrics": run / "elsewhere.json"})) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "calls"), [('{"calls": [1]}', [1]), ("{}", []), ("[]", []), ("{", []), ('{"calls": 3}', [])]
+)
+def test_damaged_times_begin_anew(tmp_path: Path, text: str, calls: list[int]) -> None:
+    (tmp_path / "times.json").write_text(text)
+    assert earlier_calls(tmp_path / "times.json") == calls
+    assert earlier_calls(tmp_path / "none.json") == []
 
 
 def test_a_warning_is_a_line_and_stops_where_it_is_named(run: Path) -> None:

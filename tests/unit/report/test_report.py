@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rla.cli.app import run
+from rla.errors import UserError
 from rla.report.collect import collect
 from rla.report.page import report_page, tables_section
 from rla.report.render import as_markdown, as_text
@@ -156,6 +157,20 @@ def test_broken_episodes_are_no_part_of_the_gain(tmp_path: Path) -> None:
         write_shard(tmp_path / f"eval/{number}/trajectories", "trajectories", rows, origin)
     gain = collect(tmp_path).gain
     assert gain is not None and gain.estimate == 0.0
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"iteration": 1},
+        {"iteration": "x", "stage": "rollout", "calls": []},
+        {"iteration": 1, "stage": "rollout", "calls": [{}]},
+    ],
+)
+def test_damaged_times_are_named(played: Path, record: object) -> None:
+    write(played / "timings/1-rollout.json", record)
+    with pytest.raises(UserError, match=r"1-rollout\.json: not the times of a stage"):
+        collect(played)
 
 
 def test_slices_of_a_stage_count_once_with_the_longest(played: Path) -> None:
