@@ -34,7 +34,7 @@ def refuse_stale(made: Path, *, source: Path) -> None:
 
     A call that ended too early may have left it. A shard that names no inputs is somebody's own.
     """
-    inputs = read_manifest(made)["input_digests"].values()
+    inputs = read_manifest(made).get("input_digests", {}).values()
     if inputs and digest(source) not in inputs:
         raise UserError(
             f"{made}: not made from {source} as it is now; call the stage that makes it again, with --overwrite"

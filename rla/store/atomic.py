@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -106,7 +107,7 @@ def _alone(temporary: Path) -> Iterator[int]:
     removed.
     """
     temporary.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(temporary, lambda: os.open(temporary, os.O_RDWR | os.O_CREAT, 0o666)) as descriptor:
+    with _locked(temporary, lambda: _opened(temporary)) as descriptor:
         try:
             yield descriptor
         finally:
@@ -135,10 +136,21 @@ def _locked(place: Path, opened: Callable[[], int]) -> Iterator[int]:
             os.close(descriptor)
 
 
+def _opened(temporary: Path) -> int:
+    """The descriptor of the file itself: a link that somebody has put there goes, and what it names stays."""
+    while True:
+        try:
+            return os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            temporary.unlink(missing_ok=True)
+
+
 def _is_still(path: Path, descriptor: int) -> bool:
     """Whether the name is that of the open file."""
     try:
-        return os.path.samestat(path.stat(), os.fstat(descriptor))
+        return os.path.samestat(path.lstat(), os.fstat(descriptor))
     except FileNotFoundError:
         return False
 

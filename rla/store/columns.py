@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
+
 from rla.errors import UserError
 from rla.store.parts import opened_part
 from rla.store.schema import arrow_schema, optional_columns
@@ -12,9 +14,13 @@ REMEDY = "rerun the stage that made it with --overwrite"
 
 
 def refuse_other_columns(path: Path, kind: str) -> None:
-    """UserError where a part is no readable Parquet file or lacks a column, or one is unknown or of another type."""
+    """UserError where a part is no readable Parquet file, or as `check_columns`."""
     with opened_part(path) as file:
-        found = file.schema_arrow
+        check_columns(path, kind, file.schema_arrow)
+
+
+def check_columns(path: Path, kind: str, found: pa.Schema) -> None:
+    """UserError where a part of these columns lacks one of its kind, or one is unknown or of another type."""
     expected = arrow_schema(kind, optional_columns(kind))
     odd = sorted(set(found.names) - set(expected.names) | set(arrow_schema(kind).names) - set(found.names))
     if odd or len(found.names) != len(set(found.names)):

@@ -32,6 +32,12 @@ def checked_manifest(path: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
         raise UserError(f"{path}: its parts are no list of names, rows and bytes; {REMEDY}")
     if len({part["name"] for part in parts}) != len(parts):
         raise UserError(f"{path}: it names a part twice; {REMEDY}")
+    total = sum(part["rows"] for part in parts)
+    if manifest.get("rows", total) != total:
+        raise UserError(f"{path}: its rows are not those of its parts; {REMEDY}")
+    inputs = manifest.get("input_digests", {})
+    if not isinstance(inputs, dict) or not all(isinstance(found, str) for found in inputs.values()):
+        raise UserError(f"{path}: its input_digests are no digests by name; {REMEDY}")
     if not isinstance(counts, dict) or any(type(counts.get(name, 0)) is not int for name in COUNTED):
         raise UserError(f"{path}: its counts are no numbers by name; {REMEDY}")
     return {**manifest, "counts": Counts(path, counts)}

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from rla.errors import UserError
-from rla.store.columns import refuse_other_columns
+from rla.store.columns import check_columns
 from rla.store.manifests import checked_manifest
 from rla.store.parts import file_digest, footer_digest, opened_part
 from rla.store.schema import arrow_schema, load_schema, optional_columns
@@ -78,11 +78,14 @@ def read_footer(path: Path) -> None:
         pass
 
 
-def read_part(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
-    """One Parquet file; columns in the order asked for. `pq.read_table` would import pandas for it, a second, as the
-    first array that is made of Python values does.
+def read_part(path: Path, columns: Sequence[str] | None = None, *, kind: str | None = None) -> pa.Table:
+    """One Parquet file; columns in the order asked for. With a `kind` it has that kind's columns, or UserError.
+
+    `pq.read_table` would import pandas for it, a second, as the first array that is made of Python values does.
     """
     with opened_part(path) as file:
+        if kind is not None:
+            check_columns(path, kind, file.schema_arrow)
         if not columns:
             return file.read()
         table = file.read(columns=list(columns))
@@ -96,9 +99,7 @@ def read_table(folder: Path, kind: str, columns: Sequence[str] | None = None) ->
     """All rows of a complete shard, parts in order."""
     manifest = read_manifest(folder, kind)
     verify_parts(folder, manifest)
-    for part in manifest["parts"]:
-        refuse_other_columns(folder / part["name"], kind)
-    tables = [read_part(folder / part["name"], columns) for part in manifest["parts"]]
+    tables = [read_part(folder / part["name"], columns, kind=kind) for part in manifest["parts"]]
     schema = arrow_schema(kind, optional_columns(kind))
     if columns:
         schema = pa.schema([schema.field(name) for name in columns])
@@ -122,14 +123,19 @@ def stream_rows(
     manifest = read_manifest(folder, kind)
     verify_parts(folder, manifest)
     for part in manifest["parts"]:
-        refuse_other_columns(folder / part["name"], kind)
+        if "footer_sha256" not in part:
+            read_footer(folder / part["name"])
     for part in manifest["parts"]:
-        yield from part_rows(folder / part["name"], columns, keys=keys)
+        yield from part_rows(folder / part["name"], columns, keys=keys, kind=kind)
 
 
-def part_rows(path: Path, columns: Sequence[str], *, keys: Collection[Any] | None = None) -> Iterator[dict[str, Any]]:
-    """`stream_rows` of one part."""
+def part_rows(
+    path: Path, columns: Sequence[str], *, keys: Collection[Any] | None = None, kind: str | None = None
+) -> Iterator[dict[str, Any]]:
+    """`stream_rows` of one part. With a `kind` it has that kind's columns, or UserError."""
     with opened_part(path) as file:
+        if kind is not None:
+            check_columns(path, kind, file.schema_arrow)
         for batch in file.iter_batches(batch_size=STREAMED, columns=list(columns)):
             absent = dict.fromkeys(name for name in columns if name not in batch.schema.names)
             found = batch.column(columns[0]).to_pylist()

@@ -18,11 +18,13 @@ from rla.store.atomic import clear_stale, create_json, write_json
 from rla.store.parts import ForeignPart, check_belonging, checked_entry, group_of, origin_digest, shard_parts
 from rla.store.reading import damaged
 from rla.store.removing import foreign_files, refuse_others, remove_file
-from rla.store.slices import MANIFEST, STARTED, Slice, optional_json, sealed, slices
+from rla.store.slices import MANIFEST, STARTED, Slice, optional_json, sealed, slice_count
 
 SAYS = "parts_say_origin"  # in `started.json`: a part that does not say where it belongs is not taken for one of them
 RECORDED = {"kind", "schema_version", "config_digest", "input_digests"}  # keys of every record of ours
 METRICS = "metrics.json"  # of adapt-env: counts of the shard, which go with it
+COUNTED = "candidates"  # the kind of shard that has such a file
+SLICE_MANIFESTS = "manifest-*-of-*.json"
 
 Tell = Callable[[str], None]
 
@@ -72,7 +74,13 @@ class ShardFolder:
         if name == MANIFEST:
             whole = not damaged(self.place, record, tolerate=overwrite)
             return FolderState.COMPLETE if whole else self._replaced(recorded=True)
-        if (count := record.get("slices", 1)) != self.slice.count:
+        try:
+            count = slice_count(record, self.place / name)
+        except UserError:
+            if not overwrite:
+                raise
+            return self._replaced(recorded=True)
+        if count != self.slice.count:
             self._refuse_division(count, overwrite=overwrite)
         self.old = SAYS not in record
         return FolderState.GROWING
@@ -88,7 +96,7 @@ class ShardFolder:
                 f"{self.place}: a slice does not replace a folder that others may be writing to; "
                 "remove it, then call the slices without --overwrite"
             )
-        refuse_others(self.place, foreign_files(self.place, recorded=recorded))
+        refuse_others(self.place, foreign_files(self.place, recorded=recorded, counted=self.kind == COUNTED))
         return FolderState.REPLACED
 
     def _found(self) -> tuple[str, dict[str, Any]] | None:
@@ -121,8 +129,8 @@ class ShardFolder:
         """Take over a growing folder that was begun in another number of slices."""
         count = (optional_json(self.place / STARTED) or {}).get("slices", 1)
         if count != self.slice.count:
-            for part in slices(count):
-                remove_file(part.manifest(self.place))
+            for path in self.place.glob(SLICE_MANIFESTS):
+                remove_file(path)
             write_json(self.place / STARTED, self._started(), writer=self.slice.tag)
 
     def _started(self) -> dict[str, Any]:
@@ -135,9 +143,10 @@ class ShardFolder:
         """
         for path in shard_parts(self.place):
             self._kept(path, tell, whole=False, overwrite=True)
-        remove_file(self.place / METRICS)
+        if self.kind == COUNTED:
+            remove_file(self.place / METRICS)
         write_json(self.place / STARTED, self._started(), writer=self.slice.tag)
-        for path in [*self.place.glob("manifest-*-of-*.json"), self.place / MANIFEST]:
+        for path in [*self.place.glob(SLICE_MANIFESTS), self.place / MANIFEST]:
             remove_file(path)
 
     def entries(self, tell: Tell, *, overwrite: bool) -> dict[int, dict[str, Any]]:

@@ -60,15 +60,32 @@ class Slice:
 
 
 WHOLE = Slice()
+MOST_SLICES = 1 << 16
+SHOWN = 3  # missing slices that an error names
 
 
 def slice_manifests(folder: Path, count: int) -> dict[Slice, dict[str, Any] | None]:
     """The manifest of each of the `count` slices, None where it is not there yet. UserError for one that is none."""
-    found = {part: optional_json(part.manifest(folder)) for part in slices(count)}
-    return {
-        part: None if manifest is None else checked_manifest(part.manifest(folder), manifest)
-        for part, manifest in found.items()
-    }
+    paths = {part: part.manifest(folder) for part in slices(count)}
+    found = {part: optional_json(path) for part, path in paths.items()}
+    return {part: manifest and countable(paths[part], manifest) for part, manifest in found.items()}
+
+
+def countable(path: Path, record: Mapping[str, Any]) -> dict[str, Any]:
+    """A slice's manifest, whose counts can be added up. Raises UserError where one is no number."""
+    manifest = checked_manifest(path, record)
+    odd = [name for name, count in manifest["counts"].items() if not isinstance(count, int | float)]
+    if odd:
+        raise UserError(f"{path}: its count {odd[0]} is no number; remove it, and call the stage of that slice again")
+    return manifest
+
+
+def slice_count(record: Mapping[str, Any], path: Path) -> int:
+    """How many slices a folder was begun in, as the record in the file `path` says. UserError where it is no number."""
+    count = record.get("slices", 1)
+    if type(count) is not int or not 1 <= count <= MOST_SLICES:
+        raise UserError(f"{path}: no number of slices; remove this file, and call the stage with --overwrite")
+    return count
 
 
 def slices(count: int) -> list[Slice]:
@@ -91,13 +108,13 @@ def unfinished(folder: Path) -> UserError:
     remedy = "run the stage that makes it, again if it was interrupted"
     if not folder.exists():
         return UserError(f"{folder} does not exist; {remedy}")
-    count = (optional_json(folder / STARTED) or {}).get("slices", 1)
+    count = slice_count(optional_json(folder / STARTED) or {}, folder / STARTED)
     if count == 1:
         return UserError(f"{folder} is incomplete (no {MANIFEST}); {remedy}")
     missing = [part for part, manifest in slice_manifests(folder, count).items() if manifest is None]
     if not missing:
         return UserError(f"{folder}: its {count} slices are not joined yet; call its stage with --slice 1/{count}")
-    names = ", ".join(map(str, missing))
+    names = ", ".join(map(str, missing[:SHOWN])) + (f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else "")
     return UserError(
         f"{folder} is incomplete: no manifest of {'slice' if len(missing) == 1 else 'slices'} {names}; "
         f"call its stage with --slice {missing[0]}, or bring that slice's files here"

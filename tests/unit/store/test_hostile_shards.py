@@ -41,13 +41,21 @@ def replaced(folder: Path, table: pa.Table) -> None:
     """The only part of a shard with another content, as the manifest says."""
     part = folder / "part-00000.parquet"
     pq.write_table(table, part)
-    changed(folder, parts=[{"name": part.name, "rows": table.num_rows, "bytes": part.stat().st_size}])
+    entry = {"name": part.name, "rows": table.num_rows, "bytes": part.stat().st_size}
+    changed(folder, rows=table.num_rows, parts=[entry])
 
 
 def pool_of(folder: Path, **columns: Any) -> None:
     """The pool's first task with other values, as a program other than `rla` would write it."""
     schema = pa.schema([pa.field(field.name, field.type) for field in arrow_schema("tasks")])
     replaced(folder, pa.Table.from_pylist([task("t1").row() | columns], schema=schema))
+
+
+@pytest.mark.parametrize("inputs", [[1], {"0": 3}])
+def test_inputs_that_are_no_digests_are_named(pool: Path, inputs: object) -> None:
+    changed(pool, input_digests=inputs)
+    with pytest.raises(UserError, match=r"pool/manifest\.json: its input_digests are no digests"):
+        read_manifest(pool)
 
 
 @pytest.mark.parametrize(
@@ -61,6 +69,8 @@ def pool_of(folder: Path, **columns: Any) -> None:
         {"parts": [{"name": "../part-00000.parquet", "rows": 2, "bytes": 3}]},
         {"parts": [{"name": "part-00000.parquet", "rows": "2", "bytes": 3}]},
         {"parts": [{"name": "part-00000.parquet", "rows": 2, "bytes": 3}] * 2},
+        {"parts": []},
+        {"rows": 3},
         {"counts": None},
         {"counts": [1]},
         {"counts": {"steps": "many"}},

@@ -10,10 +10,11 @@ import pandas as pd
 import pytest
 
 from rla.errors import UserError
-from rla.store.reading import read_rows
+from rla.store.reading import read_manifest, read_rows
+from rla.store.removing import COUNTED_FILE, SHARD_FILE
 from rla.store.shards import Output, ShardWriter, write_shard, write_shards
 from tests.unit.builders import task
-from tests.unit.store.shard_damage import GROUPS, OTHER, OURS, contents_of, flip, grow, names_of
+from tests.unit.store.shard_damage import GROUPS, OTHER, OURS, contents_of, edit_record, flip, grow, names_of
 
 
 def everything(folder: Path) -> dict[str, bytes | None]:
@@ -78,10 +79,41 @@ def test_a_folder_that_holds_anything_else_is_left_as_it_is(make, tmp_path: Path
 def test_own_files_of_another_origin_are_replaced(tmp_path: Path) -> None:
     grow(tmp_path / "calm")
     grow(tmp_path / "x", OTHER)
-    (tmp_path / "x/metrics.json").write_text("{}")  # as adapt-env writes beside its candidates
     (tmp_path / "x/.part-00007.parquet.tmp").write_text("of a call that was killed")
     grow(tmp_path / "x", overwrite=True)
     assert contents_of(tmp_path / "x") == contents_of(tmp_path / "calm")
+
+
+def test_metrics_beside_a_shard_belong_to_candidates_alone(tmp_path: Path) -> None:
+    grow(tmp_path / "x", OTHER)
+    (tmp_path / "x/metrics.json").write_text("{}")
+    with pytest.raises(UserError, match=r"holds what rla did not write \(metrics\.json\)"):
+        grow(tmp_path / "x", overwrite=True)
+    assert (tmp_path / "x/metrics.json").read_text() == "{}"
+    for name in ("metrics.json", ".metrics.json.tmp", "part-00001.parquet", "manifest-1-of-2.json"):
+        assert COUNTED_FILE.fullmatch(name)
+        assert (SHARD_FILE.fullmatch(name) is None) == ("metrics" in name)
+
+
+@pytest.mark.parametrize("slices", ["x", None, [1], 2.5, 0, -1, True, 3_000_000])
+def test_an_absurd_number_of_slices_is_refused_at_once_and_replaced(tmp_path: Path, slices: object) -> None:
+    grow(tmp_path / "x", groups=1)
+    record = tmp_path / "x/started.json"
+    edit_record(record, lambda found: found | {"slices": slices})
+    for call in (lambda: ShardWriter(tmp_path / "x", "tasks", OURS), lambda: read_manifest(tmp_path / "x")):
+        with pytest.raises(UserError, match=r"started\.json: no number of slices; remove this file"):
+            call()
+    grow(tmp_path / "x", overwrite=True)
+    assert read_manifest(tmp_path / "x")["rows"] == 2 * GROUPS
+
+
+def test_a_link_in_the_place_of_a_file_that_is_being_written_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x/.part-00001.parquet.tmp").symlink_to(tmp_path / "thesis.txt")
+    grow(tmp_path / "x")
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+    assert not (tmp_path / "x/part-00001.parquet").is_symlink() and read_manifest(tmp_path / "x")["rows"] == 2 * GROUPS
 
 
 def test_a_lost_record_is_mended_from_what_the_parts_say(tmp_path: Path) -> None:

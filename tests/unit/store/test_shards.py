@@ -121,7 +121,7 @@ def test_a_shard_of_another_kind_is_refused(tmp_path: Path) -> None:
 def test_a_manifest_that_does_not_match_is_refused(tmp_path: Path) -> None:
     folder = tasks_shard(tmp_path / "x")
     manifest = read_manifest(folder)
-    manifest["parts"].append({"name": "part-00001.parquet", "rows": 1, "bytes": 5})
+    manifest["parts"].append({"name": "part-00001.parquet", "rows": 0, "bytes": 5})
     with pytest.raises(UserError, match=r"no bytes, manifest\.json says 5"):
         verify_parts(folder, manifest)
     (folder / "manifest.json").write_text("{")
