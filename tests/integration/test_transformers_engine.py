@@ -295,14 +295,19 @@ def test_weights_of_another_shape_are_refused(folder: Path, tmp_path: Path, chat
         asyncio.run(engine(folder).reload(tmp_path / "other", stop_ids=chat.stop_ids))
 
 
-def test_an_error_in_the_model_reaches_every_caller(folder: Path) -> None:
+def test_an_error_in_the_model_reaches_every_caller(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     generator = engine(folder)
 
-    async def scenario() -> list[object]:
-        bad = request([10**6])  # beyond the vocabulary: the embedding fails
-        return list(await asyncio.gather(*(generator.generate(bad) for _ in range(3)), return_exceptions=True))
+    def broken(*_: object, **__: object) -> None:
+        raise IndexError("the embedding fails")
 
-    assert all(isinstance(error, IndexError) for error in asyncio.run(scenario()))
+    async def scenario() -> list[object]:
+        asked = (generator.generate(request([8, 9])) for _ in range(3))
+        return list(await asyncio.gather(*asked, return_exceptions=True))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(generator._model, "forward", broken)
+        assert all(isinstance(error, IndexError) for error in asyncio.run(scenario()))
     assert asyncio.run(generator.generate(request([8, 9])))
 
 
