@@ -15,7 +15,7 @@ PYTEST_ARGS ?=
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help test-openenv docs docs-reference run test lint types unit test-slow parity bench-env bench-train bench-shape plan-memory bench-judge bench-rollout bench-memory bench-resident bench-exec solve-all ablation test-vllm venv clean
+.PHONY: help test-openenv docs docs-reference run test lint types unit test-slow attack parity bench-env bench-train bench-shape plan-memory bench-judge bench-rollout bench-memory bench-resident bench-exec solve-all ablation test-vllm venv clean
 
 # A CPU or CUDA build of torch that suits the machine, unless a folder of wheels is given.
 UV_VERSION := 0.13.8
@@ -28,7 +28,7 @@ PLAN = --iterations $(ITERATIONS) --evaluate-every $(EVALUATE_EVERY) --params $(
 
 help:
 	@echo 'make run [ITERATIONS=12] [SEED=0] [PARAMS=params.yaml] [EVALUATE_EVERY=0] [RUN=runs/name] [EXTRAS=vllm] [SET="key=value ..."]'
-	@echo 'make test | lint | types | unit | test-slow | parity [GAMES=60] | bench-env | bench-train | bench-shape SHAPE=qwen2.5-7b | plan-memory SHAPE=qwen2.5-7b GPUS=8 | bench-judge RUN=runs/name | bench-rollout | bench-memory | bench-resident [BACKEND=transformers] | bench-exec [PROGRAMS=1000] | solve-all | ablation [JOBS=2] [ALFWORLD_DATA=data/alfworld] | test-vllm | test-openenv | docs | docs-reference | venv | clean'
+	@echo 'make test | lint | types | unit | test-slow | attack [MINUTES=60] [SEED=0] [ONLY=area/trial] | parity [GAMES=60] | bench-env | bench-train | bench-shape SHAPE=qwen2.5-7b | plan-memory SHAPE=qwen2.5-7b GPUS=8 | bench-judge RUN=runs/name | bench-rollout | bench-memory | bench-resident [BACKEND=transformers] | bench-exec [PROGRAMS=1000] | solve-all | ablation [JOBS=2] [ALFWORLD_DATA=data/alfworld] | test-vllm | test-openenv | docs | docs-reference | venv | clean'
 
 .venv/.uv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] < (3, 11))' || \
@@ -83,6 +83,12 @@ unit: .venv/.test
 # Kills at random moments, of a whole run and of every stage.
 test-slow: .venv/.test
 	$(PY) -m pytest -m slow $(PYTEST_ARGS)
+
+# Kills at every operation on files, damage, hostile inputs, pairs of calls; goes on where the last call stopped.
+MINUTES ?= 60
+ATTACK_ARGS ?=
+attack: .venv/.test
+	$(PY) -m tests.attack --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only '$(ONLY)') $(ATTACK_ARGS)
 
 parity: .venv/.test
 	$(PY) -m tests.parity.run_alfworld --games $(GAMES)

@@ -10,7 +10,7 @@ from rla.cli.app import run
 from rla.store.resources import resource
 from stages import STAGES
 
-THREADED = ("compute-rewards", "judge-accuracy")  # polars starts threads when it is imported: its stages import it
+THREADED = ("compute-rewards", "judge-accuracy", "report")  # polars starts threads when it is imported
 PRELOADED = (
     "jsonschema",
     "pyarrow.parquet",
