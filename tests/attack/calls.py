@@ -56,8 +56,9 @@ class Running:
             os.close(handle)
         if late:
             os.kill(self.pid, signal.SIGKILL)
+        os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        _end_group(self.pid)  # before it is reaped: its number is nobody else's until then
         _, status = os.waitpid(self.pid, 0)
-        _end_group(self.pid)
         said = self.said.read_text(errors="replace")
         code = 124 if late else os.waitstatus_to_exitcode(status)
         return Ended(code=code, said=said, seconds=time.monotonic() - self.started)

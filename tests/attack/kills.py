@@ -41,6 +41,8 @@ def settled(world: World, case: Case, folder: Path, stopped: Ended) -> str | Non
     again = call(case.arguments, folder)
     if again.code != 0 or fault(again):
         return f"called again: {fault(again) or again.said.strip().splitlines()[-1][:200]}"
+    if case.then and (wrong := fault(call(case.then, folder))):
+        return f"then {case.then[0]}: {wrong}"
     found = difference(world.after(case), digests(folder))
     return found and f"{found} (after {stopped.code})"
 

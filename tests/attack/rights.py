@@ -12,8 +12,8 @@ from pathlib import Path
 
 from tests.attack.areas import Needs, Try, dice
 from tests.attack.calls import call, fault
-from tests.attack.kills import afresh, begun
-from tests.attack.small_run import BY_NAME, World, difference, digests
+from tests.attack.kills import afresh, begun, settled
+from tests.attack.small_run import BY_NAME, World
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +47,6 @@ class Rights:
                 closed.chmod(mode)
             if wrong := fault(stopped):
                 return f"{place} is read-only: {wrong}"
-            again = call(case.arguments, folder)
-            if again.code or fault(again):
-                return f"called again: {fault(again) or again.said.splitlines()[-1][:160]}"
-            return difference(world.after(case), digests(folder))
+            return settled(world, case, folder, stopped)
 
         return afresh(scratch, tried)

@@ -48,11 +48,16 @@ TIMED = {"report.txt", "report.md", "report.html", "report.json"}  # of the repo
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A call. `end`: the folder that it begins from is that of the whole run, and not that of the call before it."""
+    """A call. `end`: the folder that it begins from is that of the whole run, and not that of the call before it.
+
+    `then`: a call that follows before folders are compared. A stage in an empty folder makes both models and needs one;
+    where it was stopped between them, the other is made by the stage that needs it.
+    """
 
     name: str
     arguments: tuple[str, ...]
     end: bool = False
+    then: tuple[str, ...] = ()
 
 
 def _stage(name: str, *options: str, label: str = "", end: bool = False) -> Case:
@@ -65,6 +70,7 @@ def _iteration(number: int) -> list[Case]:
     return [*loop, _stage("judge-accuracy", *on, label=f"judge-accuracy-{number}")]
 
 
+BOTH = ("init-model", "--run", "alone")
 CASES = (
     Case("plan", ("plan", "--iterations", "2", "--run", "r")),
     _stage("make-tasks"),
@@ -78,8 +84,8 @@ CASES = (
     _stage("report"),
     _stage("prune", "--set", "checkpoints.keep=1", end=True),
     _stage("evaluate", "--iteration", "1", label="evaluate-late", end=True),
-    Case("rollout-alone", ("rollout", "--run", "alone"), end=True),
-    Case("evaluate-alone", ("evaluate", "--run", "alone"), end=True),
+    Case("rollout-alone", ("rollout", "--run", "alone"), end=True, then=BOTH),
+    Case("evaluate-alone", ("evaluate", "--run", "alone"), end=True, then=BOTH),
     Case("make-tasks-coding", ("make-tasks", "--env", "coding", "--run", "alone"), end=True),
     *(
         _stage(name, "--iteration", "2", "--seed", "4", "--overwrite", label=f"{name}-again", end=True)
