@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Callable
-from itertools import chain, repeat
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -81,18 +80,20 @@ def test_a_pipeline_file_that_is_right_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_calls_at_the_same_time_do_not_take_each_others_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another process writes all of the start's files while this one writes its first."""
-    flushed, processes = atomic._flushed, chain([1, 2, 2, 2], repeat(1))
+    """Another call begins to write the start's files while this one writes its first."""
+    flushed = atomic._flushed
+    other = Thread(target=write_pipeline, args=(tmp_path, {"seed": 0}, {"iterations": {}}), kwargs={"leave_out": ()})
 
-    def meanwhile(temporary: Path, write: Callable[[Path], None]) -> None:
-        flushed(temporary, write)
+    def meanwhile(temporary: Path, write: Callable[[Path], None], descriptor: int) -> None:
+        flushed(temporary, write, descriptor)
         monkeypatch.setattr(atomic, "_flushed", flushed)
-        write_pipeline(tmp_path, {"seed": 0}, {"iterations": {}}, leave_out=())
+        other.start()
 
     (tmp_path / ".dvc").mkdir()
     monkeypatch.setattr(atomic, "_flushed", meanwhile)
-    monkeypatch.setattr(os, "getpid", lambda: next(processes))
     write_pipeline(tmp_path, {"seed": 0}, {"iterations": {}}, leave_out=())
+    other.join(60)
+    assert not other.is_alive()
     assert sorted(path.name for path in tmp_path.iterdir()) == [".dvc", "dvc.yaml", "iterations.yaml", "params.yaml"]
 
 
