@@ -72,7 +72,12 @@ class TrainState:
                 self.optimizing.set_moments(parameter, kept)
         random = TensorFiles(folder, RNG, required=True)
         _set_random_state({name: random.read(name) for name in random})
-        self.updates = int(json.loads((folder / COUNTS).read_text())["updates"])
+        try:
+            self.updates = int(json.loads((folder / COUNTS).read_text())["updates"])
+        except (OSError, ValueError, KeyError, TypeError):
+            raise UserError(
+                f"{folder / COUNTS}: does not say how many updates were made; make the checkpoint again, with --overwrite"
+            ) from None
 
     def load_weights(self, folder: Path, stem: str) -> None:
         """Into the parameters that train. Raises UserError where names or shapes differ."""

@@ -47,6 +47,16 @@ def test_going_on_from_a_saved_state_equals_never_having_stopped(tmp_path: Path)
         assert torch.equal(expected, actual)
 
 
+@pytest.mark.parametrize("text", [None, "{", "{}", "[3]", '{"updates": "two"}', '{"updates": null}'])
+def test_a_damaged_count_is_named(tmp_path: Path, text: str | None) -> None:
+    state = fresh()
+    state.save(tmp_path / "state")
+    counts = tmp_path / "state/state.json"
+    counts.unlink() if text is None else counts.write_text(text)
+    with pytest.raises(UserError, match=r"state\.json: does not say how many updates were made"):
+        fresh().load(tmp_path / "state")
+
+
 def test_weights_alone_leave_the_optimizer_new(tmp_path: Path) -> None:
     trained = fresh()
     advance(trained, steps=1)
