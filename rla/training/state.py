@@ -76,7 +76,7 @@ class TrainState:
             self.updates = int(json.loads((folder / COUNTS).read_text())["updates"])
         except (OSError, ValueError, KeyError, TypeError):
             raise UserError(
-                f"{folder / COUNTS}: does not say how many updates were made; make the checkpoint again, with --overwrite"
+                f"{folder / COUNTS}: does not say how many updates were made; make its checkpoint again"
             ) from None
 
     def load_weights(self, folder: Path, stem: str) -> None:
