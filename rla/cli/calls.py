@@ -24,7 +24,6 @@ from rla.pipeline.pruning import prune_run
 from rla.pipeline.spec import StageSpec
 from rla.processes.ranks import speaks, world
 from rla.processes.workers import end_with_stdin
-from rla.report.collect import iteration_row
 from rla.store.atomic import write_json
 from stages import STAGES
 
@@ -61,6 +60,8 @@ def warnings_of(ctx: StageContext) -> list[Warned]:
     """What the guards of the stage say of its iteration, where its outputs lie in the run."""
     if ctx.paths or ctx.spec.name not in {guard.stage for guard in GUARDS}:
         return []
+    from rla.report.collect import iteration_row  # brings numpy and pyarrow, which `--dry-run` has no need of
+
     first = iteration_row(ctx.run, 1)
     figures = first if ctx.iteration == 1 else iteration_row(ctx.run, ctx.iteration)
     return list(warned(figures, first, stage=ctx.spec.name))
