@@ -11,7 +11,6 @@ from typing import Any
 
 from rla.errors import UserError
 from rla.metrics.intervals import success_interval
-from rla.store.columns import refuse_other_columns
 from rla.store.reading import read_manifest, read_nested, verify_parts
 from rla.store.records import StopReason
 
@@ -26,9 +25,8 @@ def held_out_metrics(folder: Path) -> dict[str, Any]:
     """
     manifest = read_manifest(folder, "trajectories")
     verify_parts(folder, manifest)
-    for part in manifest["parts"]:
-        refuse_other_columns(folder / part["name"], "trajectories")
-    played = [row for part in manifest["parts"] for row in read_nested(folder / part["name"], READ)]
+    paths = [folder / part["name"] for part in manifest["parts"]]
+    played = [row for path in paths for row in read_nested(path, READ, kind="trajectories")]
     rows = [row for row in played if row["stop_reason"] != StopReason.ENV_ERROR]
     interval = success_interval((row["task_id"], row["outcome"] == 1) for row in rows)
     if interval is None:

@@ -10,7 +10,6 @@ from rla.envs.protocols import Labels
 from rla.envs.registry import environment
 from rla.pipeline.context import StageContext
 from rla.rollouts.labels import PlayedEpisode, StepLabels, label_episodes
-from rla.store.columns import refuse_other_columns
 from rla.store.pools import tasks_by_id
 from rla.store.reading import read_manifest, read_nested
 from rla.store.records import StopReason, Task
@@ -47,8 +46,7 @@ def labels_in(
 def played_episodes(trajectories: Path) -> Iterator[PlayedEpisode]:
     """The episodes of a shard that have steps; those that the environment broke are no evidence of anything."""
     for part in read_manifest(trajectories, "trajectories")["parts"]:
-        refuse_other_columns(trajectories / part["name"], "trajectories")
-        for row in read_nested(trajectories / part["name"], COLUMNS):
+        for row in read_nested(trajectories / part["name"], COLUMNS, kind="trajectories"):
             if row["steps"] and row["stop_reason"] != StopReason.ENV_ERROR:
                 yield PlayedEpisode(
                     trajectory_id=row["trajectory_id"],

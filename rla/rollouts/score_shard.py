@@ -21,12 +21,12 @@ from rla.llm.chat import ChatFormat
 from rla.models.checkpoint import model_folder
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import run_async
-from rla.store.columns import refuse_other_columns
 from rla.store.pools import tasks_by_id
 from rla.store.reading import part_rows, read_manifest, read_nested, verify_parts
 from rla.store.records import StepScore, Task
 from rla.store.shards import ShardWriter
 
+PLAYED = ("task_id", "trajectory_id", "steps.list.element.valid")
 COLUMNS = ("task_id", "trajectory_id", "instruction", "steps", "final_observation", "stop_reason")
 
 FINDS_PREFIXES = ("vllm", "server")
@@ -61,8 +61,7 @@ def played_tasks(trajectories: Path, only: frozenset[str] | None = None) -> list
     steps: dict[str, int] = {}
     for part in manifest["parts"]:
         path = trajectories / part["name"]
-        refuse_other_columns(path, "trajectories")
-        for row in read_nested(path, ["task_id", "trajectory_id", "steps.list.element.valid"]):
+        for row in read_nested(path, PLAYED, kind="trajectories"):
             if row["steps"] and (only is None or row["trajectory_id"] in only):
                 name = row["task_id"]
                 steps[name] = steps.get(name, 0) + len(row["steps"])

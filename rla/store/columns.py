@@ -7,16 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from rla.errors import UserError
-from rla.store.parts import opened_part
+from rla.store.manifests import REMEDY
 from rla.store.schema import arrow_schema, optional_columns
-
-REMEDY = "rerun the stage that made it with --overwrite"
-
-
-def refuse_other_columns(path: Path, kind: str) -> None:
-    """UserError where a part is no readable Parquet file, or as `check_columns`."""
-    with opened_part(path) as file:
-        check_columns(path, kind, file.schema_arrow)
 
 
 def check_columns(path: Path, kind: str, found: pa.Schema) -> None:

@@ -86,8 +86,12 @@ def part_entry(path: Path, *, name: str | None = None) -> dict[str, Any]:
     """What a manifest says of a part: name, rows, bytes and digests. `name`: the one it will get."""
     with opened_part(path) as file:
         rows = file.metadata.num_rows
+    return _entry(path, rows, name or path.name)
+
+
+def _entry(path: Path, rows: int, name: str) -> dict[str, Any]:
     digests = {"sha256": file_digest(path), "footer_sha256": footer_digest(path)}
-    return {"name": name or path.name, "rows": rows, "bytes": path.stat().st_size, **digests}
+    return {"name": name, "rows": rows, "bytes": path.stat().st_size, **digests}
 
 
 def file_digest(path: Path) -> str:
@@ -115,20 +119,24 @@ def checked_entry(path: Path, kind: str, origin: str, *, old: bool = False) -> d
     Raises UserError for damage, and ForeignPart where it is of another kind, origin or group. `old`: a part that does
     not say where it belongs is taken for one of an earlier version.
     """
-    check_belonging(path, kind, origin, old=old)
     with opened_part(path) as file:
+        said = _belonging(path, file, kind, origin, old=old)
         table = file.read()
-        said = file.metadata.metadata.get(KEYS.encode())
-        if said is not None and keys_digest(kind, table) != said.decode():
+        if KEYS in said and keys_digest(kind, table) != said[KEYS]:
             raise UserError(f"{path}: not the keys that it was written with; rerun its stage with --overwrite")
-    return part_entry(path)
+    return _entry(path, table.num_rows, path.name)
 
 
 def check_belonging(path: Path, kind: str, origin: str, *, old: bool = False) -> None:
     """ForeignPart unless the footer names this kind, origin and group; UserError where there is no footer."""
     with opened_part(path) as file:
-        said = {key.decode(): value.decode() for key, value in (file.metadata.metadata or {}).items()}
-        columns = file.schema_arrow
+        _belonging(path, file, kind, origin, old=old)
+
+
+def _belonging(path: Path, file: pq.ParquetFile, kind: str, origin: str, *, old: bool) -> dict[str, str]:
+    """What the footer says, checked."""
+    said = {key.decode(): value.decode() for key, value in (file.metadata.metadata or {}).items()}
+    columns = file.schema_arrow
     expected = {KIND: kind, VERSION: str(load_schema(kind)["version"])}
     if not (old and ORIGIN not in said):
         expected |= {ORIGIN: origin, GROUP: str(group_of(path))}
@@ -138,6 +146,7 @@ def check_belonging(path: Path, kind: str, origin: str, *, old: bool = False) ->
     there = frozenset(columns.names) & optional_columns(kind)
     if ORIGIN in said and not columns.equals(arrow_schema(kind, there)):
         raise UserError(f"{path}: its columns are not those of its kind; rerun its stage with --overwrite")
+    return said
 
 
 def written_by_rla(path: Path) -> bool:

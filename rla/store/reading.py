@@ -37,10 +37,9 @@ def read_manifest(folder: Path, kind: str | None = None) -> dict[str, Any]:
 
 
 def verify_parts(folder: Path, manifest: Mapping[str, Any], *, whole: bool = False) -> None:
-    """The parts on disk are those of the manifest: their sizes and footers, with `whole` every byte. Pages are verified
-    as they are read. The manifest of an older version names sizes alone.
+    """The parts on disk are those of a manifest that was checked: their sizes and footers, with `whole` every byte.
+    Pages are verified as they are read. The manifest of an older version names sizes alone.
     """
-    checked_manifest(folder / MANIFEST, manifest)
     listed = {part["name"]: part for part in manifest["parts"]}
     found = {path.name: path.stat().st_size for path in folder.glob("part-*.parquet")}
     for name in sorted(listed.keys() | found.keys()):
@@ -61,6 +60,7 @@ def verify_parts(folder: Path, manifest: Mapping[str, Any], *, whole: bool = Fal
 def damaged(folder: Path, manifest: Mapping[str, Any], *, tolerate: bool) -> bool:
     """Whether parts are missing, changed or unreadable. Such a shard is an error unless it may be made again."""
     try:
+        checked_manifest(folder / MANIFEST, manifest)
         verify_parts(folder, manifest, whole=True)
         for part in manifest["parts"]:
             if "sha256" not in part:
@@ -144,8 +144,12 @@ def part_rows(
                     yield batch.slice(index, 1).to_pylist()[0] | absent
 
 
-def read_nested(path: Path, columns: Sequence[str]) -> list[dict[str, Any]]:
-    """The rows of one part with nothing but `columns`: a nested one by its path, `steps.list.element.valid`."""
+def read_nested(path: Path, columns: Sequence[str], *, kind: str | None = None) -> list[dict[str, Any]]:
+    """The rows of one part with nothing but `columns`: a nested one by its path, `steps.list.element.valid`. With a
+    `kind` it has that kind's columns, or UserError.
+    """
     with opened_part(path) as file:
+        if kind is not None:
+            check_columns(path, kind, file.schema_arrow)
         rows: list[dict[str, Any]] = file.read(columns=list(columns)).to_pylist()
     return rows
