@@ -66,14 +66,14 @@ def panels(summary: RunSummary) -> list[Panel]:
         Panel(title="Steps of an episode", lines=tuple(known_lines(rows, {"mean_steps": "training tasks"}))),
         Panel(title="Seconds by stage", lines=tuple(second_lines(summary)), unit="s", stacked=True),
     ]
-    return [panel for panel in found if any(line.x for line in panel.lines)]
+    return [panel for panel in found if panel.lines]
 
 
 def success_lines(summary: RunSummary) -> Iterator[Line]:
     """Of every held-out split with its interval, and of the tasks that were trained on."""
     for found in titled_splits(summary):
-        rows = [row for row in found.evaluations if row.get("success") is not None]
-        yield line(rows, "success", f"held out{f': {found.split}' if found.split else ''}", times=100)
+        label = f"held out: {found.split}" if found.split else "held out"
+        yield from known_lines(found.evaluations, {"success": label}, times=100)
     yield from known_lines(summary.iterations, {"success": "training tasks"}, times=100)
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from html import escape
 
+from rla.agents.texts import printable
 from rla.report.changes import Change, Mark
 from rla.report.curves import Panel, svg
 from rla.report.render import html_row
@@ -87,7 +89,7 @@ def change_html(change: Change) -> Iterator[str]:
 
 def piece(mark: Mark, said: str) -> str:
     """A piece of an instruction. Blanks between words stay."""
-    shown = safe(f"|{said}|")[1:-1]
+    shown = escape(printable(said))
     return f"<{MARKS[mark]}>{shown}</{MARKS[mark]}>" if mark in MARKS else shown
 
 

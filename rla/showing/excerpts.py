@@ -27,7 +27,7 @@ def chosen_excerpts(played: Played, config: Config, choice: Choice, count: int) 
     """The steps of a choice, the first first. Raises UserError where there is nothing to choose from."""
     if not is_complete(played.scores):
         raise UserError(f"{played.scores}: no votes to choose by; call `rla score-steps` first")
-    labels = pl.DataFrame(schema=LABELS)
+    labels = None
     if choice != "disputed":
         if not isinstance(environment(config.env.name), Labels):
             raise UserError(
@@ -38,16 +38,19 @@ def chosen_excerpts(played: Played, config: Config, choice: Choice, count: int) 
     paid = pl.DataFrame(schema={"trajectory_id": pl.String, "step": pl.Int32, "advantage": pl.Float64})
     if is_complete(played.policy_rewards):
         paid = pl.DataFrame(pl.from_arrow(read_table(played.policy_rewards, "policy_rewards", list(PAID))))
-    found = choose_steps(step_table(read_judgements(played.scores), labels=labels, paid=paid), choice, count)
-    return step_excerpts(played, config, found)
+    known = pl.DataFrame(schema=LABELS) if labels is None else labels
+    found = choose_steps(step_table(read_judgements(played.scores), labels=known, paid=paid), choice, count)
+    return step_excerpts(played, config, found, labels=labels)
 
 
-def step_excerpts(played: Played, config: Config, chosen: Sequence[Chosen]) -> list[Excerpt]:
+def step_excerpts(
+    played: Played, config: Config, chosen: Sequence[Chosen], *, labels: pl.DataFrame | None
+) -> list[Excerpt]:
     """Each chosen step with the one before it; those of one episode together, where its first one stands."""
     grouped: dict[str, list[Chosen]] = {}
     for one in chosen:
         grouped.setdefault(one.trajectory_id, []).append(one)
-    episodes = read_episodes_whole(played, grouped, config)
+    episodes = read_episodes_whole(played, grouped, config, labels=labels)
     return [
         Excerpt(
             episode=episodes[name],
@@ -73,7 +76,9 @@ def flipped_excerpts(before: Played, later: Iterable[Played], config: Config, co
         found += [(one, after) for one in flipped_tasks(first, played)]
     worst = sorted(found, key=lambda pair: (pair[0].after - pair[0].before, pair[0].task_id))[:count]
     won = read_episodes_whole(before, {one.won for one, _ in worst}, config)
-    lost = {one.lost: read_episodes_whole(after, {one.lost}, config)[one.lost] for one, after in worst}
+    lost: dict[str, ShownEpisode] = {}
+    for after in dict.fromkeys(after for _, after in worst):
+        lost |= read_episodes_whole(after, {one.lost for one, place in worst if place == after}, config)
     return [excerpt for one, _ in worst for excerpt in _both(one, won[one.won], lost[one.lost])]
 
 

@@ -41,10 +41,16 @@ class Played:
 
 def played_in(run: Path, iteration: int) -> Played:
     """The episodes of an iteration of the loop. Raises UserError where it was not played."""
-    places = [artifact(run, name, iteration) for name in ("trajectories", "scores", "policy_rewards", "rm_rewards")]
     pools = [(artifact(run, "previous_pool", iteration), "tasks")]
     pools += [(artifact(run, "previous_candidates", iteration), "candidates")]
-    return _there(run, Played(**dict(zip(_FOLDERS, places, strict=True)), pools=_complete(pools)), iteration)
+    found = Played(
+        trajectories=artifact(run, "trajectories", iteration),
+        scores=artifact(run, "scores", iteration),
+        policy_rewards=artifact(run, "policy_rewards", iteration),
+        rm_rewards=artifact(run, "rm_rewards", iteration),
+        pools=_complete(pools),
+    )
+    return _there(run, found, iteration)
 
 
 def evaluated_in(run: Path, config: Config, iteration: int, split: str) -> Played:
@@ -63,9 +69,6 @@ def _root_of(run: Path, config: Config, split: str) -> Path:
     if split not in splits:
         raise UserError(f"--split {split}: not a held-out split of this run; choose one of {', '.join(splits)}")
     return held_out_root(run, splits, split)
-
-
-_FOLDERS = ("trajectories", "scores", "policy_rewards", "rm_rewards")
 
 
 def _complete(pools: Sequence[tuple[Path, str]]) -> tuple[tuple[Path, str], ...]:
@@ -87,14 +90,17 @@ def episode_frame(played: Played) -> pl.DataFrame:
     return pl.DataFrame(pl.from_arrow(read_table(played.trajectories, "trajectories", [*EPISODE, "instruction"])))
 
 
-def read_episodes_whole(played: Played, wanted: Collection[str], config: Config) -> dict[str, ShownEpisode]:
-    """The episodes `wanted` by trajectory_id, in their order in the shard."""
+def read_episodes_whole(
+    played: Played, wanted: Collection[str], config: Config, *, labels: pl.DataFrame | None = None
+) -> dict[str, ShownEpisode]:
+    """The episodes `wanted` by trajectory_id, in their order in the shard. `labels`: of `rla.rollouts.labels`, where
+    those of the episodes are known already.
+    """
     votes = _votes(played, wanted)
     paid = _paid(played, wanted)
-    labels = {
-        (row["trajectory_id"], row["step"]): row["label"]
-        for row in labels_in(played.trajectories, played.pools, config, only=wanted).frame.iter_rows(named=True)
-    }
+    if labels is None:
+        labels = labels_in(played.trajectories, played.pools, config, only=wanted).frame
+    known = {(row["trajectory_id"], row["step"]): row["label"] for row in labels.iter_rows(named=True)}
     found = {}
     for row in stream_rows(played.trajectories, "trajectories", WHOLE, keys=wanted):
         steps = []
@@ -109,7 +115,7 @@ def read_episodes_whole(played: Played, wanted: Collection[str], config: Config)
                     votes=votes.get(key, ()),
                     reward=reward,
                     advantage=advantage,
-                    label=labels.get(key),
+                    label=known.get(key),
                     images=pictures.get(index, ()),
                 )
             )
