@@ -14,6 +14,7 @@ from rla.pipeline.origins import origin
 from rla.store.pools import read_tasks
 from rla.store.published import parts_of_source
 from rla.store.shards import ShardWriter
+from rla.store.slices import WHOLE, Slice
 
 PLAYED = ("trajectories", "scores", "conversations")  # options that name what was played before
 
@@ -28,7 +29,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
     if {"slice", "workers"} & ctx.options.keys():
         raise UserError("--slice and --workers divide what is played; leave them out with --trajectories")
     inputs = [one for paths in given.values() for path in paths for one in parts_of_source(path)]
-    writer = opened(ctx, inputs)
+    writer = opened(ctx, inputs, WHOLE)  # what is chosen is compared with all others
     if not writer.complete:
         choose_conversations(
             ctx, writer, trajectories=given["trajectories"], scores=given["scores"], files=given["conversations"]
@@ -39,18 +40,18 @@ def run(ctx: StageContext) -> dict[str, Any]:
 def collected_by_teacher(ctx: StageContext) -> dict[str, Any]:
     """Conversations of `collect.teacher`."""
     pool = pool_of(ctx, "pool")
-    writer = opened(ctx, [pool])
+    writer = opened(ctx, [pool], slice_of(ctx))
     if not (writer.complete or divided(ctx, writer, check=dict)):
         play_conversations(ctx, writer, read_tasks(pool))
     return {"conversations": str(writer.folder), **counts_of(writer)}
 
 
-def opened(ctx: StageContext, inputs: list[Path]) -> ShardWriter:
+def opened(ctx: StageContext, inputs: list[Path], part: Slice) -> ShardWriter:
     return ShardWriter(
         ctx.path("out"),
         "conversations",
         origin(ctx, inputs),
         overwrite=ctx.overwrite,
-        part=slice_of(ctx),
+        part=part,
         tell=ctx.progress.note,
     )

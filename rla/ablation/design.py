@@ -10,6 +10,8 @@ measures: [avg@8, policy_entropy]  further metrics that the report has a table o
 arms:
   outcome: {title: outcome only, set: {credit: {estimator: outcome}}}
   curated: {title: curated tasks, curated: true, set: {}}
+  stitched: {against: real, set: {}} compared with another arm than the baseline
+  narrow: {own_tasks: true, set: {tasks: {kinds: [arithmetic]}}}
 """
 
 from __future__ import annotations
@@ -33,13 +35,17 @@ PLACES += ("warm_start.conversations", "env.own.test_path")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
     """`changes` are params that differ from the shared ones, nested as in params.yaml. `curated`: it trains on those
-    tasks that its start sometimes solves (`rla.adaptation.curating`).
+    tasks that its start sometimes solves (`rla.adaptation.curating`). `own_tasks`: its changes of `tasks` make what
+    it trains on, and its start is that of arms without these changes. `against`: the arm that it is compared with;
+    empty: the design's baseline.
     """
 
     name: str
     title: str
     changes: Mapping[str, Any]
     curated: bool = False
+    own_tasks: bool = False
+    against: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,10 +73,7 @@ def load_design(path: Path, *, overrides: Mapping[str, Any] | None = None) -> De
     refuse_malformed(path, read)
     params = path.with_name(read["params"])
     shared = merged_params(read_mapping(params, remedy=f"{path} names it as `params`"), overrides or {})
-    arms = tuple(
-        Arm(name=name, title=body.get("title", name), changes=body.get("set", {}), curated=body.get("curated", False))
-        for name, body in read["arms"].items()
-    )
+    arms = tuple(arm_of(name, body) for name, body in read["arms"].items())
     design = Design(
         shared=shared,
         iterations=read["iterations"],
@@ -84,6 +87,12 @@ def load_design(path: Path, *, overrides: Mapping[str, Any] | None = None) -> De
     for arm in arms:
         configured.from_mapping(design.params(arm), where=f"{path}, arm {arm.name}")
     return design
+
+
+def arm_of(name: str, body: Mapping[str, Any]) -> Arm:
+    """An arm as a checked design has it."""
+    known = {key: value for key, value in body.items() if key != "set"}
+    return Arm(**{"name": name, "title": name} | known, changes=body.get("set", {}))
 
 
 def read_mapping(path: Path, *, remedy: str) -> dict[str, Any]:
@@ -106,6 +115,11 @@ def refuse_malformed(path: Path, read: dict[str, Any]) -> None:
         raise UserError(f"{path}: arm {taken[0]}: folders of starts are called so; give it another name")
     if read["baseline"] not in read["arms"]:
         raise UserError(f"{path}: baseline {read['baseline']} is not one of the arms {', '.join(read['arms'])}")
+    for name, body in read["arms"].items():
+        if body.get("against", name) not in read["arms"]:
+            raise UserError(f"{path}: arm {name}: against: {body['against']} is not one of {', '.join(read['arms'])}")
+        if body.get("curated") and body.get("own_tasks"):
+            raise UserError(f"{path}: arm {name}: curated chooses among the start's tasks; give it or own_tasks")
 
 
 def anchored(params: dict[str, Any]) -> dict[str, Any]:

@@ -61,39 +61,41 @@ def make_arm(root: Path, design: Design, arm: Arm, seed: int) -> Path:
     plan["evaluations"] = [number for number in plan["evaluations"] if number > 0]
     params = design.params(arm, seed)
     split = str(params.get("tasks", {}).get("train_split", "train"))
-    more = curation_stages(split=split, seed=int(design.shared.get("seed", 0))) if arm.curated else {}
+    own_pool = arm.curated or arm.own_tasks
+    more = own_pool_stages(split=split, seed=int(design.shared.get("seed", 0)), curated=arm.curated) if own_pool else {}
     write_pipeline(folder, params, plan, leave_out=START, more=more)
     start = start_folder(root, starts_of(design, arm, seed)[-1]) / RUN
-    shared = [name for name in SHARED if not (arm.curated and name == "train_tasks")]
+    shared = [name for name in SHARED if not (own_pool and name == "train_tasks")]
     share_artifacts(start, folder / RUN, shared, of_split=OF_SPLIT_SHARED)
     if arm.curated:
         share_files(artifact(start, "train_tasks", 0), folder / RAW)
     return folder
 
 
-def curation_stages(*, split: str, seed: int) -> dict[str, Any]:
-    """Stages before the loop of a curated arm: the start plays its tasks, and those that it sometimes solves stay.
+def own_pool_stages(*, split: str, seed: int, curated: bool) -> dict[str, Any]:
+    """The stages before the loop of an arm that makes the tasks it trains on.
 
-    `seed`: by which the start has made its tasks, because `make-tasks` makes them again before it chooses.
+    `curated`: the start plays its tasks first, and those that it sometimes solves stay. `seed`: by which the start has
+    made its tasks, because `make-tasks` makes them again before it chooses.
     """
-    pool, policy = artifact(RUN, "train_tasks", 0), artifact(RUN, "first_policy", 0)
-    kept = {"cache": False, "persist": True}
-    return {
-        "play-pool": {
-            "cmd": f"rla evaluate ${{options}} --iteration 0 --tasks {RAW} --policy {policy} "
-            f"--out {PLAYED}/trajectories --metrics {PLAYED}/metrics.json --overwrite",
-            "params": [{"${params}": ["seed", "env", "generator", "policy", "evaluation"]}],
-            "deps": [str(RAW), str(policy / "checkpoint.json")],
-            "outs": [{str(PLAYED): kept}],
-        },
-        "curate": {
-            "cmd": f"rla make-tasks ${{options}} --split {split} --seed {seed} "
-            f"--curate {PLAYED}/trajectories --overwrite",
-            "params": [{"${params}": ["env", "tasks"]}],
-            "deps": [str(PLAYED)],
-            "outs": [{str(pool): kept}],
-        },
+    pool, kept = artifact(RUN, "train_tasks", 0), {"cache": False, "persist": True}
+    making: dict[str, Any] = {
+        "cmd": f"rla make-tasks ${{options}} --split {split} --seed {seed} --overwrite",
+        "params": [{"${params}": ["env", "tasks"]}],
+        "outs": [{str(pool): kept}],
     }
+    if not curated:
+        return {"own-tasks": making}
+    policy = artifact(RUN, "first_policy", 0)
+    playing = {
+        "cmd": f"rla evaluate ${{options}} --iteration 0 --tasks {RAW} --policy {policy} "
+        f"--out {PLAYED}/trajectories --metrics {PLAYED}/metrics.json --overwrite",
+        "params": [{"${params}": ["seed", "env", "generator", "policy", "evaluation"]}],
+        "deps": [str(RAW), str(policy / "checkpoint.json")],
+        "outs": [{str(PLAYED): kept}],
+    }
+    choosing = {"cmd": f"{making['cmd']} --curate {PLAYED}/trajectories", "deps": [str(PLAYED)]}
+    return {"play-pool": playing, "curate": making | choosing}
 
 
 def write_pipeline(

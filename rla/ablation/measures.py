@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rla.ablation.outcomes import LAST, ArmOutcome, RunOutcome
+from rla.ablation.outcomes import LAST, ArmOutcome, RunOutcome, against_text, compared_with, paired_seeds
 from rla.config.differences import flattened
 from rla.metrics import bootstrap
 from rla.metrics.intervals import Interval
@@ -42,14 +42,15 @@ def measure_tables(
 def measure_table(arms: Sequence[ArmOutcome], measure: str, *, baseline: str, at: Sequence[int] = ()) -> Table:
     """`at`: the iterations to read all arms at; none: the last that all seeds of an arm have."""
     wanted = sorted(set(at))
-    against = next((found for found in arms if found.arm.name == baseline), None)
     points = [(found, wanted or found.shared_points[-1:]) for found in arms if found.shared_points]
     lines = [
-        measure_line(found, against, measure, read) for found, read in points if set(read) <= set(found.shared_points)
+        measure_line(found, compared_with(found, arms, baseline), measure, read)
+        for found, read in points
+        if set(read) <= set(found.shared_points)
     ]
     note = (
-        "mean over seeds; intervals: bootstrap over seeds, whose differences are not paired (of few seeds they are "
-        f"somewhat narrow); baseline: {baseline}"
+        "mean over seeds; intervals: bootstrap over seeds (of few seeds they are somewhat narrow); differences are "
+        f"paired by seed where each has a start of its own; baseline: {baseline}, where no other arm is named"
     )
     if all(line[5] == ABSENT and line[2] == ABSENT for line in lines):
         note = "no evaluation and no iteration of any arm has this metric"
@@ -58,17 +59,17 @@ def measure_table(arms: Sequence[ArmOutcome], measure: str, *, baseline: str, at
 
 def measure_line(found: ArmOutcome, against: ArmOutcome | None, measure: str, read: Sequence[int]) -> tuple[str, ...]:
     values, start = seed_values(found, measure, read), seed_values(found, measure, [0])
-    compared = against if against is not found else None
+    paired = against is not None and paired_seeds(found, against)
     return (
         found.arm.title,
         str(len(found.runs)),
         mean_text(start),
-        difference_text(start, seed_values(compared, measure, [0])),
+        against_text(found, difference_text(start, seed_values(against, measure, [0]), paired=paired)),
         " ".join(map(str, read)),
         mean_text(values),
         bracketed(bootstrap.mean_of_seeds(values)) if len(values) > 1 else ABSENT,
         " ".join(map(shown_measure, values)) or ABSENT,
-        difference_text(values, seed_values(compared, measure, read)),
+        against_text(found, difference_text(values, seed_values(against, measure, read), paired=paired)),
     )
 
 
@@ -116,11 +117,14 @@ def mean_text(values: Sequence[float]) -> str:
     return shown_measure(sum(values) / len(values)) if values else ABSENT
 
 
-def difference_text(values: Sequence[float], baseline: Sequence[float]) -> str:
-    """`+0.12 [+0.05, +0.2]`; without an interval where either has one seed."""
+def difference_text(values: Sequence[float], baseline: Sequence[float], *, paired: bool = False) -> str:
+    """`+0.12 [+0.05, +0.2]`; without an interval where either has one seed. `paired`: by seed."""
     if not values or not baseline:
         return ABSENT
-    found = bootstrap.difference_of_seeds(values, baseline)
+    if paired:
+        found = bootstrap.mean_of_seeds([value - other for value, other in zip(values, baseline, strict=True)])
+    else:
+        found = bootstrap.difference_of_seeds(values, baseline)
     interval = bracketed(found, sign="+") if min(len(values), len(baseline)) > 1 else ""
     return f"{without_rounding(found.estimate):+.{DIGITS}g} {interval}".strip()
 

@@ -11,6 +11,7 @@ from rla.ablation.design import Arm, Design
 from rla.ablation.folders import RUN, arm_folder
 from rla.report.collect import HeldOut, RunSummary, collect
 from rla.report.collect import task_outcomes as wins
+from rla.report.tables import ABSENT
 from rla.store.layout import artifact, further_splits
 
 # Of one evaluation: task -> whether its rollouts were won, without those and the tasks that the environment broke.
@@ -52,16 +53,37 @@ class RunOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmOutcome:
-    """An arm and its finished seeds; none: it has not run yet."""
+    """An arm and its finished seeds; none: it has not run yet. `own_starts`: every seed has a start of its own, which
+    arms that change nothing of it share.
+    """
 
     arm: Arm
     runs: tuple[RunOutcome, ...]
+    own_starts: bool = False
 
     @property
     def shared_points(self) -> list[int]:
         """The iterations at which all of its seeds were evaluated."""
         points = [set(run.evaluations) for run in self.runs]
         return sorted(set.intersection(*points)) if points else []
+
+
+def compared_with(found: ArmOutcome, arms: Sequence[ArmOutcome], baseline: str) -> ArmOutcome | None:
+    """The arm that another is compared with: that which its design names, else the baseline; None for itself."""
+    name = found.arm.against or baseline
+    return next((other for other in arms if other.arm.name == name and other is not found), None)
+
+
+def paired_seeds(found: ArmOutcome, other: ArmOutcome) -> bool:
+    """Whether equal seeds of both belong together: where a seed has its own start, much of what it reaches is due to
+    that.
+    """
+    return found.own_starts and other.own_starts and [r.seed for r in found.runs] == [r.seed for r in other.runs]
+
+
+def against_text(found: ArmOutcome, text: str) -> str:
+    """A difference, with the name of the arm that it is over where that is not the baseline."""
+    return f"{text} over {found.arm.against}" if found.arm.against and text != ABSENT else text
 
 
 def held_out_names(arms: Sequence[ArmOutcome]) -> list[str]:
@@ -80,7 +102,8 @@ def outcomes(design: Design, root: Path) -> list[ArmOutcome]:
     found = []
     for arm in design.arms:
         runs = [run_outcome(arm_folder(root, arm, seed) / RUN, seed) for seed in design.seeds]
-        found.append(ArmOutcome(arm=arm, runs=tuple(run for run in runs if run is not None and run.last > 0)))
+        kept = tuple(run for run in runs if run is not None and run.last > 0)
+        found.append(ArmOutcome(arm=arm, runs=kept, own_starts=design.start_per_seed))
     return found
 
 

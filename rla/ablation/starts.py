@@ -66,9 +66,12 @@ def start_folder(root: Path, start: Start | None = None) -> Path:
 def start_changes(design: Design, arm: Arm) -> dict[str, Any]:
     """What an arm changes of the start: params that its stages follow, and that are not what all share anyway.
 
-    An arm that asks no judge begins where the others do: the start that teaches one has the same policy.
+    An arm that asks no judge begins where the others do: the start that teaches one has the same policy. So does an arm
+    that makes only its own training tasks.
     """
     changes = dict(kept_changes(arm.changes, design.shared, start_params()))
+    if arm.own_tasks:
+        changes.pop("tasks", None)
     if changes.get("judge", {}).get("enabled") is False:
         judge = {key: value for key, value in changes.pop("judge").items() if key != "enabled"}
         changes |= {"judge": judge} if judge else {}

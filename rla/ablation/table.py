@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from rla.ablation.outcomes import ArmOutcome, held_out_names, on_split
+from rla.ablation.outcomes import ArmOutcome, against_text, compared_with, held_out_names, on_split, paired_seeds
 from rla.errors import UserError
 from rla.metrics import bootstrap
 from rla.metrics.intervals import Interval
@@ -45,14 +45,16 @@ def arms_table(arms: Sequence[ArmOutcome], *, baseline: str, at: Sequence[int] =
 
     `at`: the iterations to read all of them at; arms that were not evaluated at each of these are left out.
     """
-    against = next((found for found in arms if found.arm.name == baseline), None)
     points = [(found, tuple(sorted(set(at))) or found.shared_points[-1:]) for found in arms if found.shared_points]
-    lines = tuple(arm_line(found, against, read) for found, read in points if evaluated(found, read))
+    lines = tuple(
+        arm_line(found, compared_with(found, arms, baseline), read) for found, read in points if evaluated(found, read)
+    )
     note = (
         "success on all held-out games at the sampling temperature; intervals: bootstrap over seeds and games, for the "
-        "warm starts that were made (of few seeds they are somewhat narrow); gain: over the warm start, paired by "
-        f"game; baseline: {baseline}; mu and accuracies: of each seed's last iterations; balanced: process accuracy "
-        "with good and bad steps weighted alike"
+        "warm starts that were made (of few seeds they are somewhat narrow); gain: over the warm start; "
+        "differences are paired by game, and by seed where each has a start of its own; "
+        f"baseline: {baseline}, where no other arm is named; mu and accuracies: of each seed's last iterations; "
+        "balanced: process accuracy with good and bad steps weighted alike"
     )
     return Table(title="Ablation", columns=COLUMNS, rows=lines, note=note)
 
@@ -70,8 +72,8 @@ def arm_line(found: ArmOutcome, against: ArmOutcome | None, read: Sequence[int])
     if 0 in found.shared_points:
         start = percent(float(arm_sample(found, [0]).mean()))
         gain = points(paired_difference((found, read), (found, [0])))
-    if against is not None and against is not found and evaluated(against, read) and same_games(found, against, read):
-        over = points(paired_difference((found, read), (against, read)))
+    if against is not None and evaluated(against, read) and same_games(found, against, read):
+        over = against_text(found, points(paired_difference((found, read), (against, read))))
     return (
         found.arm.title,
         str(len(found.runs)),
@@ -94,9 +96,11 @@ Read = tuple[ArmOutcome, Sequence[int]]  # an arm at these iterations
 
 
 def paired_difference(after: Read, before: Read) -> Interval:
-    """Success of `after` minus that of `before`, on the games that both have."""
+    """Success of `after` minus that of `before`, on the games that both have; by seed where their seeds are paired."""
     games = shared_games(*after) & shared_games(*before)
-    return bootstrap.seed_difference(arm_sample(*after, games), arm_sample(*before, games))
+    paired = paired_seeds(after[0], before[0])
+    difference = bootstrap.seed_by_seed_difference if paired else bootstrap.seed_difference
+    return difference(arm_sample(*after, games), arm_sample(*before, games))
 
 
 def same_games(found: ArmOutcome, against: ArmOutcome, read: Sequence[int]) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rla.config.sections import PolicyConfig
-from rla.envs.prompts import PolicyPrompt, ToolPrompt
+from rla.envs.prompts import PolicyPrompt, ToolPrompt, told_schemas
 from rla.llm.base import Completion, FinishReason
 from rla.llm.chat import ChatFormat
 from rla.llm.trie import TokenTrie
@@ -81,7 +81,7 @@ class PolicyAgent:
         self._history: list[tuple[str, str]] = []
         self._ended = True
         self._tools = prompt if isinstance(prompt, ToolPrompt) else None
-        self._schemas = self._tools.schemas if self._tools else ()
+        self._schemas = told_schemas(prompt)
 
     def prompt(
         self, observation: str, commands: tuple[str, ...], results: Sequence[str] = ()

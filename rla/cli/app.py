@@ -15,17 +15,20 @@ import typer
 
 from rla.cli.ablation import ablation
 from rla.cli.compare import compare
+from rla.cli.engines import engines
 from rla.cli.env import env
 from rla.cli.environments import check_env, envs
 from rla.cli.guard import guard
 from rla.cli.init import init_folder
 from rla.cli.lineage import lineage
+from rla.cli.own_options import OWN_OPTIONS, Option
 from rla.cli.params import params_command
 from rla.cli.plan_memory import plan_memory
 from rla.cli.prune import prune
 from rla.cli.run import run_loop
 from rla.cli.servers import prefork, serve
 from rla.cli.show import OptionalCount, show
+from rla.cli.timeline import timeline
 from rla.cli.version import versions
 from rla.cli.view import export, view
 from rla.pipeline.spec import StageSpec
@@ -40,11 +43,10 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 app.add_typer(prefork, name="prefork", rich_help_panel=None)
+app.add_typer(engines, name="engines", rich_help_panel=None)
 app.add_typer(serve, name="serve", rich_help_panel=None)
 app.add_typer(ablation, name="ablation", rich_help_panel=None)
 app.add_typer(env, name="env", rich_help_panel=None)
-
-Option = tuple[str, Any, Any]  # name, annotation, default
 
 
 def common_options(spec: StageSpec) -> list[Option]:
@@ -107,101 +109,6 @@ def path_options(spec: StageSpec) -> list[Option]:
     ]
 
 
-DIVIDED: list[Option] = [
-    (
-        "own_slice",
-        Annotated[str | None, typer.Option("--slice", metavar="I/N", help="Only share I of N of the groups.")],
-        None,
-    ),
-    (
-        "own_workers",
-        Annotated[int | None, typer.Option("--workers", min=1, help="N processes here, one slice each.")],
-        None,
-    ),
-]
-
-OWN_OPTIONS: dict[str, list[Option]] = {
-    "rollout": DIVIDED,
-    "score-steps": DIVIDED,
-    "evaluate": [
-        *DIVIDED,
-        (
-            "own_from",
-            Annotated[
-                Path | None,
-                typer.Option(
-                    "--from", metavar="FILE", help="Judge the answers of this .jsonl or .parquet; play nothing."
-                ),
-            ],
-            None,
-        ),
-    ],
-    "collect": [
-        *DIVIDED,
-        (
-            "own_trajectories",
-            Annotated[
-                list[Path] | None,
-                typer.Option("--trajectories", help="Nobody plays: choose from these shards. May be given again."),
-            ],
-            None,
-        ),
-        (
-            "own_scores",
-            Annotated[
-                list[Path] | None,
-                typer.Option("--scores", help="Scores of their steps, by which they are ranked. May be given again."),
-            ],
-            None,
-        ),
-        (
-            "own_conversations",
-            Annotated[
-                list[Path] | None,
-                typer.Option(
-                    "--conversations",
-                    help="Nobody plays: choose from a shard, or from a Parquet or JSONL file. May be given again.",
-                ),
-            ],
-            None,
-        ),
-    ],
-    "make-tasks": [
-        (
-            "own_from",
-            Annotated[
-                Path | None,
-                typer.Option(
-                    "--from", help="Data: a folder that holds json_2.1.1; coding: a file, a folder or hub:owner/name."
-                ),
-            ],
-            None,
-        ),
-        ("own_split", Annotated[str | None, typer.Option("--split", help="Only this split.")], None),
-        (
-            "own_export",
-            Annotated[Path | None, typer.Option("--export", help="Also write games that the stock engine loads.")],
-            None,
-        ),
-        (
-            "own_limit",
-            Annotated[int | None, typer.Option("--limit", min=1, help="At most this many games.")],
-            None,
-        ),
-        (
-            "own_curate",
-            Annotated[
-                Path | None,
-                typer.Option(
-                    "--curate", metavar="FOLDER", help="Keep what the policy of these trajectories sometimes solves."
-                ),
-            ],
-            None,
-        ),
-    ],
-}
-
-
 def stage_command(spec: StageSpec) -> Callable[..., None]:
     """The function that typer turns into a command: its signature is built from the stage table."""
     options = [*OWN_OPTIONS.get(spec.name, []), *common_options(spec), *path_options(spec)]
@@ -226,6 +133,7 @@ for _spec in STAGES:
 app.command("init")(init_folder)
 app.command("run")(run_loop)
 app.command("lineage")(lineage)
+app.command("timeline")(timeline)
 app.command("compare")(compare)
 app.command("envs")(envs)
 app.command("check-env")(check_env)

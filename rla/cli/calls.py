@@ -139,6 +139,7 @@ def timed(ctx: StageContext) -> dict[str, Any]:
     Where it made outputs of the run, `config.yaml` then says the parameters that it read.
     """
     from rla.cli.call_record import call_facts, origin_digits, output_stamps
+    from rla.cli.machine import machine_facts
 
     part = f"-slice-{ctx.options['slice'].replace('/', '-of-')}" if "slice" in ctx.options else ""
     record = ctx.run / "timings" / f"{ctx.iteration}-{ctx.spec.name}{part}.json"
@@ -150,8 +151,8 @@ def timed(ctx: StageContext) -> dict[str, Any]:
     if speaks():
         done = {"made": output_stamps(ctx) != before, "origin": origin_digits(ctx)}
         measured = {"figures": ctx.measured} if ctx.measured else {}
-        spent = {"started": started.isoformat(timespec="seconds"), "seconds": seconds, **measured}
-        calls.append({**spent, **done, **call_facts()})
+        spent = {"started": started.isoformat(timespec="milliseconds"), "seconds": seconds, **measured}
+        calls.append({**spent, **done, **machine_facts(ctx), **call_facts()})
         if ctx.spec.sections and not ctx.spec.beside and ctx.writes_into_run:
             update_run_config(ctx.run, resolved(ctx.config), ctx.spec.sections)
         if ctx.writes_into_run:

@@ -6,9 +6,8 @@ The conversation ends with the last reply. An environment that fails, and a serv
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from rla.agents.policy import NO_ACTION
 from rla.collecting.teachers import Dialogue, Teacher
@@ -23,7 +22,7 @@ from rla.envs.observation import (
     offered,
     settled,
 )
-from rla.envs.prompts import PolicyPrompt, ToolPrompt
+from rla.envs.prompts import PolicyPrompt, ToolPrompt, told_schemas
 from rla.envs.protocols import Stitches
 from rla.envs.registry import environment
 from rla.seeds import derive
@@ -120,5 +119,5 @@ def stitched_conversation(task: Task, stitcher: Stitches, config: Config, *, epi
 
 def schemas_text(prompt: PolicyPrompt) -> str | None:
     """JSON text of the schemas that a chat template is told."""
-    schemas: Sequence[Mapping[str, Any]] = prompt.schemas if isinstance(prompt, ToolPrompt) else ()
+    schemas = told_schemas(prompt)
     return json.dumps(list(schemas), ensure_ascii=False) if schemas else None

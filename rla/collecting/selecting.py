@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from rla.config.collecting import CollectConfig
+from rla.envs.spacing import single_spaced
 from rla.store.conversations import Conversation
 
 RUN = 3  # words
@@ -21,7 +22,7 @@ RUN = 3  # words
 def question_key(conversation: Conversation) -> str:
     """Equal for equal questions."""
     asked = next((one.content for one in conversation.messages if one.role == "user"), "")
-    return " ".join(asked.split())
+    return single_spaced(asked)
 
 
 def best_first(found: Iterable[Conversation]) -> list[Conversation]:
@@ -81,5 +82,5 @@ def grouped_by_text(texts: Sequence[str]) -> list[list[int]]:
     """The places of equal texts, up to white space, in the order of the first of each."""
     places: dict[str, list[int]] = {}
     for place, text in enumerate(texts):
-        places.setdefault(" ".join(text.split()), []).append(place)
+        places.setdefault(single_spaced(text), []).append(place)
     return list(places.values())

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rla.comparing.runs import ComparedArm
 from rla.comparing.success import SplitResult
 from rla.comparing.tables import after_text
-from rla.report.answering import of_all_answers
+from rla.report.answering import interval_row, of_all_answers
 from rla.report.tables import Table, bounds, joined_title, percent
 
 
@@ -30,8 +30,7 @@ def answers_table(arms: Sequence[ComparedArm], result: SplitResult, *, titled: b
         cells = [run_name]
         for name in names:
             figure = figures.get(name, {})
-            own = {"figure_low": figure.get("low"), "figure_high": figure.get("high")}
-            cells += [percent(figure.get("estimate")), bounds(own, "figure")]
+            cells += [percent(figure.get("estimate")), bounds(interval_row(figure), "figure")]
         rows.append(tuple(cells))
     note = f"{after_text(result.points[-1:])}, each run on all of its questions" if rows else ""
     return Table(title=title, columns=tuple(columns), rows=tuple(rows), note=note)

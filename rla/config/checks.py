@@ -9,10 +9,16 @@ from urllib.parse import SplitResult, urlsplit
 from rla.config.judging import JudgeConfig, JudgeServerConfig
 from rla.config.sections import Config, GeneratorConfig, RolloutConfig, TasksConfig
 from rla.config.training import TrainConfig
+from rla.config.upkeep import LaunchConfig
 from rla.errors import UserError
 
 SPLIT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # what a held-out split may be called
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")  # the name of an environment variable
+SBATCH_ARGUMENT = re.compile(r"--([a-z][a-z0-9-]*)(?:=[^\x00-\x1f\x7f]+)?")
+OWN_SBATCH = (
+    *("array", "chdir", "error", "help", "input", "job-name", "output"),
+    *("parsable", "quiet", "test-only", "usage", "version", "wait", "wrap"),
+)
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # vLLM's MaxLoRARanks
 
 
@@ -41,6 +47,7 @@ def check_config(config: Config, where: str) -> None:
     check_adaptation(config, where)
     check_proposer(config, where)
     check_adapters(config, where)
+    check_launch(config.launch, where)
     for name, train in (("train_policy", config.train_policy), ("train_rm", config.train_rm)):
         check_ratios(train, f"{where}: {name}")
         if train.correction != "none" and train.old != "trainer":
@@ -69,6 +76,16 @@ def check_config(config: Config, where: str) -> None:
         own = getattr(config.warm_start, key)
         if not (own.steps or own.epochs):  # of the calibration 0 is possible
             raise UserError(f"{where}: warm_start.{key}.steps is 0; it must be 1 or more, or set epochs")
+
+
+def check_launch(launch: LaunchConfig, where: str) -> None:
+    """Arguments of sbatch are options, one text each, so that none of them is taken for the script."""
+    for argument in launch.sbatch:
+        found = SBATCH_ARGUMENT.fullmatch(argument)
+        if found is None:
+            raise UserError(f"{where}: launch.sbatch: {argument!r}: write it as --name or --name=value, one text each")
+        if found[1] in OWN_SBATCH:
+            raise UserError(f"{where}: launch.sbatch: --{found[1]} is what rla itself says to sbatch; leave it out")
 
 
 def check_splits(tasks: TasksConfig, where: str) -> None:
@@ -181,9 +198,9 @@ def check_adapters(config: Config, where: str) -> None:
     generator = config.generator
     if generator.lora != "adapter":
         return
-    if generator.backend != "vllm":
+    if generator.engine_name != "vllm":
         raise UserError(
-            f"{where}: generator.lora: adapter needs generator.backend: vllm, not {generator.backend}; set it to merged"
+            f"{where}: generator.lora: adapter needs the engine vllm, not {generator.engine_name}; set it to merged"
         )
     if generator.max_lora_rank not in LORA_RANKS:
         ranks = ", ".join(map(str, LORA_RANKS))

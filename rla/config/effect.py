@@ -16,6 +16,11 @@ def without_effect(default: Any, **limits: Any) -> Any:
     return field(default=default, metadata=WITHOUT_EFFECT | (bounds_of(default, **limits) if limits else {}))
 
 
+def recorded_as(default: Any, name: str) -> Any:
+    """A key of which outputs depend on what the property `name` of its section makes of it."""
+    return field(default=default, metadata={"recorded_as": name})
+
+
 def recorded_apart(default: Any, **limits: Any) -> Any:
     """A key that outputs of its section do not depend on, but for those whose stage says so in their origin itself.
     `limits` as `without_effect` has them.

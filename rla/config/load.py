@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields, is_dataclass, replace
+from dataclasses import Field, asdict, fields, is_dataclass, replace
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -179,8 +179,14 @@ def effective(section: Any, data: Any) -> Any:
     if not is_dataclass(section):
         return data
     kept = {
-        entry.name: effective(getattr(section, entry.name), data[entry.name])
+        entry.name: effective(getattr(section, entry.name), recorded_value(section, entry, data[entry.name]))
         for entry in fields(section)
         if entry.name in data and entry.metadata.get("effect", True)
     }
     return {name: value for name, value in kept.items() if value != {} or data[name] == {}}  # of some nothing is left
+
+
+def recorded_value(section: Any, entry: Field[Any], value: Any) -> Any:
+    """What outputs depend on of a key of `section`, which is its value unless the section says otherwise."""
+    name = entry.metadata.get("recorded_as")
+    return value if name is None else getattr(section, name)

@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 from rla.config.bounds import LARGEST, LONGEST_WAIT, MOST_PROCESSES, fraction, from_one, from_zero, heat, ranged
 from rla.config.collecting import CollectConfig
-from rla.config.effect import WITHOUT_EFFECT, recorded_apart, without_effect
+from rla.config.effect import WITHOUT_EFFECT, recorded_apart, recorded_as, without_effect
+from rla.config.engines import RayConfig
 from rla.config.judging import JudgeConfig
 from rla.config.shaping import ShapingConfig
 from rla.config.training import TrainConfig, WarmStartConfig
@@ -103,7 +104,9 @@ class ModelConfig:
 class GeneratorConfig:
     """The inference engine of rollout, judging and evaluation."""
 
-    backend: Literal["transformers", "vllm", "server", "scripted"] = "transformers"  # `docs/guide/engines.md`
+    # `docs/guide/engines.md`
+    backend: Literal["transformers", "vllm", "server", "scripted", "ray"] = recorded_as("transformers", "engine_name")
+    ray: RayConfig = field(default_factory=RayConfig, metadata=WITHOUT_EFFECT)  # `ray`: engines on a cluster
     max_sequences: int = ranged(64, least=1, most=65536)  # sequences that are generated at once
     context: int = ranged(1024, least=2, most=MOST_CONTEXT)  # tokens of prompt and reply together
     dtype: Literal["float32", "bfloat16"] = "float32"  # what it computes in
@@ -123,6 +126,11 @@ class GeneratorConfig:
     server_timeout: float = without_effect(600.0, above=0.0, most=LONGEST_WAIT)
     # seconds that a request which fails is tried again
     server_patience: float = without_effect(300.0, least=0.0, most=LONGEST_WAIT)
+
+    @property
+    def engine_name(self) -> str:
+        """The backend that computes: an engine on a cluster gives what it would give in the stage's process."""
+        return self.ray.engine if self.backend == "ray" else self.backend
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

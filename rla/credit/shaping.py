@@ -5,8 +5,8 @@
     where O > 0       score = score + per_call k               `both`
     score = score - factor * clip((L - (Lmax - B)) / B, 0, 1)  `overlong_max` Lmax, `overlong_buffer` B; no B: a step
 
-k: tool rounds, the steps that made at least one call, whatever came of it. L: tokens from the first that was sampled to
-the last, results of tools included; where every step has a prompt of its own, those of all replies.
+k: tool rounds, the steps with at least one call that was run, whatever came of it. L: tokens from the first that was
+sampled to the last, results of tools included; where every step has a prompt of its own, those of all replies.
 
 `published` is the paper's code, whose scorer never learns of the rounds: every wrong answer gets -1.1, and no call
 earns anything. `both` is equation 8 of the paper, `wrong` what its code means to do. A code answer that passes some of

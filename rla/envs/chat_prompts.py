@@ -15,7 +15,8 @@ from typing import Literal
 
 from rla.config import Config
 from rla.envs.prompts import JudgePrompt
-from rla.envs.quoting import QUOTED, marked, quoted
+from rla.envs.quoting import QUOTED, marked, plain_tags, quoted
+from rla.envs.spacing import single_spaced
 from rla.envs.views import JudgeView, Message
 
 BOXED = re.compile(r"\\boxed\s*\{([^{}]*)\}")
@@ -129,8 +130,8 @@ class ChatPrompt:
             return commands[int(content)] if known else None
         if content in commands:  # some differ in case or white space alone
             return content
-        wanted = " ".join(content.lower().split())
-        return next((command for command in commands if " ".join(command.lower().split()) == wanted), None)
+        wanted = single_spaced(content.lower())
+        return next((command for command in commands if single_spaced(command.lower()) == wanted), None)
 
     def render(self, action: str, commands: Sequence[str]) -> str:
         if self.reply == "index":
@@ -147,6 +148,7 @@ class PlainJudge:
     `judge:`.
 
     The prompts of an episode's steps are prefixes of each other but for the mark, so a prefix cache serves them all.
+    Tags of chat templates are broken in whatever was said: neither side can forge a call, a result or a thought.
     `repeat_task` as the policy that played had it. `reasons`: the texts that a reply may begin with.
     """
 
@@ -164,10 +166,10 @@ class PlainJudge:
         actions = [action for _, action in view.history] + [view.action]
         turns = [
             message
-            for text, action in zip(texts, actions, strict=True)
+            for text, action in zip(map(plain_tags, texts), map(plain_tags, actions), strict=True)
             for message in (user(text), {"role": "assistant", "content": action})
         ]
-        return [*turns, user(f"{following} judge:")]
+        return [*turns, user(f"{plain_tags(following)} judge:")]
 
     def parse(self, reply: str) -> int | None:
         found = SCORE.search(reply.rstrip().removesuffix(".").rstrip()[-ENDING:])

@@ -1,8 +1,8 @@
 """The contract between the scheduler and an environment: text in, text out, no knowledge of language models."""
 
-from collections.abc import Awaitable, Collection, Iterable
+from collections.abc import Awaitable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,26 @@ class AwaitedEnvironment(Protocol):
     def step(self, action: str) -> Awaitable[Observation]: ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class Concludes(Protocol):
+    """An environment that says how an episode stands where somebody else ends it: at the last step that may be taken,
+    or where no reply fits any more. An episode of any other environment is lost there.
+    """
+
+    def stopped(self) -> Awaitable[Observation]:
+        """The end of the episode, with the text of the last observation."""
+        ...
+
+
+@runtime_checkable
+class Recalls(Protocol):
+    """A reset environment that takes up an episode which was played elsewhere."""
+
+    def recall(self, actions: Sequence[str], answers: Sequence[str]) -> None:
+        """As if they had been taken, each with what was answered to it. Nothing is run."""
+        ...
 
 
 async def settled(answer: Observation | Awaitable[Observation]) -> Observation:

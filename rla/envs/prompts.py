@@ -57,6 +57,24 @@ class ReadsCalls(Protocol):
         ...
 
 
+@runtime_checkable
+class ReadsTranscripts(Protocol):
+    """A `PolicyPrompt` of a tool, for whoever judges episodes that were played elsewhere. Nothing is run."""
+
+    def turns_in(self, text: str) -> Sequence[tuple[str, str | None]]:
+        """The replies in a text, each with what was answered to it (None: nothing); at least one."""
+        ...
+
+    def called(self, reply: str) -> int:
+        """How many calls a reply makes, those that cannot be read included."""
+        ...
+
+
+def told_schemas(prompt: PolicyPrompt) -> Sequence[Mapping[str, Any]]:
+    """The functions that a chat template is told of; none where the prompt knows no tools."""
+    return prompt.schemas if isinstance(prompt, ToolPrompt) else ()
+
+
 class JudgePrompt(Protocol):
     """Texts that ask the judge about one step, and the reading of its reply: +1, -1 or nothing.
 

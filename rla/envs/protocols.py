@@ -4,7 +4,7 @@
 |---|---|---|
 | `Env` | `name`, `Params`, `tasks`, `make`, `policy_prompt` | every stage |
 | `Checks` | `check` | whoever reads parameters |
-| `Answers` | `answer` | evaluate: majority votes |
+| `Answers`, `Predicts` | `answer`; `prediction` | evaluate: majority votes |
 | `Judged` | `judge_prompt` | score-steps |
 | `Probes` | `prober`, `reward_rule` | score-steps, compute-rewards: a reward model that writes about tasks |
 | `Shares`, `Pooled` | `service`; `slow`, `warm` | rollout |
@@ -74,10 +74,21 @@ class Checks(Protocol):
 class Answers(Protocol):
     """Episodes end with an answer, and different episodes may give the same one."""
 
-    def answer(self, task: Task, reply: str) -> str | None:
+    def answer(self, task: Task, config: Config, reply: str) -> str | None:
         """The class that the answer of an episode votes in (maj@k): equal for answers that say the same, None where
-        `reply` holds no answer. `reply` is the action that ended the episode; a model wrote it.
+        `reply` holds no answer, as where it calls a tool. It is the last action, which was read and not cut.
         """
+        ...
+
+
+@runtime_checkable
+class Predicts(Protocol):
+    """What an `Answers` has beside where the text that is compared is not the whole action (published maj@k)."""
+
+    def prediction(
+        self, task: Task, config: Config, actions: Sequence[str], answers: Sequence[str], *, ended: bool
+    ) -> str | None:
+        """That text as it is, None for none. `answers`: to each action. `ended`: the last one was read and not cut."""
         ...
 
 
@@ -259,9 +270,7 @@ class Proves(Protocol):
     """A proof that `Adapts.apply` cannot give, because it takes long."""
 
     def proof(self, config: Config, ask: Ask | None) -> Proof:
-        """`ask` is there where a language model proposes. Raises UserError where a proof that is asked for is not to be
-        had here.
-        """
+        """`ask` is there where a language model proposes. Raises UserError where a proof is not to be had here."""
         ...
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from rla.errors import UserError
@@ -37,7 +37,6 @@ class ChatFormat:
         self._control = _control_tokens(tokenizer)
         self.encode_cached = lru_cache(maxsize=CACHED_TEXTS)(self._encode)
         self._template = lru_cache(maxsize=CACHED_TEMPLATES)(self._template_ids)
-        self._as_json = lru_cache(maxsize=None)(self._written_as_json)
         _, _, self._between, self._closing = self._template(("user", "assistant", "user"))
         self.end_id = self._find_end()
         eos = tokenizer.eos_token_id
@@ -73,8 +72,8 @@ class ChatFormat:
 
     def content_ids(self, role: str, content: str) -> tuple[int, ...]:
         """Ids of a content as the template prints it: some print what a tool has said as a JSON text."""
-        written = role == "tool" and self._as_json(role)
-        return self.encode_cached(json.dumps(content, ensure_ascii=False)[1:-1] if written else content)
+        as_json = role == "tool" and self._results_as_json
+        return self.encode_cached(json.dumps(content, ensure_ascii=False)[1:-1] if as_json else content)
 
     def encode(self, text: str) -> list[int]:
         """Ids of plain text; no control token can come out of it."""
@@ -108,9 +107,10 @@ class ChatFormat:
         parts = self._split(roles, json.loads(tools) if tools else None)
         return tuple(tuple(self.tokenizer.encode(part, add_special_tokens=False)) for part in parts)
 
-    def _written_as_json(self, role: str) -> bool:
+    @cached_property
+    def _results_as_json(self) -> bool:
         messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
-        rendered = self._rendered([*messages, {"role": role, "content": 'qzx"xzq'}], None)
+        rendered = self._rendered([*messages, {"role": "tool", "content": 'qzx"xzq'}], None)
         return 'qzx\\"xzq' in rendered
 
     def _rendered(self, messages: list[Message], tools: list[dict[str, Any]] | None) -> str:

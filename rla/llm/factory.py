@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rla.config.sections import GeneratorConfig
 from rla.llm.base import Generator
+from rla.llm.loading import make_transformers, verification
 
 VERIFIED = "RLA_VERIFIED"  # the model whose files the process that started this one has compared already
 
 if TYPE_CHECKING:
-    from rla.llm.transformers_engine import TransformersGenerator
     from rla.models.plain_tokenizer import ChatTokenizer
 
 
@@ -41,6 +40,10 @@ def make_generator(
         from rla.llm.server_probe import connect
 
         return connect(config, model=model, chat=ChatFormat(tokenizer), training=training), tokenizer
+    if config.backend == "ray":
+        from rla.llm.ray_pool import cluster_engines
+
+        return cluster_engines(config, model=model, chat=ChatFormat(tokenizer), seed=seed), tokenizer
     stop_ids = ChatFormat(tokenizer).stop_ids
     if "RLA_ENGINE" in os.environ:
         from rla.llm.resident_client import resident_engine
@@ -57,13 +60,6 @@ def make_generator(
     return make_transformers(config, model, stop_ids), tokenizer
 
 
-def verification(config: GeneratorConfig) -> Callable[..., None]:
-    """What compares the files of a model that an engine reads. Raises UserError where one changed."""
-    from rla.models.verifying import verify_base, verify_model
-
-    return verify_model if config.lora == "merged" else verify_base
-
-
 def verified_once(config: GeneratorConfig, checkpoint: Path | None) -> dict[str, str]:
     """Compare the files of the model for all workers, which read the same: the environment that tells them so.
 
@@ -77,28 +73,3 @@ def verified_once(config: GeneratorConfig, checkpoint: Path | None) -> dict[str,
     model = model_folder(checkpoint)
     verification(config)(model)
     return {VERIFIED: named_content(model)}
-
-
-def make_transformers(
-    config: GeneratorConfig,
-    model: Path | str,
-    stop_ids: Collection[int],
-    *,
-    between_passes: Callable[[], Awaitable[None]] | None = None,
-) -> TransformersGenerator:
-    """The engine in this process, on a GPU where there is one. Raises UserError as `make_generator` does."""
-    import torch
-
-    from rla.llm.transformers_engine import TransformersGenerator
-    from rla.models.load import load_model
-
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    if config.threads:
-        torch.set_num_threads(config.threads)
-    return TransformersGenerator(
-        load_model(model, dtype=config.dtype, device=device),
-        stop_ids=stop_ids,
-        max_sequences=config.max_sequences,
-        context=config.context,
-        between_passes=between_passes,
-    )

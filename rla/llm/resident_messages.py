@@ -166,4 +166,4 @@ def error_of(data: Message) -> Exception:
         return UserError(data["text"])
     if data["kind"] == "value":
         return ValueError(data["text"])
-    return RuntimeError(f"the resident engine failed: {data['text']} (its log lies beside its socket)")
+    return RuntimeError(f"the engine failed: {data['text']} (its own log says more)")

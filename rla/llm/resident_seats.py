@@ -11,18 +11,18 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
 from rla.llm.adapters import base_digest, file_state, parts_of
-from rla.llm.base import BREATHS, Completion, Generator, Request
-from rla.llm.factory import verification
+from rla.llm.base import BREATHS, Generator
+from rla.llm.kept_engines import Base, Breathe, Engine, Make, Sleeps, Wanted, make_engine
+from rla.llm.loading import verification
 from rla.models.checkpoint import MANIFEST, open_checkpoint
 from rla.models.verifying import model_digest
 
@@ -38,42 +38,6 @@ BUSY_SECONDS = 20.0  # that a lease of other weights is waited for: a killed sta
 NAMES = ("_name_or_path", "transformers_version", "dtype", "torch_dtype")
 
 
-class Engine(Protocol):
-    """A Generator that takes other weights while it runs."""
-
-    context: int
-
-    async def generate(self, request: Request) -> list[Completion]: ...
-
-    async def reload(self, model: str, *, stop_ids: Collection[int]) -> None: ...
-
-    def forget(self) -> None: ...
-
-    def release(self, session: str) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class Base(Engine, Protocol):
-    """An engine whose weights are a base that adapters are put over."""
-
-    def over(self, adapter: Adapter | None, *, stop_ids: Collection[int]) -> Generator: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What a lease asks for."""
-
-    model: str
-    config: GeneratorConfig
-    stop_ids: tuple[int, ...]
-    seed: int
-
-
-Breathe = Callable[[], Awaitable[None]]
-Make = Callable[[Wanted, Breathe], Engine]
-
-
 @dataclass(slots=True, eq=False)
 class Seat:
     """An engine, what it was made with, and who uses it. `waited_for` gives each user the time to ask again."""
@@ -81,6 +45,7 @@ class Seat:
     engine: Engine
     config: GeneratorConfig
     weights: str | None = None
+    asleep: bool = False
     users: set[Any] = field(default_factory=set)
     waited_for: list[Breathe] = field(default_factory=list)
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
@@ -119,6 +84,21 @@ class Seats:
         for seat in self._seats.values():
             seat.engine.close()
         self._seats.clear()
+
+    async def sleep(self) -> bool:
+        """Give the engines' memory back: those that can sleep do, the others end. False where one is in use."""
+        async with self._opening:
+            if any(seat.users for seat in self._seats.values()):
+                return False
+            for shape, seat in list(self._seats.items()):
+                if isinstance(seat.engine, Sleeps):
+                    seat.asleep = True
+                    if not await seat.engine.sleep():
+                        seat.weights = None
+                else:
+                    seat.engine.close()
+                    del self._seats[shape]
+        return True
 
     async def _take(self, wanted: Wanted, found: Found, user: object, breathe: Breathe) -> Seat | None:
         async with self._opening:
@@ -181,6 +161,9 @@ async def prepare_seat(seat: Seat, wanted: Wanted, weights: str) -> None:
     """The wanted weights, and for a first user a cache like a new engine's, so that shards do not depend on what ran
     before.
     """
+    if seat.asleep and isinstance(seat.engine, Sleeps):
+        await seat.engine.wake()
+        seat.asleep = False
     if seat.weights != weights:
         started = time.perf_counter()
         seat.weights = None  # until all are there
@@ -219,17 +202,6 @@ def generator_of(seat: Seat, wanted: Wanted, found: Found) -> Generator:
     if wanted.config.lora == "merged":
         return seat.engine
     return cast("Base", seat.engine).over(found.adapter, stop_ids=wanted.stop_ids)
-
-
-def make_engine(wanted: Wanted, between_passes: Breathe) -> Engine:
-    """The engine of the wanted backend."""
-    from rla.llm.factory import make_transformers
-
-    if wanted.config.backend == "vllm":
-        from rla.llm.vllm_engine import VllmGenerator
-
-        return VllmGenerator(wanted.config, model=wanted.model, stop_ids=wanted.stop_ids, seed=wanted.seed)
-    return make_transformers(wanted.config, wanted.model, wanted.stop_ids, between_passes=between_passes)
 
 
 def shape_of(model: str) -> str:

@@ -22,6 +22,7 @@ from rla.config.load import build
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
 from rla.llm.base import Completion, Generator
+from rla.llm.kept_engines import Wanted
 from rla.llm.resident_messages import (
     MAGIC,
     OPEN,
@@ -36,7 +37,7 @@ from rla.llm.resident_messages import (
     request_of,
     session_of,
 )
-from rla.llm.resident_seats import Seats, Wanted
+from rla.llm.resident_seats import Seats
 from rla.processes.prefork.server import alive
 
 if TYPE_CHECKING:

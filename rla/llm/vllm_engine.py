@@ -34,8 +34,16 @@ ABORT_SECONDS = 60.0  # in which the engine notes that its requests were aborted
 class VllmGenerator:
     """Generator over vLLM's AsyncLLM (V1). One event loop uses it from its first request to `close`."""
 
-    def __init__(self, config: GeneratorConfig, *, model: Path | str, stop_ids: Collection[int], seed: int) -> None:
-        """Starts the engine (tens of seconds).
+    def __init__(
+        self,
+        config: GeneratorConfig,
+        *,
+        model: Path | str,
+        stop_ids: Collection[int],
+        seed: int,
+        sleeps: bool = False,
+    ) -> None:
+        """Starts the engine (tens of seconds). `sleeps`: with vLLM's sleep mode, where there is a GPU.
 
         Raises UserError where the vllm package is missing, and for an adapter that the engine has no room for.
         """
@@ -59,6 +67,7 @@ class VllmGenerator:
                 f"{torch.cuda.device_count()} can be seen; lower it, or see CUDA_VISIBLE_DEVICES"
             )
         self.context = config.context
+        self.sleeps = sleeps and cuda
         self._lora_request = LoRARequest
         self._numbers: dict[str, int] = {}  # of adapters by digest: what vLLM keeps them by
         self._taken: set[int] = set()  # numbers of those that the engine has accepted
@@ -88,6 +97,7 @@ class VllmGenerator:
                     logprobs_mode="processed_logprobs",
                     seed=seed,
                     disable_log_stats=True,
+                    enable_sleep_mode=self.sleeps,
                     worker_extension_cls="rla.llm.vllm_worker.WorkerMethods",
                     **adapter_settings(config),
                     **({} if cuda else whole_prompts(config)),

@@ -50,6 +50,17 @@ def seed_difference(after: Rates, before: Rates, *, confidence: float = 0.95, se
     return interval(float(after.mean() - before.mean()), drawn, confidence)
 
 
+def seed_by_seed_difference(after: Rates, before: Rates, *, confidence: float = 0.95, seed: int = 0) -> Interval:
+    """Mean of `after` minus mean of `before`, paired by game and by seed: row i of both began with the same model.
+
+    Raises `ValueError` where they hold different numbers of seeds or games.
+    """
+    if after.shape != before.shape:
+        raise ValueError(f"{after.shape} seeds and games against {before.shape}")
+    sample = after - before
+    return interval(float(sample.mean()), redrawn(sample, np.random.default_rng(seed)), confidence)
+
+
 def mean_of_seeds(values: Sequence[float], *, confidence: float = 0.95, seed: int = 0) -> Interval:
     """The mean of one number per seed, of any size, with its interval over seeds."""
     sample = np.array(values, dtype=float)[:, None]

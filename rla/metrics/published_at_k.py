@@ -4,7 +4,8 @@
              question and every k
     best@k   mean over the draws of the best result
     maj@k    mean over the draws of the result of the first drawn answer of the class that most drawn answers have, of
-             classes with equally many the one that was drawn first; an answer without a class is of the class ""
+             classes with equally many the one that was drawn first; the class of an answer is the text that was
+             compared, as it is, and "" where there is none
 
 Draws with replacement miss answers: best@n is 1 - (1 - c/n)^n in expectation where pass@n is 1. Of 32 answers of which
 one is right best@32 is 0.638 in expectation and 0.620 by these draws. They are here to compare with published figures.

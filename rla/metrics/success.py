@@ -19,9 +19,22 @@ from rla.store.records import StopReason
 
 LIMITS = ("invalid_actions", "truncated", "context_stops", "env_errors")  # counts of what did not end as it should
 READ = ("task_id", "kind", "outcome", "stop_reason", "steps.list.element.valid")
-ACTIONS = "steps.list.element.action"
+SAID = (*(f"steps.list.element.{name}" for name in ("action", "observation", "truncated")), "final_observation")
 
-ClassOf = Callable[[str, str], str | None]  # the class of an answer, from the id of its task and its text
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaidEpisode:
+    """What was said in an episode: its actions, and what was answered to each. `ended`: the last action could be read
+    and was not cut.
+    """
+
+    task_id: str
+    actions: Sequence[str]
+    answers: Sequence[str]
+    ended: bool
+
+
+ClassOf = Callable[[SaidEpisode], str | None]  # what an episode votes for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,19 +71,29 @@ def held_out_metrics(
 def episodes_of_shard(
     folder: Path, parts: Sequence[Mapping[str, Any]], class_of: ClassOf | None
 ) -> Iterator[EvaluatedEpisode]:
-    """An answer is the last action, where it could be read."""
-    columns = [*READ, ACTIONS] if class_of else READ
+    """`class_of` decides whether an episode votes."""
+    columns = [*READ, *SAID] if class_of else READ
     for entry in parts:
         for row in read_nested(folder / entry["name"], columns, kind="trajectories", entry=entry):
-            answered = class_of is not None and row["steps"] and row["steps"][-1]["valid"]
             yield EvaluatedEpisode(
                 task_id=row["task_id"],
                 kind=row["kind"],
                 won=row["outcome"] == 1,
                 steps=len(row["steps"]),
                 broken=row["stop_reason"] == StopReason.ENV_ERROR,
-                vote=class_of(row["task_id"], row["steps"][-1]["action"]) if class_of and answered else None,
+                vote=class_of(said_in_row(row)) if class_of and row["steps"] else None,
             )
+
+
+def said_in_row(row: Mapping[str, Any]) -> SaidEpisode:
+    """Of a trajectory row with `SAID` that has a step."""
+    steps = row["steps"]
+    return SaidEpisode(
+        task_id=row["task_id"],
+        actions=[step["action"] for step in steps],
+        answers=[*(step["observation"] for step in steps[1:]), row["final_observation"]],
+        ended=steps[-1]["valid"] and not steps[-1]["truncated"],
+    )
 
 
 def success_metrics(

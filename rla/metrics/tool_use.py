@@ -14,6 +14,7 @@ nothing to count. Source of the first, second and fourth: Demystifying RL in Age
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -52,6 +53,20 @@ def tool_figures_by_kind(episodes: pl.DataFrame) -> dict[str, Any]:
     kinds = sorted(episodes["kind"].unique())
     of_kind = {kind: tool_figures(episodes.filter(episodes["kind"] == kind)) for kind in kinds}
     return {**tool_figures(episodes), "tool_by_kind": of_kind}
+
+
+def given_tool_figures(calls: Sequence[tuple[str, int]]) -> dict[str, Any]:
+    """The figures of transcripts that tell their calls and nothing else, each as its kind and how many it made: those
+    of `tool_figures_by_kind`, null where tokens or what became of the calls would have to be known.
+    """
+
+    def figures(counts: Sequence[int]) -> dict[str, float | None]:
+        told = {"tool_calls": ratio(sum(counts), len(counts)), "tool_no_call": ratio(counts.count(0), len(counts))}
+        return dict.fromkeys(TOOL_FIGURES) | told
+
+    kinds = sorted({kind for kind, _ in calls})
+    of_kind = {kind: figures([count for own, count in calls if own == kind]) for kind in kinds}
+    return {**figures([count for _, count in calls]), "tool_by_kind": of_kind} if calls else {}
 
 
 def ratio(part: float, whole: float) -> float | None:

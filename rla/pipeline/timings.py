@@ -21,7 +21,9 @@ LONGEST_PAUSE = 60.0  # seconds between two calls of one loop; a longer one is a
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedCall:
     """One call of one stage. `started`: seconds since the epoch. `made`: whether it made anything. `origin`: of its
-    outputs. Records of earlier versions say neither. `figures`: what the call measured (`rla.pipeline.execution`).
+    outputs. `figures`: what the call measured (`rla.pipeline.execution`), and `idle_seconds` in which it had nothing to
+    do. `host`, `gpus` (name on its host, model), `part`: where it ran, as `rla.cli.machine` writes it. Records of
+    earlier versions say none of these.
     """
 
     stage: str
@@ -31,6 +33,9 @@ class TimedCall:
     made: bool = True
     origin: str | None = None
     figures: Mapping[str, float] = field(default_factory=dict)
+    host: str = ""
+    gpus: tuple[tuple[str, str], ...] = ()
+    part: str = ""
 
 
 def timed_calls(run: Path) -> list[TimedCall]:
@@ -62,6 +67,9 @@ def current_calls(record: Any) -> list[TimedCall]:
             made=bool(call.get("made", True)),
             origin=call.get("origin"),
             figures={str(name): float(value) for name, value in dict(call.get("figures", {})).items()},
+            host=str(call.get("host", "")),
+            gpus=tuple((str(one["gpu"]), str(one.get("name", ""))) for one in call.get("devices", ())),
+            part=str(call.get("slice", "")),
         )
         for call in record["calls"]
     ]

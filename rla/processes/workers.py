@@ -11,49 +11,55 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableSequence, Sequence
+from dataclasses import dataclass, field
 
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
 from rla.processes.cores import usable_cores
+from rla.processes.executors import SliceFailure
+from rla.store.slices import Slice
 
 WATCH = "RLA_END_WITH_STDIN"
+NOT_INHERITED = ("RLA_PREFORK", "RLA_ENGINE", WATCH)  # of the call that starts slices: its servers, and how it ends
 ON_GPUS = ("vllm", "transformers")
 PATIENCE = 20.0  # seconds for a worker to put down its engine after an interrupt
 
 
-def run_workers(
-    arguments: Sequence[str], *, workers: int, generator: GeneratorConfig, asked: str, more: Mapping[str, str]
-) -> None:
-    """Run `rla <arguments> --slice i/<workers>` for every i and wait for all of them.
-
-    One that fails does not stop the others: what they finish need not be done again. `asked`: the option or key that
-    set their number. `more`: variables of their environment. Raises UserError for failures, and for more GPUs than are
-    visible.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalWorkers:
+    """The executor that runs all slices at once on this machine. `asked`: the option or key that set their number.
+    `more`: variables of their environment.
     """
-    gpus = gpu_shares(generator, workers, asked=asked)
-    environments = [worker_environment(workers=workers, gpus=own) | dict(more) for own in gpus]
-    running = []
-    try:
-        for index, own in enumerate(environments, start=1):
-            running.append(start_worker([*arguments, "--slice", f"{index}/{workers}"], own))
-        listeners = [listen(process, f"[{index}/{workers}] ") for index, process in enumerate(running, start=1)]
-        codes = [process.wait() for process in running]
-        for listener in listeners:
-            listener.join()
-    except KeyboardInterrupt:
-        interrupt(running)
-        raise
-    finally:
-        for process in running:
-            if process.stdin is not None:
-                process.stdin.close()
-    failed = [f"{index}/{workers} ({exit_text(code)})" for index, code in enumerate(codes, start=1) if code]
-    if failed:
-        raise UserError(
-            f"{arguments[0]}: {len(failed)} of {workers} workers failed, slices {', '.join(failed)}, as said above; "
-            "mend the cause and call the same command: it goes on with what is left"
-        )
+
+    generator: GeneratorConfig
+    asked: str
+    more: Mapping[str, str] = field(default_factory=dict)
+
+    def run(self, arguments: Sequence[str], slices: Sequence[Slice]) -> list[SliceFailure]:
+        """One that fails does not stop the others: what they finish need not be done again. Raises UserError for more
+        GPUs than are visible.
+        """
+        workers = len(slices)
+        gpus = gpu_shares(self.generator, workers, asked=self.asked)
+        environments = [worker_environment(workers=workers, gpus=own) | dict(self.more) for own in gpus]
+        running = []
+        try:
+            for part, own in zip(slices, environments, strict=True):
+                running.append(start_worker([*arguments, "--slice", str(part)], own))
+            listeners = [listen(process, f"[{part}] ") for part, process in zip(slices, running, strict=True)]
+            codes = [process.wait() for process in running]
+            for listener in listeners:
+                listener.join()
+        except KeyboardInterrupt:
+            interrupt(running)
+            raise
+        finally:
+            for process in running:
+                if process.stdin is not None:
+                    process.stdin.close()
+        ended = zip(slices, codes, strict=True)
+        return [SliceFailure(part=part, reason=exit_text(code)) for part, code in ended if code]
 
 
 def start_worker(arguments: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
@@ -69,8 +75,7 @@ def start_worker(arguments: Sequence[str], environment: Mapping[str, str]) -> su
 
 def worker_environment(*, workers: int, gpus: Sequence[str]) -> dict[str, str]:
     """What a worker is started with: its GPUs, its share of the CPU threads, no pre-fork server, no shared engine."""
-    shared = ("RLA_PREFORK", "RLA_ENGINE")
-    own = {key: value for key, value in os.environ.items() if key not in shared} | {WATCH: "1"}
+    own = {key: value for key, value in os.environ.items() if key not in NOT_INHERITED} | {WATCH: "1"}
     own.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // workers)))
     if gpus:
         own["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
@@ -117,13 +122,18 @@ def visible_gpus() -> list[str]:
     return [str(index) for index in range(torch.cuda.device_count())]
 
 
-def listen(process: subprocess.Popen[bytes], prefix: str) -> threading.Thread:
-    """Pass on what a worker says, line by line, each with its slice in front."""
+def listen(
+    process: subprocess.Popen[bytes], prefix: str, *, heard: MutableSequence[str] | None = None
+) -> threading.Thread:
+    """Pass on what a process says, line by line, each with its slice in front. `heard` gets the lines, too."""
 
     def pump() -> None:
         assert process.stderr is not None
         for line in process.stderr:
-            sys.stderr.write(prefix + line.decode(errors="replace"))
+            text = line.decode(errors="replace")
+            if heard is not None:
+                heard.append(text)
+            sys.stderr.write(prefix + text)
             sys.stderr.flush()
 
     thread = threading.Thread(target=pump, daemon=True)

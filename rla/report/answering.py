@@ -70,10 +70,10 @@ def source_table(rows: Sequence[Mapping[str, Any]], split: str) -> Table:
     lines = [
         (
             source,
-            number(next(iter(found.values()))["by_source"][source]["questions"], 0),
+            number(of_source["questions"], 0),
             *(percent(figure["by_source"].get(source, {}).get("estimate")) for figure in found.values()),
         )
-        for source in sources
+        for source, of_source in sources.items()
     ]
     lines.append(("mean of sources", number(len(sources), 0), *(percent(one["macro"]) for one in found.values())))
     return Table(title=title, columns=("source", "questions", *found), rows=tuple(lines), note="the last evaluation")

@@ -164,17 +164,17 @@ def draw_panel(axes: Any, panel: Panel) -> None:
             said.set_parse_math(False)  # a label may hold dollar signs
 
 
-def rendered(draw: Callable[[Any], None]) -> str:
-    """What `draw` draws on axes, as an <svg> element without the head of an XML file."""
+def rendered(draw: Callable[[Any], None], *, size: tuple[float, float] = (WIDTH, HEIGHT)) -> str:
+    """What `draw` draws on axes, as an <svg> element without the head of an XML file. `size`: in inches."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
+        figure = Figure(figsize=size, layout="constrained")
         axes = figure.subplots()
-        draw(axes)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        draw(axes)
         stream = io.StringIO()
         figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
     text = stream.getvalue()

@@ -5,9 +5,12 @@
     question, response               the task whose instruction it is
     input, output (gts, score, ...)  the task whose instruction it holds: a validation dump of verl, whose input is the
                                      whole decorated prompt
+    messages                         the task of task_id or question, else the one whose instruction the user's part
+                                     before the first reply holds (`rla.rollouts.transcripts`)
 
-`response` is a text, or a list of texts. White space is alike wherever texts are compared. Of several instructions that
-an input holds the longest one counts; a row whose task is still not clear belongs to none. JSON lines or Parquet.
+`response` is a text, or a list of texts, and goes before `messages`. White space is alike wherever texts are compared.
+Of several instructions that an input holds the longest one counts; a row whose task is still not clear belongs to none.
+JSON lines or Parquet.
 """
 
 from __future__ import annotations
@@ -18,11 +21,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rla.envs.spacing import single_spaced
 from rla.errors import UserError
+from rla.rollouts.transcripts import ROLES_READ, Given, NoTranscript, given_messages
 from rla.store.records import Task
 
-LAYOUTS = "response with task_id or question, or input with output"
-READ = ("task_id", "question", "response", "input", "output")
+LAYOUTS = "response with task_id or question, input with output, or messages"
+READ = ("task_id", "question", "response", "input", "output", "messages")
 AT_ONCE = 256  # rows of a Parquet file
 LONGEST_LINE = 64 << 20  # characters
 
@@ -34,7 +39,7 @@ class AnswerRow:
     task_id: str | None
     question: str | None
     prompt: str | None
-    responses: tuple[str, ...]
+    responses: tuple[Given, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +49,7 @@ class MatchedAnswers:
     rows: int
     unmatched: int
     unanswered: int
-    groups: list[list[tuple[Task, str]]] = field(repr=False)
+    groups: list[list[tuple[Task, Given]]] = field(repr=False)
 
     @property
     def tasks(self) -> list[Task]:
@@ -84,6 +89,8 @@ def read_answers(file: Path) -> list[AnswerRow]:
 
 def answer_row(row: Mapping[str, Any], *, where: str) -> AnswerRow:
     """Raises UserError where it has no answer, or does not say to what."""
+    if row.get("response") is None and row.get("output") is None and row.get("messages") is not None:
+        return transcript_row(row, where=where)
     dump = row.get("response") is None and row.get("output") is not None
     found = row.get("output") if dump else row.get("response")
     responses = [found] if isinstance(found, str) else found
@@ -91,8 +98,7 @@ def answer_row(row: Mapping[str, Any], *, where: str) -> AnswerRow:
     names = {name: row[name] for name in said if row.get(name) is not None}
     if not isinstance(responses, list) or not all(isinstance(one, str) for one in responses) or not names:
         raise UserError(f"{where}: a row needs the columns {LAYOUTS}; response is a text or a list of texts")
-    if not all(isinstance(value, str) for value in names.values()):
-        raise UserError(f"{where}: {' and '.join(names)} must be a text")
+    check_names(names, where=where)
     return AnswerRow(
         task_id=names.get("task_id"),
         question=names.get("question"),
@@ -101,17 +107,40 @@ def answer_row(row: Mapping[str, Any], *, where: str) -> AnswerRow:
     )
 
 
+def transcript_row(row: Mapping[str, Any], *, where: str) -> AnswerRow:
+    """Raises UserError for messages that are none."""
+    names = {name: row[name] for name in ("task_id", "question") if row.get(name) is not None}
+    check_names(names, where=where)
+    try:
+        given = given_messages(row["messages"])
+    except NoTranscript as fault:
+        raise UserError(
+            f"{where}: {fault}; messages is a list of objects with a role of {', '.join(ROLES_READ)}, a content and, "
+            "for the assistant, tool_calls; give one conversation a row, with its replies"
+        ) from None
+    if not names and not given.asked:
+        raise UserError(f"{where}: messages without a user's question; add one, or the column task_id or question")
+    return AnswerRow(
+        task_id=names.get("task_id"), question=names.get("question"), prompt=given.asked or None, responses=(given,)
+    )
+
+
+def check_names(names: Mapping[str, Any], *, where: str) -> None:
+    if not all(isinstance(value, str) for value in names.values()):
+        raise UserError(f"{where}: {' and '.join(names)} must be a text")
+
+
 def matched_answers(rows: Sequence[AnswerRow], pool: Sequence[Task]) -> MatchedAnswers:
     """The answers to each task of `pool`, in its order; those to one task in the order of the rows."""
     by_id = {task.task_id: task for task in pool}
     texts = instructions_of(pool)
     held = InputIndex(texts)
-    answers: dict[str, list[str]] = {}
+    answers: dict[str, list[Given]] = {}
     unmatched = 0
     for row in rows:
         task = by_id.get(row.task_id) if row.task_id is not None else None
         if task is None and row.question is not None:
-            task = texts.get(normalised(row.question))
+            task = texts.get(single_spaced(row.question))
         if task is None and row.prompt is not None:
             task = held.of(row.prompt)
         if task is None:
@@ -131,7 +160,7 @@ class InputIndex:
 
     def of(self, text: str) -> Task | None:
         if text not in self._found:
-            plain = normalised(text)
+            plain = single_spaced(text)
             held = [(len(own), task) for own, task in self._texts if own in plain]
             clear = len(held) == 1 or (len(held) > 1 and held[0][0] > held[1][0])
             self._found[text] = held[0][1] if clear else None
@@ -142,12 +171,8 @@ def instructions_of(pool: Sequence[Task]) -> dict[str, Task]:
     """Instruction -> task; without those that several tasks have."""
     found: dict[str, list[Task]] = {}
     for task in pool:
-        found.setdefault(normalised(task.instruction), []).append(task)
+        found.setdefault(single_spaced(task.instruction), []).append(task)
     return {text: tasks[0] for text, tasks in found.items() if text and len(tasks) == 1}
-
-
-def normalised(text: str) -> str:
-    return " ".join(text.split())
 
 
 def _json_rows(file: Path) -> Iterator[Mapping[str, Any]]:

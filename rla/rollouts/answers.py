@@ -1,30 +1,43 @@
 """Answers that were given elsewhere, judged by the environment: `rla evaluate --from FILE`.
 
-An answer is the whole episode: the prompt of the policy reads an action from it, as from a reply, and the environment
-judges that action as the first and last one. No model is loaded, and nothing is written but the metrics. An answer
-after which the episode goes on, such as a call of a tool, is an error, as a broken environment is.
+The prompt of the policy reads an action from an answer, as from a reply, and the environment judges that action. No
+model is loaded, and nothing is written but the metrics. An answer after which the episode goes on is an error, as a
+broken environment is.
+
+Of a transcript (`rla.rollouts.transcripts`) the last reply is the answer. Its calls count and are not run again. Where
+that reply is a call, or a result follows it, there is no answer and the episode is lost.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rla.agents.policy import NO_ACTION
-from rla.envs.observation import EnvironmentFailure, settled
+from rla.envs.observation import (
+    AwaitedEnvironment,
+    Concludes,
+    Environment,
+    EnvironmentFailure,
+    Observation,
+    Recalls,
+    settled,
+)
 from rla.envs.pool.hosting import Environments, MakeEnv, environments
 from rla.envs.prompts import PolicyPrompt
 from rla.envs.registry import environment
 from rla.errors import UserError
-from rla.metrics.success import ClassOf, EvaluatedEpisode, success_metrics
+from rla.metrics.success import ClassOf, EvaluatedEpisode, SaidEpisode, success_metrics
+from rla.metrics.tool_use import given_tool_figures
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import run_async
 from rla.rollouts.answer_files import MatchedAnswers, matched_answers, read_answers
 from rla.rollouts.groups import run_groups
 from rla.rollouts.held_out import evaluating
+from rla.rollouts.transcripts import Given, PlayedElsewhere, played_elsewhere
 from rla.rollouts.voting import class_of_answers
 from rla.store.atomic import write_json
 from rla.store.parts import file_digest
@@ -37,11 +50,16 @@ METRICS = "answers.json"  # beside the metrics of the run's own policy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedAnswer:
-    """`error`: why it could not be judged, empty where it was."""
+    """`error`: why it could not be judged, empty where it was. `calls`: of tools, where `told`. `answered`: whether the
+    transcript ends with an answer.
+    """
 
     episode: EvaluatedEpisode
     read: bool
     error: str = ""
+    calls: int = 0
+    told: bool = False
+    answered: bool = True
 
 
 def evaluate_answers(contexts: Mapping[str, StageContext], file: Path, *, metrics: Path | None) -> dict[str, Any]:
@@ -86,12 +104,21 @@ def evaluate_matched(ctx: StageContext, file: Path, given: MatchedAnswers, split
         )
     if failed:
         ctx.progress.note(f"{len(failed)} answers could not be judged, the first because {failed[0]}")
-    counts = {"steps": len(judged), "env_errors": len(failed), "truncated": None, "context_stops": None}
+    unanswered = sum(not one.answered for one in judged)
+    if unanswered:
+        ctx.progress.note(f"{unanswered} transcripts end without an answer, and are lost")
+    counts: dict[str, int | None] = {"steps": sum(one.episode.steps for one in judged), "env_errors": len(failed)}
+    counts |= {"truncated": None, "context_stops": None}
     counts |= {"invalid_actions": sum(not one.read for one in judged)}
     own = {
         "iteration": ctx.iteration,
         "split": split,
-        "from": {"file": file.name, "sha256": file_digest(file), **given.counts()},
+        "from": {
+            "file": file.name,
+            "sha256": file_digest(file),
+            **given.counts(),
+            "without_answer": unanswered,
+        },
     }
     measured = success_metrics(
         [one.episode for one in judged],
@@ -99,8 +126,16 @@ def evaluate_matched(ctx: StageContext, file: Path, given: MatchedAnswers, split
         voted=class_of is not None,
         estimator=ctx.config.evaluation.estimator,
     )
+    measured |= calls_of_transcripts(judged)
     write_json(place, {**own, **measured, "seconds": round(time.monotonic() - started, 1)})
     return {"metrics": str(place), **{key: measured[key] for key in ("episodes", "success", "env_errors")}}
+
+
+def calls_of_transcripts(judged: Sequence[JudgedAnswer]) -> dict[str, Any]:
+    """The figures of calls, if one of the answers tells any: then an answer without a call made none."""
+    if not any(one.told for one in judged):
+        return {}
+    return given_tool_figures([(one.episode.kind, one.calls) for one in judged if not one.episode.broken])
 
 
 def judged_answers(ctx: StageContext, given: MatchedAnswers, class_of: ClassOf | None) -> list[JudgedAnswer]:
@@ -115,7 +150,7 @@ def judged_answers(ctx: StageContext, given: MatchedAnswers, class_of: ClassOf |
         ctx.progress.advance(len(judged))
 
     async def played(made: Environments) -> None:
-        async def one(answer: tuple[Task, str]) -> JudgedAnswer:
+        async def one(answer: tuple[Task, Given]) -> JudgedAnswer:
             return await judge_answer(*answer, made.make, prompt, config.env.reward_threshold, class_of)
 
         try:
@@ -129,22 +164,52 @@ def judged_answers(ctx: StageContext, given: MatchedAnswers, class_of: ClassOf |
 
 
 async def judge_answer(
-    task: Task, response: str, make: MakeEnv, prompt: PolicyPrompt, threshold: float, class_of: ClassOf | None
+    task: Task, response: Given, make: MakeEnv, prompt: PolicyPrompt, threshold: float, class_of: ClassOf | None
 ) -> JudgedAnswer:
-    """Plays the episode of an answer."""
-    won, action, error, made = False, None, "", None
+    """Has the environment judge the end of an episode that was played elsewhere."""
+    played = played_elsewhere(response, prompt)
+    won, action, text, error, made = False, None, "", "", None
     try:
         made = make(task)
         first = await settled(made.reset())
-        action = prompt.parse(response, first.commands)
-        last = await settled(made.step(NO_ACTION if action is None else action))
-        won = last.success(threshold)
+        action = prompt.parse(played.replies[-1], first.commands)
+        last = await concluded(made, played, NO_ACTION if action is None else action)
+        won, text = last.success(threshold), last.text
         error = "" if won or last.done else UNENDED
     except EnvironmentFailure as failure:
         error = str(failure) or type(failure).__name__
     finally:
         if made is not None:
             made.close()
-    vote = class_of(task.task_id, action) if class_of is not None and action is not None else None
-    episode = EvaluatedEpisode(task_id=task.task_id, kind=task.kind, won=won, steps=1, broken=bool(error), vote=vote)
-    return JudgedAnswer(episode=episode, read=action is not None, error=error)
+    said = SaidEpisode(
+        task_id=task.task_id,
+        actions=[*played.replies[:-1], NO_ACTION if action is None else action],
+        answers=[*played.answers[:-1], text],
+        ended=played.answered and action is not None,
+    )
+    vote = class_of(said) if class_of is not None else None
+    episode = EvaluatedEpisode(
+        task_id=task.task_id, kind=task.kind, won=won, steps=len(played.replies), broken=bool(error), vote=vote
+    )
+    return JudgedAnswer(
+        episode=episode,
+        read=action is not None or not played.answered,
+        error=error,
+        calls=played.calls,
+        told=played.told,
+        answered=played.answered,
+    )
+
+
+async def concluded(made: Environment | AwaitedEnvironment, played: PlayedElsewhere, action: str) -> Observation:
+    """The last observation of an episode whose last action is `action`. What came before is taken up by environments
+    that can, and what is no answer is never a step: a call of it would run.
+    """
+    if played.answered:
+        if isinstance(made, Recalls):
+            made.recall(played.replies[:-1], played.answers[:-1])
+        return await settled(made.step(action))
+    if isinstance(made, Recalls) and isinstance(made, Concludes):
+        made.recall(played.replies, played.answers)
+        return await made.stopped()
+    return Observation(text="", done=True)

@@ -13,7 +13,15 @@ from typing import Any
 
 from rla.agents.policy import CommandTries, PolicyAgent
 from rla.config.sections import EnvConfig, PolicyConfig
-from rla.envs.observation import AwaitedEnvironment, Environment, EnvironmentFailure, Observation, offered, settled
+from rla.envs.observation import (
+    AwaitedEnvironment,
+    Concludes,
+    Environment,
+    EnvironmentFailure,
+    Observation,
+    offered,
+    settled,
+)
 from rla.envs.prompts import PolicyPrompt, ToolPrompt
 from rla.llm.base import Generator, Request
 from rla.llm.chat import ChatFormat
@@ -113,6 +121,9 @@ async def play(episode: Episode, shared: Rollouts, tries: CommandTries) -> Traje
             if won or observation.done:
                 stop = StopReason.WON if won else StopReason.ENDED
                 break
+        if stop in (StopReason.MAX_STEPS, StopReason.CONTEXT) and steps and isinstance(environment, Concludes):
+            seen.append(await environment.stopped())
+            stop = StopReason.WON if seen[-1].success(shared.env.reward_threshold) else stop
     except EnvironmentFailure as failure:
         stop, error = StopReason.ENV_ERROR, str(failure)
     finally:

@@ -141,11 +141,11 @@ def _rows(file: Path) -> Iterator[Mapping[str, Any]]:
             for batch in parquet.iter_batches(batch_size=64):
                 yield from batch.to_pylist()
         return
-    with file.open(encoding="utf-8") as lines:
+    with file.open("rb") as lines:
         for number, line in enumerate(lines):
             try:
-                row = json.loads(line) if line.strip() else None
-            except (ValueError, RecursionError):
-                raise UserError(f"{file}: line {number + 1} is no JSON") from None
+                row = json.loads(line.decode()) if line.strip() else None
+            except (ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
+                raise UserError(f"{file}: line {number + 1} is no JSON in UTF-8; mend it or leave it out") from None
             if isinstance(row, Mapping):
                 yield row

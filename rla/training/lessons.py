@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rla.agents.judge import views
 from rla.config.training import SftConfig
-from rla.envs.prompts import ToolPrompt
+from rla.envs.prompts import ToolPrompt, told_schemas
 from rla.envs.protocols import Demonstrates, Judged, Labels, Teaches, need
 from rla.envs.registry import environment
 from rla.envs.views import Demonstration
@@ -61,8 +61,7 @@ def policy_examples(ctx: StageContext, chat: ChatFormat, tasks: list[Task], conf
             zip(shown.observations, shown.commands, shown.actions, strict=True)
         ):
             if index == 0:
-                tools = prompt.schemas if isinstance(prompt, ToolPrompt) else ()
-                asked = chat.first(prompt.opening(observation, commands), tools)
+                asked = chat.first(prompt.opening(observation, commands), told_schemas(prompt))
             elif isinstance(prompt, ToolPrompt):
                 asked = chat.next_turns([observation], ended=True, role=prompt.result_role)
             else:

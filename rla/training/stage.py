@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rla.config.extras import need_package
 from rla.config.training import TrainConfig
 from rla.errors import UserError
+from rla.llm.ray_cluster import engines_asleep
 from rla.models.checkpoint import MANIFEST, model_folder
 from rla.models.fingerprint import refuse_other_tokenizer
 from rla.models.verifying import verify_model
@@ -20,7 +21,7 @@ from rla.pipeline.fallback import policy_of
 from rla.pipeline.origins import origin, refuse_stale
 from rla.pipeline.restoring import make_whole
 from rla.processes.launch import launch, launcher
-from rla.processes.ranks import world
+from rla.processes.ranks import launched, world
 from rla.seeds import derive
 from rla.store.origin import PARAMETERS, unlike_text
 from rla.store.pruned import MODEL, STATE
@@ -73,6 +74,8 @@ def train_stage(
     make_whole(ctx, checkpoint, parts=(STATE, MODEL))
     check_inputs(config, source, data[0])
     file = launcher(ctx.config)
+    if not launched():
+        engines_asleep(ctx.config.generator)
 
     from rla.tracking.trackers import Trackers
 

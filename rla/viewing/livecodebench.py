@@ -17,6 +17,7 @@ from typing import Any
 
 from rla.config import Config
 from rla.envs.coding.fences import fenced_blocks, lines_of
+from rla.envs.coding.importing.livecode import LIVECODE
 from rla.envs.coding.prompts import LONGEST_REPLY, TAGS
 from rla.errors import UserError
 from rla.showing.reading import evaluated_in, played_iterations
@@ -26,7 +27,7 @@ from rla.store.reading import stream_rows
 from rla.store.records import Task
 
 FILE = "livecodebench.json"
-SOURCE = "livecodebench/"  # before the question's id in the source of a problem
+SOURCE = f"{LIVECODE}/"  # before the question's id in the source of a problem
 READ = ("task_id", "rollout", *(f"steps.list.element.{name}" for name in ("reply", "action", "valid")))
 
 
@@ -64,7 +65,7 @@ def export_livecodebench(
     if unknown:
         told.append(
             f"{unknown} questions have no id of LiveCodeBench, so the id of the task stands there; the official runner "
-            "knows only its own: import its data anew with the column question_id"
+            "knows only its own: import data that has the column question_id"
         )
     return told
 

@@ -54,7 +54,7 @@ def test_answers_to_questions_are_judged_and_vote(rla: Rla, tmp_path: Path, reas
     assert (found["episodes"], found["success"], found["invalid_actions"], found["truncated"]) == (8, 0.5, 1, None)
     assert found["from"] | {"sha256": ""} == {
         **{"file": "a.jsonl", "sha256": "", "rows": 3, "unmatched": 1},
-        **{"answers": 8, "tasks": 2, "unanswered_tasks": 1},
+        **{"answers": 8, "tasks": 2, "unanswered_tasks": 1, "without_answer": 0},
     }
     # pass@2: 1 - C(1,2)/C(4,2) = 1 and 1 - C(3,2)/C(4,2) = 1/2; maj@4: a is won, b lost
     at_k = found["at_k"]
@@ -95,6 +95,48 @@ def test_an_environment_of_many_steps_cannot_judge_answers(rla: Rla, tmp_path: P
     code, _, error = rla("evaluate", "--run", "r", "--from", file)
     assert code == 2 and "the episode goes on after the answer" in error
     assert not (tmp_path / "r/eval/0/answers.json").exists()
+
+
+TOOL = """
+env: {name: tool, max_steps: 4, own: {format: hermes, execution: {backend: rlimits}}}
+tasks: {train_scenes: 1, test_scenes: 2, tasks_per_scene: 1, kinds: [arithmetic]}
+judge: {enabled: false}
+"""
+CALL = '<tool_call>\n{"name": "code_interpreter", "arguments": {"code": "open(\'ran\', \'w\')"}}\n</tool_call>'
+
+
+def test_transcripts_with_calls_are_judged_and_nothing_is_run(rla: Rla, tmp_path: Path) -> None:
+    """Of four transcripts with 1, 1, 2 and 1 calls two are right; the last one ends with its call, and is lost."""
+    (tmp_path / "params.yaml").write_text(TOOL)
+    assert rla("make-tasks", "--run", "r")[0] == 0
+    first, second = read_tasks(tmp_path / "r/test/pool")
+    right = {task.task_id: f"\\boxed{{{json.loads(task.payload)['answer']}}}" for task in (first, second)}
+    result = "<tool_response>\n7\n</tool_response>"
+    call = {"function": {"name": "code_interpreter", "arguments": "{}"}}
+    messages = [
+        {"role": "user", "content": second.instruction},
+        {"role": "assistant", "content": "I compute.", "tool_calls": [call]},
+        {"role": "tool", "content": "7"},
+        {"role": "assistant", "content": right[second.task_id]},
+    ]
+    rows = [
+        {"task_id": first.task_id, "response": f"{CALL}{result}{right[first.task_id]}"},
+        {"messages": messages},
+        {"messages": [*messages[:-1], messages[1], messages[2], {"role": "assistant", "content": "= 0.5"}]},
+        {"input": first.instruction, "output": f"{right[first.task_id]} {CALL}"},
+    ]
+    code, out, error = rla("evaluate", "--run", "r", "--from", lines(tmp_path / "a.jsonl", rows))
+    assert code == 0, error
+    assert "1 transcripts end without an answer, and are lost" in out + error
+    found = read_json(tmp_path / "r/eval/0/answers.json")
+    assert (found["episodes"], found["success"], found["env_errors"], found["from"]["without_answer"]) == (4, 0.5, 0, 1)
+    assert (found["tool_calls"], found["tool_no_call"], found["tool_calls_ran"]) == (1.25, 0.0, None)
+    assert (found["steps"], found["mean_steps"]) == (8, 2.0)  # 2, 2, 3 and 1 replies
+    assert not list(tmp_path.rglob("ran"))
+    code, _, error = rla(
+        "evaluate", "--run", "r", "--from", lines(tmp_path / "b.jsonl", [{"messages": [{"role": "x"}]}])
+    )
+    assert code == 2 and "b.jsonl, row 1: a message has the role 'x'; messages is a list of objects" in error
 
 
 def test_programs_are_judged_in_the_sandbox(rla: Rla, tmp_path: Path) -> None:

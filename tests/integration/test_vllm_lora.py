@@ -15,7 +15,8 @@ from rla.errors import UserError
 from rla.llm.base import Completion, Request
 from rla.llm.chat import ChatFormat
 from rla.llm.factory import make_generator
-from rla.llm.resident_seats import Seats, Wanted
+from rla.llm.kept_engines import Wanted
+from rla.llm.resident_seats import Seats
 from rla.llm.vllm_engine import VllmGenerator
 from rla.models.init import init_model
 from rla.models.load import load_tokenizer

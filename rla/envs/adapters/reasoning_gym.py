@@ -43,6 +43,7 @@ from rla.envs.chat_prompts import judge_prompt, policy_prompt
 from rla.envs.course import Course
 from rla.envs.observation import Environment, Observation
 from rla.envs.prompts import JudgePrompt, PolicyPrompt, ProposalPrompt
+from rla.envs.spacing import single_spaced
 from rla.envs.views import Demonstration, Labelled
 from rla.errors import UserError
 from rla.store.records import Task
@@ -102,9 +103,9 @@ class ReasoningGym:
     def policy_prompt(self, config: Config) -> PolicyPrompt:
         return policy_prompt(config, rules=RULES)
 
-    def answer(self, task: Task, reply: str) -> str | None:
+    def answer(self, task: Task, config: Config, reply: str) -> str | None:
         """White space and capitals aside, a different text is a different answer."""
-        return " ".join(reply.split()).casefold() or None
+        return single_spaced(reply).casefold() or None
 
     def judge_prompt(self, config: Config) -> JudgePrompt:
         return judge_prompt(config, rules=AGENT)

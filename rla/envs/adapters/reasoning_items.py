@@ -27,6 +27,7 @@ from rla.envs.adapters.reasoning_families import (
     undisturbed,
 )
 from rla.envs.authoring import root_task
+from rla.envs.spacing import single_spaced
 from rla.errors import UserError
 from rla.seeds import derive
 from rla.store.records import Task, content_id
@@ -118,7 +119,7 @@ def known_answer(item: Item) -> str | None:
 
 def question_likeness(family: str, question: str) -> str:
     """Equal for questions that differ in nothing but white space and capitals."""
-    return content_id(NAME, family, " ".join(question.split()).casefold())
+    return content_id(NAME, family, single_spaced(question).casefold())
 
 
 def is_held_out(likeness: str) -> bool:

@@ -23,6 +23,7 @@ from rla.envs.coding.data.checkers import Checker, CheckerKind
 from rla.envs.coding.data.problems import InvalidProblem, Problem, Test, given, problem_of, task_from_problem
 from rla.envs.coding.fences import is_text
 from rla.envs.coding.writing import LONGEST_TEXT, Written, read_test
+from rla.envs.spacing import single_spaced
 from rla.envs.views import RejectedEdit
 from rla.store.records import Direction, Status, Task, content_id
 from rla.store.schema import load_schema
@@ -87,7 +88,7 @@ def read_edit(edit: str) -> dict[str, Any]:
 
 def problem_likeness(task: Task) -> str:
     """Equal for tasks that ask the same, whatever their tests."""
-    return content_id("coding", task.kind, " ".join(task.instruction.split()).casefold())
+    return content_id("coding", task.kind, single_spaced(task.instruction).casefold())
 
 
 def further_inputs(problem: Problem, fields: dict[str, Any]) -> list[Test]:

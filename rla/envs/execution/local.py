@@ -20,7 +20,7 @@ from rla.envs.execution.box import BoxError, Launch, Outcome, ProgramBox
 from rla.envs.execution.filters import assembled
 from rla.envs.execution.preload import WARM, mentioned
 from rla.envs.execution.records import ExitStatus, Job, Limits, Result
-from rla.envs.execution.standing import STARTER, StandingBoxes
+from rla.envs.execution.standing import STARTER, StandingBoxes, run_in_new_box
 from rla.envs.execution.verdict import controller_question, encoded, result
 
 TRIES = 3  # boxes for one run
@@ -106,8 +106,7 @@ class LocalSandbox:
     async def run_once(self, source: str, limits: Limits) -> Result:
         """See `RunsOnce.run_once`. Where a program may reach what is its box's, or leave processes, no box stays."""
         if not self._bounds_tasks:
-            (alone,) = await self.run(Job(source=source, stdin=("",), limits=limits))
-            return alone
+            return await run_in_new_box(self, source, limits)
         job = Job(source=STARTER, stdin=(source,), limits=limits)
         boxes = Boxes(lambda: self._standing.taken(limits) or self._box(job, preload=tuple(sorted(WARM))))
         (found,) = await self._awaited(self._results_in_standing, job, boxes)

@@ -31,6 +31,11 @@ async def run_once(sandbox: Sandbox, source: str, limits: Limits) -> Result:
     """The result of a program that runs once, the way that the sandbox has for it."""
     if isinstance(sandbox, RunsOnce):
         return await sandbox.run_once(source, limits)
+    return await run_in_new_box(sandbox, source, limits)
+
+
+async def run_in_new_box(sandbox: Sandbox, source: str, limits: Limits) -> Result:
+    """The result of a program that runs once, as a job like any other."""
     (found,) = await sandbox.run(Job(source=source, stdin=("",), limits=limits))
     return found
 

@@ -24,8 +24,12 @@ PLAIN = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d{1,9})?", re.ASCII | re.IG
 THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?", re.ASCII)
 WRAPPED = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|operatorname|mbox) ?\{([^{}]*)\}")
 FRACTION = re.compile(r"\\frac ?(?:\{([^{}]*)\}|(\d)) ?(?:\{([^{}]*)\}|(\d))", re.ASCII)
-DROPPED = re.compile(r"\\left(?![a-zA-Z])|\\right(?![a-zA-Z])|\\displaystyle|\\[!,;: ()\[\]]|\\quad|~|(?<!\\)\$|\*\*")
-REPLACED = ((r"\dfrac", r"\frac"), (r"\tfrac", r"\frac"), (r"\$", ""), (r"\%", "%"), ("{,}", ","), ("\u2212", "-"))
+DROPPED = re.compile(r"\\left(?![a-zA-Z])|\\right(?![a-zA-Z])|\\displaystyle|\\[!,;: ()\[\]]|\\quad|(?<!\\)\$")
+BOLD = re.compile(r"^\s*\*\*((?:(?!\*\*).)+)\*\*\s*$", re.DOTALL)  # around the whole; elsewhere it is a power
+REPLACED = (
+    *((r"\dfrac", r"\frac"), (r"\tfrac", r"\frac"), (r"\$", ""), (r"\%", "%")),
+    *(("{,}", ","), ("\u2212", "-"), ("~", " ")),
+)
 # Digits with a gap between them are several numbers, but for groups of three, and are not joined to one.
 GAP_IN_DIGITS = re.compile(r"(?<=[0-9])(?:\s+|\\[,;: ](?![0-9]{3}(?![0-9])))(?=[0-9])")
 AROUND = " \t\r\n()[]{}.:"
@@ -71,6 +75,7 @@ def _short(reply: str) -> str | None:
 
 def plain_latex(text: str) -> str:
     r"""The text without what only typesets it: spaces, `$`, `\left`, `\text{}`; `\frac{a}{b}` as a/b where plain."""
+    text = BOLD.sub(r"\1", text)
     for old, new in REPLACED:
         text = text.replace(old, new)
     text = GAP_IN_DIGITS.sub("_", text)

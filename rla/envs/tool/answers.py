@@ -19,7 +19,7 @@ from rla.envs.tool.answer_reading import PUBLISHED_WINDOW, final_answer, letter_
 from rla.envs.tool.answer_worker import UNMADE
 from rla.envs.tool.questions import Question
 
-__all__ = ["Verifier", "answer_class", "final_answer"]
+__all__ = ["Verifier", "answer_class", "final_answer", "said_answer"]
 
 LONGEST_MATH = 2000  # characters of an answer that math-verify is given
 DEEPEST_MATH = 50  # braces and brackets in one another
@@ -31,7 +31,8 @@ class Verifier:
     """Answers of one stage. One event loop may use it; `close` ends its processes.
 
     `published`: the box within the last 100 characters has to be the same text as the answer, whatever the check,
-    families and code excepted. `cpu_s`: of one answer. `runner` is needed for questions of check `code` alone.
+    families and code excepted; the caller gives the whole response. `cpu_s`: of one answer. `runner` is needed for
+    questions of check `code` alone.
     """
 
     def __init__(
@@ -64,8 +65,7 @@ class Verifier:
 
     def answered(self, question: Question, reply: str) -> bool:
         """Whether an answer could be read from the reply, right or not."""
-        read = last_program(reply) if question.check == "code" else final_answer(reply, window=self._window)
-        return read is not None
+        return said_answer(question, reply, published=self._window > 0) is not None
 
     async def close(self) -> None:
         """Ends the processes. The runner is the caller's."""
@@ -113,6 +113,13 @@ class Verifier:
         if kind not in self._pools:
             self._pools[kind] = AnswerProcesses(kind, workers=self._workers, cpu_s=cpu_s, wall_s=12 * cpu_s)
         return self._pools[kind]
+
+
+def said_answer(question: Question, reply: str, *, published: bool = False) -> str | None:
+    """The text that is compared or run, as it stands in the reply; None where there is none."""
+    if question.check == "code":
+        return last_program(reply)
+    return final_answer(reply, window=PUBLISHED_WINDOW if published else 0)
 
 
 def last_program(reply: str) -> str | None:

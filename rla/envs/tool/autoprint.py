@@ -18,7 +18,7 @@ from typing import Literal
 from rla.envs.coding.fences import fenced_blocks, lines_of
 
 Autoprint = Literal["syntax", "off", "published"]
-LONGEST_PARSED = 200_000  # characters; a longer program is run as it is
+LONGEST_PARSED = 20_000  # characters, because parsing may take their square; a longer program is run as it is
 TAGS = ("", "python", "py", "python3")
 OPENING, CLOSING = "```python", "```"
 SHOW = '\nif _ is not None: __import__("builtins").print(_)\n'  # `_` as in an interactive interpreter

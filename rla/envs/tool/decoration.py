@@ -53,6 +53,8 @@ def shown_question(question: Question, *, published: bool) -> str:
         return question.text
     form = {"choice": LETTER, "math": NUMBER, "number": NUMBER}.get(question.check, "")
     kind = decoration_of(question.source, "code" if question.check == "code" else question.domain)
+    if kind in ("lcb", "code") and question.check != "code":
+        kind = "other"  # a name of a source says little
     if kind in ("lcb", "code"):
         return _with_program(question, kind)
     text = question.text.strip()

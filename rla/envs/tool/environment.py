@@ -18,7 +18,7 @@ from rla.envs.tool.adapting import (
     round_course,
     task_likeness,
 )
-from rla.envs.tool.answers import answer_class, final_answer, last_program
+from rla.envs.tool.answers import answer_class, said_answer
 from rla.envs.tool.calls import CallFormat
 from rla.envs.tool.decoration import shown_question
 from rla.envs.tool.demonstrating import solver_reply, taught_rounds
@@ -36,6 +36,7 @@ from rla.envs.tool.service import LoneToolEpisode, ToolService
 from rla.envs.tool.stitching import stitched
 from rla.envs.tool.tasks import builtin_questions
 from rla.envs.tool.vocabulary import question_texts
+from rla.envs.tool.whole_response import whole_response
 from rla.envs.views import Demonstration, Labelled
 from rla.store.records import Task
 
@@ -86,22 +87,33 @@ class Tool:
     def judge_prompt(self, config: Config) -> JudgePrompt:
         return round_judge(config)
 
-    def answer(self, task: Task, reply: str) -> str | None:
-        """Programs are never the same answer twice: nobody votes on them."""
-        asked = question_of(task)
-        said = last_program(reply) if asked.check == "code" else final_answer(reply)
-        return None if said is None else answer_class(asked, said)
+    def answer(self, task: Task, config: Config, reply: str) -> str | None:
+        """A call is no answer, be it malformed or not. Programs vote as they are."""
+        said = self.prediction(task, config, [reply], [], ended=True)
+        whole = tool_params(config).answer == "published"
+        if said is None or (whole and call_format(config).parse(reply).calls):
+            return None
+        return said if whole else answer_class(question_of(task), said)
+
+    def prediction(
+        self, task: Task, config: Config, actions: Sequence[str], answers: Sequence[str], *, ended: bool
+    ) -> str | None:
+        """With `env.own.answer: published` from the whole response, whatever has ended it."""
+        if tool_params(config).answer == "published":
+            return said_answer(question_of(task), whole_response(actions, answers), published=True)
+        called = not actions or not ended or call_format(config).parse(actions[-1]).calls
+        return None if called else said_answer(question_of(task), actions[-1])
 
     def demonstrate(self, task: Task, config: Config, *, seed: int, random_share: float) -> Demonstration:
-        shown = shown_question(question_of(task), published=tool_params(config).prompt == "published")
-        return taught_rounds(task, call_format(config), seed=seed, random_share=random_share, shown=shown)
+        return taught_rounds(
+            task, call_format(config), seed=seed, random_share=random_share, shown=shown_text(task, config)
+        )
 
     def solve(self, task: Task, config: Config, history: Sequence[tuple[str, str]], seed: int) -> str:
         return solver_reply(task, history, call_format(config), seed=seed)
 
     def stitch(self, task: Task, config: Config, *, seed: int) -> Demonstration:
-        shown = shown_question(question_of(task), published=tool_params(config).prompt == "published")
-        return stitched(task, call_format(config), seed=seed, shown=shown)
+        return stitched(task, call_format(config), seed=seed, shown=shown_text(task, config))
 
     def label(
         self, task: Task, config: Config, actions: Sequence[str], *, others: int = 0, seed: int = 0
@@ -150,3 +162,8 @@ class Tool:
 def call_format(config: Config) -> CallFormat:
     """The format of calls that `env.own.format` names."""
     return make_format(tool_params(config).format)
+
+
+def shown_text(task: Task, config: Config) -> str:
+    """The question as the policy reads it."""
+    return shown_question(question_of(task), published=tool_params(config).prompt == "published")

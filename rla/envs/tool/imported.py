@@ -10,6 +10,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -18,6 +19,7 @@ from rla.envs.coding.importing.apart import Order, read_apart
 from rla.envs.coding.importing.hub import PREFIX, fetched
 from rla.envs.coding.importing.importer import MAX_TEST_CHARS, MAX_TESTS
 from rla.envs.coding.importing.rows import files_of
+from rla.envs.spacing import single_spaced
 from rla.envs.tool.importing.found import FoundQuestion
 from rla.envs.tool.importing.question_layouts import check_question_layout, question_reader
 from rla.envs.tool.questions import Check, Question, task_of_question
@@ -86,12 +88,12 @@ def found_questions(
     files = fetched(where, split) if where.startswith(PREFIX) else files_of(Path(path), split)
     order = Order(
         files=tuple(map(str, files)),
-        opener=question_reader,
+        opener=partial(question_reader, asked=where),
         layout=layout or None,
         max_tests=max_tests,
         max_test_chars=max_test_chars,
     )
-    found, seen, source = ImportedQuestions(), set[str](), source_of(where, layout)
+    found, seen = ImportedQuestions(), set[str]()
     with contextlib.closing(read_apart(order)) as rows:
         for read in rows:
             if limit is not None and len(found.questions) >= limit:
@@ -99,33 +101,25 @@ def found_questions(
             if read.found is None:
                 found.skipped[read.reason] += 1
                 continue
-            likeness = " ".join(read.found.text.split())
+            likeness = single_spaced(read.found.text)
             if likeness in seen:
                 found.skipped[AGAIN] += 1
                 continue
             seen.add(likeness)
-            found.questions.append(asked_question(read.found, source=source))
+            found.questions.append(asked_question(read.found))
             found.tests_left_out += read.tests_left_out
     if not found.questions:
         raise UserError(f"{where}: no question in it: {found.summary()}")
     return found
 
 
-def asked_question(found: FoundQuestion, *, source: str) -> Question:
-    """The question of a task. `source`: where the row names none."""
+def asked_question(found: FoundQuestion) -> Question:
+    """The question of a task."""
     return Question(
         text=harmless(found.text),  # some tokenizers make control tokens of tags that are not marked as special
         check=cast(Check, found.check),
         answer=found.answer,
-        source=found.source or source,
+        source=found.source,
         problem=None if found.problem is None else problem_payload(found.problem),
         domain=found.domain,
     )
-
-
-def source_of(where: str, layout: str) -> str:
-    """The source of rows that name none: the data set's, folder's or file's own name, with that of the layout."""
-    inner = where.removeprefix(PREFIX).partition("@")[0].partition(":")[0]
-    name = Path(inner).stem if Path(inner).suffix else Path(inner).name
-    name = name.casefold() or "questions"
-    return name if layout in ("", "plain", "verl") or layout in name else f"{layout}-{name}"

@@ -1,7 +1,8 @@
 """How a reward model judges a round with the tool: was the call useful, was its result used.
 
 `plain`: for small models, with the reasons that the labels teach (`labels`). `published`: a rubric for chat
-models, which see the question, the rounds so far, and the result of the call or the end. Results are quoted as data.
+models, which see the question, the rounds so far, and the result of the call or the end. Replies and results are
+quoted as data, and tags of calls are broken in both (`rla.envs.quoting`).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ class ToolParams:
     on_malformed: Literal["tell", "end"] = "tell"  # a call that cannot be read: its result says why, or the end
     max_parallel_calls: int = from_one(1)  # calls of one reply that are run; further ones are told to be too many
     result_chars: int = from_one(2048)  # of a result; the published code keeps 256
-    answer: Literal["checked", "published"] = "checked"  # published: exact text of a box in the last 100 characters
+    answer: Literal["checked", "published"] = "checked"  # published: exact text of a box that ends the whole response
     level: int = from_zero(0)  # of every attribute of generated families
     layout: str = ""  # of data sets that are imported; empty: told by the columns
     test_path: str = ""  # where held-out questions are imported from; empty: tasks.path

@@ -10,6 +10,7 @@ from typing import Any
 from rla.envs.chat_prompts import user
 from rla.envs.tool.calls import CallFormat, ToolCall
 from rla.envs.tool.hermes import CLOSE, OPEN, arguments_of, written
+from rla.envs.tool.transcripts import ToldTurns, calls_told, told_turns
 from rla.envs.views import Message
 
 LONGEST_REPLY = 1_000_000  # characters
@@ -49,6 +50,14 @@ class QuestionPrompt:
         return [
             (call.name, call.arguments, "") if isinstance(call, ToolCall) else ("", {}, call.reason) for call in read
         ]
+
+    def turns_in(self, text: str) -> ToldTurns:
+        """`rla.envs.prompts.ReadsTranscripts`."""
+        return told_turns(text) if len(text) <= LONGEST_REPLY else [(text, None)]
+
+    def called(self, reply: str) -> int:
+        """The same."""
+        return calls_told(reply, self.calls)
 
     def written(self, text: str, calls: Sequence[tuple[str, str]]) -> str:
         """As Hermes models write calls: no other format tells schemas. A call whose arguments are no object stays what

@@ -13,12 +13,12 @@ from typing import Literal
 
 from rla.envs.execution import ExitStatus, Limits, Result
 from rla.envs.observation import CallResult
+from rla.envs.quoting import plain_tags
 
 Cut = Literal["middle", "published"]
 REPLACED = "\N{REPLACEMENT CHARACTER}"
 CONTROLS = dict.fromkeys({*range(32), *range(127, 160), *range(0xD800, 0xE000)} - {ord("\n"), ord("\t")}, REPLACED)
 CONTROLS |= dict.fromkeys((0x2028, 0x2029), "\n")  # line ends that not every reader takes for one
-TAG = re.compile(r"<(?=/?(?:tool_call|tool_response|tools|think)\b)", re.IGNORECASE)
 PLACE = re.compile(r'File "[^"\n]*/program\.py"')  # a folder with a name by lot, in some sandboxes
 SILENT = "The program printed nothing."
 PUBLISHED_MARK = "...(truncated)..."
@@ -69,7 +69,7 @@ def with_unit(number: float, unit: str) -> str:
 
 def harmless(text: str) -> str:
     """Plain text: control characters and halves of surrogate pairs replaced, tags of chat templates broken."""
-    return TAG.sub("< ", text.replace("\r\n", "\n").translate(CONTROLS))
+    return plain_tags(text.replace("\r\n", "\n").translate(CONTROLS))
 
 
 def cut_text(text: str, chars: int, how: Cut = "middle") -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from rla.envs.coding.running import Runner
 from rla.envs.execution import make_sandbox
@@ -47,6 +48,7 @@ class ToolService:
             calls=make_format(own.format),
             most_calls=own.max_parallel_calls,
             malformed_ends=own.on_malformed == "end",
+            whole=own.answer == "published",
         )
 
     def figures(self) -> dict[str, float]:
@@ -76,6 +78,16 @@ class LoneToolEpisode:
         answer = await self._episode.step(action)
         if answer.done:
             await self._end()
+        return answer
+
+    def recall(self, actions: Sequence[str], answers: Sequence[str]) -> None:
+        """`Recalls`."""
+        self._episode.recall(actions, answers)
+
+    async def stopped(self) -> Observation:
+        """`Concludes`."""
+        answer = await self._episode.stopped()
+        await self._end()
         return answer
 
     def close(self) -> None:

@@ -57,6 +57,8 @@ def test_an_arm_changes_single_keys_and_keeps_the_others(tmp_path: Path) -> None
         ({"extra": 1}, "'extra' was unexpected"),
         ({"arms": {"outcome": {}, "start-2": {}}}, "arm start-2: folders of starts are called so"),
         ({"measures": "avg@8"}, "measures: 'avg@8' is not of type 'array'"),
+        ({"arms": {"outcome": {"against": "real"}}}, "arm outcome: against: real is not one of outcome"),
+        ({"arms": {"outcome": {"own_tasks": True, "curated": True}}}, "arm outcome: curated chooses among"),
         ({"start_per_seed": 3}, "start_per_seed: 3 is not of type 'boolean'"),
         ({"arms": {"outcome": {"set": {"credit": {"estimater": "outcome"}}}}}, "did you mean credit.estimator"),
     ],
@@ -97,6 +99,8 @@ def test_the_packaged_design_of_the_tool_compares_recipes_clips_and_conversation
         **dict.fromkeys(("real", "stitched", "narrow", "curated"), 0.28),
     }
     assert [arm.name for arm in design.arms if arm.curated] == ["curated"]
+    assert {arm.name: arm.against for arm in design.arms if arm.against} == {"stitched": "real"}
+    assert [arm.name for arm in design.arms if arm.own_tasks] == ["narrow"]
     narrow = arms["narrow"].tasks
     assert (narrow.kinds_of("train"), len(narrow.kinds_of("test"))) == (("arithmetic",), 4)
     assert {name for name, params in arms.items() if not params.credit.shaping.overlong_max} == {"t"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,25 @@ def test_arms_are_compared_after_the_start_and_after_the_loop() -> None:
     _, line = cells("avg@8", TCR, STITCHED)
     assert line["over the baseline's"] == "-0.1 [-0.1, -0.1]"
     assert line["over the baseline"].startswith("-0.2 [-0.34")
+
+
+def test_an_arm_may_be_compared_with_another_than_the_baseline() -> None:
+    real = outcome("real", run(0, 0.5, 0.6, 0.7), run(1, 0.5, 0.6, 0.7))
+    stitched = replace(STITCHED, arm=replace(STITCHED.arm, against="real"))
+    *_, line = cells("avg@8", TCR, real, stitched)
+    assert line["over the baseline's"] == "-0.4 [-0.4, -0.4] over real"
+    assert line["over the baseline"] == "-0.2 [-0.2, -0.2] over real"
+    assert cells("avg@8", TCR, stitched)[-1]["over the baseline"] == "-"  # `real` was not run
+
+
+def test_seeds_with_starts_of_their_own_are_paired() -> None:
+    """0.5 - 0.6 and 0.5 - 0.8: drawn means are -0.1, -0.2, -0.3, widened by sqrt 2 about -0.2."""
+    arms = [replace(one, own_starts=True) for one in (TCR, STITCHED)]
+    assert cells("avg@8", *arms)[1]["over the baseline"] == "-0.2 [-0.3414, -0.05858]"
+    apart = replace(arms[1], runs=(replace(arms[1].runs[0], seed=7), arms[1].runs[1]))
+    assert (
+        cells("avg@8", arms[0], apart)[1]["over the baseline"] == cells("avg@8", TCR, STITCHED)[1]["over the baseline"]
+    )
 
 
 def test_all_arms_can_be_read_at_the_mean_of_some_iterations() -> None:

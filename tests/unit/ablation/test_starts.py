@@ -96,19 +96,36 @@ def test_a_start_for_all_seeds_makes_everything(tmp_path: Path) -> None:
     assert {"make-tasks", "init-model", "warm-start", "evaluate"} <= stages(tmp_path / "start")
 
 
+def whole_start(root: Path) -> None:
+    for name in SHARED_FILES:
+        place = artifact(root / "start" / RUN, name, 0)
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "file").write_text(name)
+
+
 def test_a_curated_arm_trains_on_what_its_start_sometimes_solves(tmp_path: Path) -> None:
     curated = replace(REAL, name="curated", curated=True)
     design = replace(DESIGN, arms=(REAL, curated))
-    for name in SHARED_FILES:
-        place = artifact(tmp_path / "start" / RUN, name, 0)
-        place.mkdir(parents=True, exist_ok=True)
-        (place / "file").write_text(name)
+    whole_start(tmp_path)
     folder = make_arm(tmp_path, design, curated, 1)
     stages = yaml.safe_load((folder / "dvc.yaml").read_text())["stages"]
     assert not artifact(folder / RUN, "train_tasks", 0).exists()  # `curate` makes it
     assert (folder / RAW / "file").read_text() == "train_tasks"
     assert "--tasks run/raw/pool" in stages["play-pool"]["cmd"]
-    assert "--seed 7 --curate run/curation/trajectories" in stages["curate"]["cmd"]
+    assert stages["curate"]["cmd"].endswith("--seed 7 --overwrite --curate run/curation/trajectories")
     plain = make_arm(tmp_path, design, REAL, 1)
     assert "curate" not in yaml.safe_load((plain / "dvc.yaml").read_text())["stages"]
     assert (artifact(plain / RUN, "train_tasks", 0) / "file").exists()
+
+
+def test_an_arm_with_own_tasks_begins_where_the_others_do(tmp_path: Path) -> None:
+    narrow = Arm(name="narrow", title="", changes={"tasks": {"kinds": ["pick"]}}, own_tasks=True)
+    assert start_changes(DESIGN, narrow) == {}
+    whole_start(tmp_path)
+    folder = make_arm(tmp_path, replace(DESIGN, arms=(REAL, narrow)), narrow, 1)
+    made = yaml.safe_load((folder / "dvc.yaml").read_text())["stages"]["own-tasks"]
+    assert made["cmd"].endswith("--split train --seed 7 --overwrite")
+    assert list(made["outs"][0]) == [str(artifact(RUN, "train_tasks", 0))]
+    assert yaml.safe_load((folder / "params.yaml").read_text())["tasks"] == {"kinds": ["pick"]}
+    assert not artifact(folder / RUN, "train_tasks", 0).exists()
+    assert (artifact(folder / RUN, "test_tasks", 0) / "file").exists()  # that of the start

@@ -99,3 +99,20 @@ def test_curves_are_drawn_of_what_there_is(tmp_path: Path) -> None:
     further = replace(FULL, runs=(replace(GOOD, further={"unseen": {2: LOST}}),))
     draw_curves([BASE, further], tmp_path / "curves.svg")
     assert "the full loop" in (tmp_path / "curves.svg").read_text() or (tmp_path / "curves.svg").stat().st_size > 5_000
+
+
+def test_seeds_with_starts_of_their_own_are_compared_one_by_one() -> None:
+    """Seed 0 goes from 0 to 1/2, seed 1 from 1/2 to 1, each in every game: each gains 50 points."""
+    even = {"a": [True, False], "b": [True, False]}
+    runs = (
+        RunOutcome(seed=0, evaluations={0: LOST, 2: even}, iterations=()),
+        RunOutcome(seed=1, evaluations={0: even, 2: WON}, iterations=()),
+    )
+    paired = replace(FULL, runs=runs, own_starts=True)
+    assert cells(paired)["gain"] == "+50.0 [+50.0, +50.0]"
+    assert cells(replace(paired, own_starts=False))["gain"] != "+50.0 [+50.0, +50.0]"
+    behind = replace(
+        BASE, runs=tuple(replace(run, evaluations={2: run.evaluations[0]}) for run in runs), own_starts=True
+    )
+    line = dict(zip(COLUMNS, arms_table([behind, paired], baseline="outcome").rows[-1], strict=True))
+    assert line["over the baseline"] == "+50.0 [+50.0, +50.0]"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import socket
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -12,11 +14,14 @@ import pytest
 import rla
 from rla.cli.app import run
 from rla.cli.call_record import call_facts, git_revision, in_git
+from rla.cli.machine import used_gpus
+from rla.cli.progress import LineProgress
 from rla.cli.run import print_report
 from rla.pipeline.context import StageContext
 from rla.report.collect import seconds_of
 from rla.store.shards import Origin, write_shard
-from tests.unit.builders import task
+from stages import STAGES
+from tests.unit.builders import configured, task
 from tests.unit.cli.test_cli import replace_stage
 
 RECORD = Path("r/timings/1-adapt-env.json")
@@ -108,3 +113,41 @@ def test_a_report_that_is_printed_leaves_the_run_as_it_is(folder: Path) -> None:
     said: list[str] = []
     print_report(Path("r"), say=said.append)
     assert "r/report" in said[0] and {path: path.stat().st_mtime_ns for path in (folder / "r").rglob("*")} == before
+
+
+def test_a_call_says_where_it_ran(monkeypatch: pytest.MonkeyPatch) -> None:
+    replace_stage(monkeypatch, "adapt-env", stage)
+    assert run(["adapt-env", "--run", "r"]) == 0
+    assert calls()[0]["host"] == socket.gethostname() and calls()[0]["devices"] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "options", "used"),
+    [
+        ("rollout", ["generator.backend=vllm", "generator.tensor_parallel=2"], {}, ["4", "5"]),
+        ("rollout", ["generator.backend=vllm", "generator.tensor_parallel=2"], {"workers": 2}, ["4", "5", "6", "7"]),
+        ("rollout", ["generator.backend=transformers", "generator.data_parallel=2"], {"slice": "1/2"}, ["4"]),
+        ("rollout", ["generator.backend=scripted"], {}, []),
+        ("score-steps", ["generator.backend=vllm"], {}, ["4"]),
+        ("score-steps", ["generator.backend=vllm", "judge.enabled=false"], {}, []),
+        ("train-policy", [], {}, ["4"]),
+        ("train-policy", ["launch.training=fsdp2.yaml"], {}, ["4", "5", "6", "7"]),
+        ("adapt-env", ["generator.backend=vllm"], {}, []),
+        ("validate-tasks", [], {}, []),
+    ],
+)
+def test_the_gpus_that_a_stage_uses_of_those_that_it_sees(
+    name: str, overrides: list[str], options: dict[str, Any], used: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
+    spec = next(spec for spec in STAGES if spec.name == name)
+    ctx = StageContext(
+        spec=spec,
+        stages=STAGES,
+        config=configured(*overrides),
+        run=Path("r"),
+        iteration=1,
+        progress=LineProgress(io.StringIO()),
+        options=options,
+    )
+    assert [one["gpu"] for one in used_gpus(ctx)] == used

@@ -95,7 +95,7 @@ SERVED: dict[str, Any] = {"backend": "server", "server": {"url": "http://a/v1", 
             {"judge": {"backend": "server", "server": SERVED["server"] | {"key_variable": "sk-123"}}},
             "put the key itself into that variable",
         ),
-        ({"generator": {"lora": "adapter"}}, "lora: adapter needs generator.backend: vllm, not transformers"),
+        ({"generator": {"lora": "adapter"}}, "lora: adapter needs the engine vllm, not transformers"),
         (
             {"generator": {"lora": "adapter", "backend": "vllm", "max_lora_rank": 24}},
             "max_lora_rank is 24; vLLM knows 1, 8",

@@ -73,3 +73,13 @@ def test_a_difference_draws_the_seeds_of_both_sides_apart() -> None:
     found = bootstrap.difference_of_seeds([10.0, 30.0], [1.0, 1.0])
     assert (found.estimate, found.low, found.high) == pytest.approx((19.0, 19 - 10 * sqrt(2), 19 + 10 * sqrt(2)))
     assert bootstrap.difference_of_seeds([10.0, 30.0], [10.0, 30.0]).low < -10  # the same numbers, drawn twice
+
+
+def test_seeds_that_began_alike_are_compared_one_by_one() -> None:
+    """Seeds that reach 0.2 and 0.8 differ by more than the 0.1 by which each of them gains."""
+    before = np.array([[0.2, 0.2], [0.8, 0.8]])
+    found = bootstrap.seed_by_seed_difference(before + 0.1, before)
+    assert (found.estimate, found.low, found.high) == pytest.approx((0.1, 0.1, 0.1))
+    assert bootstrap.seed_difference(before + 0.1, before).low < -0.2
+    with pytest.raises(ValueError, match="seeds and games"):
+        bootstrap.seed_by_seed_difference(before[:1], before)

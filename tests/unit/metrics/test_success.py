@@ -8,7 +8,7 @@ import pytest
 
 from rla.errors import UserError
 from rla.metrics.intervals import wilson
-from rla.metrics.success import held_out_metrics
+from rla.metrics.success import SaidEpisode, held_out_metrics
 from rla.rollouts.trajectory_shard import trajectory_counts
 from rla.store.records import Trajectory
 from rla.store.shards import Origin, ShardWriter
@@ -64,21 +64,41 @@ def test_a_shard_without_an_episode_that_counts_is_refused(tmp_path: Path) -> No
 
 
 def test_answers_vote_where_they_have_classes(tmp_path: Path) -> None:
-    """Of three episodes two say "b", which is wrong; one that could not be read does not vote."""
+    """Of three episodes two say "b", which is wrong; one that could not be read and one that was cut have ended in no
+    answer.
+    """
     right = episode("a/0", "won", steps=1)
     said = ("b", "B")
     wrong = [trajectory(f"a/{i}", task_id="a", outcome=-1, steps=[step(action=text)]) for i, text in enumerate(said, 1)]
     unread = trajectory("a/3", task_id="a", outcome=-1, steps=[step(valid=False, action="no action")])
-    folder = shard(tmp_path, right, *wrong, unread)
+    cut = trajectory("a/4", task_id="a", outcome=-1, steps=[step(action="B", truncated=True)])
+    folder = shard(tmp_path, right, *wrong, unread, cut)
     asked = []
 
-    def class_of(task_id: str, text: str) -> str:
-        asked.append(task_id)
-        return text.lower()
+    def class_of(said: SaidEpisode) -> str | None:
+        asked.append((said.task_id, said.actions[-1], said.ended))
+        return said.actions[-1].lower() if said.ended else None
 
     found = held_out_metrics(folder, class_of=class_of)["at_k"]
-    assert asked == ["a"] * 3 and found["maj"]["4"]["estimate"] == 0.0
-    assert found["avg"]["4"]["estimate"] == 0.25 and found["pass"]["2"]["estimate"] == 0.5
+    assert [name for name, _, _ in asked] == ["a"] * 5 and [ended for _, _, ended in asked] == [True] * 3 + [False] * 2
+    assert found["maj"]["5"]["estimate"] == 0.0  # two votes against one
+    # avg@5 = 1/5; pass@2 = 1 - C(4,2)/C(5,2) = 1 - 6/10
+    assert found["avg"]["5"]["estimate"] == 0.2 and found["pass"]["2"]["estimate"] == 0.4
+
+
+def test_what_was_said_is_read_in_order(tmp_path: Path) -> None:
+    """The observation of a step is what was answered to the one before it."""
+    steps = [step(observation="q", action="call 1"), step(observation="r 1", action="= 7")]
+    folder = shard(tmp_path, trajectory("a/0", task_id="a", outcome=-1, steps=steps, final_observation="the end"))
+    heard: list[SaidEpisode] = []
+
+    def class_of(said: SaidEpisode) -> None:
+        heard.append(said)
+
+    held_out_metrics(folder, class_of=class_of)
+    assert heard == [
+        SaidEpisode(task_id="a", actions=["call 1", "= 7"], answers=["r 1", "the end"], ended=True),
+    ]
     assert "maj" not in held_out_metrics(folder)["at_k"]
 
 

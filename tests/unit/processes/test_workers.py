@@ -10,7 +10,8 @@ import pytest
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
 from rla.processes import workers
-from rla.processes.workers import gpu_shares, worker_environment, workers_of
+from rla.processes.workers import LocalWorkers, gpu_shares, worker_environment, workers_of
+from rla.store.slices import slices
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,7 @@ def test_workers_are_told_what_was_found_for_all_of_them(monkeypatch: pytest.Mon
     monkeypatch.setattr(workers, "start_worker", started)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     config = GeneratorConfig(backend="scripted")
-    workers.run_workers(["rollout"], workers=2, generator=config, asked="--workers", more={"FOUND": "here"})
+    LocalWorkers(generator=config, asked="--workers", more={"FOUND": "here"}).run(["rollout"], slices(2))
     assert told == ["here", "here"]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from rla.envs.observation import EnvironmentFailure, Observation
 from rla.envs.prompts import PolicyPrompt
+from rla.metrics.success import SaidEpisode
 from rla.rollouts.answers import UNENDED, JudgedAnswer, judge_answer
 from rla.store.records import Task
 from tests.unit.builders import task
@@ -53,8 +54,8 @@ def judged(response: str, made: Any = None) -> JudgedAnswer:
     prompt: Any = Upper()
     asked: PolicyPrompt = prompt
 
-    def class_of(task_id: str, text: str) -> str:
-        return f"{task_id}:{text}"
+    def class_of(said: SaidEpisode) -> str | None:
+        return f"{said.task_id}:{said.actions[-1]}" if said.ended else None
 
     environment: Any = made or Question()
 

@@ -173,3 +173,34 @@ def test_the_place_of_every_step_is_kept_as_a_digest() -> None:
     named, plain = play(forward, environment=lambda _: Named())[0], play(forward)[0]
     assert named.places == [content_id("the first room"), None, None]  # of the three steps, not of where they led
     assert plain.places is None
+
+
+class Concluding(Corridor):
+    """Says how it stands where somebody else ends it: won behind door 1."""
+
+    async def stopped(self) -> Observation:
+        return Observation(text=self.observe().text, won=self.door > 1, done=True)
+
+
+@pytest.mark.parametrize(("max_steps", "outcome", "stop"), [(1, -1, "max_steps"), (2, 1, "won")])
+def test_an_environment_that_concludes_says_how_it_stands_at_the_last_step(
+    max_steps: int, outcome: int, stop: str
+) -> None:
+    (first, _) = play(forward, environment=lambda _: Concluding(), max_steps=max_steps)
+    assert (first.outcome, first.stop_reason, len(first.steps)) == (outcome, stop, max_steps)
+    assert first.final_observation == f"you stand at door {max_steps} ."
+
+
+def test_and_where_no_reply_fits() -> None:
+    config = PolicyConfig(max_tokens=8, decoding="admissible", response_tokens=34)
+    plain, concluded = (
+        play(forward, config=config, environment=environment)[0]
+        for environment in (lambda _: Corridor(), lambda _: Concluding())
+    )
+    assert plain.stop_reason == "context" and len(plain.steps) == len(concluded.steps) == 2
+    assert (concluded.outcome, concluded.stop_reason) == (1, "won")
+
+
+def test_an_episode_without_a_step_is_lost_whatever_it_would_say() -> None:
+    (first, _) = play(forward, environment=lambda _: Concluding(), context=8)
+    assert (first.outcome, first.stop_reason, first.steps) == (-1, "context", [])

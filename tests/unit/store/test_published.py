@@ -98,7 +98,7 @@ def test_a_source_without_any_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="neither a conversations shard nor a file"):
         conversations_at(tmp_path / "own.csv")
     (tmp_path / "own.jsonl").write_text("{")
-    with pytest.raises(UserError, match="line 1 is no JSON"):
+    with pytest.raises(UserError, match="line 1 is no JSON in UTF-8"):
         conversations_at(tmp_path / "own.jsonl")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rla.cli.app import run as call
+from rla.envs.tool.imported import import_questions
 from rla.errors import UserError
 from rla.rollouts.trajectory_shard import trajectory_counts
 from rla.store.records import Task
@@ -76,6 +77,23 @@ def test_a_problem_inside_a_question_is_found_and_other_questions_are_left_out(t
     run = evaluated(tmp_path / "r", 0, task("t2", payload=other))
     with pytest.raises(UserError, match="none of its tasks asks for a program"):
         export_livecodebench(run, CONFIG, iteration=None, split=None, out=None)
+
+
+def test_the_evaluation_file_of_the_tool_keeps_its_ids(tmp_path: Path) -> None:
+    """One question of the file has an id and one has none, whose task stands in for it."""
+    truth = json.dumps({"ground_truth": {"inputs": ["1"], "outputs": ["2"]}})
+    rows = [
+        {"problem": "Double.", "ability": "code", "reward_model": truth, "extra_info": '{"question_id": "abc1_a"}'},
+        {"problem": "Double it.", "ability": "code", "reward_model": truth, "extra_info": '{"index": 1}'},
+    ]
+    file = tmp_path / "lcb_v6.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)))
+    tasks = import_questions(file, split="test")
+    run = evaluated(tmp_path / "r", 0, *tasks)
+    told = export_livecodebench(run, CONFIG, iteration=None, split=None, out=tmp_path / "o.json")
+    assert "4 programs for 2 questions" in told[0] and "1 questions have no id of LiveCodeBench" in told[1]
+    names = [row["question_id"] for row in json.loads((tmp_path / "o.json").read_text())]
+    assert set(names) == {"abc1_a", tasks[1].task_id}
 
 
 def test_a_run_without_an_evaluation_is_refused(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ class Order:
     """What to read, from which row on; tests beyond the two bounds are left out.
 
     `opener` gives the reader of a file's rows: it gets the order, the first row and the name of the file. It is a
-    function of a module, because it is sent to the process.
+    function of a module, or a part of one (`functools.partial`), because it is sent to the process.
     """
 
     files: tuple[str, ...]

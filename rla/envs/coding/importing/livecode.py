@@ -31,14 +31,22 @@ from rla.envs.coding.importing.pickled import hidden_tests
 
 TIME_LIMIT_S = 6.0
 MEMORY_LIMIT_MB = 1024
+LIVECODE = "livecodebench"
+LONGEST_ID = 100  # characters
 LEVELS = {"easy": 2, "medium": 3, "hard": 4}
 
 
 def livecodebench(row: Row) -> Problem:
     """A row of `code_generation` or `code_generation_lite`."""
-    name = optional(row, "question_id").strip()  # what the official runner calls it
-    source = f"livecodebench/{name}" if name else "livecodebench"
-    return _problem(row, row, text(row, "question_content"), source=source)
+    return _problem(row, row, text(row, "question_content"), source=livecode_source(row))
+
+
+def livecode_source(*places: Row) -> str:
+    """`livecodebench/abc301_a`, with the `question_id` of the first place that has one, or `livecodebench` alone. The
+    official runner knows a question by this id.
+    """
+    names = (optional(place, "question_id").strip() for place in places)
+    return "/".join((LIVECODE, *[name for name in names if 0 < len(name) <= LONGEST_ID][:1]))
 
 
 def livebench(row: Row) -> Problem:

@@ -36,8 +36,8 @@ def gpqa(row: Row) -> FoundQuestion:
     letter = letter.removeprefix("\\boxed{").removesuffix("}").strip().strip("().").upper()
     if not is_letter(letter):
         raise InvalidProblem("a solution that is no letter")
-    source = named_source(row) or "gpqa"
-    return FoundQuestion(text=question, check="choice", answer=letter, source=source, domain=optional(row, "domain"))
+    domain = optional(row, "domain")
+    return FoundQuestion(text=question, check="choice", answer=letter, source=named_source(row), domain=domain)
 
 
 def _with_options(row: Row) -> FoundQuestion:
@@ -50,7 +50,7 @@ def _with_options(row: Row) -> FoundQuestion:
         text=question_text(f"{stem}\n\n{listed}"),
         check="choice",
         answer=LETTERS[order.index(0)],
-        source=named_source(row) or "gpqa",
+        source=named_source(row),
         domain=optional(row, "High-level domain"),
     )
 

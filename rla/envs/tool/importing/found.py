@@ -17,8 +17,9 @@ LONGEST_ANSWER = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundQuestion:
-    """`source` is empty where the row names none. `problem`: of a question that asks for a program. `domain`: the field
-    or ability, where it is told.
+    """`source` is empty where the row names none, until the file gives it one (`sources`).
+
+    `problem`: of a question that asks for a program. `domain`: the field or ability, where it is told.
     """
 
     text: str

@@ -13,12 +13,12 @@ from rla.envs.coding.data.problems import Problem, question
 from rla.envs.coding.importing.apart import Order, Reader, RowRead, with_small_tests
 from rla.envs.coding.importing.columns import Row
 from rla.envs.coding.importing.layouts import LAYOUTS
+from rla.envs.coding.importing.livecode import LIVECODE
 from rla.envs.tool.importing.evaluations import aime, gpqa, question_answer
 from rla.envs.tool.importing.found import FoundQuestion, question_text
+from rla.envs.tool.importing.sources import source_of
 from rla.envs.tool.importing.verl import evaluated_livecode, verl
 from rla.errors import UserError
-
-LIVECODE = "livecodebench"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +78,16 @@ def question_layout_of(name: str, columns: Iterable[str], *, where: str) -> Ques
     raise UserError(f"{where}: its columns {sorted(map(str, found))[:12]} are {wanted}; see env.own.layout")
 
 
-def question_reader(order: Order, columns: Row, where: str) -> Reader:
-    """Rows of questions; of those that ask for a program, tests beyond the order's bounds are left out."""
+def question_reader(order: Order, columns: Row, where: str, *, asked: str) -> Reader:
+    """Rows of questions, each with a source (`source_of`); `asked` is what somebody asked for. Of questions for a
+    program, tests beyond the order's bounds are left out.
+    """
     layout = question_layout_of(order.layout or "", columns, where=where)
 
     def read(row: Row) -> RowRead:
-        return with_fewer_tests(layout.read(row), order)
+        found = layout.read(row)
+        source = found.source or source_of(layout.name, row, file=where, asked=asked, named=order.layout is not None)
+        return with_fewer_tests(replace(found, source=source), order)
 
     return read
 

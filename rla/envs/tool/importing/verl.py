@@ -5,19 +5,21 @@
     ability        the field
     reward_model   {ground_truth, style}; ground truths of code rows are tests (`code_tests`)
     problem        in place of `prompt`: the question (evaluation file; `reward_model` and `extra_info` are JSON texts)
+    question_id    what the official runner of LiveCodeBench calls the question: a column, or a field of `extra_info`
 
 A ground truth that is a list of one text (Skywork writes it as JSON) is that text; of several, each is right.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
 from typing import Any
 
 from rla.envs.coding.data.problems import InvalidProblem, StdioTest, Test
 from rla.envs.coding.importing.columns import Row, mapping, optional, parsed_column, sequence, text, without_images
-from rla.envs.coding.importing.livecode import MEMORY_LIMIT_MB, TIME_LIMIT_S
+from rla.envs.coding.importing.livecode import MEMORY_LIMIT_MB, TIME_LIMIT_S, livecode_source
 from rla.envs.tool.importing.code_tests import problem_of_tests
 from rla.envs.tool.importing.found import FoundQuestion, answer_text, is_letter, named_source, question_text
 
@@ -25,7 +27,6 @@ PROGRAMS = frozenset({"code", "coding", "programming"})
 TOLD = ("system", "user")
 OPTION = re.compile(r"(^|\s)\(?[A-D][).:]", re.MULTILINE)
 PUBLISHED_LIMITS: dict[str, Any] = {"memory_limit_mb": 1024}
-LCB = "LiveCodeBench"
 EXAMPLES = 3  # that are shown
 LONGEST_EXAMPLE = 2000  # characters
 
@@ -50,11 +51,18 @@ def evaluated_livecode(row: Row) -> FoundQuestion:
     """A row of the evaluation file of LiveCodeBench, whose tests are the examples of the question."""
     question = question_text(text(row, "problem"))
     truth = mapping(row.get("reward_model"), "reward_model").get("ground_truth")
-    source = named_source(row) or LCB
-    limits = {"time_limit_s": TIME_LIMIT_S, "memory_limit_mb": MEMORY_LIMIT_MB}
+    limits: dict[str, Any] = {"time_limit_s": TIME_LIMIT_S, "memory_limit_mb": MEMORY_LIMIT_MB}
+    source = livecode_source(row, further_columns(row))
     problem = problem_of_tests(without_images(question), truth, source=source, **limits)
     text_and_tests = question_text(with_examples(question, problem.tests))
-    return FoundQuestion(text=text_and_tests, check="code", source=source, problem=problem)
+    return FoundQuestion(text=text_and_tests, check="code", source=named_source(row), problem=problem)
+
+
+def further_columns(row: Row) -> Row:
+    """`extra_info`; empty where it cannot be read, because no question depends on it."""
+    with contextlib.suppress(InvalidProblem):
+        return mapping(row.get("extra_info"), "extra_info")
+    return {}
 
 
 def with_examples(question: str, tests: Sequence[Test]) -> str:

@@ -69,6 +69,9 @@ def test_the_last_box_or_the_short_line(reply: str, answer: str | None) -> None:
         ("9" * 1001, None),
         ("\u0663", None),  # a digit, but none of ours
         ("1_000", None),
+        ("**42**", Fraction(42)),
+        ("2**3", None),  # a power, and not 23
+        ("3~4", None),
     ],
 )
 def test_numbers(text: str, number: Fraction | None) -> None:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rla.envs.coding.data.problems import CallTest, StdioTest, problem_of
-from rla.envs.tool.imported import import_questions, source_of
+from rla.envs.tool.imported import import_questions
 from rla.envs.tool.importing.question_layouts import question_layout_of
 from rla.envs.tool.questions import Question, question_of
 from rla.errors import UserError
@@ -127,7 +127,7 @@ def test_a_harness_that_cannot_be_read_is_no_question(tmp_path: Path, line: str)
 def test_aime_of_both_spellings(tmp_path: Path) -> None:
     (first,) = imported(tmp_path, {"Problem": "P", "Answer": 25}, name="aime_2024.jsonl")
     (second,) = imported(tmp_path, {"problem": "P", "answer": "025"}, name="aime_2025.jsonl")
-    assert (first.answer, first.source, second.answer, second.source) == ("25", "aime_2024", "025", "aime_2025")
+    assert (first.answer, first.source, second.answer, second.source) == ("25", "aime2024", "025", "aime2025")
     assert question_layout_of("", ["problem", "answer"], where="x/math.jsonl").name == "plain"
 
 
@@ -146,17 +146,39 @@ def test_gpqa_as_the_evaluation_file_has_it(tmp_path: Path) -> None:
     assert found.domain == "Physics"
 
 
+LIVECODE = {
+    "problem": "Double it.",
+    "ability": "code",
+    "reward_model": json.dumps({"ground_truth": json.dumps({"inputs": ["1\n"], "outputs": ["2\n"]})}),
+    "extra_info": json.dumps({"index": 3}),
+}
+
+
 def test_live_code_bench_as_the_evaluation_file_has_it(tmp_path: Path) -> None:
-    row = {
-        "problem": "Double it.",
-        "ability": "code",
-        "reward_model": json.dumps({"ground_truth": json.dumps({"inputs": ["1\n"], "outputs": ["2\n"]})}),
-        "extra_info": json.dumps({"index": 3}),
-    }
-    (found,) = imported(tmp_path, row)
-    assert found.check == "code" and "Input:\n1\nOutput:\n2" in found.text
+    (found,) = imported(tmp_path, LIVECODE)
+    assert (found.check, found.source) == ("code", "livecodebench") and "Input:\n1\nOutput:\n2" in found.text
     problem = problem_of(found.problem or "")
     assert problem.tests == (StdioTest("1\n", "2\n"),) and problem.time_limit_s == 6.0
+
+
+@pytest.mark.parametrize(
+    ("columns", "source"),
+    [
+        ({}, "livecodebench"),  # the index is a place in a file, and no id
+        ({"question_id": "abc301_a"}, "livecodebench/abc301_a"),
+        ({"extra_info": json.dumps({"index": 3, "question_id": "3754"})}, "livecodebench/3754"),
+        ({"extra_info": {"question_id": "3754"}, "question_id": " "}, "livecodebench/3754"),
+        ({"extra_info": {"question_id": "3754"}, "question_id": "abc301_a"}, "livecodebench/abc301_a"),
+        ({"extra_info": {"question_id": "x" * 101}}, "livecodebench"),
+        ({"extra_info": {"question_id": ["3754"]}}, "livecodebench"),
+        ({"extra_info": "no JSON"}, "livecodebench"),
+        ({"extra_info": None}, "livecodebench"),
+    ],
+)
+def test_the_id_of_live_code_bench_is_kept_for_its_runner(tmp_path: Path, columns: dict[str, Any], source: str) -> None:
+    (found,) = imported(tmp_path, LIVECODE | columns)
+    assert problem_of(found.problem or "").source == source
+    assert found.source == "livecodebench"  # figures by source have one row for the benchmark
 
 
 def test_layouts_of_problems_are_questions_for_a_program(tmp_path: Path) -> None:
@@ -222,12 +244,6 @@ def test_what_cannot_be_read_says_why(tmp_path: Path) -> None:
         imported(tmp_path, {"a": 1})
     with pytest.raises(UserError, match="no such file"):
         import_questions(tmp_path / "missing", split="train")
-
-
-def test_the_source_of_rows_that_name_none() -> None:
-    assert source_of("hub:owner/MATH-500@main:test.jsonl", "") == "math-500"
-    assert source_of("data/problems.jsonl", "aime") == "aime-problems"
-    assert source_of("data/aime_2024.parquet", "aime") == "aime_2024"
 
 
 def test_tags_of_chat_templates_in_a_question_are_plain_text(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
 from rla.llm import resident_seats as seats
 from rla.llm.adapters import Adapter
-from rla.llm.resident_seats import Seats, Wanted
+from rla.llm.kept_engines import Wanted
+from rla.llm.resident_seats import Seats
 from rla.llm.scripted import ScriptedGenerator
 
 pytest.importorskip("torch")

@@ -1,0 +1,203 @@
+"""Which device did which stage of which iteration when, from the times of stage calls (`<run>/timings/`).
+
+A device is a GPU of a host, or the CPU of a host for calls that used no GPU. Calls that made nothing, those of the
+report, and those of outputs that were replaced since are left out. A call that was killed has left no record.
+
+| figure | what it is |
+|---|---|
+| wall | from the start of the first call to the end of the last one |
+| busy, of a device | the union of its calls: stages that ran at the same time count once |
+| idle share | of the wall time in which no stage ran at all; of a device, in which none ran on it |
+| waited | seconds in which stages themselves had nothing to do, as far as they measure it (`score-steps --follow`) |
+| GPU hours, busy and wall | the busy time of all GPUs; all GPUs times the wall time |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rla.agents.texts import one_line
+from rla.errors import UserError
+from rla.pipeline.timings import TimedCall, timed_calls
+
+CPU = "CPU"
+HOUR = 3600.0
+LABEL = 40  # characters of a name that a record holds
+IDLE = "idle_seconds"  # figure of a call
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Device:
+    """`name`: `GPU 2`, or `CPU`. `model`: what the GPU is, empty where that is not known."""
+
+    host: str
+    name: str
+    model: str = ""
+
+    @property
+    def is_gpu(self) -> bool:
+        return self.name != CPU
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """One call on one device, in seconds since the epoch."""
+
+    device: Device
+    stage: str
+    iteration: int
+    part: str
+    start: float
+    end: float
+    waited: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """All spans of a run, in order of their starts; at least one."""
+
+    spans: tuple[Span, ...]
+
+    @property
+    def start(self) -> float:
+        return min(span.start for span in self.spans)
+
+    @property
+    def end(self) -> float:
+        return max(span.end for span in self.spans)
+
+    @property
+    def wall(self) -> float:
+        return self.end - self.start
+
+    @property
+    def devices(self) -> list[Device]:
+        return sorted({span.device for span in self.spans}, key=device_order)
+
+    @property
+    def gpus(self) -> list[Device]:
+        return [device for device in self.devices if device.is_gpu]
+
+    def busy(self, *devices: Device) -> float:
+        """Seconds in which a stage ran on one of the devices; on any where none is named."""
+        return union_seconds((one.start, one.end) for one in self.spans if not devices or one.device in devices)
+
+    def waited(self, device: Device) -> float:
+        return min(sum(one.waited for one in self.spans if one.device == device), self.busy(device))
+
+    def idle_share(self, *devices: Device) -> float:
+        return 1 - self.busy(*devices) / self.wall if self.wall else 0.0
+
+    @property
+    def busy_gpu_hours(self) -> float:
+        return sum(self.busy(device) for device in self.gpus) / HOUR
+
+    @property
+    def wall_gpu_hours(self) -> float:
+        return len(self.gpus) * self.wall / HOUR
+
+
+def device_order(device: Device) -> tuple[str, bool, int, str]:
+    """GPUs of a host by number, its CPU last."""
+    digits = "".join(sign for sign in device.name if sign.isascii() and sign.isdigit())
+    return device.host, not device.is_gpu, int(digits[:9] or 0), device.name
+
+
+def union_seconds(found: Iterable[tuple[float, float]]) -> float:
+    """How long the union of intervals is."""
+    total, reached = 0.0, float("-inf")
+    for start, end in sorted(found):
+        total += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return total
+
+
+def timeline_of(run: Path) -> Timeline | None:
+    """None where no call of the run that made something was timed."""
+    calls = [call for call in timed_calls(run) if call.made and 0 <= call.seconds < float("inf")]
+    spans = [span for call in without_starters(calls) for span in spans_of(call)]
+    return (
+        Timeline(spans=tuple(sorted(spans, key=lambda span: (span.start, span.device, span.stage)))) if spans else None
+    )
+
+
+def without_starters(calls: Sequence[TimedCall]) -> Iterator[TimedCall]:
+    """Without calls that had their slices made by workers, whose own records say more."""
+    slices: dict[tuple[str, int], list[float]] = {}
+    for call in calls:
+        if call.part:
+            slices.setdefault((call.stage, call.iteration), []).append(call.started)
+    for call in calls:
+        inner = slices.get((call.stage, call.iteration), ())
+        if call.part or not any(call.started <= one < call.started + call.seconds for one in inner):
+            yield call
+
+
+def spans_of(call: TimedCall) -> Iterator[Span]:
+    """A span for each device of the call."""
+    host = one_line(call.host, LABEL)
+    gpus = [(f"GPU {one_line(name, LABEL)}", one_line(model, LABEL)) for name, model in call.gpus]
+    for name, model in gpus or [(CPU, "")]:
+        yield Span(
+            device=Device(host=host, name=name, model=model),
+            stage=one_line(call.stage, LABEL),
+            iteration=call.iteration,
+            part=one_line(call.part, LABEL),
+            start=call.started,
+            end=call.started + call.seconds,
+            waited=call.figures.get(IDLE, 0.0),
+        )
+
+
+def timeline_json(found: Timeline, *, price: float | None = None) -> dict[str, Any]:
+    """All numbers; times in seconds, starts since the first one. `price`: of one GPU for one hour."""
+    devices = found.devices
+    return {
+        "started": datetime.fromtimestamp(found.start, UTC).isoformat(timespec="seconds"),
+        "wall_seconds": round(found.wall, 3),
+        "busy_seconds": round(found.busy(), 3),
+        "idle_share": round(found.idle_share(), 4),
+        "devices": [
+            {
+                "host": device.host,
+                "device": device.name,
+                "model": device.model,
+                "busy_seconds": round(found.busy(device), 3),
+                "idle_share": round(found.idle_share(device), 4),
+                "waited_seconds": round(found.waited(device), 3),
+            }
+            for device in devices
+        ],
+        "gpus": len(found.gpus),
+        "gpu_hours_busy": round(found.busy_gpu_hours, 4),
+        "gpu_hours_wall": round(found.wall_gpu_hours, 4),
+        **(costs(found, price) if price is not None else {}),
+        "calls": [
+            {
+                "device": devices.index(span.device),
+                "stage": span.stage,
+                "iteration": span.iteration,
+                "slice": span.part or None,
+                "start": round(span.start - found.start, 3),
+                "seconds": round(span.end - span.start, 3),
+            }
+            for span in found.spans
+        ],
+    }
+
+
+def costs(found: Timeline, price: float) -> dict[str, float]:
+    """What the GPUs cost, if they are paid for all the wall time, and if for the busy time alone. Raises UserError
+    where no call used one.
+    """
+    if not found.gpus:
+        raise UserError("--price is that of a GPU, and no call of this run says that it used one; leave --price out")
+    return {
+        "price_per_gpu_hour": price,
+        "cost_wall": round(price * found.wall_gpu_hours, 2),
+        "cost_busy": round(price * found.busy_gpu_hours, 2),
+    }

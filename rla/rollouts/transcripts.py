@@ -1,0 +1,151 @@
+"""Conversations that were held elsewhere, taken apart into replies and what was answered to each.
+
+    messages    {"role", "content", "tool_calls"?}, as OpenAI and Hermes have them: a reply is a message of the
+                assistant, and its answer is whatever follows it. A content is a text, a list of parts with texts, or
+                null.
+    a text      is one reply, unless the prompt of the policy finds calls and results in it (`ReadsTranscripts`)
+
+The answer of a transcript is its last reply. It has none where that reply is a call, or where a result follows it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rla.envs.prompts import PolicyPrompt, ReadsTranscripts, WritesCalls
+
+RESULTS = ("tool", "function")
+ROLES_READ = ("system", "developer", "user", "assistant", *RESULTS)
+
+
+class NoTranscript(ValueError):
+    """Messages that are none; the text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaidTurn:
+    """A message of the assistant: its text, the name and arguments (as JSON text) of its calls, and what was answered.
+
+    `answer`: None where nothing was, or nothing that belongs to the episode.
+    """
+
+    text: str
+    calls: tuple[tuple[str, str], ...] = ()
+    answer: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenMessages:
+    """`asked`: what the user has said before the first reply."""
+
+    asked: str
+    turns: tuple[SaidTurn, ...]
+
+
+Given = str | GivenMessages
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlayedElsewhere:
+    """An episode that is over. `calls`: how many were made; `told`: whether the transcript says so, which a text
+    without any call does not: it may be the last reply alone. `answered`: whether the last reply is an answer.
+    """
+
+    replies: list[str]
+    answers: list[str]
+    calls: int
+    told: bool
+    answered: bool
+
+
+def played_elsewhere(given: Given, prompt: PolicyPrompt) -> PlayedElsewhere:
+    """What was said, as the environment of `prompt` would have read it."""
+    reader = prompt if isinstance(prompt, ReadsTranscripts) else None
+    turns = (SaidTurn(text=given),) if isinstance(given, str) else given.turns
+    replies, answers, calls, last = list[str](), list[str](), 0, 0
+    result: str | None = None
+    for turn in turns:
+        for text, result in reader.turns_in(turn.text) if reader else [(turn.text, None)]:
+            last = reader.called(text) if reader else 0
+            calls += last
+            replies.append(text)
+            answers.append(result or "")
+        if turn.calls:
+            calls, last = calls + len(turn.calls), len(turn.calls)
+            replies[-1] = prompt.written(replies[-1], turn.calls) if isinstance(prompt, WritesCalls) else replies[-1]
+        result = turn.answer if turn.answer is not None else result
+        answers[-1] = result or ""
+    empty = len(replies) > 1 and not replies[-1].strip()
+    return PlayedElsewhere(
+        replies=replies,
+        answers=answers,
+        calls=calls,
+        told=not isinstance(given, str) or calls > 0 or len(replies) > 1,
+        answered=not (last or empty or result is not None),
+    )
+
+
+def given_messages(messages: Any) -> GivenMessages:
+    """Raises NoTranscript."""
+    if not isinstance(messages, list) or not all(isinstance(one, Mapping) for one in messages):
+        raise NoTranscript("messages is no list of messages")
+    roles = [one.get("role") for one in messages]
+    if unknown := [role for role in roles if role not in ROLES_READ]:
+        raise NoTranscript(f"a message has the role {str(unknown[0])[:40]!r}")
+    if "assistant" not in roles:
+        raise NoTranscript("no message is of the assistant")
+    texts = [content_text(one.get("content")) for one in messages]
+    starts = [place for place, role in enumerate(roles) if role == "assistant"]
+    ends = [*starts[1:], len(messages)]
+    return GivenMessages(
+        asked="\n".join(text for role, text in zip(roles[: starts[0]], texts, strict=False) if role == "user"),
+        turns=tuple(
+            SaidTurn(
+                text=texts[start],
+                calls=called_functions(messages[start].get("tool_calls")),
+                answer=answer_after(roles[start + 1 : end], texts[start + 1 : end], over=end == len(messages)),
+            )
+            for start, end in zip(starts, ends, strict=True)
+        ),
+    )
+
+
+def answer_after(roles: Sequence[str], texts: Sequence[str], *, over: bool) -> str | None:
+    """What the messages after a reply answer to it. What a user says at the very end is no part of the episode."""
+    if not roles or (over and not any(role in RESULTS for role in roles)):
+        return None
+    return "\n\n".join(texts)
+
+
+def called_functions(calls: Any) -> tuple[tuple[str, str], ...]:
+    """Of the calls of a message: a list, its JSON text, or nothing."""
+    if isinstance(calls, str):
+        try:
+            calls = json.loads(calls)
+        except (ValueError, RecursionError):
+            raise NoTranscript("tool_calls is a text that is no JSON") from None
+    if not isinstance(calls, list | None):
+        raise NoTranscript("tool_calls is no list")
+    return tuple(map(called_function, calls or ()))
+
+
+def called_function(call: Any) -> tuple[str, str]:
+    """Name and arguments of a call; arguments that are no JSON stay what the model wrote."""
+    function = call.get("function") or call if isinstance(call, Mapping) else None
+    name = function.get("name") if isinstance(function, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(name, str):
+        raise NoTranscript("a call in tool_calls has no name")
+    arguments = function.get("arguments")
+    return name, arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=str)
+
+
+def content_text(content: Any) -> str:
+    """The text of a content."""
+    parts = content if isinstance(content, list) else [content]
+    texts = [part.get("text") or "" if isinstance(part, Mapping) else part or "" for part in parts]
+    if not all(isinstance(text, str) for text in texts):
+        raise NoTranscript("a content is neither a text nor a list of parts with texts")
+    return "".join(texts)

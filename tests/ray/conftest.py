@@ -1,0 +1,99 @@
+"""A Ray cluster of several nodes on this machine, where there is the loopback device alone (`make test-ray`)."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rla.llm.ray_cluster import NAMESPACE
+from tests.integration.pipelines import PARAMS
+
+Rla = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Ray listens on every address of the machine that it runs on."""
+    if [name for _, name in socket.if_nameindex()] == ["lo"]:
+        return
+    mark = pytest.mark.skip(reason="Ray is tested where there is no network: make test-ray")
+    for item in items:
+        if Path(item.path).is_relative_to(Path(__file__).parent):
+            item.add_marker(mark)
+
+
+class Nodes:
+    """A cluster whose head has no engine to lose: nodes can be added and killed."""
+
+    def __init__(self) -> None:
+        from ray.cluster_utils import Cluster
+
+        self.cluster = Cluster(initialize_head=True, connect=False, head_node_args={"num_cpus": 1})
+        self.others: list[Any] = []
+
+    @property
+    def address(self) -> str:
+        return str(self.cluster.address)
+
+    def add(self) -> None:
+        self.others.append(self.cluster.add_node(num_cpus=1))
+
+    def kill_one(self) -> None:
+        """As a machine that loses its power."""
+        self.cluster.remove_node(self.others.pop(), allow_graceful=False)
+
+
+@pytest.fixture(scope="session")
+def nodes() -> Iterator[Nodes]:
+    made = Nodes()
+    made.add()
+    made.add()
+    yield made
+    made.cluster.shutdown()
+
+
+@pytest.fixture(scope="session")
+def ray(nodes: Nodes) -> Iterator[Any]:
+    """The module, connected as a stage is."""
+    from rla.llm.ray_cluster import connected
+
+    yield connected(nodes.address)
+
+
+@pytest.fixture(autouse=True)
+def no_engines(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every test begins without an engine."""
+    yield
+    if "ray" in request.fixturenames or "nodes" in request.fixturenames:
+        from rla.llm.ray_cluster import ended_engines
+
+        ended_engines(request.getfixturevalue("ray"))
+
+
+@pytest.fixture
+def rla(tmp_path: Path) -> Rla:
+    """A command line in a folder with small parameters."""
+    (tmp_path / "params.yaml").write_text(PARAMS)
+
+    def call(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "rla", *words], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert not check or done.returncode == 0, done.stderr
+        return done
+
+    return call
+
+
+def on_ray(nodes: Nodes, engine: str, *more: str) -> list[str]:
+    """Options of a stage whose engines stand on the cluster."""
+    values = ("backend=ray", f"ray.engine={engine}", f"ray.address={nodes.address}", *more)
+    return [word for value in values for word in ("--set", f"generator.{value}")]
+
+
+__all__ = ["NAMESPACE", "Nodes", "Rla", "on_ray"]

@@ -1,0 +1,55 @@
+"""Weights on a node that does not see the run folder."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rla.config.engines import RayConfig
+from rla.config.sections import GeneratorConfig
+from rla.llm import ray_weights
+from rla.llm.base import Request
+from rla.llm.kept_engines import Wanted
+from rla.llm.ray_actor import Opened
+from rla.llm.ray_cluster import stood_engines
+from rla.llm.ray_weights import model_from_files, put_files, travelling_files, visible
+from rla.llm.resident_seats import weights_of
+from tests.ray.conftest import Nodes
+from tests.unit.training.builders import tiny_model
+
+
+def test_a_node_without_the_run_folder_is_sent_the_files(tmp_path: Path, nodes: Nodes, ray: Any) -> None:
+    model = tiny_model(tmp_path / "here" / "model", seed=3)
+    digest, away = weights_of(str(model)), tmp_path / "away" / "model"
+    own = GeneratorConfig(context=64, threads=1, max_sequences=2)
+    on_cluster = replace(own, backend="ray", ray=RayConfig(engine="transformers", replicas=1))
+    (engine,) = stood_engines(ray, on_cluster)
+    wanted = Wanted(model=str(away), config=own, stop_ids=(0,), seed=0)
+    assert ray.get(engine.handle.open.remote("s", wanted, digest)) == Opened(lacking=True)
+    opened = ray.get(engine.handle.open.remote("s", wanted, digest, put_files(ray, model)))
+    assert opened.context == 64, opened
+    request = Request(prompt_ids=[5, 6], max_tokens=3, temperature=1.0, seed=1)
+    ray.get(engine.handle.submit.remote("s", [(0, request)], []))
+    (reply,) = ray.get(engine.handle.replies.remote("s"))
+    assert reply.error is None and len(reply.completions[0].token_ids) in (1, 2, 3)
+
+
+def test_files_that_travelled_are_the_model(tmp_path: Path, ray: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_model(tmp_path / "model", seed=1)
+    monkeypatch.setattr(ray_weights.tempfile, "gettempdir", lambda: str(tmp_path))
+    digest = weights_of(str(model))
+    assert visible(str(model), digest) and not visible(str(model), "another")
+    folder = asyncio.run(model_from_files(put_files(ray, model), digest))
+    assert weights_of(str(folder)) == digest and folder != model
+    assert {name: file.read_bytes() for name, file in travelling_files(folder).items()} == {
+        name: file.read_bytes() for name, file in travelling_files(model).items()
+    }
+    for number in range(ray_weights.KEPT):
+        asyncio.run(model_from_files(put_files(ray, model), f"other{number}"))
+    assert len(list(folder.parent.parent.iterdir())) == ray_weights.KEPT and not folder.exists()
+    shutil.rmtree(folder.parent.parent)
