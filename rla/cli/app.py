@@ -24,9 +24,9 @@ from rla.cli.lineage import lineage
 from rla.cli.own_options import OWN_OPTIONS, Option
 from rla.cli.params import params_command
 from rla.cli.plan_memory import plan_memory
+from rla.cli.prefork import prefork
 from rla.cli.prune import prune
 from rla.cli.run import run_loop
-from rla.cli.servers import prefork, serve
 from rla.cli.show import OptionalCount, show
 from rla.cli.timeline import timeline
 from rla.cli.version import versions
@@ -44,7 +44,6 @@ app = typer.Typer(
 )
 app.add_typer(prefork, name="prefork", rich_help_panel=None)
 app.add_typer(engines, name="engines", rich_help_panel=None)
-app.add_typer(serve, name="serve", rich_help_panel=None)
 app.add_typer(ablation, name="ablation", rich_help_panel=None)
 app.add_typer(env, name="env", rich_help_panel=None)
 

@@ -1,16 +1,13 @@
 """`rla run`: the whole loop of the folder that it is called in, by `rla plan` and `dvc repro`; then the report as text.
 
-Stages are forked from a server that has imported torch, and share one engine with `engine.resident: true`. Both
-servers, DVC and the stage that runs end with this process, however it ends.
+Stages are forked from a server that has imported torch. The server, DVC and the stage that runs end with this process,
+however it ends.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -65,15 +62,15 @@ def turn_loop(plan: Plan, *, say: Callable[[str], None]) -> int:
     from rla.errors import UserError
     from rla.pipeline.dvc_project import ready_dvc
     from rla.pipeline.plan import named_plan, run_folder, write_plan
-    from rla.pipeline.repro import show_repro
+    from rla.pipeline.repro import prefork_server, show_repro
     from stages import STAGES
 
     if not PIPELINE.is_file():
         raise UserError(f"{PIPELINE}: no such file here; `rla init` writes all that the loop needs")
-    plan, config = named_plan(plan)
+    plan, _ = named_plan(plan)
     say(write_plan(plan, PLAN, stages=STAGES))
     ready_dvc(Path())
-    with servers_of_loop(resident=config.engine.resident) as environment:
+    with prefork_server() as environment:
         status = show_repro(environment)
     if not status:
         print_report(run_folder(plan), say=say)
@@ -88,21 +85,3 @@ def print_report(run: Path, *, say: Callable[[str], None]) -> None:
 
     summary = collect(run)
     say(text_of_run(summary, tables_of_run(summary), width=terminal_width()).rstrip("\n"))
-
-
-@contextmanager
-def servers_of_loop(*, resident: bool) -> Iterator[dict[str, str]]:
-    """The environment of the stages, with the servers that they use; those of a caller are used where there are any."""
-    from rla.llm.resident_control import start_engine, stop_engine
-    from rla.pipeline.repro import prefork_server
-
-    with prefork_server() as environment, TemporaryDirectory() as private:
-        if not resident or "RLA_ENGINE" in environment:
-            yield environment
-            return
-        socket = Path(private) / "engine"
-        start_engine(socket, parent=os.getpid())
-        try:
-            yield environment | {"RLA_ENGINE": str(socket)}
-        finally:
-            stop_engine(socket)

@@ -22,6 +22,7 @@ from rla.config.sections import Config
 from rla.errors import UserError
 
 ParamsOf = Callable[[str], type]  # the dataclass of an environment's own parameters, by `env.name`
+NOT_RESIDENT = {"resident": False}
 DEFAULTS = "the defaults"
 
 
@@ -51,7 +52,7 @@ def read_yaml(path: Path, *, remedy: str) -> Any:
 
 def config_of(data: Mapping[str, Any], *, where: str, params_of: ParamsOf | None) -> Config:
     """The config of nested params; `where` names their origin in errors, which are those of `load_config`."""
-    config: Config = build(Config, data, where, "")
+    config: Config = build(Config, without_removed(data, where), where, "")
     if params_of is not None:
         if not config.env.name:
             raise UserError(
@@ -85,6 +86,20 @@ def apply_overrides(data: Mapping[str, Any], overrides: Sequence[str]) -> dict[s
                 f"--set {text}: {value!r} is not valid YAML ({yaml_flaw(error)}); quote it or close its brackets"
             ) from None
     return result
+
+
+def without_removed(data: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The params without the keys that earlier versions wrote into every run's `config.yaml`.
+
+    Raises UserError for one that asks for what is gone.
+    """
+    kept = dict(data)
+    if kept.pop("engine", NOT_RESIDENT) not in (NOT_RESIDENT, {}, None):
+        raise UserError(
+            f"{where}: the key engine is gone; remove it. Engines stay between stages with generator.backend: ray "
+            "(docs/guide/engines.md)"
+        )
+    return kept
 
 
 def build(section: Any, data: Any, where: str, prefix: str) -> Any:

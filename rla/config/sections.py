@@ -255,13 +255,6 @@ class PoolConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EngineConfig:
-    """How the generator is kept. No output depends on it: it may change within a run."""
-
-    resident: bool = False  # `rla run` keeps one engine alive for all stages (`rla serve`)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """All sections. Stages depend on the sections that they read and on nothing else."""
 
@@ -287,4 +280,3 @@ class Config:
     guards: GuardsConfig = field(default_factory=GuardsConfig, metadata=WITHOUT_EFFECT)
     launch: LaunchConfig = field(default_factory=LaunchConfig, metadata=WITHOUT_EFFECT)
     pool: PoolConfig = field(default_factory=PoolConfig, metadata=WITHOUT_EFFECT)
-    engine: EngineConfig = field(default_factory=EngineConfig, metadata=WITHOUT_EFFECT)

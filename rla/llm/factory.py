@@ -21,9 +21,8 @@ def make_generator(
 ) -> tuple[Generator, ChatTokenizer]:
     """The engine of `config.backend` over `model` (a folder or hub id), and that model's tokenizer.
 
-    The engine is the resident one where the environment names one (`rla.llm.resident_client`), else one of this
-    process. `training`: its replies may be trained on; a server that leaves out what that needs is refused. Raises
-    UserError when the model or the backend's package is missing. Not to be called in an event loop.
+    `training`: its replies may be trained on; a server that leaves out what that needs is refused. Raises UserError
+    when the model or the backend's package is missing. Not to be called in an event loop.
     """
     from rla.llm.chat import ChatFormat
     from rla.models.plain_tokenizer import load_chat_tokenizer
@@ -45,12 +44,6 @@ def make_generator(
 
         return cluster_engines(config, model=model, chat=ChatFormat(tokenizer), seed=seed), tokenizer
     stop_ids = ChatFormat(tokenizer).stop_ids
-    if "RLA_ENGINE" in os.environ:
-        from rla.llm.resident_client import resident_engine
-
-        resident = resident_engine(config, model=model, stop_ids=stop_ids, seed=seed)
-        if resident is not None:
-            return resident, tokenizer
     if os.environ.get(VERIFIED) != named_content(model):
         verify(model)
     if config.backend == "vllm":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -56,25 +56,20 @@ class Sleeps(Protocol):
     async def wake(self) -> None: ...
 
 
-Breathe = Callable[[], Awaitable[None]]
-Make = Callable[[Wanted, Breathe], Engine]
+Make = Callable[[Wanted], Engine]
 
 
-def make_engine(wanted: Wanted, between_passes: Breathe, *, sleeps: bool = False) -> Engine:
-    """The engine of the wanted backend. `sleeps`: one of vLLM that can."""
+def make_engine(wanted: Wanted) -> Engine:
+    """The engine of the wanted backend; one of vLLM can sleep."""
     from rla.llm.loading import make_transformers
 
     if wanted.config.backend == "scripted":
         return KeptScripted(context=wanted.config.context, stop_id=wanted.end_id)
-    if wanted.config.backend == "vllm" and sleeps:
+    if wanted.config.backend == "vllm":
         from rla.llm.vllm_sleeping import SleepingVllm
 
         return SleepingVllm(wanted.config, model=wanted.model, stop_ids=wanted.stop_ids, seed=wanted.seed)
-    if wanted.config.backend == "vllm":
-        from rla.llm.vllm_engine import VllmGenerator
-
-        return VllmGenerator(wanted.config, model=wanted.model, stop_ids=wanted.stop_ids, seed=wanted.seed)
-    return make_transformers(wanted.config, wanted.model, wanted.stop_ids, between_passes=between_passes)
+    return make_transformers(wanted.config, wanted.model, wanted.stop_ids)
 
 
 class KeptScripted(ScriptedGenerator):

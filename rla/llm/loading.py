@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,13 +19,7 @@ def verification(config: GeneratorConfig) -> Callable[..., None]:
     return verify_model if config.lora == "merged" else verify_base
 
 
-def make_transformers(
-    config: GeneratorConfig,
-    model: Path | str,
-    stop_ids: Collection[int],
-    *,
-    between_passes: Callable[[], Awaitable[None]] | None = None,
-) -> TransformersGenerator:
+def make_transformers(config: GeneratorConfig, model: Path | str, stop_ids: Collection[int]) -> TransformersGenerator:
     """The engine in this process, on a GPU where there is one. Raises UserError as `make_generator` does."""
     import torch
 
@@ -40,5 +34,9 @@ def make_transformers(
         stop_ids=stop_ids,
         max_sequences=config.max_sequences,
         context=config.context,
-        between_passes=between_passes,
     )
+
+
+def absolute_model(model: Path | str) -> str:
+    """The model's folder as another process finds it, or its hub id."""
+    return str(Path(model).resolve()) if Path(model).is_dir() else str(model)

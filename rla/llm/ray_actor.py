@@ -14,16 +14,15 @@ import platform
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rla.errors import UserError
 from rla.llm.base import Completion, Generator, Request
-from rla.llm.kept_engines import Wanted, make_engine
+from rla.llm.kept_engines import Wanted
 from rla.llm.ray_weights import model_from_files, visible
-from rla.llm.resident_messages import Message, error_data
-from rla.llm.resident_seats import Seats
+from rla.llm.refusals import as_told
+from rla.llm.seats import Seats
 
 LEASE = 15.0  # seconds without a call of the stage; less than `Seats` waits for other weights
 WAIT = 5.0  # seconds after which a call for replies returns without any
@@ -40,7 +39,7 @@ class Opened:
 
     context: int | None = None
     lacking: bool = False  # the weights are not on this node: send them along
-    error: Message | None = None
+    error: Exception | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ class Reply:
 
     number: int
     completions: list[Completion] | None = None
-    error: Message | None = None
+    error: Exception | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -73,7 +72,7 @@ class EngineActor:
     """All methods are called through Ray, on the actor's event loop."""
 
     def __init__(self) -> None:
-        self._seats = Seats(partial(make_engine, sleeps=True))
+        self._seats = Seats()
         self._leases: dict[str, Lease] = {}
         self._models: dict[str, str] = {}  # by stage, for `state`
         self._answered = 0
@@ -96,7 +95,7 @@ class EngineActor:
             engine = await lease.ready
         except (UserError, ValueError, RuntimeError, OSError) as error:
             self._leases.pop(stage, None)
-            return Opened(error=error_data(error))
+            return Opened(error=as_told(error))
         if engine is None:
             self._leases.pop(stage, None)
             return Opened()
@@ -176,7 +175,7 @@ class EngineActor:
     async def _hold(self, stage: str, wanted: Wanted, lease: Lease) -> None:
         """A task of its own has the lease: what enters a context has to leave it."""
         try:
-            async with self._seats.lease(wanted, stage, no_wait) as engine:
+            async with self._seats.lease(wanted, stage) as engine:
                 if not lease.ready.done():
                     lease.ready.set_result(engine)
                 if engine is not None:
@@ -192,7 +191,7 @@ class EngineActor:
         except asyncio.CancelledError:
             raise
         except Exception as error:  # the stage is told, and the engine goes on
-            reply = Reply(number, error=error_data(error))
+            reply = Reply(number, error=as_told(error))
         finally:
             del lease.tasks[number]
         lease.replies.append(reply)
@@ -204,7 +203,3 @@ class EngineActor:
             now = time.monotonic()
             for stage in [name for name, lease in self._leases.items() if lease.expired(now)]:
                 await self.close(stage)
-
-
-async def no_wait() -> None:
-    """Passes go on while replies travel: what a pass holds depends on the cluster anyway."""

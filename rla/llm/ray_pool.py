@@ -24,13 +24,12 @@ from rla.errors import UserError
 from rla.llm.base import Completion, Request
 from rla.llm.chat import ChatFormat
 from rla.llm.kept_engines import Wanted
+from rla.llm.loading import absolute_model
 from rla.llm.ray_actor import LeaseOver, Opened
 from rla.llm.ray_cluster import EngineActorRef, connected, stood_engines
 from rla.llm.ray_weights import put_files
 from rla.llm.refusals import check_request
-from rla.llm.resident_client import where
-from rla.llm.resident_messages import error_of
-from rla.llm.resident_seats import weights_of
+from rla.llm.seats import weights_of
 
 LAG = 16  # requests by which an engine may be behind before it loses its sessions to another
 TOGETHER = 30.0  # seconds in which engines that start together are waited for
@@ -44,7 +43,7 @@ def cluster_engines(config: GeneratorConfig, *, model: Path | str, chat: ChatFor
     """
     ray = connected(config.ray.address)
     wanted = Wanted(
-        model=where(model),
+        model=absolute_model(model),
         config=standing_alone(config),
         stop_ids=tuple(sorted(chat.stop_ids)),
         seed=seed,
@@ -175,7 +174,7 @@ class RayGenerator:
     def _noted(self, engine: PoolEngine, answer: Opened) -> int | None:
         """Send weights along from now on where they are lacking. Raises what an engine refuses: all others would."""
         if answer.error is not None:
-            raise error_of(answer.error)
+            raise answer.error
         if answer.lacking and self._files is None:
             self._files = put_files(self._ray, Path(self._wanted.model))
         engine.open = answer.context is not None
@@ -230,7 +229,7 @@ class RayGenerator:
                     if asked is None or asked.future.done():
                         continue
                     if reply.error is not None:
-                        asked.future.set_exception(error_of(reply.error))
+                        asked.future.set_exception(reply.error)
                     else:
                         asked.future.set_result(reply.completions)
             except (RayError, LeaseOver):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rla.errors import UserError
-from rla.llm.resident_seats import weights_of
+from rla.llm.seats import weights_of
 from rla.models.checkpoint import MANIFEST
 from rla.models.verifying import origin_record
 from rla.store.recorded import FILES

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from rla.errors import UserError
 from rla.llm.base import Request
 
 COLDEST, HOTTEST = 0.001, 1000.0  # temperatures by which logits in fp32 can be divided
@@ -16,6 +19,22 @@ class ContextOverflow(Exception):
         self.prompt = prompt
         self.max_tokens = max_tokens
         self.context = context
+
+    def __reduce__(self) -> tuple[partial[ContextOverflow], tuple[()]]:
+        """Pickled by what it was made of."""
+        return partial(type(self), prompt=self.prompt, max_tokens=self.max_tokens, context=self.context), ()
+
+
+def as_told(error: BaseException) -> Exception:
+    """The exception for another process: what a Generator may raise keeps its kind, a defect is a RuntimeError. All of
+    them can be pickled.
+    """
+    if isinstance(error, ContextOverflow):
+        return error
+    for kind in (UserError, ValueError):
+        if isinstance(error, kind):
+            return kind(str(error))
+    return RuntimeError(f"the engine failed: {type(error).__name__}: {error} (its own log says more)")
 
 
 def check_tokens(request: Request, *, vocabulary: int) -> None:

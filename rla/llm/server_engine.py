@@ -1,4 +1,4 @@
-"""An OpenAI-compatible completions server as a Generator: `vllm serve`, `rla serve`, and what answers like them.
+"""An OpenAI-compatible completions server as a Generator: `vllm serve`, and what answers like it.
 
 Prompts go out as token ids; sampled ids come back by `return_token_ids`, their log-probabilities by `logprobs`. For
 training data both are required (`rla.llm.server_probe` asks before anything is played); elsewhere missing ids are

@@ -25,7 +25,7 @@ from rla.llm.slot_cache import SlotCache
 from rla.llm.slots import Ints, SlotTable
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection
+    from collections.abc import Collection
     from pathlib import Path
 
     from transformers import PreTrainedModel
@@ -39,7 +39,7 @@ class TransformersGenerator:
     `max_sequences` slots of `context` tokens are allocated at once; at most `tokens_per_pass` tokens (longer
     prompts are cut into pieces) go through the model in one pass. A session that asked for nothing in the last
     `idle_seconds` may lose its slot to a request that waits. One event loop at a time may use the engine.
-    `between_passes` is awaited after each pass, and gives callers the time to ask again.
+    After each pass callers have the time to ask again.
     """
 
     def __init__(
@@ -51,7 +51,6 @@ class TransformersGenerator:
         context: int = 1024,
         tokens_per_pass: int = 8192,
         idle_seconds: float = 0.2,
-        between_passes: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         text_config = model.config.get_text_config()
         limit = getattr(text_config, "max_position_embeddings", None)
@@ -65,7 +64,6 @@ class TransformersGenerator:
         self._model = model.eval()
         self._stop_ids = frozenset(stop_ids)
         self._idle_seconds = idle_seconds
-        self._between_passes = between_passes or _breathe
         self._tokens_per_pass = max(tokens_per_pass, max_sequences)
         self._table = SlotTable(slots=max_sequences, context=context)
         self._cache = SlotCache(
@@ -139,7 +137,7 @@ class TransformersGenerator:
             if self._live:
                 self._step()
                 self._seconds += time.perf_counter() - started
-                await self._between_passes()
+                await _breathe()
             else:
                 await asyncio.sleep(self._idle_seconds / 10)
 

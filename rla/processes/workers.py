@@ -21,7 +21,7 @@ from rla.processes.executors import SliceFailure
 from rla.store.slices import Slice
 
 WATCH = "RLA_END_WITH_STDIN"
-NOT_INHERITED = ("RLA_PREFORK", "RLA_ENGINE", WATCH)  # of the call that starts slices: its servers, and how it ends
+NOT_INHERITED = ("RLA_PREFORK", WATCH)  # of the call that starts slices: its server, and how it ends
 ON_GPUS = ("vllm", "transformers")
 PATIENCE = 20.0  # seconds for a worker to put down its engine after an interrupt
 

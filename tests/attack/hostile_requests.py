@@ -1,4 +1,4 @@
-"""Hostile requests: frames for the pre-fork server and for the resident engine, messages for `rla env serve`.
+"""Hostile requests: frames for the pre-fork server, messages for `rla env serve`.
 
 A request hurts only itself. After each one the server answers a sound request; none of its threads or tasks has raised.
 """
@@ -23,7 +23,6 @@ from tests.attack.small_run import World
 
 CODE = "the code of this server"
 CALL = {"kind": "run", "fingerprint": CODE, "arguments": ["--version"], "environment": {}, "cwd": "/", "umask": 18}
-OPEN = {"magic": "rla-engine/1", "code": CODE, "kind": "open", "model": "nowhere", "config": {}, "seed": 0}
 DEEP = ("[" * 100_000, '{"a":' * 100_000, "[]", "1", "null", '"run"', "NaN", "1e999", "9" * 5000)
 PATHS = (
     "/ws",
@@ -65,7 +64,7 @@ def frame(lots: Random, sound: Any) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Requests(Numbered):
-    """The three servers in turn."""
+    """The two servers in turn."""
 
     name: str = "requests"
 
@@ -73,7 +72,7 @@ class Requests(Numbered):
         from tests.unit.serving import counting  # noqa: F401  imported before memory is limited
 
         within_memory()
-        servers = (prefork, engine, served_environment)
+        servers = (prefork, served_environment)
 
         def tried(trial: str) -> str | None:
             lots = dice(world, f"{self.name}/{trial}")
@@ -132,37 +131,6 @@ def speak(client: socket.socket, data: bytes, streams: int) -> None:
             socket.send_fds(client, [data[:4]], [2] * streams)
         client.sendall(data[4:] if streams else data)
         client.shutdown(socket.SHUT_WR)
-
-
-def engine(lots: Random, place: Path) -> str | None:
-    """A few frames on one connection, then a sound one on another."""
-    from rla.llm.resident_messages import pack_message
-    from rla.llm.resident_server import EngineServer
-
-    flaws: list[str] = []
-
-    async def talk() -> str | None:
-        asyncio.get_running_loop().set_exception_handler(
-            lambda _, said: flaws.append(repr(said.get("exception") or said["message"])[:160])
-        )
-        server = EngineServer(code=CODE, parent=0, idle_seconds=60)
-        listening = await asyncio.start_unix_server(server.accept, str(place))
-        async with listening:
-            _, writer = await asyncio.open_unix_connection(str(place))
-            for _ in range(lots.choice((1, 1, 3))):
-                writer.write(frame(lots, OPEN))
-            writer.write_eof()
-            while server.connections or not server.opened:
-                await asyncio.sleep(0.005)
-            reader, second = await asyncio.open_unix_connection(str(place))
-            second.write(pack_message({"magic": OPEN["magic"], "code": CODE, "kind": "ping"}))
-            answer = await asyncio.wait_for(reader.read(200), 5)
-            for one in (writer, second):
-                one.close()
-        return None if b'"accepted":true' in answer else f"a sound request is answered with {answer!r}"
-
-    wrong = asyncio.run(talk())
-    return wrong or ("; ".join(flaws) or None)
 
 
 def served_environment(lots: Random, _: Path) -> str | None:

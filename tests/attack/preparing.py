@@ -60,7 +60,7 @@ def started(folder: Path) -> None:
     environment |= {"HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
     # What starts threads is imported by each call itself: at least its code is compiled once.
     environment |= {"PYTHONPYCACHEPREFIX": str(folder / "compiled")}
-    for name in ("PYTHONDONTWRITEBYTECODE", "RLA_PREFORK", "RLA_ENGINE"):
+    for name in ("PYTHONDONTWRITEBYTECODE", "RLA_PREFORK"):
         environment.pop(name, None)
     os.execve(sys.executable, [sys.executable, "-m", "tests.attack", *sys.argv[1:]], environment)
 

@@ -24,7 +24,7 @@ from rla.llm.kept_engines import Wanted
 from rla.llm.ray_actor import EngineActor
 from rla.llm.ray_cluster import NAMESPACE, EngineActorRef, connected
 from rla.llm.ray_pool import RayGenerator
-from rla.llm.resident_seats import Seats
+from rla.llm.seats import Seats
 from tests.unit.training.builders import tiny_model
 
 SLOTS, TOKENS, LATENCY = 128, 32, 0.5
@@ -63,7 +63,7 @@ class ClockActor(EngineActor):
 
     def __init__(self) -> None:
         super().__init__()
-        self._seats = Seats(lambda wanted, breathe: Clock())
+        self._seats = Seats(lambda wanted: Clock())
 
 
 def measured_rate(ray: Any, engines: int, model: Path) -> tuple[float, float]:

@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rla.rollouts.following import POLL
 from rla.store.reading import read_manifest, read_part
 from rla.store.shards import Origin, ShardWriter
 from rla.store.slices import MANIFEST
@@ -85,6 +87,7 @@ def test_groups_are_judged_while_others_are_played_and_the_shard_is_that_of_a_pl
         for group in (2, 0, 3, 1):  # as they end
             rollout.play(group)
             until(lambda: judged(group), seconds=60)  # noqa: B023
+        time.sleep(4 * POLL)  # all is judged, and the call waits
         rollout.finish()
 
     thread = beside(play)

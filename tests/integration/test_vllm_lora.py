@@ -16,7 +16,7 @@ from rla.llm.base import Completion, Request
 from rla.llm.chat import ChatFormat
 from rla.llm.factory import make_generator
 from rla.llm.kept_engines import Wanted
-from rla.llm.resident_seats import Seats
+from rla.llm.seats import Seats
 from rla.llm.vllm_engine import VllmGenerator
 from rla.models.init import init_model
 from rla.models.load import load_tokenizer
@@ -75,7 +75,7 @@ def test_the_adapter_of_a_checkpoint_is_put_over_the_runs_first_weights(adapted:
 def test_adapters_by_request_are_the_merged_models_and_share_no_prefix(
     adapted: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One resident engine, in bf16: base and adapters of two iterations, after one another and in one batch."""
+    """One engine that is kept, in bf16: base and adapters of two iterations, after one another and in one batch."""
     config = replace(ADAPTERS, dtype="bfloat16")
     models = [adapted / name / "model" for name in "012"]
     stop_ids = tuple(ChatFormat(load_tokenizer(models[0])).stop_ids)
@@ -95,7 +95,7 @@ def test_adapters_by_request_are_the_merged_models_and_share_no_prefix(
         longer = replace(ASKED, max_tokens=48)  # so that they do run at the same time
         return [*alone, *await asyncio.gather(*(ask(model, longer) for model in models))]
 
-    caplog.set_level(logging.INFO, logger="rla.llm.resident_seats")
+    caplog.set_level(logging.INFO, logger="rla.llm.seats")
     try:
         answers = asyncio.run(main())
         (engine,) = (seat.engine for seat in kept._seats.values())

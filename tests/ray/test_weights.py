@@ -18,7 +18,7 @@ from rla.llm.kept_engines import Wanted
 from rla.llm.ray_actor import Opened
 from rla.llm.ray_cluster import stood_engines
 from rla.llm.ray_weights import model_from_files, put_files, travelling_files, visible
-from rla.llm.resident_seats import weights_of
+from rla.llm.seats import weights_of
 from tests.ray.conftest import Nodes
 from tests.unit.training.builders import tiny_model
 

@@ -201,3 +201,12 @@ def test_held_out_splits_may_have_kinds_of_their_own() -> None:
     tasks = TasksConfig(kinds=("a",), test_kinds=("a", "b"))
     assert (tasks.kinds_of("train"), tasks.kinds_of("test")) == (("a",), ("a", "b"))
     assert TasksConfig(kinds=("a",)).kinds_of("test") == ("a",)
+
+
+def test_the_config_of_an_earlier_run_is_read_and_what_is_gone_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "params.yaml"
+    path.write_text("env: {name: alfworld}\nengine: {resident: false}\n")
+    assert load_config(path).env.name == "alfworld"
+    path.write_text("env: {name: alfworld}\nengine: {resident: true}\n")
+    with pytest.raises(UserError, match=r"params.yaml: the key engine is gone; .* generator.backend: ray"):
+        load_config(path)

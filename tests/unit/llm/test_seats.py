@@ -15,11 +15,11 @@ import pytest
 
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
-from rla.llm import resident_seats as seats
+from rla.llm import seats
 from rla.llm.adapters import Adapter
 from rla.llm.kept_engines import Wanted
-from rla.llm.resident_seats import Seats
 from rla.llm.scripted import ScriptedGenerator
+from rla.llm.seats import Seats
 
 pytest.importorskip("torch")
 
@@ -50,7 +50,7 @@ def log() -> list[str]:
 
 @pytest.fixture
 def kept(log: list[str]) -> Seats:
-    def make(wanted: Wanted, _: Any) -> Recorded:
+    def make(wanted: Wanted) -> Recorded:
         log.append(f"make {Path(wanted.model).parent.name}")
         return Recorded(log)
 
@@ -65,16 +65,12 @@ def checkpoint(folder: Path, *, digest: str, width: int = 8) -> Wanted:
     return Wanted(model=str(folder / "model"), config=GeneratorConfig(), stop_ids=(0,), seed=0)
 
 
-async def nothing() -> None:
-    """A user that never keeps a pass waiting."""
-
-
 def run(main: Coroutine[Any, Any, None]) -> None:
     asyncio.run(main)
 
 
 async def lease(kept: Seats, wanted: Wanted) -> None:
-    async with kept.lease(wanted, object(), nothing) as seat:
+    async with kept.lease(wanted, object()) as seat:
         assert seat is not None
 
 
@@ -121,12 +117,12 @@ def test_leases_of_the_same_weights_share_and_of_others_wait(
     first, other = checkpoint(tmp_path / "a", digest="1"), checkpoint(tmp_path / "b", digest="2")
 
     async def main() -> None:
-        async with kept.lease(first, "one", nothing) as seat, kept.lease(first, "two", nothing) as shared:
+        async with kept.lease(first, "one") as seat, kept.lease(first, "two") as shared:
             assert shared is seat
-            async with kept.lease(other, "three", nothing) as refused:
+            async with kept.lease(other, "three") as refused:
                 assert refused is None
         monkeypatch.setattr(seats, "BUSY_SECONDS", 5.0)
-        async with kept.lease(first, "one", nothing):
+        async with kept.lease(first, "one"):
             waiting = asyncio.create_task(lease(kept, other))
             await asyncio.sleep(0.02)
             assert not waiting.done()
@@ -162,7 +158,7 @@ def trained(folder: Path, *, base: float, adapter: float | None) -> Wanted:
 
 
 def test_adapters_over_one_base_share_its_engine_at_the_same_time(tmp_path: Path, log: list[str]) -> None:
-    def make(wanted: Wanted, _: Any) -> Based:
+    def make(wanted: Wanted) -> Based:
         log.append(f"make {Path(wanted.model).parent.name}")
         return Based(log)
 
@@ -176,7 +172,7 @@ def test_adapters_over_one_base_share_its_engine_at_the_same_time(tmp_path: Path
 
     async def main() -> None:
         await lease(kept, start)
-        async with kept.lease(policy, "one", nothing) as one, kept.lease(rm, "two", nothing) as two:
+        async with kept.lease(policy, "one") as one, kept.lease(rm, "two") as two:
             assert one is not None and two is not None and one is not two
         await lease(kept, after)
         await lease(kept, elsewhere)
@@ -192,7 +188,7 @@ def test_weights_that_did_not_load_are_loaded_again(tmp_path: Path, log: list[st
             await super().reload(model, stop_ids=stop_ids)
             raise UserError("half of it is missing")
 
-    kept = Seats(lambda wanted, _: Failing(log))
+    kept = Seats(lambda wanted: Failing(log))
     first, other = checkpoint(tmp_path / "a", digest="1"), checkpoint(tmp_path / "b", digest="2")
 
     async def main() -> None:

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, cast
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
 from rla.llm.adapters import base_digest, file_state, parts_of
-from rla.llm.base import BREATHS, Generator
-from rla.llm.kept_engines import Base, Breathe, Engine, Make, Sleeps, Wanted, make_engine
+from rla.llm.base import Generator
+from rla.llm.kept_engines import Base, Engine, Make, Sleeps, Wanted, make_engine
 from rla.llm.loading import verification
 from rla.models.checkpoint import MANIFEST, open_checkpoint
 from rla.models.verifying import model_digest
@@ -40,19 +40,18 @@ NAMES = ("_name_or_path", "transformers_version", "dtype", "torch_dtype")
 
 @dataclass(slots=True, eq=False)
 class Seat:
-    """An engine, what it was made with, and who uses it. `waited_for` gives each user the time to ask again."""
+    """An engine, what it was made with, and who uses it."""
 
     engine: Engine
     config: GeneratorConfig
     weights: str | None = None
     asleep: bool = False
     users: set[Any] = field(default_factory=set)
-    waited_for: list[Breathe] = field(default_factory=list)
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
 
 class Seats:
-    """All engines of the server. `make` builds one; the default starts the config's backend."""
+    """All engines of a process. `make` builds one; the default starts the config's backend."""
 
     def __init__(self, make: Make | None = None) -> None:
         self._make = make or make_engine
@@ -60,7 +59,7 @@ class Seats:
         self._opening = asyncio.Lock()
 
     @asynccontextmanager
-    async def lease(self, wanted: Wanted, user: object, breathe: Breathe) -> AsyncIterator[Generator | None]:
+    async def lease(self, wanted: Wanted, user: object) -> AsyncIterator[Generator | None]:
         """The engine with the wanted weights in place, or the wanted adapter over its base; None where it is in use
         with others.
 
@@ -69,13 +68,12 @@ class Seats:
         # Weights that were not met before are read in full, where nothing is recorded of them or they are a base: other
         # leases go on meanwhile.
         found = await asyncio.to_thread(found_in, wanted)
-        seat = await self._take(wanted, found, user, breathe)
+        seat = await self._take(wanted, found, user)
         try:
             yield None if seat is None else generator_of(seat, wanted, found)
         finally:
             if seat is not None:
                 seat.users.discard(user)
-                seat.waited_for.remove(breathe)
                 async with seat.changed:
                     seat.changed.notify_all()
 
@@ -100,7 +98,7 @@ class Seats:
                     del self._seats[shape]
         return True
 
-    async def _take(self, wanted: Wanted, found: Found, user: object, breathe: Breathe) -> Seat | None:
+    async def _take(self, wanted: Wanted, found: Found, user: object) -> Seat | None:
         async with self._opening:
             seat = self._seats.get(found.place)
             if seat is not None and not await free(seat, found.weights, wanted.config):
@@ -111,7 +109,6 @@ class Seats:
                 seat = self._start(found.place, wanted, found.weights)
             await prepare_seat(seat, wanted, found.weights)
             seat.users.add(user)
-            seat.waited_for.append(breathe)
             return seat
 
     def _start(self, shape: str, wanted: Wanted, weights: str) -> Seat:
@@ -120,25 +117,17 @@ class Seats:
         if before is not None:
             before.engine.close()
         started = time.perf_counter()
-        waited_for: list[Breathe] = []
-
-        async def between_passes() -> None:
-            for _ in range(BREATHS):
-                await asyncio.sleep(0)
-            for breathe in tuple(waited_for):
-                await breathe()
-
         try:
-            engine = self._make(wanted, between_passes)
+            engine = self._make(wanted)
         except (RuntimeError, ValueError) as error:
             if not self._seats:
                 raise
             raise UserError(
                 f"{wanted.model}: a second engine, for models of another shape, does not start ({error}); lower "
-                "generator.gpu_memory, or set engine.resident: false"
+                "generator.gpu_memory, or use engines of the stages' own (another generator.backend)"
             ) from error
         log.info("%s: engine started in %.1f s", wanted.model, time.perf_counter() - started)
-        seat = Seat(engine=engine, config=wanted.config, weights=weights, waited_for=waited_for)
+        seat = Seat(engine=engine, config=wanted.config, weights=weights)
         self._seats[shape] = seat
         return seat
 
