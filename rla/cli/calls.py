@@ -18,6 +18,7 @@ from rla.config import Config, resolved
 from rla.envs.configured import load_config
 from rla.errors import UserError
 from rla.metrics.guards import GUARDS, Warned, warned
+from rla.pipeline.companions import beside
 from rla.pipeline.context import Progress, StageContext
 from rla.pipeline.params_files import default_run, params_file, run_and_params
 from rla.pipeline.pruning import prune_run
@@ -51,7 +52,8 @@ def call_stage(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> Non
             ctx = context(spec, values, config=config, run=run, progress=progress)
             check_trackers(ctx)
             account = StageAccount(ctx=ctx)
-            summary = timed(ctx)
+            with beside(ctx):
+                summary = timed(ctx)
             if spec.name in FINISHING and speaks() and world() == 1:
                 prune_run(run, config)
         if speaks():

@@ -51,6 +51,14 @@ class Reply:
     error: Exception | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What a stage learns when it asks for replies. `wanted`: another stage waits for this engine."""
+
+    replies: list[Reply]
+    wanted: bool = False
+
+
 @dataclass(slots=True, eq=False)
 class Lease:
     """A stage's hold on an engine, and its requests."""
@@ -122,7 +130,7 @@ class EngineActor:
             task = asyncio.create_task(self._answer(lease, engine, number, replace(request, session=session)))
             lease.tasks[number] = task
 
-    async def replies(self, stage: str) -> list[Reply]:
+    async def replies(self, stage: str) -> Heard:
         """What has been answered since the last call; after WAIT seconds nothing. Raises LeaseOver."""
         lease = self._leases.get(stage)
         if lease is None or not lease.ready.done():
@@ -137,7 +145,7 @@ class EngineActor:
         lease.some.clear()
         found, lease.replies = lease.replies, []
         self._answered += len(found)
-        return found
+        return Heard(found, wanted=any(not other.ready.done() for other in self._leases.values()))
 
     async def close(self, stage: str) -> None:
         """End a stage's lease, and what it has asked for."""

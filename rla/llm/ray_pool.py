@@ -25,7 +25,7 @@ from rla.llm.base import Completion, Request
 from rla.llm.chat import ChatFormat
 from rla.llm.kept_engines import Wanted
 from rla.llm.loading import absolute_model
-from rla.llm.ray_actor import LeaseOver, Opened
+from rla.llm.ray_actor import LeaseOver, Opened, Reply
 from rla.llm.ray_cluster import EngineActorRef, connected, stood_engines
 from rla.llm.ray_weights import put_files
 from rla.llm.refusals import check_request
@@ -223,21 +223,32 @@ class RayGenerator:
             try:
                 if not engine.open:
                     await self._reopen(engine)
-                for reply in await engine.ref.handle.replies.remote(self._stage):
-                    engine.asked.discard(reply.number)
-                    asked = self._asked.pop(reply.number, None)
-                    if asked is None or asked.future.done():
-                        continue
-                    if reply.error is not None:
-                        asked.future.set_exception(reply.error)
-                    else:
-                        asked.future.set_result(reply.completions)
+                heard = await engine.ref.handle.replies.remote(self._stage)
+                for reply in heard.replies:
+                    self._settle(engine, reply)
+                if heard.wanted and self._can_spare_one():
+                    engine.ref.handle.close.remote(self._stage)
+                    self._give_up(engine)
             except (RayError, LeaseOver):
                 self._give_up(engine)
                 await asyncio.sleep(RETRY)
             except (UserError, ValueError, RuntimeError) as error:  # what `_noted` raises
                 self._fail(error)
                 return
+
+    def _settle(self, engine: PoolEngine, reply: Reply) -> None:
+        engine.asked.discard(reply.number)
+        asked = self._asked.pop(reply.number, None)
+        if asked is None or asked.future.done():
+            return
+        if reply.completions is None:
+            asked.future.set_exception(reply.error or RuntimeError("an engine gave neither a reply nor an error"))
+        else:
+            asked.future.set_result(reply.completions)
+
+    def _can_spare_one(self) -> bool:
+        """Whether this stage holds more than half of the engines: two stages with different weights share them."""
+        return sum(engine.open for engine in self._engines) > (len(self._engines) + 1) // 2
 
     async def _reopen(self, engine: PoolEngine) -> None:
         """Raises RayError for an engine that is not back yet, UserError for what it refuses."""

@@ -1,0 +1,80 @@
+"""Stages that run beside another one, with `launch.together`: those that need nothing of what it makes.
+
+| beside | runs |
+|---|---|
+| `rollout` | `score-steps --follow`, which judges each group as soon as it is played |
+| `train-policy` | `train-rm`, and `adapt-env` |
+
+DVC calls one stage at a time. So a stage that DVC has called starts its companions itself, and ends when they have
+ended. When DVC then calls those in their turn, they find their outputs complete, or go on where they stopped. So
+nothing depends on a companion: one that fails, or whose stage is killed, is made up for in its turn.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from rla.pipeline.again import called_again
+from rla.pipeline.ahead import planned_loop
+from rla.pipeline.context import StageContext
+from rla.processes.workers import exit_text, interrupt, listen, start_worker, worker_environment
+
+
+def companions_of(ctx: StageContext) -> list[list[str]]:
+    """Name and options of the stages that may run beside this call; none outside of a loop that DVC turns."""
+    if not ctx.config.launch.together or ctx.paths or planned_loop(ctx.run) is None:
+        return []
+    judged = ctx.config.judge.enabled
+    if ctx.spec.name == "rollout" and judged and ctx.config.judge.tasks == "all":
+        return [["score-steps", "--follow"]]
+    if ctx.spec.name == "train-policy":
+        trained = [["train-rm"]] if judged else []
+        return [*trained, *([] if proposes_by_engine(ctx) else [["adapt-env"]])]
+    return []
+
+
+def proposes_by_engine(ctx: StageContext) -> bool:
+    """Whether `adapt-env` asks an engine, whose memory the training beside it takes."""
+    adaptation = ctx.config.adaptation
+    if not adaptation.enabled or adaptation.proposer != "llm":
+        return False
+    return not adaptation.llm.server and ctx.config.generator.backend != "server"
+
+
+@contextmanager
+def beside(ctx: StageContext) -> Iterator[None]:
+    """Run the companions of a stage with the block, and wait for them at its end. Where the block fails they end."""
+    names = companions_of(ctx)
+    if not names:
+        yield
+        return
+    with called_again(ctx, {}) as arguments:
+        more = ["--overwrite"] if ctx.overwrite else []
+        calls = [[stage, *arguments[1:], *options, *more] for stage, *options in names]
+        ctx.progress.note(f"{ctx.spec.name}: runs {' and '.join(stage for stage, *_ in names)} beside it")
+        running: list[subprocess.Popen[bytes]] = []
+        try:
+            environment = worker_environment(workers=1 + len(calls), gpus=[])
+            for call in calls:
+                running.append(start_worker(call, environment))
+            listeners = [listen(one, f"[{call[0]}] ") for call, one in zip(calls, running, strict=True)]
+            yield
+            codes = [process.wait() for process in running]
+            for listener in listeners:
+                listener.join()
+            say_failures(ctx, [call[0] for call in calls], codes)
+        except BaseException:
+            interrupt([process for process in running if process.poll() is None])
+            raise
+        finally:
+            for process in running:
+                if process.stdin is not None:
+                    process.stdin.close()
+
+
+def say_failures(ctx: StageContext, stages: Sequence[str], codes: Sequence[int]) -> None:
+    for stage, code in zip(stages, codes, strict=True):
+        if code:
+            ctx.progress.note(f"{stage}, beside {ctx.spec.name}: {exit_text(code)}; it is called again in its turn")
