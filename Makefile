@@ -17,7 +17,7 @@ PYTEST_ARGS ?=
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help test-openenv test-ray bench-ray docs docs-reference run test lint types unit test-slow attack parity bench-env bench-train bench-shape plan-memory bench-judge bench-rollout bench-memory bench-reading bench-exec bench-tool bench-view screenshots solve-all ablation test-vllm venv clean
+.PHONY: help test-openenv test-ray bench-ray bench-timeline docs docs-reference run test lint types unit test-slow attack parity bench-env bench-train bench-shape plan-memory bench-judge bench-rollout bench-memory bench-reading bench-exec bench-tool bench-view screenshots solve-all ablation test-vllm venv clean
 
 # A CPU or CUDA build of torch that suits the machine, unless a folder of wheels is given.
 UV_VERSION := 0.13.8
@@ -31,7 +31,7 @@ PLAN = --iterations $(ITERATIONS) --evaluate-every $(EVALUATE_EVERY) --params $(
 
 help:
 	@echo 'make run [ITERATIONS=12] [SEED=0] [PARAMS=params.yaml] [EVALUATE_EVERY=0] [RUN=runs/name] [EXTRAS=vllm] [SET="key=value ..."] [OVERWRITE=1]'
-	@echo 'make test | lint | types | unit | test-slow | attack [MINUTES=60] [SEED=0] [ONLY=area/trial] | parity [GAMES=60] | bench-env | bench-train | bench-shape SHAPE=qwen2.5-7b | plan-memory SHAPE=qwen2.5-7b GPUS=8 | bench-judge RUN=runs/name | bench-rollout | bench-memory | bench-reading | bench-exec [PROGRAMS=1000] | bench-tool | bench-view RUN=runs/name | screenshots [RUN=runs/name] | solve-all | ablation [DESIGN=pipelines/ablation.yaml] [JOBS=2] [ALFWORLD_DATA=data/alfworld] | test-vllm | test-openenv | test-ray | bench-ray | docs | docs-reference | venv | clean'
+	@echo 'make test | lint | types | unit | test-slow | attack [MINUTES=60] [SEED=0] [ONLY=area/trial] | parity [GAMES=60] | bench-env | bench-train | bench-shape SHAPE=qwen2.5-7b | plan-memory SHAPE=qwen2.5-7b GPUS=8 | bench-judge RUN=runs/name | bench-rollout | bench-memory | bench-reading | bench-exec [PROGRAMS=1000] | bench-tool | bench-view RUN=runs/name | screenshots [RUN=runs/name] | solve-all | ablation [DESIGN=pipelines/ablation.yaml] [JOBS=2] [ALFWORLD_DATA=data/alfworld] | test-vllm | test-openenv | test-ray | bench-ray | bench-timeline | docs | docs-reference | venv | clean'
 
 .venv/.uv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] < (3, 11))' || \
@@ -83,6 +83,9 @@ LOOPBACK_ALONE = home=$$(mktemp -d); trap 'rm -rf "$$home"' EXIT; HOME=$$home OM
   bwrap --bind / / --dev-bind /dev /dev --proc /proc --unshare-net --unshare-pid
 test-ray: .venv/.test .bwrap
 	@$(LOOPBACK_ALONE) $(PY) -m pytest tests/ray $(PYTEST_ARGS)
+
+bench-timeline: .venv/.test
+	$(PY) -m tests.bench.bench_timeline
 
 bench-ray: .venv/.test .bwrap
 	@$(LOOPBACK_ALONE) $(PY) -m tests.bench.bench_ray

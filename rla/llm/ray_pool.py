@@ -226,7 +226,7 @@ class RayGenerator:
                 heard = await engine.ref.handle.replies.remote(self._stage)
                 for reply in heard.replies:
                     self._settle(engine, reply)
-                if heard.wanted and self._can_spare_one():
+                if heard.wanted and self._can_spare(engine):
                     engine.ref.handle.close.remote(self._stage)
                     self._give_up(engine)
             except (RayError, LeaseOver):
@@ -246,13 +246,19 @@ class RayGenerator:
         else:
             asked.future.set_result(reply.completions)
 
-    def _can_spare_one(self) -> bool:
-        """Whether this stage holds more than half of the engines: two stages with different weights share them."""
-        return sum(engine.open for engine in self._engines) > (len(self._engines) + 1) // 2
+    def _can_spare(self, engine: PoolEngine) -> bool:
+        """Whether another stage may have it: two stages with different weights have half of the engines each, as far as
+        both have something to ask.
+        """
+        held = sum(one.open for one in self._engines)
+        return held > (len(self._engines) + 1) // 2 or not (self._asked or engine.gone)
 
     async def _reopen(self, engine: PoolEngine) -> None:
         """Raises RayError for an engine that is not back yet, UserError for what it refuses."""
         while not engine.open:
+            if not self._asked:
+                await asyncio.sleep(RETRY)
+                continue
             opening = self._opening(engine)
             try:
                 answer = await opening
@@ -277,7 +283,7 @@ class RayGenerator:
         since = time.monotonic()
         while time.monotonic() < since + self._patience:
             await asyncio.sleep(RETRY)
-            if any(engine.open for engine in self._engines):
+            if not self._asked or any(engine.open for engine in self._engines):
                 since = time.monotonic()
         self._fail(
             UserError(

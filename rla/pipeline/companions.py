@@ -1,9 +1,10 @@
 """Stages that run beside another one, with `launch.together`: those that need nothing of what it makes.
 
-| beside | runs |
-|---|---|
-| `rollout` | `score-steps --follow`, which judges each group as soon as it is played |
-| `train-policy` | `train-rm`, and `adapt-env` |
+| `launch.together` has | beside | runs |
+|---|---|---|
+| `judging` | `rollout` | `score-steps --follow`, which judges each group as soon as it is played |
+| `training` | `train-policy` | `train-rm` |
+| `adapting` | `train-policy` | `adapt-env`, where it asks no engine whose GPU the training has |
 
 DVC calls one stage at a time. So a stage that DVC has called starts its companions itself, and ends when they have
 ended. When DVC then calls those in their turn, they find their outputs complete, or go on where they stopped. So
@@ -24,15 +25,17 @@ from rla.processes.workers import exit_text, interrupt, listen, start_worker, wo
 
 def companions_of(ctx: StageContext) -> list[list[str]]:
     """Name and options of the stages that may run beside this call; none outside of a loop that DVC turns."""
-    if not ctx.config.launch.together or ctx.paths or planned_loop(ctx.run) is None:
+    together, judge = ctx.config.launch.together, ctx.config.judge
+    if not together or ctx.paths or planned_loop(ctx.run) is None:
         return []
-    judged = ctx.config.judge.enabled
-    if ctx.spec.name == "rollout" and judged and ctx.config.judge.tasks == "all":
+    if ctx.spec.name == "rollout" and "judging" in together and judge.enabled and judge.tasks == "all":
         return [["score-steps", "--follow"]]
-    if ctx.spec.name == "train-policy":
-        trained = [["train-rm"]] if judged else []
-        return [*trained, *([] if proposes_by_engine(ctx) else [["adapt-env"]])]
-    return []
+    found = []
+    if ctx.spec.name == "train-policy" and "training" in together and judge.enabled:
+        found.append(["train-rm"])
+    if ctx.spec.name == "train-policy" and "adapting" in together and not proposes_by_engine(ctx):
+        found.append(["adapt-env"])
+    return found
 
 
 def proposes_by_engine(ctx: StageContext) -> bool:

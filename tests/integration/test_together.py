@@ -35,7 +35,7 @@ def turned(folder: Path) -> tuple[Path, str]:
 
 def test_a_loop_whose_stages_run_together_makes_what_one_after_another_makes(tmp_path: Path) -> None:
     alone, _ = turned(make_pipeline(tmp_path / "alone", iterations=1))
-    params = PARAMS + "launch: {together: true}\n"
+    params = PARAMS + "launch: {together: [judging, training, adapting]}\n"
     together, said = turned(make_pipeline(tmp_path / "together", iterations=1, params=params))
     for note in ("rollout: runs score-steps beside it", "train-policy: runs train-rm and adapt-env beside it"):
         assert note in said

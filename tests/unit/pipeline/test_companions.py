@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from rla.pipeline.companions import companions_of
 from rla.pipeline.context import StageContext
 from stages import STAGES
 
+ALL = ("judging", "training", "adapting")
+
 
 @pytest.fixture
 def in_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -23,9 +26,9 @@ def in_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "r"
 
 
-def beside(run: Path, stage: str, *, together: bool = True, paths: Any = None, **sections: Any) -> list[str]:
+def beside(run: Path, stage: str, *, together: Sequence[str] = ALL, paths: Any = None, **sections: Any) -> list[str]:
     """Names and options of the companions, joined."""
-    data = {"env": {"name": "alfworld"}, "launch": {"together": together}, **sections}
+    data = {"env": {"name": "alfworld"}, "launch": {"together": list(together)}, **sections}
     ctx = StageContext(
         spec=next(spec for spec in STAGES if spec.name == stage),
         stages=STAGES,
@@ -41,12 +44,15 @@ def beside(run: Path, stage: str, *, together: bool = True, paths: Any = None, *
 def test_judging_follows_playing_and_the_three_that_end_an_iteration_go_together(in_loop: Path) -> None:
     assert beside(in_loop, "rollout") == ["score-steps --follow"]
     assert beside(in_loop, "train-policy") == ["train-rm", "adapt-env"]
+    assert beside(in_loop, "train-policy", together=["training"]) == ["train-rm"]
+    assert beside(in_loop, "train-policy", together=["judging", "adapting"]) == ["adapt-env"]
+    assert beside(in_loop, "rollout", together=["training"]) == []
     for stage in ("score-steps", "train-rm", "adapt-env", "evaluate", "validate-tasks"):
         assert beside(in_loop, stage) == []
 
 
 def test_nothing_runs_beside_a_call_outside_of_a_loop_or_into_another_folder(in_loop: Path, tmp_path: Path) -> None:
-    assert beside(in_loop, "rollout", together=False) == []
+    assert beside(in_loop, "rollout", together=()) == []
     assert beside(in_loop, "rollout", paths={"out": tmp_path / "elsewhere"}) == []
     assert beside(tmp_path / "another", "rollout") == []
 
