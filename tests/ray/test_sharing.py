@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
+from rla.store.reading import read_manifest
 from tests.integration.pipelines import contents, until
 from tests.ray.conftest import Nodes, Rla, on_ray
 from tests.ray.test_shards import DEADLINE, begun, ended, started
@@ -26,6 +26,6 @@ def test_judging_follows_a_rollout_on_the_engines_of_the_same_cluster(rla: Rla, 
     assert playing.poll() is None  # it was judged while the rollout plays
     ended(playing)
     ended(judging)
-    counts = [json.loads((tmp_path / run / "1/scores/manifest.json").read_text())["counts"] for run in ("r", "both")]
+    counts = [read_manifest(tmp_path / run / "1/scores", "scores")["counts"] for run in ("r", "both")]
     assert counts[0] == counts[1]
     assert len(contents(tmp_path / "both/1/scores")) == len(contents(tmp_path / "r/1/scores"))
