@@ -9,7 +9,8 @@ r"""What stands around a question in the prompt `published`: the blocks of the p
 
 Each row has the decoration of its own data source and ability; the published code gives all rows of a file that of the
 first. A question that says already how its answer is to be given gets none of the blocks that would say it again. Where
-the answer is a letter, the box is asked for a letter and not for a number.
+the answer is a letter, the box is asked for a letter and not for a number. A policy without a tool reads the same
+advice without the block `tool` and without a word about calls.
 """
 
 from __future__ import annotations
@@ -22,12 +23,15 @@ SOLVE = "Work through the following mathematics problem, one step after the othe
 SOLVE_IN = "Work through the following {domain} problem, one step after the other."
 PROGRAM = "Write a Python program that solves the following problem."
 TOOL = "The tool computes exactly and fast: calculate with it, and check with it what you have found."
+ALONE = "**Understand the problem and settle on a plan for all of it first.**"  # as PLAN, of a policy without a tool
 PLAN = "**Understand the problem and settle on a plan for all of it first. Only then call the tool.**"
 BOX = "As soon as you are certain, stop calling the tool and give your final answer in \\boxed{}."
+BOX_ALONE = "As soon as you are certain, give your final answer in \\boxed{}."
 NUMBER = "The box holds nothing but the number, without a unit."
 LETTER = "The box holds nothing but the capital letter of the option."
 STREAMS = "The program reads from standard input and prints to standard output."
 HAND_IN = "You may try out your program with the tool. Hand it in whole, as one block from ```python to ```."
+HAND_IN_ALONE = "Hand your program in whole, as one block from ```python to ```."
 FENCE = "```python"
 LONGEST_DOMAIN = 40
 PROGRAMS = frozenset({"code", "coding", "programming"})
@@ -47,8 +51,8 @@ def decoration_of(source: str, ability: str) -> str:
     return "wrapped" if "math-dapo" in name or "mega-science" in name or "megascience" in name else "other"
 
 
-def shown_question(question: Question, *, published: bool) -> str:
-    """What the policy reads: the question alone, or with the decoration of its source."""
+def shown_question(question: Question, *, published: bool, tool: bool = True) -> str:
+    """What the policy reads: the question alone, or with the decoration of its source. `tool`: whether it has one."""
     if not published:
         return question.text
     form = {"choice": LETTER, "math": NUMBER, "number": NUMBER}.get(question.check, "")
@@ -56,7 +60,7 @@ def shown_question(question: Question, *, published: bool) -> str:
     if kind in ("lcb", "code") and question.check != "code":
         kind = "other"  # a name of a source says little
     if kind in ("lcb", "code"):
-        return _with_program(question, kind)
+        return _with_program(question, kind, tool)
     text = question.text.strip()
     if kind in ("aime", "gpqa") and form == NUMBER:
         form = ""
@@ -64,17 +68,18 @@ def shown_question(question: Question, *, published: bool) -> str:
         return text
     if kind == "wrapped":
         return text if not form or form in text else _joined(text, form)
-    return _joined(_solve(kind, question.domain), text, " ".join(filter(None, (TOOL, PLAN, BOX, form))))
+    advice = (TOOL, PLAN, BOX, form) if tool else (ALONE, BOX_ALONE, form)
+    return _joined(_solve(kind, question.domain), text, " ".join(filter(None, advice)))
 
 
-def _with_program(question: Question, kind: str) -> str:
+def _with_program(question: Question, kind: str, tool: bool) -> str:
     text = question.text.strip()
     if FENCE in text:
         return text
     streams = kind == "lcb" and json.loads(question.problem or "{}").get("function") is None
-    return _joined(
-        PROGRAM if kind == "lcb" else "", text, " ".join(filter(None, (PLAN, STREAMS if streams else "", HAND_IN)))
-    )
+    plan, hand_in = (PLAN, HAND_IN) if tool else (ALONE, HAND_IN_ALONE)
+    advice = " ".join(filter(None, (plan, STREAMS if streams else "", hand_in)))
+    return _joined(PROGRAM if kind == "lcb" else "", text, advice)
 
 
 def _solve(kind: str, domain: str) -> str:

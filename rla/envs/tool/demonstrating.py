@@ -9,6 +9,8 @@ reinforcement has something to mend:
     slip       one digit or letter of the question is copied wrongly, and the wrong result becomes the answer
     broken     the call cannot be read, or its program has a syntax error: the error is read, and the call mended
     guess      an answer of about the right size, without the tool
+
+Where the policy has no tool, an episode is its answer alone, and every weak one is a guess.
 """
 
 from __future__ import annotations
@@ -50,15 +52,16 @@ class Scripted:
 
 
 def taught_rounds(
-    task: Task, calls: CallFormat, *, seed: int, random_share: float, shown: str | None = None
+    task: Task, calls: CallFormat, *, seed: int, random_share: float, shown: str | None = None, tool: bool = True
 ) -> Demonstration:
     """An episode as warm-start clones it: observation 0 is the question, the others are results of calls.
 
-    `shown`: the question as the policy reads it, where that is not its bare text. Raises UserError for a question that
-    has no teacher.
+    `shown`: the question as the policy reads it, where that is not its bare text. `tool`: whether the policy has one.
+    Raises UserError for a question that has no teacher; the same questions have one with the tool and without it.
     """
     asked = question_of(task)
-    script = scripted(task, asked, calls, rng=random.Random(derive(seed, "tool", task.task_id)), share=random_share)
+    rng = random.Random(derive(seed, "tool", task.task_id))
+    script = scripted(task, asked, calls, rng=rng, share=random_share, tool=tool)
     return as_demonstration(shown or asked.text, script)
 
 
@@ -73,25 +76,30 @@ def as_demonstration(opening: str, script: Scripted) -> Demonstration:
 
 
 def solver_reply(
-    task: Task, history: Sequence[tuple[str, str]], calls: CallFormat, *, seed: int = 0, random_share: float = 0.0
+    task: Task, history: Sequence[tuple[str, str]], calls: CallFormat, *, seed: int = 0, tool: bool = True
 ) -> str:
     """The next reply of a scripted teacher that plays real episodes. `history`: (reply, what it was answered) so far.
 
     It answers with the result that it was really given, right or wrong, so a trajectory says what the tool said.
     """
     asked = question_of(task)
-    script = scripted(task, asked, calls, rng=random.Random(derive(seed, "tool", task.task_id)), share=random_share)
+    rng = random.Random(derive(seed, "tool", task.task_id))
+    script = scripted(task, asked, calls, rng=rng, share=0.0, tool=tool)
     if len(history) < len(script.replies) - 1:
         return script.replies[len(history)]
     read = history[-1][1].strip() if history else ""
-    return final_reply(calls, read) if read and read != script.results[-1] else script.replies[-1]
+    return final_reply(calls, read) if read and script.results and read != script.results[-1] else script.replies[-1]
 
 
-def scripted(task: Task, asked: Question, calls: CallFormat, *, rng: random.Random, share: float) -> Scripted:
+def scripted(
+    task: Task, asked: Question, calls: CallFormat, *, rng: random.Random, share: float, tool: bool
+) -> Scripted:
     """The teacher's replies; weak ones with a chance of `share`. Equal random numbers give equal scripts."""
     made = made_of_task(task, asked)
     weak = rng.choice(WEAK) if rng.random() < share else ""
-    if weak == "guess":
+    if not (tool or weak):
+        return Scripted(replies=(final_reply(calls, made.answer),), results=(), right=made.answer == asked.answer)
+    if weak == "guess" or not tool:
         return Scripted(replies=(final_reply(calls, near_answer(asked, rng)),), results=(), right=False)
     if weak == "slip":
         made = slipped_item(asked, rng) or made

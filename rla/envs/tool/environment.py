@@ -82,7 +82,8 @@ class Tool:
 
     def policy_prompt(self, config: Config) -> PolicyPrompt:
         calls = call_format(config)
-        return QuestionPrompt(schemas=calls.schemas, result_role=calls.role, calls=calls)
+        told = calls.schemas if tool_params(config).has_tool else ()
+        return QuestionPrompt(schemas=told, result_role=calls.role, calls=calls)
 
     def judge_prompt(self, config: Config) -> JudgePrompt:
         return round_judge(config)
@@ -105,12 +106,11 @@ class Tool:
         return None if called else said_answer(question_of(task), actions[-1])
 
     def demonstrate(self, task: Task, config: Config, *, seed: int, random_share: float) -> Demonstration:
-        return taught_rounds(
-            task, call_format(config), seed=seed, random_share=random_share, shown=shown_text(task, config)
-        )
+        calls, shown, tool = call_format(config), shown_text(task, config), tool_params(config).has_tool
+        return taught_rounds(task, calls, seed=seed, random_share=random_share, shown=shown, tool=tool)
 
     def solve(self, task: Task, config: Config, history: Sequence[tuple[str, str]], seed: int) -> str:
-        return solver_reply(task, history, call_format(config), seed=seed)
+        return solver_reply(task, history, call_format(config), seed=seed, tool=tool_params(config).has_tool)
 
     def stitch(self, task: Task, config: Config, *, seed: int) -> Demonstration:
         return stitched(task, call_format(config), seed=seed, shown=shown_text(task, config))
@@ -130,8 +130,8 @@ class Tool:
         """The questions of the pool, how good and weak teachers answer them, and what the judge may say: nothing that
         is known beforehand with `judge.prompt: published`.
         """
-        verdicts = self.judge_prompt(config).replies()
-        return question_texts(tasks, call_format(config), seed=config.seed, verdicts=verdicts)
+        verdicts, tool = self.judge_prompt(config).replies(), tool_params(config).has_tool
+        return question_texts(tasks, call_format(config), seed=config.seed, verdicts=verdicts, tool=tool)
 
     def tokenizer_phrases(self, config: Config) -> Sequence[str]:
         return ()
@@ -166,4 +166,5 @@ def call_format(config: Config) -> CallFormat:
 
 def shown_text(task: Task, config: Config) -> str:
     """The question as the policy reads it."""
-    return shown_question(question_of(task), published=tool_params(config).prompt == "published")
+    own = tool_params(config)
+    return shown_question(question_of(task), published=own.prompt == "published", tool=own.has_tool)

@@ -142,7 +142,7 @@ def told_of(asked: Question, known: Made, calls: CallFormat, own: ToolParams, ac
     read = calls.parse(action).calls
     if not read:
         return TAKEN
-    if own.tool == "none" or len(read) > 1:
+    if not own.has_tool or len(read) > 1:
         return None
     (call,) = read
     if isinstance(call, Malformed):

@@ -15,7 +15,7 @@ from rla.errors import UserError
 class ToolParams:
     """Parameters of the environment `tool` (`docs/guide/tool.md`)."""
 
-    tool: Literal["python", "none"] = "python"  # none: every call is answered with the remark that there is no tool
+    tool: Literal["python", "none"] = "python"  # none: the policy is neither told of a tool nor taught to call one
     format: Literal["hermes", "short"] = "hermes"  # how calls and answers are written
     prompt: Literal["plain", "published"] = "plain"  # plain: the question alone; published: instructions around it
     on_malformed: Literal["tell", "end"] = "tell"  # a call that cannot be read: its result says why, or the end
@@ -31,6 +31,10 @@ class ToolParams:
     cut: Literal["middle", "published"] = "middle"  # of long results; published: without how many characters are gone
     solvers: int = from_one(8)  # programs that are asked for to prove the answer of a rewritten question
     agreement: float = ranged(0.5, above=0.0, most=1.0)  # share of them that has to print that answer
+
+    @property
+    def has_tool(self) -> bool:
+        return self.tool != "none"
 
 
 def tool_params(config: Config) -> ToolParams:
@@ -50,4 +54,6 @@ def check_tool(config: Config) -> None:
     for key, (value, possible) in wanted.items():
         if value != possible:
             raise UserError(f"{key} is {value}; env.name: tool needs {str(possible).lower()}")
+    if config.collect.variant == "stitched" and not tool_params(config).has_tool:
+        raise UserError("collect.variant: stitched writes calls down, and env.own.tool is none; set one of the two")
     check_execution(tool_params(config).execution)

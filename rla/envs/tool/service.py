@@ -42,8 +42,8 @@ class ToolService:
         own = self._own
         return ToolEpisode(
             question,
-            shown=shown_question(question, published=own.prompt == "published"),
-            caller=self.tool if own.tool == "python" else None,
+            shown=shown_question(question, published=own.prompt == "published", tool=own.has_tool),
+            caller=self.tool if own.has_tool else None,
             checker=self._verifier,
             calls=make_format(own.format),
             most_calls=own.max_parallel_calls,

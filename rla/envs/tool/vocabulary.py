@@ -22,11 +22,12 @@ AS_OFTEN = 24  # a piece that occurs so often becomes a token
 
 
 def question_texts(
-    tasks: Iterable[Task], calls: CallFormat, *, seed: int, verdicts: Sequence[str] = ()
+    tasks: Iterable[Task], calls: CallFormat, *, seed: int, verdicts: Sequence[str] = (), tool: bool = True
 ) -> Iterator[str]:
     """All texts of a few demonstrations of each task; of a task without a teacher the question and its answer.
 
     `verdicts`: what a judge may say. Their words become tokens, else a verdict would be spelled in letters.
+    `tool`: whether the policy has one.
     """
     yield SILENT
     yield from list(verdicts) * AS_OFTEN
@@ -34,7 +35,7 @@ def question_texts(
         asked = question_of(task)
         for number, share in enumerate(SHOWN):
             try:
-                shown = taught_rounds(task, calls, seed=seed + number, random_share=share)
+                shown = taught_rounds(task, calls, seed=seed + number, random_share=share, tool=tool)
             except UserError:
                 yield from (asked.text, asked.answer)
                 break

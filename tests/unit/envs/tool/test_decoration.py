@@ -7,8 +7,11 @@ import json
 import pytest
 
 from rla.envs.tool.decoration import (
+    ALONE,
     BOX,
+    BOX_ALONE,
     HAND_IN,
+    HAND_IN_ALONE,
     LETTER,
     NUMBER,
     PLAN,
@@ -22,10 +25,18 @@ from rla.envs.tool.decoration import (
 from rla.envs.tool.questions import Question
 
 
-def shown(source: str, check: str = "math", *, text: str = "Q", domain: str = "", function: str | None = None) -> str:
+def shown(
+    source: str,
+    check: str = "math",
+    *,
+    text: str = "Q",
+    domain: str = "",
+    function: str | None = None,
+    tool: bool = True,
+) -> str:
     problem = json.dumps({"function": function}) if check == "code" else None
     asked = Question(text=text, check=check, answer="", source=source, domain=domain, problem=problem)  # type: ignore[arg-type]
-    return shown_question(asked, published=True)
+    return shown_question(asked, published=True, tool=tool)
 
 
 @pytest.mark.parametrize(
@@ -56,6 +67,15 @@ def test_the_blocks_of_each_kind() -> None:
     science = shown("gpqa", "choice", domain="Organic Chemistry")
     assert science.startswith("Work through the following organic chemistry problem")
     assert science.endswith(f"{BOX} {LETTER}")
+
+
+def test_advice_without_a_tool_says_nothing_of_calls() -> None:
+    assert shown("AIME2025", tool=False) == f"{SOLVE}\n\nQ\n\n{ALONE} {BOX_ALONE}"
+    assert shown("train-code-x", "code", tool=False) == f"Q\n\n{ALONE} {HAND_IN_ALONE}"
+    for source, check in (("other", "math"), ("gpqa", "choice"), ("LiveCodeBench_v6", "code"), ("math_dapo", "math")):
+        text = shown(source, check, tool=False)
+        assert not any(word in text.casefold() for word in ("tool", "call"))
+        assert shown(source, check, text=text, tool=False) == text  # and nothing is decorated twice
 
 
 def test_the_plain_prompt_is_the_question() -> None:
