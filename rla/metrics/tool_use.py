@@ -1,7 +1,9 @@
 """How a policy uses its tools, over all episodes and by kind of task (the data source of a question).
 
     tool_calls             mean calls of an episode
-    tool_calls_ran         share of the calls that ran: status `ok`
+    tool_calls_ran         share of all calls that ran without an error: status `ok`
+    tool_success           the same of executed calls alone. Those that cannot be read, name no tool, or were one too
+                           many never reach the interpreter
     tool_no_call           share of episodes without a call
     tool_round_tokens      mean sampled tokens of a reply: a round is a reply and the results of its calls
     tool_truncated         share of replies that max_tokens cut
@@ -9,7 +11,8 @@
                            entropy, because the expectation of the surprisal of a sample is the entropy
 
 Strong runs think long and call seldom, with calls that run; weak ones call often. A figure is null where there is
-nothing to count. Source of the first, second and fourth: Demystifying RL in Agentic Reasoning (2025).
+nothing to count. Source of `tool_calls`, `tool_success` and `tool_round_tokens`: Demystifying RL in Agentic
+Reasoning (2025).
 """
 
 from __future__ import annotations
@@ -20,9 +23,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import polars as pl
 
+SUMMED = ("steps", "truncated", "tokens", "surprisal", "calls", "executed", "ran")
 TOOL_FIGURES = {
     "tool_calls": "calls of an episode",
     "tool_calls_ran": "calls that ran",
+    "tool_success": "executed calls without an error",
     "tool_no_call": "episodes without a call",
     "tool_round_tokens": "tokens of a round",
     "tool_truncated": "replies cut",
@@ -35,10 +40,11 @@ def tool_figures(episodes: pl.DataFrame) -> dict[str, float | None]:
     if episodes.is_empty():
         return {}
     count = len(episodes)
-    sums = {name: float(episodes[name].sum()) for name in ("steps", "truncated", "tokens", "surprisal", "calls", "ran")}
+    sums = {name: float(episodes[name].sum()) for name in SUMMED}
     return {
         "tool_calls": sums["calls"] / count,
         "tool_calls_ran": ratio(sums["ran"], sums["calls"]),
+        "tool_success": ratio(sums["ran"], sums["executed"]),
         "tool_no_call": float((episodes["calls"] == 0).sum()) / count,
         "tool_round_tokens": ratio(sums["tokens"], sums["steps"]),
         "tool_truncated": ratio(sums["truncated"], sums["steps"]),

@@ -90,8 +90,9 @@ def panels(summary: RunSummary) -> list[Panel]:
 
 
 def tool_panels(summary: RunSummary) -> Iterator[Panel]:
-    """Deliberative runs: few calls, long rounds, calls that run. Without a line where nothing has tools."""
-    units = {"tool_calls": (1.0, ""), "tool_round_tokens": (1.0, ""), "tool_calls_ran": (100.0, "%")}
+    """Deliberative runs: few calls, long rounds, calls without errors. Without a line where nothing has tools."""
+    units = {"tool_calls": (1.0, ""), "tool_round_tokens": (1.0, "")}
+    units |= {"tool_calls_ran": (100.0, "%"), "tool_success": (100.0, "%")}
     for key, (times, unit) in units.items():
         lines = list(known_lines(summary.iterations, {key: "training tasks"}, times=times))
         for found in titled_splits(summary):

@@ -27,6 +27,7 @@ TAGS = {
     "tools/calls of an episode": "tool_calls",
     "tools/tokens of a round": "tool_round_tokens",
     "tools/share of calls that ran": "tool_calls_ran",
+    "tools/share of executed calls without an error": "tool_success",
     "tools/sampled entropy": "tool_sampled_entropy",
 }
 

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import polars as pl
 
+from rla.store.frames import NOT_RUN
 from rla.store.reading import nested_columns, read_manifest, verify_shard
 from rla.store.records import StopReason
 
-RAN = "ok"  # status of a call that ran
+RAN = "ok"  # status of a call that ran without an error
 READ = (
     "kind",
     "stop_reason",
@@ -25,15 +26,17 @@ TOOL_EPISODES = pl.Schema(
         "tokens": pl.Int64,
         "surprisal": pl.Float64,
         "calls": pl.UInt32,
+        "executed": pl.UInt32,
         "ran": pl.UInt32,
     }
 )
 
 
 def read_tool_episodes(trajectories: Path) -> pl.DataFrame:
-    """Columns of `TOOL_EPISODES`: how many steps, replies that were cut, sampled tokens and calls, calls that ran, and
-    the sum of minus the log-probabilities of the tokens. Episodes that the environment broke, or that had no tools,
-    have no row. Raises UserError for a shard that is incomplete or damaged.
+    """Columns of `TOOL_EPISODES`: how many steps, replies that were cut, sampled tokens and calls; calls that were
+    executed, those of them that ran without an error, and the sum of minus the log-probabilities of the tokens.
+    Episodes that the environment broke, or that had no tools, have no row. Raises UserError for a shard that is
+    incomplete or damaged.
     """
     manifest = read_manifest(trajectories, "trajectories")
     verify_shard(trajectories, manifest)
@@ -51,7 +54,7 @@ def _counted(raw: pl.DataFrame) -> pl.DataFrame:
         return pl.col("steps").list.eval(pl.element().struct.field(name)).list.sum()
 
     nested = pl.element().struct.field("logprobs").cast(pl.List(pl.Float64)).list.sum()
-    ran = pl.element().struct.field("status") == RAN
+    status = pl.element().struct.field("status")
     return (
         raw.filter(pl.col("calls").is_not_null(), pl.col("stop_reason") != StopReason.ENV_ERROR.value)
         .select(
@@ -61,7 +64,8 @@ def _counted(raw: pl.DataFrame) -> pl.DataFrame:
             tokens=of_steps("end") - of_steps("start"),
             surprisal=-pl.col("segments").list.eval(nested).list.sum(),
             calls=pl.col("calls").list.len(),
-            ran=pl.col("calls").list.eval(ran).list.sum(),
+            executed=pl.col("calls").list.eval(~status.is_in(NOT_RUN)).list.sum(),
+            ran=pl.col("calls").list.eval(status == RAN).list.sum(),
         )
         .cast(TOOL_EPISODES)
     )

@@ -46,21 +46,24 @@ def shard(folder: Path, *episodes: Trajectory) -> Path:
 
 
 def test_figures_of_three_episodes(tmp_path: Path) -> None:
-    """a: two calls, one ran. b: none, one long reply in two segments. c: one that ran. Broken: does not count."""
+    """a: two calls, one ran. b: none, one long reply in two segments. c: one that ran, four that were never executed.
+    Broken: does not count.
+    """
     found = tool_figures(
         read_tool_episodes(
             shard(
                 tmp_path,
                 episode("a", [call(0), call(0, "timeout")]),
                 episode("b", [], steps=[step(start=1, end=9)], segments=[segment(*[-1.0] * 4), segment(*[-2.0] * 4)]),
-                episode("c", [call(0)]),
+                episode("c", [call(0), *(call(1, status) for status in ("malformed", "unknown", "excess", "absent"))]),
                 episode("d", [call(0, "error")], stop_reason="env_error", outcome=-1, error="died"),
             )
         )
     )
     assert found == {
-        "tool_calls": 1.0,
-        "tool_calls_ran": pytest.approx(2 / 3),
+        "tool_calls": pytest.approx(7 / 3),
+        "tool_calls_ran": pytest.approx(2 / 7),
+        "tool_success": pytest.approx(2 / 3),
         "tool_no_call": pytest.approx(1 / 3),
         "tool_round_tokens": pytest.approx(16 / 5),  # 4 + 8 + 4 tokens of 2 + 1 + 2 replies
         "tool_truncated": pytest.approx(2 / 5),
@@ -75,6 +78,11 @@ def test_each_kind_of_task_has_its_own(tmp_path: Path) -> None:
     assert found["tool_calls"] == 0.5
     assert {kind: one["tool_calls"] for kind, one in found["tool_by_kind"].items()} == {"code": 0.0, "math": 1.0}
     assert found["tool_by_kind"]["code"]["tool_calls_ran"] is None
+
+
+def test_without_an_executed_call_there_is_no_success(tmp_path: Path) -> None:
+    found = tool_figures(read_tool_episodes(shard(tmp_path, episode("a", [call(0, "malformed")]))))
+    assert (found["tool_calls_ran"], found["tool_success"]) == (0.0, None)
 
 
 def test_an_environment_without_tools_has_no_figures(tmp_path: Path) -> None:

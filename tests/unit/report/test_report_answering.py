@@ -14,7 +14,7 @@ from rla.report.points import held_out_points
 from rla.store.atomic import write_json
 
 TOOLS = {
-    **{"tool_calls": 2.25, "tool_calls_ran": 0.5, "tool_no_call": 0.125},
+    **{"tool_calls": 2.25, "tool_calls_ran": 0.5, "tool_success": 0.75, "tool_no_call": 0.125},
     **{"tool_round_tokens": 96.0, "tool_truncated": 0.25, "tool_sampled_entropy": 0.75},
 }
 
@@ -58,7 +58,7 @@ def test_evaluations_without_such_figures_have_no_rows() -> None:
 def test_tools_of_training_and_of_the_sources_of_the_last_evaluation() -> None:
     evaluated = {"iteration": 3, "success": 0.5, **TOOLS, "tool_by_kind": {"code": TOOLS, "math": TOOLS}}
     trained, held_out, _ = tool_tables(summary(evaluated, iterations=({"iteration": 1, **TOOLS}, {"iteration": 2})))
-    cells = ("2.25", "50.0%", "12.5%", "96.00", "25.0%", "0.75")
+    cells = ("2.25", "50.0%", "75.0%", "12.5%", "96.00", "25.0%", "0.75")
     assert trained.rows == (("1", *cells),)
     assert held_out.rows == (("3", *cells), ("code", *cells), ("math", *cells))
 
@@ -92,6 +92,7 @@ def test_figures_of_slices_and_of_calls_are_read_from_the_records_of_times(tmp_p
 def test_tools_have_curves() -> None:
     drawn = {panel.name: panel for panel in panels(summary(iterations=({"iteration": 1, **TOOLS},)))}
     assert drawn["tool-calls"].lines[0].y == (2.25,) and drawn["tool-calls-ran"].lines[0].y == (50.0,)
+    assert drawn["tool-success"].lines[0].y == (75.0,)
     assert drawn["tool-round-tokens"].lines[0].label == "training tasks"
 
 
