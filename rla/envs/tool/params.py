@@ -18,7 +18,7 @@ class ToolParams:
     tool: Literal["python", "none"] = "python"  # none: the policy is neither told of a tool nor taught to call one
     format: Literal["hermes", "short"] = "hermes"  # how calls and answers are written
     prompt: Literal["plain", "published"] = "plain"  # plain: the question alone; published: instructions around it
-    on_malformed: Literal["tell", "end"] = "tell"  # a call that cannot be read: its result says why, or the end
+    on_malformed: Literal["tell", "end"] = "tell"  # where no call of a reply can be read: told why, or the end
     max_parallel_calls: int = from_one(1)  # calls of one reply that are run; further ones are told to be too many
     result_chars: int = from_one(2048)  # of a result; the published code keeps 256
     answer: Literal["checked", "published"] = "checked"  # published: exact text of a box that ends the whole response

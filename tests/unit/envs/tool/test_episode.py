@@ -101,6 +101,12 @@ def test_beside_a_call_that_can_be_read_it_does_not() -> None:
     assert not answer.done and answer.understood
 
 
+def test_and_it_takes_the_place_of_one_that_may_run() -> None:
+    """The published code drops it and runs the other one (docs/explain/paper.md)."""
+    _, answer = steps("!!\n!b", malformed_ends=True, most_calls=1)
+    assert [result.status for result in answer.results] == ["malformed", "excess"]
+
+
 def test_without_a_tool_every_call_is_told_so() -> None:
     _, answer = steps("!a", tool=False)
     assert [result.status for result in answer.results] == ["absent"]
