@@ -1,51 +1,124 @@
-"""Learning curves of an ablation as an SVG file: one line per arm, its mean over seeds, and the range of its seeds."""
+"""Learning curves of an ablation as an SVG file: one line per arm, its mean over seeds, and the range of its seeds.
+
+There is a panel for held-out success, one for each further held-out split, for what the iterations measured of the
+judge and for each measure that a design names; a panel without data is left out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rla.ablation.measures import measured_series
 from rla.ablation.outcomes import ArmOutcome, held_out_names, on_split
 
-PANELS = (
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+ITERATION_KEYS = (
     ("success", "success on the tasks played"),
     ("rm_process_accuracy", "judge: process accuracy"),
     ("rm_outcome_accuracy", "judge: outcome accuracy"),
 )
+MOST_BESIDE = 4  # panels of a row, which a page can show
+WIDTH, HEIGHT = 4.25, 3.9  # of a panel, in inches
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmCurve:
+    """The points of an arm, named by its place; `low` and `high`: the range of its seeds, where that is shown."""
+
+    arm: int
+    steps: Sequence[int]
+    values: Sequence[float]
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurvePanel:
+    title: str
+    unit: str
+    curves: Sequence[ArmCurve]
 
 
 def draw_curves(arms: Sequence[ArmOutcome], out: Path, *, measures: Sequence[str] = ()) -> None:
-    """Held-out success, what each iteration measured of the judge, and the measures that a design names."""
+    """Nothing is drawn where there is no curve at all."""
+    shown = curve_panels(arms, measures)
+    if not shown:
+        return
+    out.parent.mkdir(parents=True, exist_ok=True)
+    drawn_figure(arms, shown).savefig(out, metadata={"Date": None})
+
+
+def curve_panels(arms: Sequence[ArmOutcome], measures: Sequence[str] = ()) -> list[CurvePanel]:
+    """The panels with data, in their order."""
+    known = [(place, found) for place, found in enumerate(arms) if found.shared_points]
+    panels = [CurvePanel(title="success on held-out tasks", unit="%", curves=[success_curve(*one) for one in known])]
+    for split in held_out_names(arms):
+        curves = [success_curve(place, on_split(found, split)) for place, found in known]
+        panels.append(CurvePanel(title=f"success on {split}", unit="%", curves=curves))
+    for key, title in ITERATION_KEYS:
+        panels.append(
+            CurvePanel(title=title, unit="%", curves=[named_curve(p, series(found, key)) for p, found in known])
+        )
+    for measure in measures:
+        curves = [named_curve(place, measured_mean(found, measure)) for place, found in known]
+        panels.append(CurvePanel(title=measure, unit="", curves=curves))
+    return [panel for panel in panels if any(one.steps for one in panel.curves)]
+
+
+def drawn_figure(arms: Sequence[ArmOutcome], shown: Sequence[CurvePanel]) -> Figure:
+    """The panels in rows of equal length, and one legend of all arms below them."""
     from matplotlib.figure import Figure
 
-    splits = held_out_names(arms)
-    own = 1 + len(splits) + len(PANELS)
-    figure = Figure(figsize=(4.25 * (own + len(measures)), 4.2), layout="constrained")
-    axes = figure.subplots(1, own + len(measures))
-    for colour, found in enumerate(arms):
-        style = {"color": f"C{colour}", "label": found.arm.title}
-        if not found.shared_points:
+    rows = ceil(len(shown) / MOST_BESIDE)
+    beside = ceil(len(shown) / rows)
+    figure = Figure(figsize=(WIDTH * beside, HEIGHT * rows + 0.3), layout="constrained")
+    handles = {}
+    for axes, panel in zip(
+        figure.subplots(rows, beside, squeeze=False).flat, padded(shown, rows * beside), strict=True
+    ):
+        if panel is None:
+            axes.set_axis_off()
             continue
-        for panel, one in zip(axes, (found, *(on_split(found, split) for split in splits)), strict=False):
-            iterations = one.shared_points
-            rates = [[100 * run.rate(point) for run in one.runs] for point in iterations]
-            panel.plot(iterations, [sum(row) / len(row) for row in rates], marker="o", markersize=3, **style)
-            low, high = [min(row) for row in rates], [max(row) for row in rates]
-            panel.fill_between(iterations, low, high, color=style["color"], alpha=0.12)
-        for panel, (key, _) in zip(axes[1 + len(splits) : own], PANELS, strict=True):
-            steps, values = series(found, key)
-            panel.plot(steps, values, **style)
-        for panel, measure in zip(axes[own:], measures, strict=True):
-            panel.plot(*measured_mean(found, measure), **style)
-    titles = ("success on held-out games", *(f"success on {split}" for split in splits), *(t for _, t in PANELS))
-    for panel, title in zip(axes, (*titles, *measures), strict=True):
-        panel.set(title=title, xlabel="iteration", ylabel="" if title in measures else "%")
-        panel.grid(alpha=0.3)
-    handles, arm_titles = axes[0].get_legend_handles_labels()
-    figure.legend(handles, arm_titles, loc="outside lower center", ncols=len(arm_titles), fontsize=9)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out, metadata={"Date": None})
+        axes.set(title=panel.title, xlabel="iteration", ylabel=panel.unit)
+        axes.grid(alpha=0.3)
+        for one in panel.curves:
+            colour, marker = f"C{one.arm}", "o" if len(one.low) else ""
+            (handles[one.arm],) = axes.plot(one.steps, one.values, color=colour, marker=marker, markersize=3)
+            if len(one.low):
+                axes.fill_between(one.steps, one.low, one.high, color=colour, alpha=0.12)
+    known = sorted(handles)
+    titles = [arms[place].arm.title for place in known]
+    columns = min(len(known), 2 * beside)
+    figure.legend([handles[p] for p in known], titles, loc="outside lower center", ncols=columns, fontsize=9)
+    return figure
+
+
+def padded(shown: Sequence[CurvePanel], count: int) -> Iterator[CurvePanel | None]:
+    yield from shown
+    yield from [None] * (count - len(shown))
+
+
+def success_curve(place: int, found: ArmOutcome) -> ArmCurve:
+    """Success by iteration with the range of seeds."""
+    steps = found.shared_points
+    of_seeds = [[100 * run.rate(point) for run in found.runs] for point in steps]
+    return ArmCurve(
+        arm=place,
+        steps=steps,
+        values=[sum(row) / len(row) for row in of_seeds],
+        low=[min(row) for row in of_seeds],
+        high=[max(row) for row in of_seeds],
+    )
+
+
+def named_curve(place: int, points: tuple[list[int], list[float]]) -> ArmCurve:
+    return ArmCurve(arm=place, steps=points[0], values=points[1])
 
 
 def series(found: ArmOutcome, key: str) -> tuple[list[int], list[float]]:

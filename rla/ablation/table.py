@@ -1,6 +1,6 @@
 """The table of an ablation: what each arm reached, what it gained, and what the reward model and the tasks did.
 
-All intervals are 95% bootstrap intervals over seeds and games (`rla.metrics.bootstrap`). An arm is read at the last
+All intervals are 95% bootstrap intervals over seeds and tasks (`rla.metrics.bootstrap`). An arm is read at the last
 iteration at which all of its seeds were evaluated, or at those that are asked for, of which success is the mean; arms
 that are not as far as the others say so.
 """
@@ -23,6 +23,7 @@ COLUMNS += ("over the baseline", "mu", "process accuracy", "balanced", "outcome 
 
 
 OF_SPLIT = COLUMNS.index("over the baseline") + 1  # columns that a further held-out split has, too
+PROPOSED = ("accepted", "rejected", "pending")  # figures of an iteration that are 0 where no task is ever changed
 
 
 def ablation_tables(arms: Sequence[ArmOutcome], *, baseline: str, at: Sequence[int] = ()) -> list[Table]:
@@ -41,7 +42,8 @@ def ablation_tables(arms: Sequence[ArmOutcome], *, baseline: str, at: Sequence[i
 
 
 def arms_table(arms: Sequence[ArmOutcome], *, baseline: str, at: Sequence[int] = ()) -> Table:
-    """One line per arm that has been evaluated; `baseline` names the arm that the others are compared with.
+    """One line per arm that has been evaluated; `baseline` names the arm that the others are compared with. Columns of
+    the judge and of tasks that change are left out where no arm has anything to say in them.
 
     `at`: the iterations to read all of them at; arms that were not evaluated at each of these are left out.
     """
@@ -50,13 +52,23 @@ def arms_table(arms: Sequence[ArmOutcome], *, baseline: str, at: Sequence[int] =
         arm_line(found, compared_with(found, arms, baseline), read) for found, read in points if evaluated(found, read)
     )
     note = (
-        "success on all held-out games at the sampling temperature; intervals: bootstrap over seeds and games, for the "
+        "success on all held-out tasks at the sampling temperature; intervals: bootstrap over seeds and tasks, for the "
         "warm starts that were made (of few seeds they are somewhat narrow); gain: over the warm start; "
-        "differences are paired by game, and by seed where each has a start of its own; "
-        f"baseline: {baseline}, where no other arm is named; mu and accuracies: of each seed's last iterations; "
-        "balanced: process accuracy with good and bad steps weighted alike"
+        "differences are paired by task, and by seed where each has a start of its own; "
+        f"baseline: {baseline}, where no other arm is named"
     )
-    return Table(title="Ablation", columns=COLUMNS, rows=lines, note=note)
+    columns, rows = told_columns(lines)
+    if any(name in columns for name in COLUMNS[OF_SPLIT:-1]):
+        note += "; mu and accuracies: of each seed's last iterations"
+    if "balanced" in columns:
+        note += "; balanced: process accuracy with good and bad steps weighted alike"
+    return Table(title="Ablation", columns=columns, rows=rows, note=note)
+
+
+def told_columns(lines: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    """The columns with the rows, without those behind `OF_SPLIT` that are empty."""
+    places = [p for p in range(len(COLUMNS)) if p < OF_SPLIT or any(line[p] != ABSENT for line in lines)]
+    return tuple(COLUMNS[p] for p in places), tuple(tuple(line[p] for p in places) for line in lines)
 
 
 def evaluated(found: ArmOutcome, read: Sequence[int]) -> bool:
@@ -72,7 +84,7 @@ def arm_line(found: ArmOutcome, against: ArmOutcome | None, read: Sequence[int])
     if 0 in found.shared_points:
         start = percent(float(arm_sample(found, [0]).mean()))
         gain = points(paired_difference((found, read), (found, [0])))
-    if against is not None and evaluated(against, read) and same_games(found, against, read):
+    if against is not None and evaluated(against, read) and same_tasks(found, against, read):
         over = against_text(found, points(paired_difference((found, read), (against, read))))
     return (
         found.arm.title,
@@ -88,40 +100,47 @@ def arm_line(found: ArmOutcome, against: ArmOutcome | None, read: Sequence[int])
         percent(average(found, "rm_process_accuracy", last)),
         percent(average(found, "rm_process_balanced", last)),
         percent(average(found, "rm_outcome_accuracy", last)),
-        number(sum(run.total("accepted", until=last) for run in found.runs) / len(found.runs), 1),
+        number(accepted_tasks(found, last), 1),
     )
+
+
+def accepted_tasks(found: ArmOutcome, until: int) -> float | None:
+    """Of a seed in the mean; none where no task was ever proposed."""
+    if not any(run.total(key, until=until) for run in found.runs for key in PROPOSED):
+        return None
+    return sum(run.total("accepted", until=until) for run in found.runs) / len(found.runs)
 
 
 Read = tuple[ArmOutcome, Sequence[int]]  # an arm at these iterations
 
 
 def paired_difference(after: Read, before: Read) -> Interval:
-    """Success of `after` minus that of `before`, on the games that both have; by seed where their seeds are paired."""
-    games = shared_games(*after) & shared_games(*before)
+    """Success of `after` minus that of `before`, on the tasks that both have; by seed where their seeds are paired."""
+    tasks = shared_tasks(*after) & shared_tasks(*before)
     paired = paired_seeds(after[0], before[0])
     difference = bootstrap.seed_by_seed_difference if paired else bootstrap.seed_difference
-    return difference(arm_sample(*after, games), arm_sample(*before, games))
+    return difference(arm_sample(*after, tasks), arm_sample(*before, tasks))
 
 
-def same_games(found: ArmOutcome, against: ArmOutcome, read: Sequence[int]) -> bool:
-    """Whether there are held-out games that both arms were asked: arms with tasks of their own may have none."""
-    return bool(shared_games(found, read) & shared_games(against, read))
+def same_tasks(found: ArmOutcome, against: ArmOutcome, read: Sequence[int]) -> bool:
+    """Whether there are held-out tasks that both arms were asked: arms with tasks of their own may have none."""
+    return bool(shared_tasks(found, read) & shared_tasks(against, read))
 
 
-def shared_games(found: ArmOutcome, read: Sequence[int]) -> set[str]:
-    """The games that every seed has at each of these iterations: the environment may have broken all episodes of one.
+def shared_tasks(found: ArmOutcome, read: Sequence[int]) -> set[str]:
+    """The tasks that every seed has at each of these iterations: the environment may have broken all episodes of one.
 
     Raises UserError where there is none.
     """
-    games = set.intersection(*(set(run.evaluations[point]) for run in found.runs for point in read))
-    if not games:
-        raise UserError(f"arm {found.arm.name}: no game was played by all seeds; evaluate the same held-out tasks")
-    return games
+    tasks = set.intersection(*(set(run.evaluations[point]) for run in found.runs for point in read))
+    if not tasks:
+        raise UserError(f"arm {found.arm.name}: no task was played by all seeds; evaluate the same held-out tasks")
+    return tasks
 
 
-def arm_sample(found: ArmOutcome, read: Sequence[int], games: set[str] | None = None) -> bootstrap.Rates:
-    """Success by seed and game, the mean of these iterations; of `games`, or of all that every seed has."""
-    kept = sorted(shared_games(found, read) if games is None else games)
+def arm_sample(found: ArmOutcome, read: Sequence[int], tasks: set[str] | None = None) -> bootstrap.Rates:
+    """Success by seed and task, the mean of these iterations; of `tasks`, or of all that every seed has."""
+    kept = sorted(shared_tasks(found, read) if tasks is None else tasks)
     rates = [bootstrap.rates([{g: run.evaluations[p][g] for g in kept} for run in found.runs]) for p in read]
     return np.asarray(np.mean(rates, axis=0))
 

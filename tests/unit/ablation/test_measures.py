@@ -115,7 +115,8 @@ def test_an_arm_of_which_a_seed_lacks_the_metric_has_no_value() -> None:
 
 
 def test_curves_have_a_panel_for_each_measure(tmp_path: Path) -> None:
-    draw_curves([TCR], tmp_path / "few.svg")
-    draw_curves([TCR], tmp_path / "more.svg", measures=["avg@8", "policy_entropy"])
+    tcr = outcome("tcr", run(0, 0.2, 0.4, entropy=(1.0, 0.5)))
+    draw_curves([tcr], tmp_path / "few.svg")
+    draw_curves([tcr], tmp_path / "more.svg", measures=["avg@8", "policy_entropy", "no such metric"])
     few, more = ((tmp_path / name).read_text().count('id="axes_') for name in ("few.svg", "more.svg"))
     assert more == few + 2

@@ -1,9 +1,10 @@
 """The table of an ablation from hand-made outcomes of two arms on two games."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rla.ablation.curves import draw_curves, series
+from rla.ablation.curves import MOST_BESIDE, curve_panels, draw_curves, drawn_figure, series
 from rla.ablation.design import Arm
 from rla.ablation.outcomes import ArmOutcome, RunOutcome
 from rla.ablation.table import COLUMNS, ablation_tables, arms_table
@@ -21,7 +22,12 @@ FULL = ArmOutcome(arm=Arm(name="full", title="the full loop", changes={}), runs=
 
 def cells(found: ArmOutcome) -> dict[str, str]:
     made = arms_table([BASE, found], baseline="outcome")
-    return dict(zip(COLUMNS, made.rows[-1], strict=True))
+    return dict(zip(made.columns, made.rows[-1], strict=True))
+
+
+def lines_of(arms: Sequence[ArmOutcome], at: Sequence[int] = ()) -> list[dict[str, str]]:
+    made = arms_table(arms, baseline="outcome", at=at)
+    return [dict(zip(made.columns, row, strict=True)) for row in made.rows]
 
 
 def test_an_arm_is_read_where_all_its_seeds_were_evaluated() -> None:
@@ -37,7 +43,18 @@ def test_gain_baseline_and_diagnostics() -> None:
     assert line["success"] == "100.0%" and line["warm start"] == "0.0%"
     assert line["gain"] == line["over the baseline"] == "+100.0 [+100.0, +100.0]"
     assert (line["mu"], line["process accuracy"], line["accepted tasks"]) == ("1.10", "60.0%", "3.0")
-    assert line["outcome accuracy"] == "-"
+    assert "outcome accuracy" not in line  # nothing was measured of it
+
+
+def test_columns_of_the_judge_and_of_changed_tasks_are_left_out_where_there_are_none() -> None:
+    """As of a tool without a judge: its iterations have the keys, null or 0."""
+    bare = {"iteration": 2, "mu": None, "rm_process_accuracy": None, "accepted": 0, "rejected": 0, "pending": 0}
+    alone = replace(FULL, runs=(replace(GOOD, iterations=(bare,)),))
+    assert arms_table([alone], baseline="outcome").columns == COLUMNS[: COLUMNS.index("mu")]
+    tried = replace(FULL, runs=(replace(GOOD, iterations=({**bare, "pending": 3},)),))
+    made = arms_table([alone, tried], baseline="outcome")
+    assert made.columns[-1] == "accepted tasks" and [row[-1] for row in made.rows] == ["-", "0.0"]
+    assert "mu and acc" not in made.note and "game" not in made.note
 
 
 def test_an_arm_that_is_ahead_of_the_baseline_is_not_compared_with_it() -> None:
@@ -50,7 +67,7 @@ def test_without_an_evaluation_of_the_start_there_is_no_gain() -> None:
 
 
 def test_all_arms_can_be_read_at_one_iteration() -> None:
-    lines = [dict(zip(COLUMNS, row, strict=True)) for row in arms_table([BASE, FULL], baseline="outcome", at=[2]).rows]
+    lines = lines_of([BASE, FULL], at=[2])
     assert [line["iteration"] for line in lines] == ["2", "2"]
     assert lines[1]["over the baseline"] == "+100.0 [+100.0, +100.0]"
     assert [row[0] for row in arms_table([BASE, FULL], baseline="outcome", at=[4]).rows] == ["the full loop"]
@@ -62,7 +79,7 @@ def test_the_mean_of_several_iterations_can_be_read() -> None:
         replace(BASE, runs=(replace(POOR, evaluations={0: LOST, 2: LOST, 4: WON}),)),
         replace(FULL, runs=(GOOD, half)),
     ]
-    lines = [dict(zip(COLUMNS, row, strict=True)) for row in arms_table(arms, baseline="outcome", at=[4, 2]).rows]
+    lines = lines_of(arms, at=[4, 2])
     assert [line["iteration"] for line in lines] == ["2 4", "2 4"]
     # 1 and 1 of two games, of the second seed 0 and 1/2: 1 and 1/4, in the mean 5/8; the baseline 0 and 1
     assert (lines[1]["per seed"], lines[1]["success"]) == ("100.0 25.0", "62.5%")
@@ -101,6 +118,24 @@ def test_curves_are_drawn_of_what_there_is(tmp_path: Path) -> None:
     assert "the full loop" in (tmp_path / "curves.svg").read_text() or (tmp_path / "curves.svg").stat().st_size > 5_000
 
 
+def test_panels_without_data_are_left_out_and_the_others_are_wrapped_into_rows(tmp_path: Path) -> None:
+    """GOOD has one iteration with a process accuracy and none with an outcome accuracy or success."""
+    assert [panel.title for panel in curve_panels([BASE, FULL])] == [
+        "success on held-out tasks",
+        "judge: process accuracy",
+    ]
+    splits = {name: {2: LOST} for name in "abcdefgh"}
+    shown = curve_panels([replace(FULL, runs=(replace(GOOD, further=splits),))], measures=["tool_calls"])
+    assert len(shown) == 10  # the measure has no data
+    figure = drawn_figure([FULL], shown)
+    rows, columns = 3, 4
+    assert columns <= MOST_BESIDE and len(figure.axes) == rows * columns
+    assert [axes.axison for axes in figure.axes] == [True] * 10 + [False] * 2
+    assert figure.get_size_inches()[0] < 20
+    draw_curves([replace(FULL, runs=())], tmp_path / "none.svg")
+    assert not (tmp_path / "none.svg").exists()
+
+
 def test_seeds_with_starts_of_their_own_are_compared_one_by_one() -> None:
     """Seed 0 goes from 0 to 1/2, seed 1 from 1/2 to 1, each in every game: each gains 50 points."""
     even = {"a": [True, False], "b": [True, False]}
@@ -114,5 +149,5 @@ def test_seeds_with_starts_of_their_own_are_compared_one_by_one() -> None:
     behind = replace(
         BASE, runs=tuple(replace(run, evaluations={2: run.evaluations[0]}) for run in runs), own_starts=True
     )
-    line = dict(zip(COLUMNS, arms_table([behind, paired], baseline="outcome").rows[-1], strict=True))
+    line = lines_of([behind, paired])[-1]
     assert line["over the baseline"] == "+50.0 [+50.0, +50.0]"
