@@ -88,7 +88,7 @@ def drawn_figure(arms: Sequence[ArmOutcome], shown: Sequence[CurvePanel]) -> Fig
         axes.set(title=panel.title, xlabel="iteration", ylabel=panel.unit)
         axes.grid(alpha=0.3)
         for one in panel.curves:
-            colour, marker = f"C{one.arm}", "o" if len(one.low) else ""
+            colour, marker = f"C{one.arm}", "o" if len(one.low) or len(one.steps) == 1 else ""
             (handles[one.arm],) = axes.plot(one.steps, one.values, color=colour, marker=marker, markersize=3)
             if len(one.low):
                 axes.fill_between(one.steps, one.low, one.high, color=colour, alpha=0.12)

@@ -16,7 +16,7 @@ from rla.adaptation.kinds import Counted, edit_tally
 from rla.adaptation.playing import places
 from rla.adaptation.propose import NOT_TRIED, prove
 from rla.adaptation.standings import leading_slots, resting_slots
-from rla.adaptation.taken import Taken
+from rla.adaptation.taken import Taken, held_out_tasks
 from rla.adaptation.validating import measured_accuracies, read_standings
 from rla.config.sections import GeneratorConfig
 from rla.envs.protocols import Adapts, AsksModel, Env, Proves, need
@@ -133,7 +133,7 @@ async def _adapt_all(
         scores=ctx.path("scores"),
     )
     roots = {task.task_id: task for task in read_tasks(ctx.path("roots"))}
-    taken = Taken(editor, [*read_tasks(ctx.path("pool")), *roots.values()])
+    taken = Taken(editor, [*read_tasks(ctx.path("pool")), *roots.values(), *held_out_tasks(ctx)])
     tried = {standing.slot: standing.tried for standing in read_standings(ctx.path("standings"))}
     for part in writer.parts():
         taken.add(*valid_tasks(part))

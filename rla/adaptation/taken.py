@@ -1,15 +1,21 @@
 """The tasks that exist, as what a proposed one may not equal: their ids and, within a scene, their likenesses.
 
+Held-out tasks are among them: a change that equals one would train on what is evaluated.
+
 Two tasks are alike where they ask the same in the same state of a scene. That is looked up per scene when it is asked
 for: a pool of thousands of games is not read through for a few proposals.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
+from rla.pipeline.context import StageContext
+from rla.store.layout import artifact, held_out_root
+from rla.store.pools import read_tasks
 from rla.store.records import Task
+from rla.store.slices import is_complete
 
 
 class Likening(Protocol):
@@ -40,3 +46,15 @@ class Taken:
         known = self._alike.setdefault(task.scene, set())
         known.update(self._likening.likeness(other) for other in self._scenes.pop(task.scene, ()))
         return self._ids | known
+
+
+def held_out_tasks(ctx: StageContext) -> Iterator[Task]:
+    """The tasks of all held-out splits of the run whose pools are there.
+
+    They are no input that a shard of candidates names: other held-out tasks leave what was trained as it is.
+    """
+    splits = ctx.config.tasks.held_out_splits
+    for split in splits:
+        folder = artifact(held_out_root(ctx.run, splits, split), "test_tasks", 0)
+        if is_complete(folder):
+            yield from read_tasks(folder)

@@ -98,8 +98,11 @@ def remade(asked: Question) -> Made | None:
 
 
 def likeness_of(asked: Question) -> str:
-    """Equal for questions that differ in nothing but white space and capitals."""
-    return question_likeness(asked.source.removeprefix(GYM), asked.text)
+    """Equal for questions that differ in nothing but white space and capitals; of those that no family made also where
+    their sources differ.
+    """
+    generated = asked.family is not None or asked.problem is not None
+    return question_likeness(asked.source.removeprefix(GYM) if generated else "", asked.text)
 
 
 def _own(name: str, level: int, *, held_out: bool, seed: int) -> Iterator[Question]:

@@ -22,6 +22,7 @@ from rla.errors import UserError
 from rla.store.records import Task
 
 NAME = "tool"
+IMPORTED = "imported"  # the scene of questions that no family made
 Check = Literal["math", "exact", "number", "choice", "family", "code"]
 
 
@@ -54,11 +55,15 @@ def question_of(task: Task) -> Question:
 
 
 def task_of_question(question: Question, *, split: str) -> Task:
+    """A change is compared with the questions of its task's scene (`rla.adaptation.taken`). One scene holds all
+    questions that no family made, because a rewritten one may equal a question of any source.
+    """
+    generated = question.family is not None or question.problem is not None
     return root_task(
         env=NAME,
         split=split,
         instruction=question.text,
         content=asdict(question),
         kind=question.source,
-        scene=question.source,
+        scene=question.source if generated else IMPORTED,
     )

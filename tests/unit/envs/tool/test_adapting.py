@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rla.adaptation.taken import Taken
 from rla.envs.adapters.reasoning_items import is_held_out
 from rla.envs.observation import CallResult
 from rla.envs.tool.adapting import QUESTION_FIELDS, QuestionProposals, round_course
@@ -102,6 +103,19 @@ def test_an_imported_question_is_rewritten_and_has_no_levels() -> None:
     asked = question_of(made)
     assert (asked.text, asked.answer, asked.check, asked.source) == ("What is 40 plus 10?", "50", "number", "aime")
     assert made.kind == "aime"
+
+
+def test_a_rewrite_may_equal_no_question_of_any_source() -> None:
+    """A held-out file has other sources than the one that trains."""
+    held_out = task_of_question(
+        Question(text="What is 40  plus 10?\n", check="math", answer="50", source="aime2024"), split="test"
+    )
+    other = task_of_question(Question(text="Else?", check="math", answer="1", source="aime2024"), split="test")
+    taken = Taken(TOOL, [IMPORTED, held_out, other, POWER])
+    assert frozenset(taken.of(IMPORTED)) >= {TOOL.likeness(held_out), TOOL.likeness(other)}
+    with pytest.raises(RejectedEdit, match="such a question already"):
+        child(IMPORTED, rewrite("what is 40 PLUS 10?"), taken=frozenset(taken.of(IMPORTED)))
+    child(IMPORTED, rewrite("What is 41 plus 10?", "51"), taken=frozenset(taken.of(IMPORTED)))
 
 
 @pytest.mark.parametrize(
