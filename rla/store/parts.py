@@ -83,11 +83,14 @@ def write_part(path: Path, table: pa.Table, *, kind: str, origin: str, group: in
 
 
 @contextmanager
-def opened_part(path: Path, entry: Mapping[str, Any] | None = None) -> Iterator[pq.ParquetFile]:
+def opened_part(
+    path: Path, entry: Mapping[str, Any] | None = None, *, remedy: str = "rerun its stage with --overwrite"
+) -> Iterator[pq.ParquetFile]:
     """The file, whose pages are verified as they are read. Raises UserError for damage, also inside the block.
 
     `entry`: what a manifest says of the part. The file that was opened has to be that one: since somebody compared the
-    part with its manifest, another shard may have taken the place of both.
+    part with its manifest, another shard may have taken the place of both. `remedy`: what to do about a file that no
+    stage has made.
     """
     try:
         with pa.OSFile(str(path)) as opened:
@@ -99,7 +102,7 @@ def opened_part(path: Path, entry: Mapping[str, Any] | None = None) -> Iterator[
         if entry is not None and isinstance(error, FileNotFoundError):
             raise replaced_meanwhile(path) from None
         said = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(f"{path}: not a readable Parquet file ({said}); rerun its stage with --overwrite") from None
+        raise UserError(f"{path}: not a readable Parquet file ({said}); {remedy}") from None
 
 
 def replaced_meanwhile(path: Path) -> UserError:

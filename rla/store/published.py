@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +43,11 @@ def conversations_at(path: Path, *, tell: Callable[[str], None] = lambda text: N
     found: list[Conversation] = []
     faults: list[str] = []
     for file in files:
-        for number, row in enumerate(_rows(file)):
+        for place, row in _rows(file):
             try:
                 found.append(published_conversation(row, teacher=file.name))
             except NotAConversation as fault:
-                faults.append(f"{file.name}, row {number}: {fault}")
+                faults.append(f"{file.name}, {place}: {fault}")
     if faults:
         tell(f"{path}: {len(faults)} rows are no conversation; {faults[0]}")
     if not found:
@@ -63,8 +64,10 @@ def parts_of_source(path: Path) -> list[Path]:
     return sorted(one for one in path.iterdir() if one.suffix in KINDS)
 
 
-def published_conversation(row: Mapping[str, Any], *, teacher: str) -> Conversation:
+def published_conversation(row: Any, *, teacher: str) -> Conversation:
     """Raises NotAConversation."""
+    if not isinstance(row, Mapping):
+        raise NotAConversation("no JSON object")
     messages = row.get("messages")
     messages = messages.get("messages") if isinstance(messages, Mapping) else messages
     if not isinstance(messages, Sequence) or isinstance(messages, str):
@@ -135,17 +138,19 @@ def _json(text: str) -> Any:
         raise NotAConversation("a text that is no JSON, where calls, arguments or tools are to be") from None
 
 
-def _rows(file: Path) -> Iterator[Mapping[str, Any]]:
+def _rows(file: Path) -> Iterator[tuple[str, Any]]:
+    """Where each row stands, counted from 1, and its content. Empty lines are no rows."""
     if file.suffix == ".parquet":
-        with opened_part(file) as parquet:
-            for batch in parquet.iter_batches(batch_size=64):
-                yield from batch.to_pylist()
+        with opened_part(file, remedy="fetch or write the file again, or leave it out") as parquet:
+            rows = chain.from_iterable(batch.to_pylist() for batch in parquet.iter_batches(batch_size=64))
+            yield from ((f"row {number}", row) for number, row in enumerate(rows, 1))
         return
     with file.open("rb") as lines:
-        for number, line in enumerate(lines):
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
             try:
-                row = json.loads(line.decode()) if line.strip() else None
+                row = json.loads(line.decode())
             except (ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
-                raise UserError(f"{file}: line {number + 1} is no JSON in UTF-8; mend it or leave it out") from None
-            if isinstance(row, Mapping):
-                yield row
+                raise UserError(f"{file}: line {number} is no JSON in UTF-8; mend it or leave it out") from None
+            yield f"line {number}", row

@@ -88,7 +88,22 @@ def test_rows_that_are_none_are_left_out_and_told(tmp_path: Path) -> None:
     told: list[str] = []
     (found,) = conversations_at(tmp_path, tell=told.append)
     assert found.source == "math"
-    assert told == [f"{tmp_path}: 1 rows are no conversation; own.jsonl, row 0: nobody replies"]
+    assert told == [f"{tmp_path}: 1 rows are no conversation; own.jsonl, line 1: nobody replies"]
+
+
+def test_lines_that_are_no_objects_are_counted_and_told(tmp_path: Path) -> None:
+    lines = [json.dumps({"messages": [USER, ANSWER]}), "", "[1]", "null", '"a text"']
+    (tmp_path / "own.jsonl").write_text("\n".join(lines))
+    told: list[str] = []
+    assert len(conversations_at(tmp_path / "own.jsonl", tell=told.append)) == 1
+    assert told == [f"{tmp_path}/own.jsonl: 3 rows are no conversation; own.jsonl, line 3: no JSON object"]
+
+
+def test_a_broken_file_of_somebody_else_is_not_called_a_stages(tmp_path: Path) -> None:
+    (tmp_path / "theirs.parquet").write_bytes(b"PAR1 and nothing else")
+    with pytest.raises(UserError, match="not a readable Parquet file") as raised:
+        conversations_at(tmp_path / "theirs.parquet")
+    assert "fetch or write the file again" in str(raised.value) and "stage" not in str(raised.value)
 
 
 def test_a_source_without_any_is_refused(tmp_path: Path) -> None:
