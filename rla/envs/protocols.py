@@ -32,7 +32,7 @@ from rla.envs.course import Course
 from rla.envs.observation import AwaitedEnvironment, Environment
 from rla.envs.prompts import JudgePrompt, PolicyPrompt, ProposalPrompt
 from rla.envs.services import Ask, Prober, Proof, RewardRule, Service
-from rla.envs.views import Demonstration, Labelled, Lesson
+from rla.envs.views import Demonstration, Labelled, Lesson, SeenStep
 from rla.errors import UserError
 from rla.store.records import Task
 
@@ -219,10 +219,8 @@ class Labels(Protocol):
 class LabelsSeen(Protocol):
     """Ground truth about the steps of an episode that was played, for environments that cannot replay it."""
 
-    def label_seen(
-        self, task: Task, config: Config, actions: Sequence[str], answers: Sequence[str]
-    ) -> Sequence[Labelled]:
-        """One label per action; `answers`: the text that answered each. Empty where nothing is known."""
+    def label_seen(self, task: Task, config: Config, steps: Sequence[SeenStep]) -> Sequence[Labelled]:
+        """One label per step. Empty where nothing is known."""
         ...
 
 

@@ -59,6 +59,15 @@ class Labelled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SeenStep:
+    """A step that was played, the text that answered it, and how the calls of a tool that it made ended, in order."""
+
+    action: str
+    answer: str
+    statuses: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lesson:
     """What a reward model that judges no single steps is taught on one task: a prompt, and replies that are right."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rla.config import Config
 from rla.envs.protocols import Labels
@@ -14,7 +15,7 @@ from rla.store.pools import tasks_by_id
 from rla.store.reading import read_manifest, read_nested
 from rla.store.records import StopReason, Task
 
-COLUMNS = ["trajectory_id", "task_id", "stop_reason", "final_observation"]
+COLUMNS = ["trajectory_id", "task_id", "stop_reason", "final_observation", "calls"]
 COLUMNS += [f"steps.list.element.{name}" for name in ("action", "observation")]
 
 
@@ -53,4 +54,13 @@ def played_episodes(trajectories: Path) -> Iterator[PlayedEpisode]:
                     task_id=row["task_id"],
                     actions=[step["action"] for step in row["steps"]],
                     answers=[*(step["observation"] for step in row["steps"][1:]), row["final_observation"]],
+                    statuses=statuses_of_steps(row),
                 )
+
+
+def statuses_of_steps(row: Mapping[str, Any]) -> list[list[str]] | None:
+    """How the calls of each step ended; None for an episode without tools."""
+    calls = row.get("calls")
+    if calls is None:
+        return None
+    return [[call["status"] for call in calls if call["step"] == step] for step in range(len(row["steps"]))]

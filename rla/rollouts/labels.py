@@ -14,7 +14,7 @@ import polars as pl
 
 from rla.config import Config
 from rla.envs.protocols import Labels, LabelsSeen
-from rla.envs.views import Labelled
+from rla.envs.views import Labelled, SeenStep
 from rla.store.records import Task
 
 LABELS = {
@@ -29,12 +29,15 @@ LABELS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedEpisode:
-    """What is replayed of an episode: the actions, and the text that answered each of them."""
+    """What is replayed of an episode: the actions, and the text that answered each of them. `statuses`: of the calls of
+    a tool that each made; none where the shard says nothing of calls.
+    """
 
     trajectory_id: str
     task_id: str
     actions: list[str]
     answers: list[str]
+    statuses: list[list[str]] | None = None
 
 
 @dataclass(slots=True)
@@ -73,5 +76,9 @@ def label_episodes(
 def _taken(labeller: Labels, task: Task, config: Config, played: PlayedEpisode) -> list[Labelled]:
     """The labels of the actions that were taken."""
     if isinstance(labeller, LabelsSeen):
-        return list(labeller.label_seen(task, config, played.actions, played.answers))
+        if played.statuses is None:
+            return []
+        told = zip(played.actions, played.answers, played.statuses, strict=True)
+        steps = [SeenStep(action=action, answer=answer, statuses=ended) for action, answer, ended in told]
+        return list(labeller.label_seen(task, config, steps))
     return [taken for taken, *_ in labeller.label(task, config, played.actions)]

@@ -37,7 +37,7 @@ from rla.envs.tool.stitching import stitched
 from rla.envs.tool.tasks import builtin_questions
 from rla.envs.tool.vocabulary import question_texts
 from rla.envs.tool.whole_response import whole_response
-from rla.envs.views import Demonstration, Labelled
+from rla.envs.views import Demonstration, Labelled, SeenStep
 from rla.store.records import Task
 
 
@@ -121,10 +121,8 @@ class Tool:
         own = tool_params(config)
         return labels_of_actions(task, call_format(config), own, actions, others=others, seed=seed)
 
-    def label_seen(
-        self, task: Task, config: Config, actions: Sequence[str], answers: Sequence[str]
-    ) -> Sequence[Labelled]:
-        return labels_seen(task, call_format(config), actions, answers)
+    def label_seen(self, task: Task, config: Config, steps: Sequence[SeenStep]) -> Sequence[Labelled]:
+        return labels_seen(task, call_format(config), steps)
 
     def tokenizer_texts(self, tasks: Iterable[Task], config: Config) -> Iterator[str]:
         """The questions of the pool, how good and weak teachers answer them, and what the judge may say: nothing that

@@ -4,7 +4,7 @@
 |---|---|---|
 | a call whose result is the right answer, or a step of the teacher's way to it | +1 | `CALCULATES` |
 | a call with another result | -1 | `MISSES` |
-| a call that cannot be read, names no tool of ours, or whose program failed | -1 | `FAILED` |
+| a round of whose calls none ran without an error (by their statuses), or none printed anything | -1 | `FAILED` |
 | a program that was sent before in the episode | -1 | `REPEATED` |
 | an answer that is right, and that a result says | +1 | `READ` |
 | an answer that is right, and that no result says | +1 | `UNREAD` |
@@ -26,6 +26,7 @@ from collections.abc import Sequence
 
 from rla.envs.adapters.reasoning_families import NoItem
 from rla.envs.adapters.reasoning_items import NAME, answer_score
+from rla.envs.execution import ExitStatus
 from rla.envs.tool.answer_reading import final_answer, number_in
 from rla.envs.tool.calls import TOOL, CallFormat, Malformed
 from rla.envs.tool.demonstrating import (
@@ -44,8 +45,8 @@ from rla.envs.tool.families.registry import known_output
 from rla.envs.tool.generating import package_and_item, remade
 from rla.envs.tool.params import ToolParams
 from rla.envs.tool.questions import Question, question_of
-from rla.envs.tool.results import cut_text, harmless
-from rla.envs.views import Labelled
+from rla.envs.tool.results import SILENT, STATUSES, cut_text, harmless
+from rla.envs.views import Labelled, SeenStep
 from rla.errors import UserError
 from rla.store.records import Task
 
@@ -55,22 +56,16 @@ READ, UNREAD = "the answer is the result", "the answer is right"
 MISLED, IGNORED, GUESSED = "the result was wrong", "the answer is not the result", "no result says so"
 LONGEST_COMPILED = 2000  # characters of a program that is compiled to see whether it can be
 ROUND_REASONS = (CALCULATES, MISSES, FAILED, REPEATED, READ, UNREAD, MISLED, IGNORED, GUESSED)
-FAILURES = ("Error", "Exit", "Interrupt")  # how the name of an exception ends
-TOLD = ("The call ", "The program ", "There is no ", "Not run: ", f"{TOOL} needs ")
+SUCCEEDED = STATUSES[ExitStatus.OK]
 
 
-def labels_seen(task: Task, calls: CallFormat, actions: Sequence[str], answers: Sequence[str]) -> list[Labelled]:
-    """One label per action. `answers`: what each was answered, the end of the episode included. None where nothing is
-    known of the question.
-    """
+def labels_seen(task: Task, calls: CallFormat, steps: Sequence[SeenStep]) -> list[Labelled]:
+    """One label per step, the end of the episode included. None where nothing is known of the question."""
     asked = question_of(task)
     known = known_question(asked)
     if known is None:
         return []
-    return [
-        label_of_step(asked, known, calls, actions[:number], answers[:number], action, answer)
-        for number, (action, answer) in enumerate(zip(actions, answers, strict=True))
-    ]
+    return [label_of_step(asked, known, calls, steps[:number], step) for number, step in enumerate(steps)]
 
 
 def labels_of_actions(
@@ -81,22 +76,19 @@ def labels_of_actions(
     """
     asked = question_of(task)
     known = known_question(asked)
-    told = [told_of(asked, known, calls, own, action) for action in actions] if known is not None else []
-    answers = [answer for answer in told if answer is not None]
-    if known is None or len(answers) < len(actions):
+    told = [step_told(asked, known, calls, own, action) for action in actions] if known is not None else []
+    steps = [step for step in told if step is not None]
+    if known is None or len(steps) < len(actions):
         return []
-    rng, steps = random.Random(seed), list[list[Labelled]]()
-    for number, action in enumerate(actions):
-        offers = [one for one in replies_instead(task, asked, calls, answers[:number], rng) if one != action]
-        tried = [(one, told_of(asked, known, calls, own, one)) for one in rng.sample(offers, min(others, len(offers)))]
-        steps.append(
-            [
-                label_of_step(asked, known, calls, actions[:number], answers[:number], reply, answer)
-                for reply, answer in [(action, answers[number]), *tried]
-                if answer is not None
-            ]
+    rng, labels = random.Random(seed), list[list[Labelled]]()
+    for number, step in enumerate(steps):
+        results = [earlier.answer for earlier in steps[:number]]
+        offers = [one for one in replies_instead(task, asked, calls, results, rng) if one != step.action]
+        tried = [step_told(asked, known, calls, own, one) for one in rng.sample(offers, min(others, len(offers)))]
+        labels.append(
+            [label_of_step(asked, known, calls, steps[:number], one) for one in [step, *tried] if one is not None]
         )
-    return steps
+    return labels
 
 
 def known_question(asked: Question) -> Made | None:
@@ -110,20 +102,14 @@ def known_question(asked: Question) -> Made | None:
 
 
 def label_of_step(
-    asked: Question,
-    known: Made,
-    calls: CallFormat,
-    actions: Sequence[str],
-    answers: Sequence[str],
-    action: str,
-    answer: str,
+    asked: Question, known: Made, calls: CallFormat, before: Sequence[SeenStep], step: SeenStep
 ) -> Labelled:
-    """`actions` and `answers`: those before this step."""
-    if calls.parse(action).calls:
-        score, reason = _judged_call(asked, known, calls, actions, action, answer)
+    """`before`: the steps before this one."""
+    if calls.parse(step.action).calls:
+        score, reason = _judged_call(asked, known, calls, before, step)
     else:
-        score, reason = _judged_answer(asked, action, answers)
-    return Labelled(action=action, next_observation=answer, score=score, reason=reason)
+        score, reason = _judged_answer(asked, step.action, before)
+    return Labelled(action=step.action, next_observation=step.answer, score=score, reason=reason)
 
 
 def right_answer(asked: Question, text: str) -> bool:
@@ -137,21 +123,22 @@ def right_answer(asked: Question, text: str) -> bool:
     return found is not None and found[0] == NAME and answer_score(found[1], text) >= 1.0
 
 
-def told_of(asked: Question, known: Made, calls: CallFormat, own: ToolParams, action: str) -> str | None:
-    """What the environment answers to a reply, without running anything; None where that is not known."""
+def step_told(asked: Question, known: Made, calls: CallFormat, own: ToolParams, action: str) -> SeenStep | None:
+    """A reply with what the environment answers to it, without running anything; None where that is not known."""
     read = calls.parse(action).calls
     if not read:
-        return TAKEN
+        return SeenStep(action=action, answer=TAKEN)
     if not own.has_tool or len(read) > 1:
         return None
     (call,) = read
     if isinstance(call, Malformed):
-        return UNREADABLE if own.on_malformed == "end" else _cut(harmless(call.reason), own)
+        text = UNREADABLE if own.on_malformed == "end" else _cut(harmless(call.reason), own)
+        return SeenStep(action=action, answer=text, statuses=("malformed",))
     code = call.arguments.get("code")
     if call.name != TOOL or not isinstance(code, str):
         return None
-    printed = _printed(asked, known, code)
-    return None if printed is None else _cut(printed, own)
+    found = _printed(asked, known, code)
+    return None if found is None else SeenStep(action=action, answer=_cut(found[0], own), statuses=(found[1],))
 
 
 def replies_instead(
@@ -172,20 +159,20 @@ def replies_instead(
     return list(dict.fromkeys(replies))
 
 
-def failed_result(text: str) -> bool:
-    """Whether a result says that nothing was computed: a sentence of the tool, or an exception as its last line."""
-    last = text.strip().rsplit("\n", 1)[-1]
-    name = last.partition(":")[0]
-    return last.startswith(TOLD) or (name.isidentifier() and name.endswith(FAILURES))
+def failed_round(step: SeenStep) -> bool:
+    """Whether the calls of a step computed nothing that can be read. What a program prints decides nothing: it may look
+    like an error.
+    """
+    return SUCCEEDED not in step.statuses or step.answer.strip() == SILENT
 
 
 def _judged_call(
-    asked: Question, known: Made, calls: CallFormat, actions: Sequence[str], action: str, answer: str
+    asked: Question, known: Made, calls: CallFormat, before: Sequence[SeenStep], step: SeenStep
 ) -> tuple[int, str]:
-    read = calls.parse(action).calls
-    if all(isinstance(call, Malformed) for call in read) or failed_result(answer):
+    if failed_round(step):
         return -1, FAILED
-    if any(calls.parse(earlier).calls == read for earlier in actions):
+    read, answer = calls.parse(step.action).calls, step.answer
+    if any(calls.parse(earlier.action).calls == read for earlier in before):
         return -1, REPEATED
     useful = {one.printed for one in known.rounds}
     results = [answer, *answer.split("\n\n")]
@@ -193,9 +180,9 @@ def _judged_call(
     return (1, CALCULATES) if good else (-1, MISSES)
 
 
-def _judged_answer(asked: Question, action: str, answers: Sequence[str]) -> tuple[int, str]:
+def _judged_answer(asked: Question, action: str, before: Sequence[SeenStep]) -> tuple[int, str]:
     said = final_answer(action)
-    results = [text.strip() for text in answers if not failed_result(text)]
+    results = [step.answer.strip() for step in before if not failed_round(step)]
     repeats = said is not None and any(said == text or right_answer(asked, text) for text in results)
     if said is not None and right_answer(asked, said):
         return 1, READ if repeats else UNREAD
@@ -204,18 +191,18 @@ def _judged_answer(asked: Question, action: str, answers: Sequence[str]) -> tupl
     return -1, MISLED if said == results[-1] else IGNORED
 
 
-def _printed(asked: Question, known: Made, code: str) -> str | None:
-    """By what is known most cheaply first."""
+def _printed(asked: Question, known: Made, code: str) -> tuple[str, str] | None:
+    """The result with its status, by what is known most cheaply first."""
     taught = {one.program: one.printed for one in known.rounds}
     if code in taught:
-        return taught[code]
+        return taught[code], SUCCEEDED
     output = known_output(code)
     if output is not None:
-        return output
+        return output, SUCCEEDED
     if len(code) <= LONGEST_COMPILED and (fault := syntax_fault(code)):
-        return harmless(fault)
+        return harmless(fault), "error"
     others = (one for made in neighbours(asked) for one in made.rounds)
-    return next((one.printed for one in others if one.program == code), None)
+    return next(((one.printed, SUCCEEDED) for one in others if one.program == code), None)
 
 
 def _cut(text: str, own: ToolParams) -> str:

@@ -20,13 +20,13 @@ from rla.envs.tool.labels import (
     REPEATED,
     ROUND_REASONS,
     UNREAD,
-    failed_result,
+    failed_round,
     labels_of_actions,
     labels_seen,
 )
 from rla.envs.tool.params import ToolParams
 from rla.envs.tool.questions import Question, question_of, task_of_question
-from rla.envs.views import Labelled
+from rla.envs.views import Labelled, SeenStep
 from rla.rollouts.labels import PlayedEpisode, label_episodes
 from rla.store.records import Task
 from tests.unit.builders import configured
@@ -39,10 +39,13 @@ OTHER = ">>> print(100*200)"
 OWN = ToolParams(format="short")
 
 
-def seen(*rounds: tuple[str, str], task: Task = SUM) -> list[tuple[int, str]]:
-    """Score and reason of each (action, answer)."""
-    found = labels_seen(task, SHORT, [action for action, _ in rounds], [answer for _, answer in rounds])
-    return [(one.score, one.reason) for one in found]
+def seen(*rounds: tuple[str, str], task: Task = SUM, status: str = "ok") -> list[tuple[int, str]]:
+    """Score and reason of each (action, answer). `status`: of the calls."""
+    steps = [
+        SeenStep(action=action, answer=answer, statuses=[status] * len(SHORT.parse(action).calls))
+        for action, answer in rounds
+    ]
+    return [(one.score, one.reason) for one in labels_seen(task, SHORT, steps)]
 
 
 def test_a_call_that_finds_the_answer_and_the_answer_that_is_read() -> None:
@@ -71,23 +74,36 @@ def test_a_repeated_call_is_useless() -> None:
     assert seen((CALL, ANSWER), (CALL, ANSWER), (f"= {ANSWER}", TAKEN)) == [(1, CALCULATES), (-1, REPEATED), (1, READ)]
 
 
+@pytest.mark.parametrize("status", ["error", "timeout", "memory", "output", "malformed", "unknown", "excess", "absent"])
+def test_a_call_that_did_not_run_to_its_end_failed(status: str) -> None:
+    assert seen((CALL, ANSWER), (f"= {ANSWER}", TAKEN), status=status) == [(-1, FAILED), (1, UNREAD)]
+
+
+def test_so_did_one_that_printed_nothing_and_one_that_nobody_answered() -> None:
+    assert seen((CALL, "The program printed nothing.")) == [(-1, FAILED)]
+    assert failed_round(SeenStep(action=CALL, answer=ANSWER))  # its episode ended at a limit
+
+
 @pytest.mark.parametrize(
-    "told",
+    "printed",
     [
-        "Traceback (most recent call last):\n  File \"program.py\", line 1\nNameError: name 'x' is not defined",
-        "The program printed nothing.",
-        "The program was stopped after 10 seconds.",
-        "The call is not closed: write < /tool_call> after its JSON object.",
-        "There is no such tool here. Give the answer.",
+        "The program is\n{}",
+        "The call is made.\n{}",
+        "There is no remainder: {}",
+        "ValueError: not a number",
+        "Not run: nothing",
+        "code_interpreter needs 42",
     ],
 )
-def test_failures(told: str) -> None:
-    assert failed_result(told)
-    assert seen((CALL, told)) == [(-1, FAILED)]
+def test_what_a_program_prints_is_no_failure_however_it_looks(printed: str) -> None:
+    text = printed.format(ANSWER)
+    assert seen((CALL, text))[0][1] in (CALCULATES, MISSES)
+    assert seen((CALL, text), ("= 7", TAKEN))[1] == (-1, IGNORED)  # there was a result
 
 
-def test_numbers_and_words_are_no_failures() -> None:
-    assert not any(map(failed_result, ("42", "3.5e-7", "[1, 2]", "falcial", "sun -> nus")))
+def test_a_reply_with_one_good_call_of_two_did_not_fail() -> None:
+    step = SeenStep(action=f"{OTHER}\n{CALL}", answer=f"20000\n\n{ANSWER}", statuses=["error", "ok"])
+    assert [one.reason for one in labels_seen(SUM, SHORT, [step])] == [CALCULATES]
 
 
 def test_a_step_of_the_teachers_way_is_useful() -> None:
@@ -105,7 +121,7 @@ def test_an_equal_number_is_right_however_it_is_written() -> None:
 
 def test_nothing_is_known_of_questions_that_no_family_has_made() -> None:
     task = task_of_question(Question(text="?", check="number", answer="42", source="imported"), split="train")
-    assert labels_seen(task, SHORT, ["= 42"], [TAKEN]) == []
+    assert labels_seen(task, SHORT, [SeenStep(action="= 42", answer=TAKEN)]) == []
     assert labels_of_actions(task, SHORT, OWN, ["= 42"]) == []
 
 
@@ -149,11 +165,21 @@ def test_demonstrations_are_labelled_whole(calls: Any) -> None:
 
 def test_played_episodes_are_labelled_by_what_was_seen() -> None:
     played = PlayedEpisode(
-        trajectory_id="a", task_id=SUM.task_id, actions=[">>> import sympy", "= 7"], answers=["no such module", TAKEN]
+        trajectory_id="a",
+        task_id=SUM.task_id,
+        actions=[">>> import sympy", "= 7"],
+        answers=["no such module", TAKEN],
+        statuses=[["error"], []],
     )
     config = configured("env.own.format=short", env="tool")
     found = label_episodes([played], {SUM.task_id: SUM}, labeller=Tool(), config=config)
     assert found.frame["label"].to_list() == [-1, -1] and found.unlabelled == 0
+
+
+def test_where_a_shard_says_nothing_of_calls_nothing_is_labelled() -> None:
+    played = PlayedEpisode(trajectory_id="a", task_id=SUM.task_id, actions=["= 7"], answers=[TAKEN])
+    config = configured("env.own.format=short", env="tool")
+    assert label_episodes([played], {SUM.task_id: SUM}, labeller=Tool(), config=config).unlabelled == 1
 
 
 def test_the_small_judge_can_say_every_reason() -> None:
