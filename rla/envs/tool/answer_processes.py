@@ -1,4 +1,5 @@
-"""Processes that compare answers, a few at a time. One that hangs or dies is replaced, and its answer is not right.
+"""Processes that compare answers, a few at a time. One that hangs or dies of an answer is replaced, and that answer is
+not right. One that has died while it waited for its next answer is replaced, too, and its successor is asked.
 
 Processor time decides, so that a verdict does not depend on how busy the machine is; `wall_s` is for a process that
 waits for something. A process is retired after MOST_ANSWERS, because SymPy keeps what it has seen.
@@ -25,6 +26,10 @@ START_S = 120.0
 START = "from rla.envs.tool.answer_worker import serve_answers; serve_answers()"
 
 
+class DiedUnasked(EnvironmentFailure):
+    """A process was dead before it could read its request, which says nothing about the answer."""
+
+
 @dataclass(slots=True)
 class _Comparer:
     """A process and how many answers it has compared."""
@@ -42,7 +47,9 @@ class AnswerProcesses:
         self._idle: list[_Comparer] = []
 
     async def compared(self, request: Mapping[str, Any]) -> Any:
-        """The reply to a request; None where the process died of it. Raises EnvironmentFailure where none starts."""
+        """The reply to a request; None where the process died of it. Raises EnvironmentFailure where none starts, or
+        where a new one dies before it is asked.
+        """
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._compared, request)
 
     async def close(self) -> None:
@@ -55,7 +62,13 @@ class AnswerProcesses:
         try:  # another thread may take the last one between a look and a grasp
             comparer = self._idle.pop()
         except IndexError:
-            comparer = self._started()
+            return self._asked(self._started(), request)
+        try:
+            return self._asked(comparer, request)
+        except DiedUnasked:
+            return self._asked(self._started(), request)
+
+    def _asked(self, comparer: _Comparer, request: Mapping[str, Any]) -> Any:
         reply = None
         try:
             reply = comparison_reply(comparer.process, request, self._wall_s)
@@ -79,12 +92,16 @@ class AnswerProcesses:
 
 
 def comparison_reply(process: subprocess.Popen[bytes], request: Mapping[str, Any], seconds: float) -> Any:
-    """What the process replies; None where it is dead, or was killed because it took longer than `seconds`."""
+    """What the process replies; None where it died of the request, or was killed because it took longer than `seconds`.
+    Raises DiedUnasked.
+    """
     assert process.stdin is not None
     with killed_after(process, seconds):
-        with contextlib.suppress(BrokenPipeError):
+        try:
             process.stdin.write(json.dumps(request).encode() + b"\n")
             process.stdin.flush()
+        except BrokenPipeError:
+            raise DiedUnasked("a process that compares answers died before it was asked") from None
         return _line(process)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import time
 from collections.abc import Coroutine
 from typing import Any
@@ -83,6 +85,50 @@ def test_a_process_that_waits_is_killed_at_the_deadline() -> None:
             await pool.close()
 
     assert run(main()) == (None, 1.0)
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["whose death is known", "that has just died"])
+def test_a_process_that_died_idle_is_replaced_and_its_successor_asked(known: bool) -> None:
+    request = {"gold": ["x"], "answer": "x"}
+
+    async def main() -> tuple[Any, Any, int]:
+        pool = AnswerProcesses("math", workers=1, cpu_s=60.0, wall_s=60.0)
+        try:
+            first = await pool.compared(request)
+            (idle,) = pool._idle
+            os.kill(idle.process.pid, signal.SIGKILL)
+            if known:
+                idle.process.wait()
+            else:
+                os.waitid(os.P_PID, idle.process.pid, os.WEXITED | os.WNOWAIT)
+            return first, await pool.compared(request), len(pool._idle)
+        finally:
+            await pool.close()
+
+    assert run(main()) == (1.0, 1.0, 1)
+
+
+def test_a_new_process_that_dies_unasked_says_nothing_of_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is ready and then dead, as one that the system kills."""
+    monkeypatch.setattr("rla.envs.tool.answer_processes.START", "print('\"ready\"')")
+
+    async def main() -> Any:
+        pool = AnswerProcesses("math", workers=1, cpu_s=60.0, wall_s=60.0)
+        try:
+            start = pool._started
+
+            def started_and_dead() -> Any:
+                comparer = start()
+                comparer.process.wait()
+                return comparer
+
+            monkeypatch.setattr(pool, "_started", started_and_dead)
+            return await pool.compared({})
+        finally:
+            await pool.close()
+
+    with pytest.raises(EnvironmentFailure, match="died before it was asked"):
+        run(main())
 
 
 def test_a_process_that_does_not_start_is_a_failure() -> None:
