@@ -8,6 +8,7 @@ import yaml
 
 from rla.ablation.design import load_design, merged_params
 from rla.cli.ablation import designed
+from rla.config.differences import flattened
 from rla.envs import configured
 from rla.errors import UserError
 from rla.store.resources import resource
@@ -88,6 +89,14 @@ def test_the_packaged_design_has_the_six_arms_of_the_comparison() -> None:
     design = load_design(resource("pipelines/ablation.yaml"))
     assert [arm.name for arm in design.arms] == ["outcome", "integrated", "reward-model", "full", "step", "anchor"]
     assert len(design.seeds) >= 3
+
+
+@pytest.mark.parametrize("name", ["ablation", "ablation-tool"])
+def test_no_packaged_arm_says_again_what_all_share(name: str) -> None:
+    design = load_design(resource(f"pipelines/{name}.yaml"))
+    shared = flattened(design.shared)
+    for arm in design.arms:
+        assert {key for key, value in flattened(arm.changes).items() if shared.get(key) == value} == set(), arm.name
 
 
 def test_the_packaged_design_of_the_tool_compares_recipes_clips_and_conversations() -> None:
