@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rla.ablation.outcomes import ArmOutcome, RunOutcome
-from rla.ablation.table import arm_sample, evaluated, shared_games
+from rla.ablation.table import arm_sample, evaluated, shared_tasks
 from rla.comparing.runs import ComparedArm
 from rla.metrics import bootstrap
 from rla.metrics.intervals import Interval, difference, success_interval
@@ -56,14 +56,14 @@ def split_result(arms: Sequence[ComparedArm], split: str, at: Sequence[int]) -> 
     outcomes = [arm.outcome(split) for arm in arms]
     points = tuple(sorted(set(at))) or last_shared(outcomes)
     there = [found for found in outcomes if points and evaluated(found, points)]
-    games = [shared_games(found, points) for found in there]
-    tasks = set.intersection(*games) if games else set()
+    played = [shared_tasks(found, points) for found in there]
+    tasks = set.intersection(*played) if played else set()
     base = outcomes[0] if outcomes[0] in there else None
     return SplitResult(
         split=split,
         points=points,
         tasks=len(tasks),
-        played=tuple(map(len, games)),
+        played=tuple(map(len, played)),
         reached=tuple(reached(found, base, points, tasks if found in there else set()) for found in outcomes),
         evaluations=tuple(tuple(found.shared_points) for found in outcomes),
     )
@@ -90,7 +90,7 @@ def reached(found: ArmOutcome, base: ArmOutcome | None, points: Sequence[int], t
 
 def start_of(found: ArmOutcome, tasks: set[str]) -> float | None:
     """Success before the first iteration."""
-    if 0 not in found.shared_points or not (both := tasks & shared_games(found, [0])):
+    if 0 not in found.shared_points or not (both := tasks & shared_tasks(found, [0])):
         return None
     return float(arm_sample(found, [0], both).mean())
 

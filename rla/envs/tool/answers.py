@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 
 from rla.config.extras import need_package
+from rla.envs.adapters.reasoning_items import NAME
 from rla.envs.coding.data.problems import problem_of
 from rla.envs.coding.fences import fenced_blocks, is_text, lines_of
 from rla.envs.coding.prompts import LONGEST_PROGRAM, TAGS
@@ -24,7 +25,6 @@ __all__ = ["Verifier", "answer_class", "final_answer", "said_answer"]
 LONGEST_MATH = 2000  # characters of an answer that math-verify is given
 DEEPEST_MATH = 50  # braces and brackets in one another
 LONGEST_CLASS = 200  # characters of a class of votes
-REASONING_GYM = "reasoning-gym"
 
 
 class Verifier:
@@ -90,9 +90,9 @@ class Verifier:
 
     async def _accepted(self, question: Question, answer: str) -> float:
         family = dict(question.family or {})
-        if family.pop("package", None) != REASONING_GYM:
+        if family.pop("package", None) != NAME:
             raise EnvironmentFailure(f"a question of {question.source} names no package whose verifier is known")
-        need_package("reasoning_gym", extra="tool", why=f"a question is of {REASONING_GYM}")
+        need_package("reasoning_gym", extra="tool", why=f"a question is of {NAME}")
         pool = self._pool("family", max(self._cpu_s, 30.0))  # the question is made again, which may take seconds
         score = await pool.compared({"kind": "family", "item": family, "answer": answer})
         if score == UNMADE:

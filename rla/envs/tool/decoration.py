@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 
+from rla.envs.tool.importing.found import PROGRAM_ABILITIES
 from rla.envs.tool.questions import Question
 
 SOLVE = "Work through the following mathematics problem, one step after the other."
@@ -34,7 +35,6 @@ HAND_IN = "You may try out your program with the tool. Hand it in whole, as one 
 HAND_IN_ALONE = "Hand your program in whole, as one block from ```python to ```."
 FENCE = "```python"
 LONGEST_DOMAIN = 40
-PROGRAMS = frozenset({"code", "coding", "programming"})
 
 
 def decoration_of(source: str, ability: str) -> str:
@@ -46,7 +46,7 @@ def decoration_of(source: str, ability: str) -> str:
         return "gpqa"
     if "livecodebench" in name or name.startswith("lcb"):
         return "lcb"
-    if "code" in name or ability.casefold() in PROGRAMS:
+    if "code" in name or ability.casefold() in PROGRAM_ABILITIES:
         return "code"
     return "wrapped" if "math-dapo" in name or "mega-science" in name or "megascience" in name else "other"
 

@@ -42,10 +42,6 @@ class Made:
     answer: str
     rounds: tuple[Round, ...]
 
-    @property
-    def program(self) -> str:
-        return self.rounds[-1].program
-
 
 class QuestionFamily(Protocol):
     """`tops`: the highest level of each attribute. `about`: what an attribute is."""

@@ -13,6 +13,7 @@ from rla.envs.coding.importing.columns import Row, optional, parsed_column
 
 LONGEST_QUESTION = 20_000  # characters
 LONGEST_ANSWER = 2000
+PROGRAM_ABILITIES = frozenset({"code", "coding", "programming"})  # of a row that asks for a program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,9 +21,15 @@ from rla.envs.coding.data.problems import InvalidProblem, StdioTest, Test
 from rla.envs.coding.importing.columns import Row, mapping, optional, parsed_column, sequence, text, without_images
 from rla.envs.coding.importing.livecode import MEMORY_LIMIT_MB, TIME_LIMIT_S, livecode_source
 from rla.envs.tool.importing.code_tests import problem_of_tests
-from rla.envs.tool.importing.found import FoundQuestion, answer_text, is_letter, named_source, question_text
+from rla.envs.tool.importing.found import (
+    PROGRAM_ABILITIES,
+    FoundQuestion,
+    answer_text,
+    is_letter,
+    named_source,
+    question_text,
+)
 
-PROGRAMS = frozenset({"code", "coding", "programming"})
 TOLD = ("system", "user")
 OPTION = re.compile(r"(^|\s)\(?[A-D][).:]", re.MULTILINE)
 PUBLISHED_LIMITS: dict[str, Any] = {"memory_limit_mb": 1024}
@@ -75,7 +81,7 @@ def with_examples(question: str, tests: Sequence[Test]) -> str:
 
 def asks_for_program(source: str, ability: str) -> bool:
     """Whether a row asks for a program, by its data source or its ability."""
-    return "code" in source.casefold() or ability.casefold() in PROGRAMS
+    return "code" in source.casefold() or ability.casefold() in PROGRAM_ABILITIES
 
 
 def prompt_text(prompt: Any) -> str:

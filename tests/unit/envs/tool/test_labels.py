@@ -34,7 +34,7 @@ from tests.unit.envs.tool.questions import HERMES, SHORT, drawn
 
 (SUM,) = drawn("arithmetic")
 ANSWER = question_of(SUM).answer
-CALL = f">>> {remade(question_of(SUM)).program}"  # type: ignore[union-attr]
+CALL = f">>> {remade(question_of(SUM)).rounds[-1].program}"  # type: ignore[union-attr]
 OTHER = ">>> print(100*200)"
 OWN = ToolParams(format="short")
 

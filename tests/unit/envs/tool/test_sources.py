@@ -11,6 +11,7 @@ import pytest
 from rla.envs.tool.decoration import decoration_of
 from rla.envs.tool.imported import import_questions
 from rla.envs.tool.importing.sources import source_of
+from rla.envs.tool.questions import IMPORTED
 
 HUB = "cache/snapshots/0a1b/data/train.parquet"
 
@@ -82,4 +83,4 @@ def test_a_row_that_names_its_source_keeps_it_and_others_of_the_file_have_that_o
     rows = [{"Problem": "P", "Answer": 25, "data_source": "AIME2024"}, {"Problem": "Q", "Answer": 3}]
     (folder / "questions.jsonl").write_text("\n".join(map(json.dumps, rows)))
     tasks = import_questions(tmp_path, split="aime2024")
-    assert [(task.kind, task.scene) for task in tasks] == [("AIME2024", "AIME2024"), ("aime2024", "aime2024")]
+    assert [(task.kind, task.scene) for task in tasks] == [("AIME2024", IMPORTED), ("aime2024", IMPORTED)]
