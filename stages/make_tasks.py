@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from rla.adaptation.made_pools import made_pool, refuse_curated_evaluation
-from rla.envs.protocols import Exports, need
+from rla.envs.needing import need
+from rla.envs.protocols import Exports
 from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.pipeline.context import StageContext

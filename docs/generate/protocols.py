@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from docs.generate.markdown import code, fenced, page, prose, table
 from docs.generate.source import Definition, read_module
-from rla.envs import protocols
+from rla.envs import needing, protocols
 from rla.envs.registry import BUILTIN, environment
 
 MODULE = "rla.envs.protocols"
@@ -20,7 +20,7 @@ the page of [environments](modules/envs.md)."""
 def protocols_page() -> str:
     """The protocols in the order in which the module has them."""
     found = [entry for entry in read_module(MODULE).definitions() if "(Protocol)" in entry.signature]
-    remedies = {ability.__name__: remedy for ability, remedy in protocols.INSTEAD.items()}
+    remedies = {ability.__name__: remedy for ability, remedy in needing.INSTEAD.items()}
     return page(
         "Protocols of an environment",
         INTRODUCTION,

@@ -19,7 +19,8 @@ from rla.adaptation.standings import leading_slots, resting_slots
 from rla.adaptation.taken import Taken, held_out_tasks
 from rla.adaptation.validating import measured_accuracies, read_standings
 from rla.config.sections import GeneratorConfig
-from rla.envs.protocols import Adapts, AsksModel, Env, Proves, need
+from rla.envs.needing import need
+from rla.envs.protocols import Adapts, AsksModel, Env, Proves
 from rla.envs.services import Ask, Proof
 from rla.models.checkpoint import model_folder
 from rla.pipeline.context import StageContext

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from rla.adaptation.curating import curated_pool
-from rla.envs.protocols import Imports, need
+from rla.envs.needing import need
+from rla.envs.protocols import Imports
 from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.pipeline.context import StageContext

@@ -17,7 +17,8 @@ Address = Annotated[str, typer.Option(help="The cluster's head, host:port; auto:
 @engines.command("list")
 def list_engines(address: Address = "auto") -> None:
     """Say where each engine stands and what it does."""
-    from rla.llm.ray_cluster import connected, engine_states, known_engines
+    from rla.llm.ray_cluster import engine_states, known_engines
+    from rla.processes.ray_connection import connected
 
     def listed() -> None:
         ray = connected(address)
@@ -69,7 +70,8 @@ def start_engines(
 @engines.command("stop")
 def stop_engines(address: Address = "auto") -> None:
     """End all engines of the cluster. A stage that uses them waits for engines, which the next call starts again."""
-    from rla.llm.ray_cluster import connected, ended_engines
+    from rla.llm.ray_cluster import ended_engines
+    from rla.processes.ray_connection import connected
 
     def stopped() -> None:
         for name in ended_engines(connected(address)):

@@ -10,9 +10,10 @@ from rla.collecting.rebuilding import played_conversations, step_means
 from rla.collecting.selecting import grouped_by_text, kept_of_all, kept_of_question
 from rla.collecting.teachers import ServerTeacher, SolverTeacher, Teacher
 from rla.config import Config
+from rla.envs.needing import need
 from rla.envs.pool.hosting import environments
 from rla.envs.prompts import PolicyPrompt
-from rla.envs.protocols import Solves, Stitches, need
+from rla.envs.protocols import Solves, Stitches
 from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.pipeline.context import StageContext

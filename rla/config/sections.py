@@ -13,6 +13,7 @@ from rla.config.collecting import CollectConfig
 from rla.config.effect import WITHOUT_EFFECT, recorded_apart, recorded_as, without_effect
 from rla.config.engines import RayConfig
 from rla.config.judging import JudgeConfig
+from rla.config.pool import PoolConfig as PoolConfig
 from rla.config.shaping import ShapingConfig
 from rla.config.training import TrainConfig, WarmStartConfig
 from rla.config.upkeep import CheckpointsConfig, GuardsConfig, LaunchConfig, TrackingConfig
@@ -241,17 +242,6 @@ class EvaluationConfig:
     estimator: Literal["unbiased", "published"] = without_effect("unbiased")
     # share of the probability whose likeliest tokens are sampled; 1: all. Training always samples from all
     top_p: float = ranged(1.0, above=0.0, most=1.0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolConfig:
-    """In which processes environments step. No output depends on it: it may change within a run."""
-
-    mode: Literal["auto", "always", "never"] = "auto"  # auto: processes of their own for slow environments
-    # environments alive at once; 0: eight per core, for most of them wait for a reply
-    workers: int = ranged(0, least=0, most=MOST_PROCESSES)
-    # a reset or a step that takes longer is played again in a new process
-    step_deadline_s: float = ranged(60.0, above=0.0, most=LONGEST_WAIT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ ABILITIES: tuple[type, ...] = (
     protocols.Judged,
     protocols.Probes,
     protocols.Shares,
+    protocols.Spreads,
     protocols.Pooled,
     protocols.Imports,
     protocols.Exports,

@@ -7,7 +7,7 @@
 | `Answers`, `Predicts` | `answer`; `prediction` | evaluate: majority votes |
 | `Judged` | `judge_prompt` | score-steps |
 | `Probes` | `prober`, `reward_rule` | score-steps, compute-rewards: a reward model that writes about tasks |
-| `Shares`, `Pooled` | `service`; `slow`, `warm` | rollout |
+| `Shares`, `Spreads`, `Pooled` | `service`; `spreads`; `slow`, `warm` | rollout |
 | `Imports`, `Exports` | `import_tasks`; `export_tasks` | make-tasks |
 | `Vocabulary` | `exact_text`, `tokenizer_texts`, `tokenizer_phrases` | init-model |
 | `Demonstrates`, `Teaches` | `demonstrate`; `lesson` | warm-start |
@@ -18,14 +18,14 @@
 | `AsksModel`, `Proves` | `proposal_prompt`; `proof` | adapt-env |
 
 An environment has an ability where its class has these members: it inherits from nothing. A stage that cannot do
-without one asks for it with `need`.
+without one asks for it with `rla.envs.needing.need`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from rla.config import Config
 from rla.envs.course import Course
@@ -33,7 +33,6 @@ from rla.envs.observation import AwaitedEnvironment, Environment
 from rla.envs.prompts import JudgePrompt, PolicyPrompt, ProposalPrompt
 from rla.envs.services import Ask, Prober, Proof, RewardRule, Service
 from rla.envs.views import Demonstration, Labelled, Lesson, SeenStep
-from rla.errors import UserError
 from rla.store.records import Task
 
 
@@ -116,6 +115,18 @@ class Shares(Protocol):
 
     def service(self, config: Config) -> Service:
         """Raises UserError where there is none."""
+        ...
+
+
+@runtime_checkable
+class Spreads(Protocol):
+    """What a `Shares` has beside where its episodes compute on the machine of their service, so that each node of a
+    cluster may have a service of its own (`pool.backend: ray`). They are deterministic: one that is lost with its node
+    is played again on another.
+    """
+
+    def spreads(self, config: Config) -> bool:
+        """Whether they do so with these parameters."""
         ...
 
 
@@ -270,28 +281,3 @@ class Proves(Protocol):
     def proof(self, config: Config, ask: Ask | None) -> Proof:
         """`ask` is there where a language model proposes. Raises UserError where a proof is not to be had here."""
         ...
-
-
-INSTEAD = {  # what to do about a stage that needs an ability which the environment does not have
-    Judged: "set judge.enabled: false",
-    Imports: "set tasks.source: builtin",
-    Exports: "leave out --export",
-    Demonstrates: "set warm_start.enabled: false",
-    Labels: "set warm_start.enabled: false",
-    Solves: "set collect.teacher: server, or give --trajectories",
-    Stitches: "set collect.variant: real",
-    Adapts: "set adaptation.enabled: false",
-    AsksModel: "set adaptation.proposer: rules",
-}
-Ability = TypeVar("Ability")
-
-
-def need(env: Env, ability: type[Ability], stage: str) -> Ability:
-    """`env` as what has that ability. Raises UserError that names the protocol and what to do without it."""
-    if isinstance(env, ability):
-        return env
-    remedy = INSTEAD.get(ability, "choose another environment")
-    raise UserError(
-        f"env.name: {env.name} does not implement {ability.__name__} (rla.envs.protocols), which {stage} needs; "
-        f"{remedy}"
-    )

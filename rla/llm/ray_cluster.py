@@ -8,7 +8,6 @@ The name holds a fingerprint of the code: an engine of other code is not asked.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,8 +16,9 @@ from typing import Any
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
 from rla.processes.prefork.handover import fingerprint
+from rla.processes.ray_connection import NAMESPACE as NAMESPACE
+from rla.processes.ray_connection import connected as connected  # by its older name
 
-NAMESPACE = "rla"
 PREFIX = "rla-"
 CALLS = 4096  # that an engine may have open at once: stages, each with one that waits for replies
 ANSWER = 60.0  # seconds in which an engine that lives says how it is
@@ -30,34 +30,6 @@ class EngineActorRef:
 
     name: str
     handle: Any
-
-
-def connected(address: str) -> Any:
-    """The module `ray`, connected to the cluster. Raises UserError where there is none, or none that lets us in."""
-    try:
-        import ray
-        from ray.exceptions import AuthenticationError
-    except ImportError as error:
-        raise UserError(f"generator.backend ray: {error}; install the extra rla[ray]") from error
-    if ray.is_initialized():
-        return ray
-    try:
-        ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
-    except AuthenticationError as error:
-        raise UserError(
-            f"generator.ray.address {address}: the cluster refuses this user's token ({first_line(error)}); copy the "
-            "token of the head's user to this machine (docs/guide/engines.md)"
-        ) from error
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        raise UserError(
-            f"generator.ray.address {address}: no Ray cluster answers ({first_line(error)}); call `ray start --head` "
-            "on one machine and `ray start --address=<head>` on the others"
-        ) from error
-    return ray
-
-
-def first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
 
 def engine_names(config: GeneratorConfig, count: int) -> list[str]:

@@ -26,10 +26,11 @@ from rla.llm.chat import ChatFormat
 from rla.llm.kept_engines import Wanted
 from rla.llm.loading import absolute_model
 from rla.llm.ray_actor import LeaseOver, Opened, Reply
-from rla.llm.ray_cluster import EngineActorRef, connected, stood_engines
+from rla.llm.ray_cluster import EngineActorRef, stood_engines
 from rla.llm.ray_weights import put_files
 from rla.llm.refusals import check_request
 from rla.llm.seats import weights_of
+from rla.processes.ray_connection import connected
 
 LAG = 16  # requests by which an engine may be behind before it loses its sessions to another
 TOGETHER = 30.0  # seconds in which engines that start together are waited for

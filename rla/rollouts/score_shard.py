@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from rla.config import Config
+from rla.envs.needing import need
 from rla.envs.prompts import JudgePrompt
-from rla.envs.protocols import Judged, Probes, need
+from rla.envs.protocols import Judged, Probes
 from rla.envs.registry import environment
 from rla.envs.services import Prober
 from rla.errors import UserError

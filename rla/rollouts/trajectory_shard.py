@@ -9,12 +9,13 @@ from itertools import chain
 from pathlib import Path
 
 from rla.config.sections import Config
-from rla.envs.pool.hosting import Environments, environments
+from rla.envs.pool.hosting import environments
+from rla.envs.pool.own import Environments
 from rla.envs.registry import environment
 from rla.models.checkpoint import model_folder
 from rla.models.fingerprint import tokenizer_fingerprint
 from rla.pipeline.context import StageContext
-from rla.pipeline.execution import told_figures
+from rla.pipeline.execution import joined_figures, told_figures
 from rla.pipeline.origins import check_failures, run_async
 from rla.rollouts.filling import filling_rounds, is_mixed
 from rla.rollouts.play import Episode, Rollouts, episodes_of, play_groups
@@ -71,7 +72,7 @@ def play_shard(
     if (wave := next(found, None)) is not None:
         with environments(ctx.config, note=ctx.progress.note) as made:
             _play_in(ctx, chain([wave], found), policy, made, training=training)
-        if figures := made.figures():
+        if figures := joined_figures(made.figures()):
             ctx.measured.update(figures)
             ctx.progress.note(told_figures(figures))
 

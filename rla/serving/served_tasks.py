@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from rla.config import Config
-from rla.envs.protocols import Imports, need
+from rla.envs.needing import need
+from rla.envs.protocols import Imports
 from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.serving.openenv_messages import BadMessage, Data, name_at, number_at

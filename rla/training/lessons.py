@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from rla.agents.judge import views
 from rla.config.training import SftConfig
+from rla.envs.needing import need
 from rla.envs.prompts import ToolPrompt, told_schemas
-from rla.envs.protocols import Demonstrates, Judged, Labels, Teaches, need
+from rla.envs.protocols import Demonstrates, Judged, Labels, Teaches
 from rla.envs.registry import environment
 from rla.envs.views import Demonstration
 from rla.llm.chat import ChatFormat

@@ -15,7 +15,7 @@ from rla.config import Config
 from rla.envs.alfworld.games import household_params, tables_for
 from rla.envs.alfworld.solver import solve
 from rla.envs.observation import AwaitedEnvironment, EnvironmentFailure
-from rla.envs.pool.hosting import recipe_of
+from rla.envs.pool.own import recipe_of
 from rla.envs.pool.pool import EnvironmentPool
 from rla.errors import UserError
 from rla.store.records import Task

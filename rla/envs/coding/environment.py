@@ -63,6 +63,9 @@ class Coding:
     def service(self, config: Config) -> CodingService:
         return CodingService(Runner(coding_params(config).execution))
 
+    def spreads(self, config: Config) -> bool:
+        return coding_params(config).execution.on_this_machine
+
     def policy_prompt(self, config: Config) -> PolicyPrompt:
         return PublishedProgramPrompt() if coding_params(config).prompt == "published" else PlainProgramPrompt()
 

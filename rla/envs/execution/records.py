@@ -56,6 +56,11 @@ class ExecutionConfig:
     file_mb: int = ranged(16, least=1, most=16777216)  # all files of a program together
     output_kb: int = ranged(1024, least=1, most=16777216)  # of each test
 
+    @property
+    def on_this_machine(self) -> bool:
+        """Whether programs run where the sandbox is made, and not on a server."""
+        return self.backend != "sandboxfusion"
+
 
 def check_execution(execution: ExecutionConfig) -> None:
     """Refuses limits and backends that do not go together. Raises UserError."""

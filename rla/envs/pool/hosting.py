@@ -1,106 +1,47 @@
-"""Where the episodes of a stage step: in its own process, in a pool of others (`pool.mode`), or in a service of the
-environment's own (`Shares`), which has processes enough already.
+"""Where the episodes of a stage step: on its machine (`rla.envs.pool.own`), or in actors on the nodes of a Ray cluster
+(`pool.backend: ray`), for environments whose steps take long.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
 
-from rla.config import Config, resolved
-from rla.config.sections import PoolConfig
-from rla.envs.configured import from_mapping
-from rla.envs.observation import AwaitedEnvironment, Environment
-from rla.envs.pool.nursery import Recipe
-from rla.envs.pool.pool import EnvironmentPool
-from rla.envs.protocols import Pooled, Shares
+from rla.config import Config
+from rla.envs.pool.own import Environments, own_environments, pooled
+from rla.envs.protocols import Pooled, Shares, Spreads
 from rla.envs.registry import environment
-from rla.envs.services import Measured
-from rla.errors import UserError
-from rla.processes.cores import usable_cores
-from rla.store.records import Task
-
-MakeEnv = Callable[[Task], Environment | AwaitedEnvironment]
-
-
-async def nothing() -> None:
-    """There is nothing to close."""
-
-
-def no_figures() -> Mapping[str, float]:
-    """Nothing was measured."""
-    return {}
-
-
-@dataclass(frozen=True, slots=True)
-class Environments:
-    """`make` makes them; `close` is awaited by the event loop that they stepped in, when it is done with them.
-    `figures`: what was measured so far (`rla.envs.services.Measured`).
-    """
-
-    make: MakeEnv
-    close: Callable[[], Awaitable[None]] = nothing
-    figures: Callable[[], Mapping[str, float]] = no_figures
-
-
-PER_CORE = 8  # environments alive: most wait for a reply. A TextWorld worker takes about 100 MB
-BUSY_PER_CORE = 2  # environments that compute: one that hangs does not take a whole core's turn
 
 
 @contextmanager
 def environments(config: Config, *, note: Callable[[str], None]) -> Iterator[Environments]:
-    """What makes environments; at the end the pool's processes are gone, and `note` says what it had to replace.
+    """What makes environments; at the end their processes and actors are gone, and `note` says which were replaced.
 
     Raises UserError.
     """
+    if not spread(config):
+        with own_environments(config, note=note) as made:
+            yield made
+        return
+    from rla.envs.pool.ray_hosts import cluster_hosts
+    from rla.envs.pool.spreading import HostPool
+
+    with HostPool(
+        cluster_hosts(config),
+        places=config.rollout.concurrency,
+        deadline_s=config.pool.step_deadline_s,
+        patience_s=config.generator.ray.patience,
+    ) as pool:
+        yield Environments(pool.environment, pool.close, lambda: pool.figures, pool.prepared)
+    if pool.lost:
+        note(f"{pool.lost} actors with environments were lost, and {pool.replaced} times an episode went on elsewhere")
+
+
+def spread(config: Config) -> bool:
+    """Whether environments step on the nodes of a cluster: slow ones, and services that may be on each node."""
+    if config.pool.backend == "local" or config.pool.mode == "never":
+        return False
     chosen = environment(config.env.name)
     if isinstance(chosen, Shares):
-        service = chosen.service(config)
-        figures = service.figures if isinstance(service, Measured) else no_figures
-        yield Environments(service.make, service.close, figures)
-        return
-    slow = isinstance(chosen, Pooled) and chosen.slow(config)
-    if not pooled(config.pool, slow=slow):
-        yield Environments(lambda task: chosen.make(task, config))
-        return
-    workers = config.pool.workers or PER_CORE * usable_cores()
-    with EnvironmentPool(
-        recipe_of(config),
-        workers=min(workers, config.rollout.concurrency),
-        busy=BUSY_PER_CORE * usable_cores(),
-        deadline_s=config.pool.step_deadline_s,
-    ) as pool:
-        yield Environments(pool.environment)
-    if pool.replaced:
-        note(f"{pool.replaced} worker processes of environments died or hung and were replaced")
-
-
-def pooled(config: PoolConfig, *, slow: bool) -> bool:
-    """Whether environments step in processes of their own."""
-    return config.mode == "always" or (config.mode == "auto" and slow)
-
-
-def recipe_of(config: Config) -> Recipe:
-    """How the pool's processes make the environments of `config`."""
-    return Recipe(target="rla.envs.pool.hosting:maker", argument=resolved(config))
-
-
-def maker(argument: Mapping[str, Any]) -> Callable[[Task], Environment]:
-    """What the pool's processes make environments with; `argument` is the whole config as JSON."""
-    config = from_mapping(argument, where="the parameters of this stage")
-    chosen = environment(config.env.name)
-    if isinstance(chosen, Pooled):
-        chosen.warm(config)
-
-    def make(task: Task) -> Environment:
-        made = chosen.make(task, config)
-        if inspect.iscoroutinefunction(made.reset):
-            raise UserError(
-                f"env.name: {chosen.name} answers later, so it cannot step in the pool; set pool.mode: auto"
-            )
-        return made  # type: ignore[return-value]
-
-    return make
+        return isinstance(chosen, Spreads) and chosen.spreads(config)
+    return pooled(config.pool, slow=isinstance(chosen, Pooled) and chosen.slow(config))

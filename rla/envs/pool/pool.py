@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
+from typing import Generic, Protocol, TypeVar
 
 from rla.envs.observation import EnvironmentFailure, Observation
 from rla.envs.pool.nursery import Recipe
@@ -21,16 +22,38 @@ from rla.errors import UserError
 from rla.store.records import Task
 
 STARTS = 3  # nurseries tried for one worker
+TIMES = {2: "twice"}
+
+Place = TypeVar("Place")  # what an episode steps in: a worker process, or a seat on an actor
 
 
-class PooledEnvironment:
+class Places(Protocol[Place]):
+    """A pool as an episode sees it. A step that loses `tries` places ends the episode; `replaced` counts lost ones."""
+
+    replaced: int
+
+    @property
+    def tries(self) -> int: ...
+
+    async def take(self) -> Place: ...
+
+    async def start(self) -> Place: ...
+
+    def give(self, worker: Place | None) -> None: ...
+
+    def drop(self, worker: Place) -> None: ...
+
+    async def ask(self, worker: Place, message: PoolMessage) -> PoolMessage: ...
+
+
+class PooledEnvironment(Generic[Place]):
     """`AwaitedEnvironment` over a pool. Raises EnvironmentFailure for what the environment answers badly or not at all,
     UserError where it cannot be made on this machine.
     """
 
-    def __init__(self, pool: EnvironmentPool, task: Task) -> None:
+    def __init__(self, pool: Places[Place], task: Task) -> None:
         self._pool, self._task = pool, task
-        self.worker: Worker | None = None
+        self.worker: Place | None = None
         self._placed = False
         self._history: list[tuple[PoolMessage, Observation]] = []
 
@@ -54,14 +77,15 @@ class PooledEnvironment:
             self.worker = None
 
     async def _answer(self, message: PoolMessage) -> Observation:
-        try:
-            seen = await self._ask(message)
-        except Lost:
+        seen, lost = None, 0
+        while seen is None:
             try:
-                seen = await self._again(message)
-            except Lost as second:
-                what = f"action {message['step']!r}" if "step" in message else "the reset"
-                raise EnvironmentFailure(f"the environment {second} twice at {what}") from None
+                seen = await (self._again(message) if lost else self._ask(message))
+            except Lost as error:
+                lost += 1
+                if lost == self._pool.tries:
+                    times = TIMES.get(lost, f"{lost} times")
+                    raise EnvironmentFailure(f"the environment {error} {times} at {asked_for(message)}") from None
         self._history.append((message, seen))
         return seen
 
@@ -94,12 +118,19 @@ class PooledEnvironment:
             self.worker = None
 
 
+def asked_for(message: PoolMessage) -> str:
+    """A message in words."""
+    return f"action {message['step']!r}" if "step" in message else "the end" if "stopped" in message else "the reset"
+
+
 class EnvironmentPool:
     """A context manager: no process is left when it is left. One event loop may use it.
 
     `deadline_s`: seconds that a worker has for a reset or a step; its time in the queue for a core does not count.
     `replaced` counts workers that died or hung under an episode.
     """
+
+    tries = 2  # whichever step has lost two workers would lose a third
 
     def __init__(self, recipe: Recipe, *, workers: int, busy: int, deadline_s: float) -> None:
         self.replaced = 0
@@ -120,9 +151,13 @@ class EnvironmentPool:
         if self._nursery is not None:
             self._nursery.end()
 
-    def environment(self, task: Task) -> PooledEnvironment:
+    def environment(self, task: Task) -> PooledEnvironment[Worker]:
         """An environment that takes its worker at its first reset."""
         return PooledEnvironment(self, task)
+
+    async def prepared(self) -> None:
+        """Start the first worker, which may say that the environment cannot be had. Raises UserError."""
+        self.give(await self.take())
 
     async def take(self) -> Worker:
         """A worker and the place to have it; waits until there is one. Raises UserError where none can be started."""

@@ -10,6 +10,14 @@ JSON and not pickle: a worker may run what a model has written, and nothing that
 | worker | `{"close": true}` | none |
 
 A `failure` with `"last": true` is a worker's last answer.
+
+An actor on a cluster (`rla.envs.pool.host`) holds many episodes and speaks as a worker does, with these beside:
+
+| message | answer |
+|---|---|
+| `{"stopped": true}`; `"recall": [actions, answers]` beside `step` or `stopped` | as to a step |
+| any, of an episode that it does not know | `{"unknown": true}`: it has started again since |
+| `{"reset": task}` | has `"abilities"` beside: `stopped`, `recall` |
 """
 
 from __future__ import annotations
@@ -20,7 +28,7 @@ from collections.abc import Mapping
 from io import BufferedRWPair
 from typing import Any
 
-from rla.envs.observation import Observation
+from rla.envs.observation import CallResult, Observation
 
 HEAD = 4  # bytes of a length
 
@@ -63,11 +71,12 @@ def from_observation(seen: Observation) -> PoolMessage:
     """What `to_observation` reads; images as base64."""
     images = [b64encode(image).decode() for image in seen.images]
     flags = {"won": seen.won, "done": seen.done, "reward": seen.reward, "place": seen.place}
-    return {"text": seen.text, "commands": seen.commands, **flags, "images": images}
+    calls = {"results": [[one.text, one.status] for one in seen.results], "understood": seen.understood}
+    return {"text": seen.text, "commands": list(seen.commands), **flags, "images": images, **calls}
 
 
 def to_observation(data: Mapping[str, Any]) -> Observation:
-    """The observation as it was before it was sent: its commands are a tuple again."""
+    """The observation as it was before it was sent: lists are tuples again."""
     return Observation(
         text=data["text"],
         commands=tuple(data["commands"]),
@@ -76,4 +85,6 @@ def to_observation(data: Mapping[str, Any]) -> Observation:
         reward=data["reward"],
         images=tuple(b64decode(image) for image in data["images"]),
         place=data["place"],
+        results=tuple(CallResult(*one) for one in data["results"]),
+        understood=data["understood"],
     )

@@ -80,6 +80,9 @@ class Tool:
     def service(self, config: Config) -> ToolService:
         return ToolService(tool_params(config))
 
+    def spreads(self, config: Config) -> bool:
+        return tool_params(config).execution.on_this_machine
+
     def policy_prompt(self, config: Config) -> PolicyPrompt:
         calls = call_format(config)
         told = calls.schemas if tool_params(config).has_tool else ()

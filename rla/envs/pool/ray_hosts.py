@@ -1,0 +1,126 @@
+"""Actors with environments on the nodes of a Ray cluster, and the way to them.
+
+The stage's process owns them: Ray ends them with it, however it ends. One whose process or node is lost is started
+again by Ray, where there is room.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rla.config import Config, resolved
+from rla.config.pool import PoolConfig
+from rla.envs.pool.remote import Lost
+from rla.envs.pool.wire import PoolMessage
+from rla.errors import UserError
+from rla.processes.ray_connection import connected, first_line
+
+OPEN_CALLS = 65536  # of an actor: each episode has one at most
+NEVER = "creation task"  # in what Ray says of an actor that cannot be made
+
+
+def cluster_hosts(config: Config) -> list[RayHost]:
+    """Actors that start, on the nodes of the cluster. Raises UserError where there is no cluster, or no room."""
+    ray = connected(config.generator.ray.address, what="pool.backend ray")
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    from rla.envs.pool.host import EnvironmentHost
+
+    cores = {str(node["NodeID"]): int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]}
+    make = ray.remote(EnvironmentHost)
+    hosts = []
+    for node, count in placed_actors(cores, config.pool, most=config.rollout.concurrency):
+        options = make.options(
+            num_cpus=count,
+            max_restarts=-1,
+            max_concurrency=OPEN_CALLS,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node, soft=True),
+        )
+        handle = options.remote(resolved(config), cores=count, folder=os.getcwd())
+        hosts.append(RayHost(ray=ray, handle=handle, cores=count))
+    return hosts
+
+
+def placed_actors(cores: Mapping[str, int], pool: PoolConfig, *, most: int) -> list[tuple[str, int]]:
+    """Node and cores of each actor: one for each `pool.cpus` cores of a node, all nodes in turn, `most` at most.
+
+    `cores`: of each node. Raises UserError where no node has so many.
+    """
+    each = {node: pool.cpus or count for node, count in cores.items() if count}
+    room = {node: cores[node] // count for node, count in each.items()}
+    rounds = range(max(room.values(), default=0))
+    found = [(node, each[node]) for turn in rounds for node in sorted(room) if turn < room[node]]
+    if not found:
+        raise UserError(
+            f"pool.cpus: {pool.cpus or 'all'} cores for each actor with environments, and the cluster's nodes have "
+            f"{sorted(cores.values())}; lower it, or start Ray with more (`ray start --num-cpus`)"
+        )
+    return found[: min(pool.actors or len(found), most)]
+
+
+@dataclass(slots=True, eq=False)
+class RayHost:
+    """`rla.envs.pool.spreading.HostLink` to an actor of Ray's."""
+
+    ray: Any
+    handle: Any
+    cores: int
+
+    async def begin(self) -> PoolMessage:
+        """Raises UserError where the actor cannot be made on its node, as where rla is not installed there."""
+        from ray.exceptions import RayActorError, RayTaskError
+
+        try:
+            answer: PoolMessage = await self.handle.begin.remote()
+        except RayTaskError as error:
+            raise UserError(f"pool.backend ray: an actor failed: {first_line(error.cause)}") from error
+        except RayActorError as error:
+            if NEVER in str(error):
+                said = str(error).strip().splitlines()[-1]
+                raise UserError(
+                    f"pool.backend ray: an actor with environments cannot be made ({said}); install the same rla on "
+                    "every node"
+                ) from error
+            raise Lost("was lost with its node") from error
+        return answer
+
+    async def answer(self, episode: int, message: PoolMessage) -> PoolMessage:
+        from ray.exceptions import RayActorError
+
+        try:
+            answer: PoolMessage = await self.handle.answer.remote(episode, message)
+        except RayActorError as error:
+            raise Lost("was lost with its node") from error
+        return answer
+
+    async def ping(self) -> None:
+        from ray.exceptions import RayActorError
+
+        try:
+            await self.handle.ping.remote()
+        except RayActorError as error:
+            raise Lost("was lost with its node") from error
+
+    async def close(self) -> Sequence[Mapping[str, float]]:
+        from ray.exceptions import RayActorError
+
+        try:
+            figures: Sequence[Mapping[str, float]] = await self.handle.close.remote()
+        except RayActorError as error:
+            raise Lost("was lost with its node") from error
+        return figures
+
+    def end(self, episode: int) -> None:
+        """Tell it that nobody steps the episode any more; nothing is waited for."""
+        self.handle.end.remote(episode)
+
+    def restart(self) -> None:
+        """Kill the actor; Ray starts it again."""
+        self.ray.kill(self.handle, no_restart=False)
+
+    def kill(self) -> None:
+        """Kill the actor for good."""
+        self.ray.kill(self.handle)

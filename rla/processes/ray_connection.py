@@ -1,0 +1,42 @@
+"""A connection to a Ray cluster, for whatever stands on it: engines and environments."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from rla.errors import UserError
+
+NAMESPACE = "rla"
+
+
+def connected(address: str, *, what: str = "generator.backend ray") -> Any:
+    """The module `ray`, connected to the cluster. `what` asks for it, as error messages name it.
+
+    Raises UserError where there is no cluster, or none that lets us in.
+    """
+    try:
+        import ray
+        from ray.exceptions import AuthenticationError
+    except ImportError as error:
+        raise UserError(f"{what}: {error}; install the extra rla[ray]") from error
+    if ray.is_initialized():
+        return ray
+    try:
+        ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
+    except AuthenticationError as error:
+        raise UserError(
+            f"generator.ray.address {address}: the cluster refuses this user's token ({first_line(error)}); copy the "
+            "token of the head's user to this machine (docs/guide/engines.md)"
+        ) from error
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise UserError(
+            f"generator.ray.address {address}: no Ray cluster answers ({first_line(error)}); call `ray start --head` "
+            "on one machine and `ray start --address=<head>` on the others"
+        ) from error
+    return ray
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says in its first line, or its kind."""
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
