@@ -60,9 +60,11 @@ def nodes() -> Iterator[Nodes]:
 @pytest.fixture(scope="session")
 def ray(nodes: Nodes) -> Iterator[Any]:
     """The module, connected as a stage is."""
-    from rla.llm.ray_cluster import connected
+    from rla.processes.ray_connection import connected
 
-    yield connected(nodes.address)
+    module = connected(nodes.address)
+    yield module
+    module.shutdown()  # a node to which somebody is connected does not end
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from rla.config import resolved
 from rla.config.pool import PoolConfig
+from rla.envs.alfworld.environment import Alfworld
 from rla.envs.observation import (
     CallResult,
     Concludes,
@@ -18,18 +20,21 @@ from rla.envs.observation import (
     Observation,
     Recalls,
 )
-from rla.envs.pool import spreading
+from rla.envs.pool import host, spreading
 from rla.envs.pool.host import EnvironmentHost
+from rla.envs.pool.hosting import spread
 from rla.envs.pool.own import Environments
 from rla.envs.pool.ray_hosts import placed_actors
 from rla.envs.pool.remote import Lost
 from rla.envs.pool.spreading import TRIES, HostPool, SpreadEnvironment
 from rla.envs.pool.wire import PoolMessage, from_observation, to_observation
 from rla.errors import UserError
+from rla.processes.cores import CORES
 from rla.store.records import Task
-from tests.unit.builders import task
+from tests.unit.builders import configured, task
 from tests.unit.envs.odd import Odd
 
+SERVER = "http://127.0.0.1:9"
 MakeOne = Callable[[Task], Any]
 
 
@@ -455,3 +460,53 @@ def test_actors_have_all_cores_of_a_node_or_so_many_of_them() -> None:
     assert placed_actors(cores, PoolConfig(cpus=2), most=1) == two[:1]
     with pytest.raises(UserError, match=r"pool.cpus: 9 cores .* have \[0, 3, 8\]; lower it"):
         placed_actors(cores, PoolConfig(cpus=9), most=64)
+
+
+def test_an_actor_without_a_sandbox_names_its_node_and_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(host.platform, "node", lambda: "gpu-7")
+    monkeypatch.setenv(CORES, "1")
+    config = configured("env.name=coding")
+    actor = EnvironmentHost(resolved(config), cores=1, folder="/nowhere")
+    said = asyncio.run(actor.begin())["refused"]
+    assert said.startswith("node gpu-7: env.own.execution.backend is bubblewrap, but bwrap is not installed")
+    assert "install the package bubblewrap" in said
+
+
+def test_an_actor_plays_what_the_environment_itself_plays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The real one, from parameters alone, with worker processes of its own."""
+    config = configured("pool.backend=ray")
+    first = Alfworld().tasks(config, split="train", seed=1)[0]
+
+    async def main() -> list[PoolMessage]:
+        actor = EnvironmentHost(resolved(config), cores=1, folder=".")
+        assert await actor.begin() == {"ready": True}
+        try:
+            seen = [await actor.answer(0, {"reset": first.row()})]
+            action = seen[0]["observation"]["commands"][0]
+            return [*seen, await actor.answer(0, {"step": action})]
+        finally:
+            await actor.close()
+
+    monkeypatch.setenv(CORES, "1")
+    reset, step = asyncio.run(main())
+    inline = Alfworld().make(first, config)
+    assert to_observation(reset["observation"]) == (start := inline.reset()) and reset["abilities"] == []
+    assert to_observation(step["observation"]) == inline.step(start.commands[0])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "found"),
+    [
+        (["env.own.engine=textworld"], False),
+        (["env.own.engine=textworld", "pool.backend=ray"], True),
+        (["env.own.engine=textworld", "pool.backend=ray", "pool.mode=never"], False),
+        (["pool.backend=ray"], False),
+        (["pool.backend=ray", "pool.mode=always"], True),
+        (["env.name=coding", "pool.backend=ray"], True),
+        (["env.name=tool", "pool.backend=ray"], True),
+        (["env.name=coding", "env.own.execution.backend=sandboxfusion", f"env.own.execution.server={SERVER}"], False),
+    ],
+)
+def test_slow_environments_and_services_with_programs_step_on_the_cluster(overrides: list[str], found: bool) -> None:
+    assert spread(configured(*overrides)) is found
