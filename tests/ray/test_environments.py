@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from rla.store.reading import read_rows
 from tests.integration.pipelines import PARAMS, contents, until
 from tests.integration.test_tool_loop import PARAMS as TOOL
 from tests.ray.conftest import Nodes
@@ -74,10 +75,18 @@ def nothing_is_left(ray: Any) -> Iterator[None]:
 def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run in which a plain call has played TextWorld."""
     folder = tmp_path_factory.mktemp("played")
-    (folder / "params.yaml").write_text(PARAMS.replace("tasks_per_iteration: 4", "tasks_per_iteration: 3"))
+    (folder / "params.yaml").write_text(
+        PARAMS.replace("tasks_per_iteration: 4", "concurrency: 6, tasks_per_iteration: 3")
+    )
     for stage in ("make-tasks", "init-model", "rollout"):
         called(folder, stage, "--run", "r", *TEXTWORLD)
     return folder
+
+
+def check_same(made: Path, plain: Path) -> None:
+    """The shard is that of a plain call, byte by byte."""
+    assert [row["error"] for row in read_rows(made, "trajectories", ["error"])] == [None] * 12
+    assert contents(made) == contents(plain)
 
 
 @needs_textworld
@@ -85,13 +94,13 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_shards_of_textworld_on_nodes_are_a_plain_call_s_byte_by_byte(played: Path, nodes: Nodes, number: int) -> None:
     out = f"on{number}"
     said = called(played, "rollout", "--run", "r", "--out", out, *TEXTWORLD, *on_nodes(nodes, f"pool.actors={number}"))
-    assert contents(played / out) == contents(played / "r/1/trajectories")
+    check_same(played / out, played / "r/1/trajectories")
     assert "were lost" not in said
 
 
 def begun(folder: Path, out: str, nodes: Nodes, *more: str) -> subprocess.Popen[str]:
     """A stage whose environments step on three nodes, after its first group."""
-    words = ("--run", "r", "--out", out, *TEXTWORLD, *on_nodes(nodes, "rollout.concurrency=6", *more))
+    words = ("--run", "r", "--out", out, *TEXTWORLD, *on_nodes(nodes, *more))
     process = subprocess.Popen(
         [sys.executable, "-m", "rla", "rollout", *words],
         cwd=folder,
@@ -116,7 +125,7 @@ def test_a_killed_actor_leaves_no_trace(played: Path, nodes: Nodes) -> None:
     process = begun(played, "actor", nodes)
     os.kill(actors()[0], signal.SIGKILL)
     said = said_to_the_end(process)
-    assert contents(played / "actor") == contents(played / "r/1/trajectories")
+    check_same(played / "actor", played / "r/1/trajectories")
     assert "1 actors with environments were lost" in said
 
 
@@ -128,7 +137,7 @@ def test_a_killed_node_leaves_no_trace(played: Path, nodes: Nodes) -> None:
         said = said_to_the_end(process)
     finally:
         nodes.add()
-    assert contents(played / "node") == contents(played / "r/1/trajectories")
+    check_same(played / "node", played / "r/1/trajectories")
     assert "1 actors with environments were lost" in said
 
 
@@ -137,7 +146,7 @@ def test_an_actor_that_hangs_leaves_no_trace(played: Path, nodes: Nodes) -> None
     process = begun(played, "hung", nodes, "pool.step_deadline_s=5")
     os.kill(actors()[0], signal.SIGSTOP)
     said = said_to_the_end(process)
-    assert contents(played / "hung") == contents(played / "r/1/trajectories")
+    check_same(played / "hung", played / "r/1/trajectories")
     assert "actors with environments were lost" in said
 
 
@@ -148,7 +157,7 @@ def test_actors_end_with_a_stage_that_is_killed_and_the_rest_is_played_elsewhere
     process.communicate(timeout=DEADLINE)
     until(lambda: not actors() and not of_pools(), seconds=60)
     called(played, "rollout", "--run", "r", "--out", "killed", *TEXTWORLD)
-    assert contents(played / "killed") == contents(played / "r/1/trajectories")
+    check_same(played / "killed", played / "r/1/trajectories")
 
 
 def test_programs_run_in_sandboxes_on_the_nodes(tmp_path: Path, nodes: Nodes) -> None:

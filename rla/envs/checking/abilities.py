@@ -13,7 +13,7 @@ from rla.envs.checking.findings import Subject, other_luck, short
 from rla.envs.checking.prompts import wrong_messages
 from rla.envs.checking.trial import trial
 from rla.envs.observation import EnvironmentFailure, offered, settled
-from rla.envs.protocols import Demonstrates, HasExpert, Labels, Pooled, Shares, Teaches, Vocabulary
+from rla.envs.protocols import Demonstrates, HasExpert, Labels, Pooled, Shares, Spreads, Teaches, Vocabulary
 from rla.envs.views import Demonstration, Labelled
 from rla.store.records import Task
 
@@ -160,6 +160,13 @@ def service_plays(subject: Subject) -> Iterator[str]:
     shared = asyncio.run(play())
     if shared != alone:
         yield f"an episode of the service shows {short(shared)}, and one of make shows {short(alone)}"
+
+
+def spreading_is_answered(subject: Subject) -> Iterator[str]:
+    """spreads says yes or no"""
+    assert isinstance(subject.env, Spreads)
+    if type(spreads := subject.env.spreads(subject.config)) is not bool:
+        yield f"spreads gives {short(spreads)}; it must be True or False"
 
 
 def pool_is_asked_for(subject: Subject) -> Iterator[str]:

@@ -27,6 +27,7 @@ from rla.envs.protocols import (
     Labels,
     Pooled,
     Shares,
+    Spreads,
     Teaches,
     Vocabulary,
 )
@@ -37,6 +38,7 @@ __all__ = ["Finding", "check_environment", "check_parameters"]
 OPTIONAL: tuple[tuple[type, tuple[Check, ...]], ...] = (
     (Pooled, (abilities.pool_is_asked_for,)),
     (Shares, (abilities.service_plays,)),
+    (Spreads, (abilities.spreading_is_answered,)),
     (Demonstrates, (abilities.demonstrations_are_deterministic, abilities.demonstrations_can_be_played)),
     (HasExpert, (abilities.expert_can_be_played,)),
     (Labels, (abilities.labels_fit_the_actions,)),

@@ -217,3 +217,7 @@ def test_a_proposer_that_is_asked_for_no_object() -> None:
             return {"type": "array"}
 
     complaints_of(with_members(proposal_prompt=lambda _: Prompt()), "return a JSON Schema of an object")
+
+
+def test_a_spreading_that_is_answered_with_a_text() -> None:
+    assert "spreads gives 'yes'" in the_only_complaint(with_members(spreads=lambda *_: "yes"))
