@@ -19,7 +19,7 @@ def environments(config: Config, *, note: Callable[[str], None]) -> Iterator[Env
 
     Raises UserError.
     """
-    if not spread(config):
+    if not steps_on_cluster(config):
         with own_environments(config, note=note) as made:
             yield made
         return
@@ -37,7 +37,7 @@ def environments(config: Config, *, note: Callable[[str], None]) -> Iterator[Env
         note(f"{pool.lost} actors with environments were lost, and {pool.replaced} times an episode went on elsewhere")
 
 
-def spread(config: Config) -> bool:
+def steps_on_cluster(config: Config) -> bool:
     """Whether environments step on the nodes of a cluster: slow ones, and services that may be on each node."""
     if config.pool.backend == "local" or config.pool.mode == "never":
         return False

@@ -27,7 +27,7 @@ TIMES = {2: "twice"}
 Place = TypeVar("Place")  # what an episode steps in: a worker process, or a seat on an actor
 
 
-class Places(Protocol[Place]):
+class StepPlaces(Protocol[Place]):
     """A pool as an episode sees it. A step that loses `tries` places ends the episode; `replaced` counts lost ones."""
 
     replaced: int
@@ -51,7 +51,7 @@ class PooledEnvironment(Generic[Place]):
     UserError where it cannot be made on this machine.
     """
 
-    def __init__(self, pool: Places[Place], task: Task) -> None:
+    def __init__(self, pool: StepPlaces[Place], task: Task) -> None:
         self._pool, self._task = pool, task
         self.worker: Place | None = None
         self._placed = False

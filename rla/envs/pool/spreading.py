@@ -58,7 +58,7 @@ class HostLink(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Host:
+class KnownHost:
     """An actor as this stage sees it. `open`: numbers of the episodes that it holds."""
 
     link: HostLink
@@ -68,15 +68,15 @@ class Host:
 
 
 @dataclass(slots=True, eq=False)
-class Seat:
+class HostSeat:
     """An episode's place on an actor. `abilities`: those of its environment beside `reset` and `step`."""
 
-    host: Host
+    host: KnownHost
     number: int
     abilities: Sequence[str] = ()
 
 
-class SpreadEnvironment(PooledEnvironment[Seat]):
+class SpreadEnvironment(PooledEnvironment[HostSeat]):
     """`AwaitedEnvironment` on a cluster; `Concludes` and `Recalls` from its first reset on where the environment does.
 
     These abilities are asked for by `isinstance`, which looks for the member.
@@ -121,7 +121,7 @@ class HostPool:
     def __init__(self, links: Sequence[HostLink], *, places: int, deadline_s: float, patience_s: float) -> None:
         self.lost, self.replaced = 0, 0
         self.figures: list[Mapping[str, float]] = []
-        self._hosts = [Host(link) for link in links]
+        self._hosts = [KnownHost(link) for link in links]
         self._deadline, self._patience = deadline_s, patience_s
         self._places = asyncio.Semaphore(places)
         self._numbers = count()
@@ -144,7 +144,7 @@ class HostPool:
         """Return as soon as an actor is ready. Raises UserError where one refuses the environment."""
         await self._least_busy()
 
-    async def take(self) -> Seat:
+    async def take(self) -> HostSeat:
         """A place for an episode; waits until there is one. Raises UserError."""
         await self._places.acquire()
         try:
@@ -153,25 +153,25 @@ class HostPool:
             self._places.release()
             raise
 
-    async def start(self) -> Seat:
+    async def start(self) -> HostSeat:
         """A seat for a place that the caller holds. Raises UserError where all actors stay lost, or one refuses."""
         host = await self._least_busy()
-        seat = Seat(host, next(self._numbers))
+        seat = HostSeat(host, next(self._numbers))
         host.open.add(seat.number)
         return seat
 
-    def give(self, seat: Seat | None) -> None:
+    def give(self, seat: HostSeat | None) -> None:
         """Hand the place back."""
         if seat is not None:
             self.drop(seat)
         self._places.release()
 
-    def drop(self, seat: Seat) -> None:
+    def drop(self, seat: HostSeat) -> None:
         """Nobody steps there any more."""
         seat.host.open.discard(seat.number)
         seat.host.link.end(seat.number)
 
-    async def ask(self, seat: Seat, message: PoolMessage) -> PoolMessage:
+    async def ask(self, seat: HostSeat, message: PoolMessage) -> PoolMessage:
         """The answer of an episode's actor. Raises Lost."""
         host = seat.host
         if seat.number not in host.open:
@@ -202,7 +202,7 @@ class HostPool:
                 self.figures.extend(call.result())
             call.cancel()
 
-    async def _answered(self, host: Host, number: int, message: PoolMessage) -> PoolMessage:
+    async def _answered(self, host: KnownHost, number: int, message: PoolMessage) -> PoolMessage:
         call = asyncio.ensure_future(host.link.answer(number, message))
         try:
             while not call.done():
@@ -213,7 +213,7 @@ class HostPool:
         finally:
             call.cancel()
 
-    async def _sign_of_life(self, host: Host) -> None:
+    async def _sign_of_life(self, host: KnownHost) -> None:
         """Its environments have deadlines of their own; an actor that says nothing at all is lost."""
         try:
             async with asyncio.timeout(self._deadline):
@@ -222,13 +222,13 @@ class HostPool:
             host.link.restart()
             raise Lost(f"was on a node that did not answer within {self._deadline:g} s") from None
 
-    def _lose(self, host: Host) -> None:
+    def _lose(self, host: KnownHost) -> None:
         host.usable = False
         host.open.clear()
         self.lost += 1
         host.waking = asyncio.create_task(self._wake(host))
 
-    async def _wake(self, host: Host) -> None:
+    async def _wake(self, host: KnownHost) -> None:
         """Have an actor ready for episodes, however long that takes."""
         while True:
             try:
@@ -252,7 +252,7 @@ class HostPool:
         waiting = [host.waking for host in self._hosts if host.waking is not None]
         await asyncio.wait(waiting, timeout=min(TOGETHER, self._patience))
 
-    async def _least_busy(self) -> Host:
+    async def _least_busy(self) -> KnownHost:
         """The actor with the fewest open episodes for each core. Raises UserError where none comes in time."""
         if self._opening is None:
             self._opening = asyncio.create_task(self._open())

@@ -22,7 +22,7 @@ from rla.envs.observation import (
 )
 from rla.envs.pool import host, spreading
 from rla.envs.pool.host import EnvironmentHost
-from rla.envs.pool.hosting import spread
+from rla.envs.pool.hosting import steps_on_cluster
 from rla.envs.pool.own import Environments
 from rla.envs.pool.ray_hosts import placed_actors
 from rla.envs.pool.remote import Lost
@@ -509,4 +509,4 @@ def test_an_actor_plays_what_the_environment_itself_plays(monkeypatch: pytest.Mo
     ],
 )
 def test_slow_environments_and_services_with_programs_step_on_the_cluster(overrides: list[str], found: bool) -> None:
-    assert spread(configured(*overrides)) is found
+    assert steps_on_cluster(configured(*overrides)) is found
