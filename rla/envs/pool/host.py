@@ -15,6 +15,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rla import __version__
 from rla.config import Config
 from rla.envs.configured import from_mapping
 from rla.envs.observation import (
@@ -47,11 +48,11 @@ class EnvironmentHost:
     """All methods are called through Ray, on the actor's event loop.
 
     `argument`: the stage's whole config as JSON. `cores`: how many of the node's cores it may use. `folder`: the
-    stage's working directory, to which paths in the config are relative.
+    stage's working directory, to which paths in the config are relative. `version`: of the stage's rla.
     """
 
-    def __init__(self, argument: Mapping[str, Any], *, cores: int, folder: str) -> None:
-        self._argument = argument
+    def __init__(self, argument: Mapping[str, Any], *, cores: int, folder: str, version: str = __version__) -> None:
+        self._argument, self._version = argument, version
         self._cores, self._folder = cores, folder
         self._episodes: dict[int, HeldEpisode] = {}
         self._stack = ExitStack()
@@ -64,6 +65,8 @@ class EnvironmentHost:
         with suppress(OSError):  # a node need not see the stage's folder
             os.chdir(self._folder)
         try:
+            if self._version != __version__:
+                raise UserError(f"rla {__version__} is installed, and the stage runs rla {self._version}; install that")
             config = of_one_node(from_mapping(self._argument, where="the parameters of this stage"))
             self._made = self._stack.enter_context(own_environments(config, note=unheard))
             await self._made.prepared()

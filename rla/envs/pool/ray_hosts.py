@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rla import __version__
 from rla.config import Config, resolved
 from rla.config.pool import PoolConfig
 from rla.envs.pool.remote import Lost
@@ -39,7 +40,7 @@ def cluster_hosts(config: Config) -> list[RayHost]:
             max_concurrency=OPEN_CALLS,
             scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node, soft=True),
         )
-        handle = options.remote(resolved(config), cores=count, folder=os.getcwd())
+        handle = options.remote(resolved(config), cores=count, folder=os.getcwd(), version=__version__)
         hosts.append(RayHost(ray=ray, handle=handle, cores=count))
     return hosts
 
@@ -61,6 +62,18 @@ def placed_actors(cores: Mapping[str, int], pool: PoolConfig, *, most: int) -> l
     return found[: min(pool.actors or len(found), most)]
 
 
+async def said_or_lost(call: Any) -> Any:
+    """What an actor answers. Raises Lost where Ray cannot reach it; what the actor itself raises is raised here."""
+    from ray.exceptions import RayError, RayTaskError
+
+    try:
+        return await call
+    except RayTaskError:
+        raise
+    except RayError as error:
+        raise Lost("was lost with its node") from error
+
+
 @dataclass(slots=True, eq=False)
 class RayHost:
     """`rla.envs.pool.spreading.HostLink` to an actor of Ray's."""
@@ -71,46 +84,34 @@ class RayHost:
 
     async def begin(self) -> PoolMessage:
         """Raises UserError where the actor cannot be made on its node, as where rla is not installed there."""
-        from ray.exceptions import RayActorError, RayTaskError
+        from ray.exceptions import RayTaskError
 
         try:
-            answer: PoolMessage = await self.handle.begin.remote()
+            answer: PoolMessage = await said_or_lost(self.handle.begin.remote())
         except RayTaskError as error:
             raise UserError(f"pool.backend ray: an actor failed: {first_line(error.cause)}") from error
-        except RayActorError as error:
-            if NEVER in str(error):
-                said = str(error).strip().splitlines()[-1]
-                raise UserError(
-                    f"pool.backend ray: an actor with environments cannot be made ({said}); install the same rla on "
-                    "every node"
-                ) from error
-            raise Lost("was lost with its node") from error
+        except Lost as lost:
+            if NEVER not in str(lost.__cause__):
+                raise
+            said = str(lost.__cause__).strip().splitlines()[-1]
+            raise UserError(
+                f"pool.backend ray: an actor with environments cannot be made ({said}); install the same rla on every "
+                "node"
+            ) from lost
         return answer
 
     async def answer(self, episode: int, message: PoolMessage) -> PoolMessage:
-        from ray.exceptions import RayActorError
-
-        try:
-            answer: PoolMessage = await self.handle.answer.remote(episode, message)
-        except RayActorError as error:
-            raise Lost("was lost with its node") from error
+        """To a reset or a step. Raises Lost."""
+        answer: PoolMessage = await said_or_lost(self.handle.answer.remote(episode, message))
         return answer
 
     async def ping(self) -> None:
-        from ray.exceptions import RayActorError
-
-        try:
-            await self.handle.ping.remote()
-        except RayActorError as error:
-            raise Lost("was lost with its node") from error
+        """Returns where it lives. Raises Lost."""
+        await said_or_lost(self.handle.ping.remote())
 
     async def close(self) -> Sequence[Mapping[str, float]]:
-        from ray.exceptions import RayActorError
-
-        try:
-            figures: Sequence[Mapping[str, float]] = await self.handle.close.remote()
-        except RayActorError as error:
-            raise Lost("was lost with its node") from error
+        """What it has measured; it holds nothing any more. Raises Lost."""
+        figures: Sequence[Mapping[str, float]] = await said_or_lost(self.handle.close.remote())
         return figures
 
     def end(self, episode: int) -> None:

@@ -473,6 +473,13 @@ def test_an_actor_without_a_sandbox_names_its_node_and_the_remedy(monkeypatch: p
     assert "install the package bubblewrap" in said
 
 
+def test_an_actor_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CORES, "1")
+    monkeypatch.setattr(host.platform, "node", lambda: "gpu-7")
+    actor = EnvironmentHost(resolved(configured()), cores=1, folder=".", version="0.0.1")
+    assert "node gpu-7: rla" in (said := asyncio.run(actor.begin())["refused"]) and "runs rla 0.0.1" in said
+
+
 def test_an_actor_plays_what_the_environment_itself_plays(monkeypatch: pytest.MonkeyPatch) -> None:
     """The real one, from parameters alone, with worker processes of its own."""
     config = configured("pool.backend=ray")
