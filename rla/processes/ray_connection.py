@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import socket
 from typing import Any
 
 from rla.errors import UserError
 
 NAMESPACE = "rla"
+KNOCK = 20.0  # seconds
 
 
 def connected(address: str, *, what: str = "generator.backend ray") -> Any:
@@ -23,18 +25,26 @@ def connected(address: str, *, what: str = "generator.backend ray") -> Any:
     if ray.is_initialized():
         return ray
     try:
+        knock(address)
         ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
     except AuthenticationError as error:
         raise UserError(
             f"generator.ray.address {address}: the cluster refuses this user's token ({first_line(error)}); copy the "
             "token of the head's user to this machine (docs/guide/engines.md)"
         ) from error
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         raise UserError(
             f"generator.ray.address {address}: no Ray cluster answers ({first_line(error)}); call `ray start --head` "
             "on one machine and `ray start --address=<head>` on the others"
         ) from error
     return ray
+
+
+def knock(address: str) -> None:
+    """Raises OSError where nothing listens at `host:port`: Ray itself tries for minutes."""
+    host, colon, port = address.rpartition(":")
+    if colon and host and port.isdecimal():
+        socket.create_connection((host, int(port)), timeout=KNOCK).close()
 
 
 def first_line(error: BaseException) -> str:
