@@ -32,13 +32,16 @@ class EngineActorRef:
     handle: Any
 
 
-def connected(address: str) -> Any:
-    """The module `ray`, connected to the cluster. Raises UserError where there is none, or none that lets us in."""
+def connected(address: str, *, key: str = "generator.backend") -> Any:
+    """The module `ray`, connected to the cluster. Raises UserError where there is none, or none that lets us in.
+
+    `key`: of the parameters, which asks for Ray.
+    """
     try:
         import ray
         from ray.exceptions import AuthenticationError
     except ImportError as error:
-        raise UserError(f"generator.backend ray: {error}; install the extra rla[ray]") from error
+        raise UserError(f"{key} ray: {error}; install the extra rla[ray]") from error
     if ray.is_initialized():
         return ray
     try:
