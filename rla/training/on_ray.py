@@ -19,9 +19,9 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from rla.config.sections import Config
+from rla.config.sections import Config, GeneratorConfig
 from rla.errors import UserError
-from rla.llm.ray_cluster import connected, first_line
+from rla.llm.ray_cluster import connected, ended_engines, first_line
 from rla.pipeline.context import Progress, StageContext
 from rla.processes.launch import told_by_launcher
 from rla.processes.prefork.handover import fingerprint
@@ -35,7 +35,7 @@ RELEASE = 60.0  # seconds in which workers of an ended attempt let go of the out
 STARTING = ("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "30")  # seconds, after which the cluster is counted again
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class Ended(Exception):
     """An attempt that another one may follow. `lost`: workers trained, and one of them ended."""
 
@@ -51,6 +51,7 @@ def train_on_ray(ctx: StageContext, file: Path, *, out: Path, reads: Sequence[Pa
     """
     launch, ray = ctx.config.launch, connected(ctx.config.generator.ray.address, key=KEY)
     crew = first_crew(launch, living_resources(ray))
+    give_workers_room(ray, crew, ctx.config.generator)
     told = told_by_launcher(file)
     board = progress_board(ray)
     losses, since = 0, time.monotonic()
@@ -73,6 +74,14 @@ def train_on_ray(ctx: StageContext, file: Path, *, out: Path, reads: Sequence[Pa
             refuse_to_go_on(ctx, ended, losses=losses, waited=time.monotonic() - since)
             crew = crew_of_rest(crew, launch, living_resources(ray))
             ctx.progress.note(f"{ctx.spec.name}: {ended.why}; {crew.workers} workers go on from the last saved update")
+
+
+def give_workers_room(ray: Any, crew: Crew, config: GeneratorConfig) -> None:
+    """End the engines that sleep where the workers need their GPUs: for Ray a GPU has one user, and be he asleep."""
+    if config.backend == "ray" and config.ray.sleep and crew.gpus:
+        free = ray.available_resources().get("GPU", 0)
+        if free < crew.workers * crew.gpus:
+            ended_engines(ray)
 
 
 def with_replicas(config: Config, crew: Crew) -> Config:

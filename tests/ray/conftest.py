@@ -62,7 +62,9 @@ def ray(nodes: Nodes) -> Iterator[Any]:
     """The module, connected as a stage is."""
     from rla.llm.ray_cluster import connected
 
-    yield connected(nodes.address)
+    made = connected(nodes.address)
+    yield made
+    made.shutdown()  # a node to which this process is connected cannot be removed
 
 
 @pytest.fixture(autouse=True)

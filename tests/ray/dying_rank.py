@@ -57,4 +57,4 @@ def interrupted(plan: str, folder: Path) -> None:
         raise UserError("rows: damaged; make them again")
     if plan == "node":
         (folder / f"waits-{rank()}").touch()
-        until(lambda: (folder / "killed").exists(), seconds=120)
+        until(lambda: (folder / "killed").exists(), seconds=300)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from safetensors.torch import load_file
 from rla.cli.progress import LineProgress
 from rla.config import Config
 from rla.errors import UserError
+from rla.llm.ray_cluster import known_engines, stood_engines
 from rla.pipeline.context import StageContext
 from rla.pipeline.spec import StageSpec
 from rla.store.resources import resource
@@ -25,6 +28,7 @@ from tests.ray.conftest import Nodes, Rla
 from tests.unit.builders import configured
 from tests.unit.training.builders import tiny_model
 
+DEADLINE = 300.0  # seconds: a worker's process starts within seconds on an idle machine
 SPEC = StageSpec(name="dying", module="tests.ray.dying_rank", summary="", example="", reads=(), writes=(), sections=())
 
 
@@ -125,7 +129,7 @@ def test_a_killed_worker_costs_what_was_not_saved(alone: Path, tmp_path: Path, n
 
 def test_a_killed_node_leaves_the_training_to_the_others(alone: Path, tmp_path: Path, nodes: Nodes, ray: Any) -> None:
     def kill() -> None:
-        until(lambda: all((tmp_path / f"waits-{number}").exists() for number in range(3)), seconds=120)
+        until(lambda: all((tmp_path / f"waits-{number}").exists() for number in range(3)), seconds=DEADLINE)
         nodes.kill_one()
         (tmp_path / "killed").touch()
 
@@ -152,3 +156,27 @@ def test_a_worker_that_is_lost_again_ends_the_stage(alone: Path, tmp_path: Path,
         trained(alone, tmp_path, "worker", on_workers(nodes, 2, "launch.ray.restarts=0"))
     assert not (tmp_path / "out").exists()
     assert [path.name for path in (tmp_path / "out.partial").glob("update-*")] == ["update-000002"]
+
+
+def test_a_killed_stage_leaves_nobody_who_trains(rla: Rla, tmp_path: Path, nodes: Nodes, ray: Any) -> None:
+    judged(rla, tmp_path)
+    words = ["train-policy", "--run", "r", *options(on_workers(nodes, 2, "train_policy.epochs=2000"))]
+    process = subprocess.Popen([sys.executable, "-m", "rla", *words], cwd=tmp_path)
+    until(lambda: (tmp_path / "r/1/policy.partial/sequences.arrow").exists(), seconds=DEADLINE)
+    process.kill()
+    process.wait()
+    assert "updates: 2" in rla("train-policy", "--run", "r", *options(on_workers(nodes, 2))).stdout
+
+
+def test_engines_that_hold_the_workers_gpus_are_ended(alone: Path, tmp_path: Path, nodes: Nodes, ray: Any) -> None:
+    gpu = nodes.cluster.add_node(num_cpus=1, num_gpus=1)  # that Ray counts, and torch does not find
+    values = on_workers(nodes, 1, "generator.backend=ray", "generator.ray.engine=transformers")
+    try:
+        until(lambda: ray.available_resources().get("GPU") == 1, seconds=DEADLINE)
+        (engine,) = stood_engines(ray, configured(*values).generator)
+        ray.get(engine.handle.state.remote())
+        trained(alone, tmp_path, "none", values)
+        assert known_engines(ray) == []
+    finally:
+        nodes.cluster.remove_node(gpu)
+    assert_same(alone / "out", tmp_path / "out")
