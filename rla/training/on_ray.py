@@ -66,14 +66,15 @@ def train_on_ray(ctx: StageContext, file: Path, *, out: Path, reads: Sequence[Pa
                 code=fingerprint({}),
                 board=board,
             )
-            fit(ray, order, crew, progress=ctx.progress)
+            run_attempt(ray, order, crew, progress=ctx.progress)
             return
         except Ended as ended:
             losses += ended.lost
             since = time.monotonic() if ended.lost else since
             refuse_to_go_on(ctx, ended, losses=losses, waited=time.monotonic() - since)
             crew = crew_of_rest(crew, launch, living_resources(ray))
-            ctx.progress.note(f"{ctx.spec.name}: {ended.why}; {crew.workers} workers go on from the last saved update")
+            go_on = "go on from the last saved update" if ended.lost else "wait for room on the cluster"
+            ctx.progress.note(f"{ctx.spec.name}: {ended.why}; {crew.workers} workers {go_on}")
 
 
 def give_workers_room(ray: Any, crew: Crew, config: GeneratorConfig) -> None:
@@ -119,7 +120,7 @@ def progress_board(ray: Any) -> Any:
     return Queue(actor_options={"num_cpus": 0, "scheduling_strategy": here})
 
 
-def fit(ray: Any, order: RankOrder, crew: Crew, *, progress: Progress) -> None:
+def run_attempt(ray: Any, order: RankOrder, crew: Crew, *, progress: Progress) -> None:
     """One attempt. Raises Ended, and UserError for what another attempt would meet as well."""
     done: Future[None] = Future()
     trainer = make_trainer(order, crew)
@@ -140,7 +141,7 @@ def fit(ray: Any, order: RankOrder, crew: Crew, *, progress: Progress) -> None:
         ray.shutdown()  # which ends the workers
         raise
     if (error := done.exception()) is not None:
-        raise verdict(error, crew) from error
+        raise attempt_verdict(error, crew) from error
 
 
 def show_progress(board: Any, progress: Progress) -> None:
@@ -180,7 +181,7 @@ def make_trainer(order: RankOrder, crew: Crew) -> Any:
     )
 
 
-def verdict(error: BaseException, crew: Crew) -> BaseException:
+def attempt_verdict(error: BaseException, crew: Crew) -> BaseException:
     """Ended where another attempt may get further, UserError for what the user can mend; else the error, a defect."""
     from ray.exceptions import RayError
     from ray.train import ControllerError, PreemptionError, WorkerGroupError
@@ -215,7 +216,7 @@ def startup_verdict(failure: BaseException) -> BaseException:
     if isinstance(failure, ImportError):
         return UserError(f"{KEY} ray: a worker does not start ({first_line(failure)}); install the same on all nodes")
     if isinstance(failure, RayError | RayTrainError):
-        return Ended(why=first_line(failure), lost=False)
+        return Ended(why=first_line(failure).partition(". ")[0], lost=False)
     return failure
 
 

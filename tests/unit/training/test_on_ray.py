@@ -11,7 +11,7 @@ import pytest
 from torch import OutOfMemoryError
 
 from rla.errors import UserError
-from rla.training.on_ray import Ended, verdict
+from rla.training.on_ray import Ended, attempt_verdict
 from rla.training.ray_crew import Crew
 from rla.training.resume import LOCK, TrainingProgress
 
@@ -24,7 +24,7 @@ def ended_by(*failures: BaseException) -> BaseException:
     from ray.train.v2._internal.exceptions import UserExceptionWithTraceback
 
     raised = {rank: UserExceptionWithTraceback(failure, "traceback") for rank, failure in enumerate(failures)}
-    return verdict(WorkerGroupError("they failed", raised), CREW)  # type: ignore[arg-type]
+    return attempt_verdict(WorkerGroupError("they failed", raised), CREW)  # type: ignore[arg-type]
 
 
 def test_a_lost_worker_is_worth_another_attempt() -> None:
@@ -48,9 +48,9 @@ def test_workers_that_do_not_start_are_counted_again() -> None:
     from ray.train import ControllerError
     from ray.train.v2._internal.exceptions import WorkerGroupStartupTimeoutError
 
-    found = verdict(ControllerError(WorkerGroupStartupTimeoutError(2)), CREW)
+    found = attempt_verdict(ControllerError(WorkerGroupStartupTimeoutError(2)), CREW)
     assert isinstance(found, Ended) and not found.lost
-    found = verdict(ControllerError(ModuleNotFoundError("No module named 'rla'")), CREW)
+    found = attempt_verdict(ControllerError(ModuleNotFoundError("No module named 'rla'")), CREW)
     assert isinstance(found, UserError) and "No module named 'rla'" in str(found)
 
 

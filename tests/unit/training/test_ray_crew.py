@@ -84,6 +84,15 @@ def test_groups_keep_their_size() -> None:
         crew_of_rest(left, config, [{"CPU": 64.0, "GPU": 3.0}])
 
 
+def test_stages_that_train_at_the_same_time_have_half_each() -> None:
+    config = launch("together=[training]")
+    crew = first_crew(config, GPUS)
+    assert crew.workers == 8
+    assert crew_of_rest(crew, config, GPUS[:2]).workers == 4
+    assert first_crew(launch("together=[training]", "ray.workers=12"), GPUS).workers == 12
+    assert first_crew(config, CPUS[:1]).workers == 1
+
+
 def order(tmp_path: Path, **changed: Any) -> RankOrder:
     from rla.processes.prefork.handover import fingerprint
 
