@@ -23,6 +23,7 @@ from rla.pipeline.spec import StageSpec
 from rla.store.resources import resource
 from rla.training.on_ray import train_on_ray
 from tests.integration.pipelines import until
+from tests.integration.test_ranks import needs_deepspeed
 from tests.ray import dying_rank
 from tests.ray.conftest import Nodes, Rla
 from tests.unit.builders import configured
@@ -66,6 +67,10 @@ def assert_same(one: Path, two: Path) -> None:
         ("launch.ray.configuration=pipelines/accelerate/ddp.yaml",),
         # Two groups of workers: a single process would be refused.
         ("launch.ray.configuration=pipelines/accelerate/fsdp2.yaml", "launch.replicas=2"),
+        pytest.param(
+            ("launch.ray.configuration=pipelines/accelerate/deepspeed_zero2.yaml",),
+            marks=[needs_deepspeed, pytest.mark.slow],
+        ),
     ],
 )
 def test_two_workers_give_the_weights_of_one_process(
