@@ -107,7 +107,8 @@ def type_name(hint: Any) -> str:
     if origin is tuple:
         return f"list of {type_name(args[0]).removeprefix('one of ')}"
     if origin in (Union, types.UnionType):
-        return f"{type_name(next(item for item in args if item is not type(None)))} or null"
+        names = ("null" if item is type(None) else type_name(item).removeprefix("one of ") for item in args)
+        return " or ".join(names)
     return NAMES[hint]
 
 

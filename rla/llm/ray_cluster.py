@@ -16,8 +16,7 @@ from typing import Any
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
 from rla.processes.prefork.handover import fingerprint
-from rla.processes.ray_connection import NAMESPACE as NAMESPACE
-from rla.processes.ray_connection import connected as connected  # by its older name
+from rla.processes.ray_connection import NAMESPACE, connected
 
 PREFIX = "rla-"
 CALLS = 4096  # that an engine may have open at once: stages, each with one that waits for replies

@@ -15,6 +15,7 @@ import re
 from pathlib import Path
 
 from rla.config.load import read_yaml
+from rla.config.upkeep import ON_RAY, RayTrainingConfig
 from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.pipeline.params_files import SMALL_RUN, params_content
@@ -79,7 +80,10 @@ def refuse_other_environment(pipeline: str, env: str | None) -> None:
 
 def launch_files(params: Path) -> dict[str, str]:
     """Name -> text of the launcher's configuration that a packaged params file names: a copy can be edited."""
-    name = params_content(params).get("launch", {}).get("training")
+    launch = params_content(params).get("launch", {})
+    name = launch.get("training")
+    if name == ON_RAY:
+        name = launch.get("ray", {}).get("configuration", RayTrainingConfig().configuration)
     return {} if name is None else {name: resource(name).read_text()}
 
 

@@ -31,12 +31,13 @@ CPU_TOKENS = 2048  # of a forward pass on a CPU at most, as rla.training.compute
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launched:
     """On how many processes training runs, and whether they share the state (`spread`). `reads_parts`: each reads of
-    the model what it will hold; else all of it.
+    the model what it will hold; else all of it. `cluster`: they need not be on one machine.
     """
 
     processes: int = 1
     spread: bool = False
     reads_parts: bool = False
+    cluster: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

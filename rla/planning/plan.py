@@ -10,6 +10,7 @@ from typing import Any
 from rla.config import Config
 from rla.config.load import read_yaml
 from rla.config.training import TrainConfig
+from rla.config.upkeep import ON_RAY
 from rla.errors import UserError
 from rla.models.shapes import ModelShape
 from rla.planning.memory import BYTES, Launched, held_tokens, inference_bytes, training_bytes
@@ -68,9 +69,12 @@ class StageNeed:
     refusal: str = ""
 
 
-def read_launch(config: Config) -> Launched:
-    """On which processes `launch.training` trains. Raises UserError where its file is not there."""
-    name = config.launch.training
+def read_launch(config: Config, machine: Machine) -> Launched:
+    """On which processes `launch.training` trains. Raises UserError where its file is not there.
+
+    `ray` without a number of workers counts as a cluster of this one machine.
+    """
+    name = config.launch.configuration
     if name is None:
         return Launched()
     file = Path(name) if Path(name).is_file() else resource(name)
@@ -80,7 +84,10 @@ def read_launch(config: Config) -> Launched:
         stage = (found.get("deepspeed_config") or {}).get("zero_stage", 0)
         sharded = found.get("distributed_type") == "FSDP"
         spread = sharded or int(stage) == 3
-        return Launched(processes=int(found.get("num_processes", 1)), spread=spread, reads_parts=sharded)
+        cluster = config.launch.training == ON_RAY
+        workers = config.launch.ray.workers or max(1, machine.gpus)
+        processes = workers if cluster else int(found.get("num_processes", 1))
+        return Launched(processes=processes, spread=spread, reads_parts=sharded, cluster=cluster)
     except (AttributeError, TypeError, ValueError):
         raise UserError(f"launch.training: {file} is no configuration of accelerate; {remedy}") from None
 
@@ -102,7 +109,7 @@ def stage_needs(
         ("train-policy", "train_policy", models.policy, config.train_policy, rollout),
         ("train-rm", "train_rm", models.reward, config.train_rm, scores),
     ):
-        yield training_need(stage, key, shape, train, read_launch(config), machine, tokens)
+        yield training_need(stage, key, shape, train, read_launch(config, machine), machine, tokens)
     if models.proposer is not None:
         context = config.adaptation.llm.context or config.generator.context
         own = replace(config, generator=replace(config.generator, context=context))
@@ -193,7 +200,7 @@ def training_need(
     cuda = machine.gpus > 0
     need = training_bytes(shape, config, launched, cuda=cuda).total
     refusal = ""
-    if cuda and launched.processes > machine.gpus:
+    if cuda and launched.processes > machine.gpus and not launched.cluster:
         refusal = (
             f"{stage} starts {launched.processes} processes, the machine has {machine.gpus} GPUs; "
             "set num_processes in the file of launch.training"
@@ -204,10 +211,11 @@ def training_need(
             f"{training_remedy(key, shape, config, launched, machine)}"
         )
     # Of parts there is one model in all, and the first process has another, whole, for the export and the reference.
-    copies = 2 if launched.reads_parts and not config.lora.rank else launched.processes
-    loaded = copies * LOADED * shape.weights
+    here = min(launched.processes, machine.gpus) if launched.cluster else launched.processes
+    copies = 2 if launched.reads_parts and not config.lora.rank else here
     export = BYTES[config.dtype] * shape.weights
-    host = launched.processes * CUDA_PROCESS + loaded if cuda else CPU_PROCESS + need + export
+    loaded = copies * LOADED * shape.weights
+    host = here * CUDA_PROCESS + loaded if cuda else CPU_PROCESS + need + export
     cut = replace(tokens, length=min(tokens.length, config.max_tokens))
     flops = training_flops(shape, cut, config)
     rate = machine.flops * machine.training_share * (launched.processes if cuda else 1)

@@ -3,10 +3,13 @@
 `launch.training` names a configuration of accelerate (`pipelines/accelerate/`). So `dvc repro` on a node with GPUs
 needs no other command lines than on a laptop. What can be checked is checked before; the processes get the resolved
 parameters in a file and every folder by name. They end with the process that waits for them, and never launch again.
+With `launch.training: ray` the processes are workers on a cluster (`rla.training.on_ray`), and the same configuration
+says how they share the model.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -14,14 +17,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rla.config import Config
+from rla.config.upkeep import ON_RAY
 from rla.errors import UserError
 from rla.processes.ranks import LAUNCHED, end_with_parent, launched
 from rla.store.resources import resource
 
+SHARING = (
+    "ACCELERATE_",
+    "FSDP_",
+    "PARALLELISM_CONFIG_",
+)  # variables by which accelerate tells processes of its configuration
+TELL = "import json, os; print(json.dumps(dict(os.environ)))"
+
 
 def launcher(config: Config) -> Path | None:
     """The configuration to launch training with, or None where this process is to do it. Raises UserError."""
-    name = config.launch.training
+    name = config.launch.configuration
     if name is None or launched():
         return None
     path = Path(name)
@@ -30,8 +41,9 @@ def launcher(config: Config) -> Path | None:
     try:
         return resource(name)
     except UserError:
+        key = "launch.ray.configuration" if config.launch.training == ON_RAY else "launch.training"
         raise UserError(
-            f"launch.training: {name}: no such file; name a configuration of accelerate launch, "
+            f"{key}: {name}: no such file; name a configuration of accelerate launch, "
             "such as pipelines/accelerate/fsdp2.yaml"
         ) from None
 
@@ -44,3 +56,21 @@ def launch(file: Path, arguments: Sequence[str]) -> None:
         raise UserError(
             f"{arguments[0]}: the processes of {file} ended with status {done.returncode}; they say why above"
         )
+
+
+def told_by_launcher(file: Path) -> dict[str, str]:
+    """The variables by which accelerate tells its processes what `file` says, whoever starts them. Raises UserError.
+
+    The launcher itself is asked, with a process that prints them.
+    """
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(file)]
+    command += ["--num_processes", "1", "--num_machines", "1", "--main_process_port", "0", "--no_python"]
+    done = subprocess.run(
+        [*command, sys.executable, "-c", TELL], capture_output=True, text=True, preexec_fn=end_with_parent, check=False
+    )
+    try:
+        told: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+    except (IndexError, ValueError):
+        last = (done.stderr.strip().splitlines() or ["it says nothing"])[-1]
+        raise UserError(f"{file}: accelerate launch does not take it: {last}") from None
+    return {name: value for name, value in told.items() if name.startswith(SHARING)}

@@ -131,6 +131,15 @@ class TrainingProgress:
                 with suppress(OSError):  # saved updates may lie there
                     self.folder.rmdir()
 
+    def wait_until_free(self, *, seconds: float) -> None:
+        """Until no process works on this output, such as a lost worker that is being ended; `seconds` at most."""
+        until = time.monotonic() + seconds
+        while (lock := self.folder / LOCK).exists() and time.monotonic() < until:
+            with suppress(OSError), lock.open("r+") as held:  # locked, or gone meanwhile
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            time.sleep(0.2)
+
     def last_state(self, *, clean: bool) -> Path:
         """Where the state of the end is gathered; `clean`: without what an earlier attempt left."""
         for name in ("last", ADAPTER) if clean else ():

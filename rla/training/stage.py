@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla.config.extras import need_package
 from rla.config.training import TrainConfig
+from rla.config.upkeep import ON_RAY
 from rla.errors import UserError
 from rla.llm.ray_cluster import engines_asleep
 from rla.models.checkpoint import MANIFEST, model_folder
@@ -83,8 +85,13 @@ def train_stage(
         if file is not None:
             options = [option for option, _ in (*ctx.spec.reads, *ctx.spec.writes)]
             paths = {option: ctx.path(option) for option in options} | {checkpoint: source}
-            with called_again(ctx, paths) as arguments:
-                launch(file, arguments)
+            if ctx.config.launch.training == ON_RAY:
+                from rla.training.on_ray import train_on_ray
+
+                train_on_ray(replace(ctx, paths=paths), file, out=out, reads=(source, *data))
+            else:
+                with called_again(ctx, paths) as arguments:
+                    launch(file, arguments)
             return {checkpoint: str(out), **read_json(out / "metrics.json")}
         from rla.training.loop import train
 

@@ -22,9 +22,10 @@ from rla.config.sections import GeneratorConfig
 from rla.llm.base import Completion, FinishReason, Request
 from rla.llm.kept_engines import Wanted
 from rla.llm.ray_actor import EngineActor
-from rla.llm.ray_cluster import NAMESPACE, EngineActorRef, connected
+from rla.llm.ray_cluster import EngineActorRef
 from rla.llm.ray_pool import RayGenerator
 from rla.llm.seats import Seats
+from rla.processes.ray_connection import NAMESPACE, connected
 from tests.unit.training.builders import tiny_model
 
 SLOTS, TOKENS, LATENCY = 128, 32, 0.5
@@ -101,7 +102,7 @@ def measured_rate(ray: Any, engines: int, model: Path) -> tuple[float, float]:
 STARTED = """
 import sys, time
 begun = time.perf_counter()
-from rla.llm.ray_cluster import connected
+from rla.processes.ray_connection import connected
 ray = connected(sys.argv[1])
 there = time.perf_counter()
 ray.get(ray.remote(int).remote())

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rla.llm.ray_cluster import NAMESPACE
+from rla.processes.ray_connection import NAMESPACE
 from tests.integration.pipelines import PARAMS
 
 Rla = Callable[..., subprocess.CompletedProcess[str]]

@@ -1,0 +1,96 @@
+"""How many workers train on a Ray cluster: at first, and on what is left after a loss.
+
+    n = workers, or one for every GPU (one on each node of a cluster without GPUs), all of them at once or none
+    a node has room for min(CPUs / launch.ray.cpus, GPUs / launch.ray.gpus) workers, each rounded down
+    half of that where train-policy and train-rm run at the same time (`launch.together`)
+
+No output depends on n. With HSDP (`launch.replicas` groups) a group keeps its size, because it is what holds the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from rla.config.upkeep import LaunchConfig
+from rla.errors import UserError
+
+Resources = Mapping[str, float]  # of a node: `CPU`, `GPU`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crew:
+    """Workers that train together."""
+
+    workers: int
+    cpus: int  # of each
+    gpus: int
+    replicas: int = 1  # groups that each hold the whole model
+
+    @property
+    def each(self) -> str:
+        """In words."""
+        return f"{self.cpus} CPU{'s' * (self.cpus > 1)}" + (" and 1 GPU" if self.gpus else "")
+
+
+def first_crew(config: LaunchConfig, nodes: Sequence[Resources]) -> Crew:
+    """The workers that training starts with. Raises UserError where the cluster has too little for them."""
+    wanted = config.ray
+    any_gpu = any(node.get("GPU", 0) >= 1 for node in nodes)
+    gpus = int(any_gpu) if wanted.gpus == "auto" else wanted.gpus
+    crew = Crew(workers=wanted.workers, cpus=wanted.cpus, gpus=gpus, replicas=config.replicas)
+    room = rooms(crew, nodes)
+    if not any(room):
+        has = "; ".join(f"{node.get('CPU', 0):g} CPUs, {node.get('GPU', 0):g} GPUs" for node in nodes)
+        lower = "launch.ray.cpus" if not gpus else "launch.ray.cpus or launch.ray.gpus"
+        raise UserError(
+            f"launch.ray: a worker is to have {crew.each}, and no node of the cluster has that (they have {has}); "
+            f"lower {lower}, or add nodes"
+        )
+    if wanted.workers > sum(room):
+        raise UserError(
+            f"launch.ray.workers: {wanted.workers} workers of {crew.each} each, and the cluster has room for "
+            f"{sum(room)}; lower it to {sum(room)}, or add nodes"
+        )
+    workers = wanted.workers or own_share(sum(room) if gpus else sum(map(bool, room)), config)
+    if workers < wanted.fewest:
+        raise UserError(
+            f"launch.ray.fewest: {wanted.fewest} workers of {crew.each} each, and the cluster has room for {workers}; "
+            "lower it, or add nodes"
+        )
+    if workers % config.replicas:
+        raise UserError(
+            f"launch.replicas is {config.replicas}, with {workers} workers on the cluster; it must divide their "
+            "number: set launch.ray.workers"
+        )
+    return replace(crew, workers=workers)
+
+
+def crew_of_rest(crew: Crew, config: LaunchConfig, nodes: Sequence[Resources]) -> Crew:
+    """As many of the workers as still have room. Raises UserError where those are too few to go on."""
+    left = min(crew.workers, own_share(sum(rooms(crew, nodes)), config))
+    group = crew.workers // crew.replicas if crew.replicas > 1 else 1
+    workers = left // group * group
+    if not workers or workers < config.ray.fewest:
+        least = f"{group} of a group (launch.replicas)" if group > config.ray.fewest else f"{config.ray.fewest}"
+        raise UserError(
+            f"launch.training ray: what is left of the cluster has room for {left} workers of {crew.each} each, fewer "
+            f"than {least}; add nodes and call the same again, which goes on from the last saved update"
+        )
+    groups = workers // group if crew.replicas > 1 else 1
+    return replace(crew, workers=workers, replicas=groups)
+
+
+def own_share(workers: int, config: LaunchConfig) -> int:
+    """Of one of the stages that train at the same time."""
+    return workers // 2 if "training" in config.together and workers > 1 else workers
+
+
+def rooms(crew: Crew, nodes: Sequence[Resources]) -> list[int]:
+    """How many workers each node has room for, other work on it aside."""
+    found = []
+    for node in nodes:
+        shares = [node.get("CPU", 0) // crew.cpus]
+        shares += [node.get("GPU", 0) // crew.gpus] if crew.gpus else []
+        found.append(int(min(shares)))
+    return found
