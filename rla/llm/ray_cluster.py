@@ -20,6 +20,9 @@ from rla.processes.ray_connection import NAMESPACE, connected
 
 PREFIX = "rla-"
 CALLS = 4096  # that an engine may have open at once: stages, each with one that waits for replies
+# That an engine of one GPU reserves of it, more than half, so that each has its own. A training worker reserves the
+# rest, and uses all of it while the engine sleeps.
+ENGINE_SHARE = 0.6
 ANSWER = 60.0  # seconds in which an engine that lives says how it is
 
 
@@ -82,7 +85,7 @@ def stood_engines(ray: Any, config: GeneratorConfig) -> list[EngineActorRef]:
             lifetime="detached",
             get_if_exists=True,
             num_cpus=0,
-            num_gpus=gpus,
+            num_gpus=ENGINE_SHARE if gpus == 1 else gpus,
             max_restarts=-1,
             max_concurrency=CALLS,
             scheduling_strategy=where,
@@ -125,6 +128,19 @@ def ended_engines(ray: Any) -> list[str]:
     for engine in found:
         ray.kill(engine.handle)
     return [engine.name for engine in found]
+
+
+def worker_share(ray: Any, config: GeneratorConfig, workers: int) -> float:
+    """What each of `workers` training workers may reserve of a GPU: what engines leave where each GPU has one, which
+    sleeps; else a whole GPU. Engines end where that is not free.
+    """
+    if config.backend != "ray" or not config.ray.sleep:
+        return 1.0
+    if config.tensor_parallel == 1 and len(known_engines(ray)) == int(ray.cluster_resources().get("GPU", 0)):
+        return round(1 - ENGINE_SHARE, 4)
+    if ray.available_resources().get("GPU", 0) < workers:
+        ended_engines(ray)
+    return 1.0
 
 
 def engines_asleep(config: GeneratorConfig) -> None:

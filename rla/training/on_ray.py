@@ -19,9 +19,9 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from rla.config.sections import Config, GeneratorConfig
+from rla.config.sections import Config
 from rla.errors import UserError
-from rla.llm.ray_cluster import ended_engines
+from rla.llm.ray_cluster import worker_share
 from rla.pipeline.context import Progress, StageContext
 from rla.processes.launch import told_by_launcher
 from rla.processes.prefork.handover import fingerprint
@@ -52,7 +52,8 @@ def train_on_ray(ctx: StageContext, file: Path, *, out: Path, reads: Sequence[Pa
     """
     launch, ray = ctx.config.launch, connected(ctx.config.generator.ray.address, what=f"{KEY} ray")
     crew = first_crew(launch, living_resources(ray))
-    give_workers_room(ray, crew, ctx.config.generator)
+    if crew.gpus:
+        crew = replace(crew, gpu_share=worker_share(ray, ctx.config.generator, crew.workers))
     told = told_by_launcher(file)
     board = progress_board(ray)
     losses, since = 0, time.monotonic()
@@ -76,14 +77,6 @@ def train_on_ray(ctx: StageContext, file: Path, *, out: Path, reads: Sequence[Pa
             crew = crew_of_rest(crew, launch, living_resources(ray))
             go_on = "go on from the last saved update" if ended.lost else "wait for room on the cluster"
             ctx.progress.note(f"{ctx.spec.name}: {ended.why}; {crew.workers} workers {go_on}")
-
-
-def give_workers_room(ray: Any, crew: Crew, config: GeneratorConfig) -> None:
-    """End the engines that sleep where the workers need their GPUs: for Ray a GPU has one user, and be he asleep."""
-    if config.backend == "ray" and config.ray.sleep and crew.gpus:
-        free = ray.available_resources().get("GPU", 0)
-        if free < crew.workers * crew.gpus:
-            ended_engines(ray)
 
 
 def with_replicas(config: Config, crew: Crew) -> Config:
@@ -166,7 +159,7 @@ def make_trainer(order: RankOrder, crew: Crew) -> Any:
 
     backend = "nccl" if crew.gpus and is_nccl_available() else "gloo"
     once = FailureConfig(max_failures=0, controller_failure_limit=0, max_preemption_failures=0)
-    resources = {"CPU": crew.cpus, **({"GPU": crew.gpus} if crew.gpus else {})}
+    resources = {"CPU": crew.cpus, **({"GPU": crew.gpus * crew.gpu_share} if crew.gpus else {})}
     return TorchTrainer(
         partial(run_rank, order),
         torch_config=TorchConfig(backend=backend, timeout_s=int(PATIENCE.total_seconds())),

@@ -26,6 +26,7 @@ class Crew:
     cpus: int  # of each
     gpus: int
     replicas: int = 1  # groups that each hold the whole model
+    gpu_share: float = 1.0  # that Ray reserves of each GPU: what an engine that sleeps leaves
 
     @property
     def each(self) -> str:

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from rla.cli.progress import LineProgress
 from rla.config import Config
 from rla.errors import UserError
-from rla.llm.ray_cluster import known_engines, stood_engines
+from rla.llm.ray_cluster import engine_states, known_engines, stood_engines
 from rla.pipeline.context import StageContext
 from rla.pipeline.spec import StageSpec
 from rla.store.resources import resource
@@ -173,15 +173,20 @@ def test_a_killed_stage_leaves_nobody_who_trains(rla: Rla, tmp_path: Path, nodes
     assert "updates: 2" in rla("train-policy", "--run", "r", *options(on_workers(nodes, 2))).stdout
 
 
-def test_engines_that_hold_the_workers_gpus_are_ended(alone: Path, tmp_path: Path, nodes: Nodes, ray: Any) -> None:
-    gpu = nodes.cluster.add_node(num_cpus=1, num_gpus=1)  # that Ray counts, and torch does not find
-    values = on_workers(nodes, 1, "generator.backend=ray", "generator.ray.engine=transformers")
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_an_engine_shares_its_gpu_with_a_worker_and_one_of_several_gpus_ends(
+    alone: Path, tmp_path: Path, nodes: Nodes, ray: Any, gpus: int
+) -> None:
+    own = [f"generator.tensor_parallel={gpus}"] if gpus > 1 else []
+    gpu = nodes.cluster.add_node(num_cpus=1, num_gpus=gpus)  # that Ray counts, and torch does not find
+    values = on_workers(nodes, 1, "generator.backend=ray", "generator.ray.engine=transformers", *own)
     try:
-        until(lambda: ray.available_resources().get("GPU") == 1, seconds=DEADLINE)
+        until(lambda: ray.available_resources().get("GPU") == gpus, seconds=DEADLINE)
         (engine,) = stood_engines(ray, configured(*values).generator)
         ray.get(engine.handle.state.remote())
         trained(alone, tmp_path, "none", values)
-        assert known_engines(ray) == []
+        states = engine_states(ray, known_engines(ray)).values()
+        assert [state and state["asleep"] for state in states] == [True] * (gpus == 1)
     finally:
         nodes.cluster.remove_node(gpu)
     assert_same(alone / "out", tmp_path / "out")
