@@ -184,7 +184,7 @@ def plan_command(
             iterations=iterations,
             evaluate_every=evaluate_every,
             params=params,
-            run=here(run),
+            run=here(run, planned=True),
             url=url_of(run),
             seed=seed,
             overrides=set_ or (),

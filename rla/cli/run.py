@@ -44,7 +44,7 @@ def run_loop(
             iterations=iterations,
             evaluate_every=evaluate_every,
             params=params,
-            run=here(run),
+            run=here(run, planned=True),
             url=url_of(run),
             seed=seed,
             overrides=set_ or (),

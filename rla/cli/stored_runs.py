@@ -22,8 +22,11 @@ MORE = {  # what a stage reads or writes beside its row of the table
 COMPARED = ("metrics.json", "policy/metrics.json", "rm/metrics.json", "trajectories", "scores", "candidates")
 
 
-def here(run: Path | None) -> Path | None:
-    """The folder to read a run in: of a URL its mirror, with all but weights as the store has them now."""
+def here(run: Path | None, *, planned: bool = False) -> Path | None:
+    """The folder to read a run in: of a URL its mirror, with all but weights as the store has them now.
+
+    `planned`: with the first weights, of which DVC looks at the content.
+    """
     url = url_of(run)
     if url is None:
         return run
@@ -31,7 +34,7 @@ def here(run: Path | None) -> Path | None:
     from rla.mirroring.mirror import Mirror
 
     mirror = Mirror(url)
-    mirror.fetch(wanted=lambda key: not is_weight(key))
+    mirror.fetch(wanted=lambda key: not is_weight(key) or (planned and key.startswith("init/")))
     return mirror.folder
 
 

@@ -11,6 +11,7 @@ TOP = {"config.yaml", "init", "test", "eval", "splits", "report", "timings", "te
 # What says that the rest of its folder is whole: it is sent, and fetched, after all of that.
 RECORD = re.compile(r"_manifest(-\d+-of-\d+)?\.parquet|manifest(-\d+-of-\d+)?\.json|checkpoint\.json|stage\.json")
 SAVED = re.compile(r"update-\d+")  # of `<checkpoint>.partial`: all else there is unfinished
+FIRST = re.compile(r"init/[^/]+/(?:config\.json|(.+\.(?:safetensors|bin)))")  # an ordinary model folder
 CHECKPOINT = re.compile(r"(?:.+/)?(?:policy|rm)/(?:model|state|adapter)/.+")
 # Nobody reads them to make something, and every call writes them anew: the last one stays.
 LOOSE = re.compile(r"(config\.yaml|(timings|tensorboard|tracking|report)/.*|((.+/)?[^/]*\d/)?[a-z-]+\.json)")
@@ -48,12 +49,14 @@ def belongs(key: str) -> bool:
 
 
 def is_record(key: str) -> bool:
-    return RECORD.fullmatch(key.rpartition("/")[2]) is not None
+    first = FIRST.fullmatch(key)
+    return RECORD.fullmatch(key.rpartition("/")[2]) is not None or (first is not None and first[1] is None)
 
 
 def is_weight(key: str) -> bool:
     """Whether only those need it who load the model: all of a checkpoint but its records, and saved updates."""
-    return CHECKPOINT.fullmatch(key) is not None or f"{PARTIAL}/" in key
+    first = FIRST.fullmatch(key)
+    return (first is not None and first[1] is not None) or CHECKPOINT.fullmatch(key) is not None or f"{PARTIAL}/" in key
 
 
 def is_loose(key: str) -> bool:
