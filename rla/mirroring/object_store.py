@@ -13,6 +13,7 @@ from typing import Any
 
 from rla.errors import UserError
 from rla.mirroring.keys import checked_key
+from rla.mirroring.urls import mirror_folder
 
 PAUSES = (0.5, 2.0)  # seconds before each further try; s3fs itself tries five times at each
 STAMPS = ("ETag", "etag", "md5Hash", "generation", "mtime", "LastModified", "last_modified", "created")
@@ -33,8 +34,8 @@ class Stored:
 class ObjectStore:
     """`url`: the folder of one run."""
 
-    def __init__(self, url: str, *, pauses: tuple[float, ...] = PAUSES) -> None:
-        self.url, self.pauses = url, pauses
+    def __init__(self, url: str, *, pauses: tuple[float, ...] | None = None) -> None:
+        self.url, self.pauses = url, PAUSES if pauses is None else pauses
         self.files = filesystem(url)
         self.root = str(self.files._strip_protocol(url))
 
@@ -88,7 +89,7 @@ class ObjectStore:
                     raise UserError(final) from None
                 if pause is None:
                     raise UserError(
-                        f"{self.url}: the store does not answer ({said(error)}); what is finished is kept here: "
+                        f"{self.url}: the store does not answer ({said(error)}); what is finished is kept in {mirror_folder(self.url)}: "
                         "call the same again when the store is back"
                     ) from None
                 time.sleep(pause)

@@ -9,26 +9,49 @@ from typing import Any
 
 import pytest
 
+from rla.cli.app import run
 from rla.mirroring.mirror import Mirror
 from rla.mirroring.object_store import ObjectStore
 from rla.mirroring.urls import mirror_folder
 from rla.store.shards import ShardWriter
-from tests.integration.conftest import Rla, stages
-from tests.integration.pipelines import contents, environment, until
+from tests.integration.conftest import Rla
+from tests.integration.pipelines import PARAMS, contents, environment, until
 from tests.integration.stores import BUCKET, URL, client, s3_server, start_server, stored_files
 
-BEFORE = ("make-tasks", "init-model")
 LOOP = (
-    *("warm-start", "rollout", "validate-tasks", "score-steps", "compute-rewards"),
+    *("make-tasks", "init-model", "warm-start", "rollout", "validate-tasks", "score-steps", "compute-rewards"),
     *("train-policy", "train-rm", "adapt-env", "evaluate"),
 )
+CHEAP = PARAMS.replace("adaptation: {", "adaptation: {enabled: false, ")  # a proof takes longer than all the rest
 Machine = Callable[[str], Path]
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An iteration, and the episodes of the next one, in an ordinary folder."""
+    folder = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        Path("params.yaml").write_text(CHEAP)
+        for stage in LOOP:
+            assert run([stage, "--run", "r"]) == 0
+        assert run(["rollout", "--run", "r", "--iteration", "2"]) == 0
+    return folder / "r"
+
+
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def server(monkeypatch: pytest.MonkeyPatch, rla: Rla) -> Iterator[Any]:
+    Path("params.yaml").write_text(CHEAP)
     with s3_server(monkeypatch) as server:
         yield server
+
+
+@pytest.fixture
+def begun(server: Any, whole: Path) -> None:
+    """On the store: pools and what the warm start makes."""
+    files = client()
+    for name in ("0", "test"):
+        files.put(str(whole / name), f"{URL}/", recursive=True)
 
 
 @pytest.fixture
@@ -48,37 +71,27 @@ def call(rla: Rla, *arguments: str) -> str:
     return said
 
 
-def in_folder_and_on_store(rla: Rla, *names: str) -> None:
-    stages(rla, *names)
-    for name in names:
-        call(rla, name, "--run", URL)
-
-
-def test_an_iteration_on_two_machines_is_that_of_one_folder(rla: Rla, server: Any, machine: Machine) -> None:
-    more = ("--set", "adaptation.enabled=false")  # a proof takes longer than all the rest
-    for number, stage in enumerate((*BEFORE, *LOOP)):
-        call(rla, stage, "--run", "r", *more)
+def test_an_iteration_on_two_machines_is_that_of_one_folder(
+    rla: Rla, server: Any, machine: Machine, whole: Path
+) -> None:
+    for number, stage in enumerate(LOOP):
         machine(f"machine-{number % 2}")
-        call(rla, stage, "--run", URL, *more)
+        call(rla, stage, "--run", URL)
     third = machine("third")
     assert "success" in call(rla, "report", "--run", URL)
     assert not list(third.rglob("*.safetensors"))  # a report needs no weights
-    call(rla, "rollout", "--run", "r", "--iteration", "2", *more)
-    call(rla, "rollout", "--run", URL, "--iteration", "2", *more)  # here a policy that another machine has trained acts
+    call(rla, "rollout", "--run", URL, "--iteration", "2")  # here a policy that another machine has trained acts
     assert (third / "1/policy/model/model.safetensors").is_file() and not (third / "1/rm/model").exists()
     Mirror(URL).fetch()
     made = {name: one for name, one in contents(third).items() if not name.startswith(".store/")}
-    assert made == contents(Path("r"))
+    assert made == contents(whole)
     assert made.keys() <= stored_files().keys()
 
 
 def test_a_killed_rollout_goes_on_elsewhere_with_the_groups_that_were_done(
-    rla: Rla, server: Any, machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rla: Rla, begun: None, machine: Machine, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stages(rla, *BEFORE, "rollout")
     machine("first")
-    for stage in BEFORE:
-        call(rla, stage, "--run", URL)
     gates = tmp_path / "gates"
     gates.mkdir()
     for number in (1, 2):
@@ -86,7 +99,7 @@ def test_a_killed_rollout_goes_on_elsewhere_with_the_groups_that_were_done(
     command = [sys.executable, "-m", "tests.integration.gated_rollout", str(gates), "rollout", "--run", URL]
     with (tmp_path / "log").open("w") as log:
         process = subprocess.Popen(command, env=environment(), stdout=log, stderr=log)
-        until(lambda: len(parts_on_store()) == 2, seconds=60)
+        until(lambda: len(parts_on_store()) == 2, seconds=240)
         process.send_signal(signal.SIGKILL)
         process.wait()
     done = {name: etag for name, etag in stored_files().items() if name in parts_on_store()}
@@ -103,9 +116,9 @@ def test_a_killed_rollout_goes_on_elsewhere_with_the_groups_that_were_done(
     call(rla, "rollout", "--run", URL)
     assert len(written) == len(parts_on_store()) - 2
     assert done.items() <= stored_files().items()
-    whole = contents(Path("r/1/trajectories"))
-    assert contents(second / "1/trajectories") == whole
-    assert {f"1/trajectories/{name}" for name in whole} == {n for n in stored_files() if n.startswith("1/trajectories")}
+    shard = contents(whole / "1/trajectories")
+    assert contents(second / "1/trajectories") == shard
+    assert {f"1/trajectories/{name}" for name in shard} == {n for n in stored_files() if n.startswith("1/trajectories")}
 
 
 def parts_on_store() -> list[str]:
@@ -113,14 +126,11 @@ def parts_on_store() -> list[str]:
 
 
 def test_a_server_that_goes_in_the_middle_costs_nothing(
-    rla: Rla, server: Any, machine: Machine, monkeypatch: pytest.MonkeyPatch
+    rla: Rla, server: Any, begun: None, machine: Machine, whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rla.mirroring.object_store.PAUSES", ())
     monkeypatch.setattr("s3fs.S3FileSystem.retries", 1)
     mirror = machine("first")
-    stages(rla, *BEFORE, "rollout")
-    for stage in BEFORE:
-        call(rla, stage, "--run", URL)
     address, write = server.get_host_and_port(), ShardWriter.write
 
     def stopping(writer: ShardWriter, index: int, rows: list[dict[str, Any]]) -> None:
@@ -132,7 +142,7 @@ def test_a_server_that_goes_in_the_middle_costs_nothing(
         patch.setattr(ShardWriter, "write", stopping)
         code, _, error = rla("rollout", "--run", URL)
     assert code == 2 and error.count("error:") == 1 and "does not answer" in error and str(mirror) in error
-    assert contents(mirror / "1/trajectories") == contents(Path("r/1/trajectories"))
+    assert contents(mirror / "1/trajectories") == contents(whole / "1/trajectories")
     again = start_server(address)
     try:
         assert "1/trajectories/_manifest.parquet" not in stored_files()
@@ -143,23 +153,23 @@ def test_a_server_that_goes_in_the_middle_costs_nothing(
         again.stop()
 
 
-def test_slices_of_two_machines_are_joined_by_the_last_one(rla: Rla, server: Any, machine: Machine) -> None:
+def test_slices_of_two_machines_are_joined_by_the_last_one(
+    rla: Rla, begun: None, machine: Machine, whole: Path
+) -> None:
     machine("first")
-    in_folder_and_on_store(rla, *BEFORE)
-    call(rla, "rollout", "--run", "r")
     assert "missing slices: 1/2" in call(rla, "rollout", "--run", URL, "--slice", "2/2")
     second = machine("second")
     call(rla, "rollout", "--run", URL, "--slice", "1/2")
     made = {name: one for name, one in contents(second / "1/trajectories").items() if "-of-2" not in name}
-    assert made == contents(Path("r/1/trajectories"))
+    assert made == contents(whole / "1/trajectories")
     assert "1/trajectories/_manifest.parquet" in stored_files()
 
 
-def test_reading_commands_take_the_url(rla: Rla, server: Any, machine: Machine) -> None:
+def test_reading_commands_take_the_url(rla: Rla, begun: None, machine: Machine, whole: Path) -> None:
     machine("first")
-    in_folder_and_on_store(rla, *BEFORE, "rollout")
+    call(rla, "rollout", "--run", URL)
     machine("second")
-    for command in (("show", "--run", URL), ("timeline", URL), ("lineage", "--run", URL), ("compare", URL, "r")):
+    for command in (("show", "--run", URL), ("timeline", URL), ("lineage", "--run", URL), ("compare", URL, str(whole))):
         assert call(rla, *command)
     assert "trajectories: complete" in call(rla, "rollout", "--run", URL, "--dry-run")
     code, _, error = rla("rollout", "--run", "r", "--policy", f"{URL}/0/policy")
@@ -172,7 +182,7 @@ def test_what_is_wrong_with_a_store_is_one_line(
     machine("first")
     code, _, error = rla("make-tasks", "--run", "s3://another/run")
     assert code == 2 and "there is no bucket another" in error
-    client().pipe_file(f"{BUCKET}/runs/t/0/../../../out", b"evil")
+    client().pipe_file(f"{BUCKET}/runs/t/0/pool/../../../../out", b"evil")
     code, _, error = rla("make-tasks", "--run", URL)
     assert code == 2 and "no path below bucket/runs/t" in error
     assert not list(tmp_path.rglob("out"))
