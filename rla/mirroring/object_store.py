@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -89,8 +90,8 @@ class ObjectStore:
                     raise UserError(final) from None
                 if pause is None:
                     raise UserError(
-                        f"{self.url}: the store does not answer ({said(error)}); what is finished is kept in {mirror_folder(self.url)}: "
-                        "call the same again when the store is back"
+                        f"{self.url}: the store does not answer ({said(error)}); what is finished is kept "
+                        f"in {mirror_folder(self.url)}: call the same again when the store is back"
                     ) from None
                 time.sleep(pause)
 
@@ -126,8 +127,11 @@ def protocols(files: Any) -> tuple[str, ...]:
 
 
 def stored(info: dict[str, Any]) -> Stored:
-    stamp = next((str(info[name]) for name in STAMPS if info.get(name) is not None), "")
-    return Stored(size=int(info["size"] or 0), stamp=stamp.strip('"'))
+    stamp = next((info[name] for name in STAMPS if info.get(name) is not None), "")
+    if isinstance(stamp, datetime):  # a listing may say the same as a number
+        stamp = stamp.timestamp()
+    text = f"{stamp:.6f}" if isinstance(stamp, float) else str(stamp)
+    return Stored(size=int(info["size"] or 0), stamp=text.strip('"'))
 
 
 def refusals_of_clients() -> tuple[type[BaseException], ...]:
