@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +54,7 @@ def call_on_store(spec: StageSpec, values: Mapping[str, Any], call: Callable[[Ma
 
     refuse_ranks(url)
     mirror, iteration = Mirror(url), values["iteration"]
-    mirror.fetch(read_by(spec, iteration), wanted=lambda key: whole(spec, key))
+    mirror.fetch(read_by(spec, iteration), wanted=lambda key: needed(spec, key))
     local = {**values, "run": mirror.folder}
     if values["dry_run"]:
         call(local)
@@ -64,6 +65,20 @@ def call_on_store(spec: StageSpec, values: Mapping[str, Any], call: Callable[[Ma
     if values.get("own_slice") and slices_came(mirror.folder, spec, iteration, lambda: mirror.fetch(written)):
         with kept_on_store(mirror, written):
             call(local)
+
+
+@contextmanager
+def changed_here(run: Path | None) -> Iterator[Path | None]:
+    """`here`, for a command that changes the run: what it changes is changed on the store, too."""
+    folder = here(run)
+    if folder == run:
+        yield run
+        return
+    from rla.mirroring.mirror import Mirror
+    from rla.mirroring.sending import kept_on_store
+
+    with kept_on_store(Mirror(url_of(run) or ""), ()):
+        yield folder
 
 
 def refuse_ranks(url: str) -> None:
@@ -105,7 +120,7 @@ def is_below(place: str, other: str) -> bool:
     return place != other and (other == "" or place.startswith(f"{other}/"))
 
 
-def whole(spec: StageSpec, key: str) -> bool:
+def needed(spec: StageSpec, key: str) -> bool:
     """A report needs no weights."""
     from rla.mirroring.keys import is_weight
 

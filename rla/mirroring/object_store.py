@@ -47,7 +47,7 @@ class ObjectStore:
         """Key -> version, of the file `prefix` or of all below that folder. Raises UserError for an unsafe name."""
         found = self._tried(lambda: self.files.find(self.place(prefix), detail=True), missing={})
         keys = {checked_key(str(name), self.root): info for name, info in found.items() if info["type"] == "file"}
-        return {key: stored(info) for key, info in keys.items() if key is not None}
+        return {key: version_of(info) for key, info in keys.items() if key is not None}
 
     def check(self) -> None:
         """UserError where there is no such bucket, or it may not be read."""
@@ -58,7 +58,7 @@ class ObjectStore:
     def version(self, key: str) -> Stored | None:
         """What the store has now; None where it has nothing."""
         info = self._tried(lambda: self.files.info(self.place(key)), missing=None)
-        return None if info is None or info["type"] != "file" else stored(info)
+        return None if info is None or info["type"] != "file" else version_of(info)
 
     def bring(self, key: str, path: Path) -> None:
         """The content of an object into the file `path`."""
@@ -126,7 +126,7 @@ def protocols(files: Any) -> tuple[str, ...]:
     return (files.protocol,) if isinstance(files.protocol, str) else tuple(files.protocol)
 
 
-def stored(info: dict[str, Any]) -> Stored:
+def version_of(info: dict[str, Any]) -> Stored:
     stamp = next((info[name] for name in STAMPS if info.get(name) is not None), "")
     if isinstance(stamp, datetime):  # a listing may say the same as a number
         stamp = stamp.timestamp()
