@@ -169,7 +169,13 @@ def test_reading_commands_take_the_url(rla: Rla, begun: None, machine: Machine, 
     machine("first")
     call(rla, "rollout", "--run", URL)
     machine("second")
-    for command in (("show", "--run", URL), ("timeline", URL), ("lineage", "--run", URL), ("compare", URL, str(whole))):
+    for command in (
+        ("show", "--run", URL),
+        ("timeline", URL),
+        ("lineage", "--run", URL),
+        ("compare", URL, str(whole)),
+        ("prune", "--run", URL),
+    ):
         assert call(rla, *command)
     assert "trajectories: complete" in call(rla, "rollout", "--run", URL, "--dry-run")
     code, _, error = rla("rollout", "--run", "r", "--policy", f"{URL}/0/policy")
