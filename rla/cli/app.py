@@ -28,9 +28,11 @@ from rla.cli.prefork import prefork
 from rla.cli.prune import prune
 from rla.cli.run import run_loop
 from rla.cli.show import OptionalCount, show
+from rla.cli.stored_runs import here
 from rla.cli.timeline import timeline
 from rla.cli.version import versions
 from rla.cli.view import export, view
+from rla.mirroring.urls import url_of
 from rla.pipeline.spec import StageSpec
 from stages import STAGES
 
@@ -177,18 +179,20 @@ def plan_command(
     from rla.pipeline.dvc_project import ready_dvc
     from rla.pipeline.plan import Plan, write_plan
 
-    plan = Plan(
-        iterations=iterations,
-        evaluate_every=evaluate_every,
-        params=params,
-        run=run,
-        seed=seed,
-        overrides=set_ or (),
-        overwrite=overwrite,
-    )
+    def planned() -> Plan:
+        return Plan(
+            iterations=iterations,
+            evaluate_every=evaluate_every,
+            params=params,
+            run=here(run, planned=True),
+            url=url_of(run),
+            seed=seed,
+            overrides=set_ or (),
+            overwrite=overwrite,
+        )
 
     def call() -> None:
-        typer.echo(write_plan(plan, out, stages=STAGES))
+        typer.echo(write_plan(planned(), out, stages=STAGES))
         if out.with_name("dvc.yaml").is_file():
             ready_dvc(out.parent)
 

@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from rla.cli.stored_runs import call_on_store
 from rla.config import Config, resolved
 from rla.envs.configured import load_config
 from rla.errors import UserError
@@ -38,12 +39,17 @@ Echo = Callable[[str], None]
 
 def call_stage(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> None:
     """Run `spec` with the command line's `values`. Raises UserError for anything that the user can mend."""
+    end_with_stdin()
+    call_on_store(spec, values, lambda local: call_here(spec, local, echo=echo))
+
+
+def call_here(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> None:
+    """`call_stage` of a run whose folder is here."""
     from rla.cli.closing import StageAccount, place_in_loop, summary_lines
     from rla.cli.progress import make_progress
     from rla.cli.quiet import quiet_libraries
     from rla.cli.tracked import check_trackers, show_curves
 
-    end_with_stdin()
     run, params = called_on(spec, values)
     config = load_config(params, overrides_of(values))
     if not values["dry_run"]:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from rla.cli.guard import guard
+from rla.cli.stored_runs import here
 
 
 def compare(
@@ -28,7 +29,9 @@ def compare(
     def call() -> None:
         from rla.comparing.compare import comparison, comparison_page, comparison_text
 
-        found = comparison(runs, base=base, at=at or ())
+        places = {run: here(run) or run for run in [*runs, *([base] if base else [])]}
+        first = places.get(base) if base else None
+        found = comparison([places[run] for run in runs], base=first, at=at or ())
         if html is None:
             typer.echo(comparison_text(found), nl=False)
             return

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from rla.cli.guard import guard
+from rla.cli.stored_runs import here
 
 
 def lineage(
@@ -32,7 +33,7 @@ def lineage_text(run: Path | None, *, slot: str | None, task: str | None, refuse
     from rla.report.lineage import find, history, lineages, overview
     from rla.report.render import as_text, terminal_width
 
-    folder = run or default_run(params_file(None))
+    folder = here(run) or default_run(params_file(None))
     if not folder.is_dir():
         raise UserError(f"{folder}: no such run; give --run one of the folders below runs")
     if slot is not None and task is not None:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from rla.cli.guard import guard
+from rla.cli.stored_runs import changed_here
 
 
 def prune(
@@ -25,7 +26,12 @@ def prune(
 
     Example: rla prune --run runs/alfworld-tiny --set checkpoints.keep=2 --dry-run
     """
-    guard(lambda: typer.echo(pruned_text(run, params, set_ or [], plan, dry_run=dry_run)))
+
+    def call() -> None:
+        with changed_here(run) as folder:
+            typer.echo(pruned_text(folder, params, set_ or [], plan, dry_run=dry_run))
+
+    guard(call)
 
 
 def pruned_text(run: Path | None, params: Path | None, overrides: list[str], plan: Path, *, dry_run: bool) -> str:

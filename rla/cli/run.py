@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rla.cli.guard import guard
+from rla.cli.stored_runs import here
+from rla.mirroring.urls import url_of
 
 if TYPE_CHECKING:
     from rla.pipeline.plan import Plan
@@ -37,20 +39,23 @@ def run_loop(
     """
     from rla.pipeline.plan import Plan
 
-    plan = Plan(
-        iterations=iterations,
-        evaluate_every=evaluate_every,
-        params=params,
-        run=run,
-        seed=seed,
-        overrides=set_ or (),
-        overwrite=overwrite,
-    )
+    def planned() -> Plan:
+        return Plan(
+            iterations=iterations,
+            evaluate_every=evaluate_every,
+            params=params,
+            run=here(run, planned=True),
+            url=url_of(run),
+            seed=seed,
+            overrides=set_ or (),
+            overwrite=overwrite,
+        )
+
     status = 0
 
     def call() -> None:
         nonlocal status
-        status = turn_loop(plan, say=typer.echo)
+        status = turn_loop(planned(), say=typer.echo)
 
     guard(call)
     if status:

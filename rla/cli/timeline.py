@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from rla.cli.guard import guard
+from rla.cli.stored_runs import here
 
 
 def timeline(
@@ -22,7 +23,7 @@ def timeline(
 
     Example: rla timeline runs/alfworld-tiny --price 2.5
     """
-    guard(lambda: print_timeline(run, price=price, as_json=as_json))
+    guard(lambda: print_timeline(here(run) or run, price=price, as_json=as_json))
 
 
 def print_timeline(run: Path, *, price: float | None, as_json: bool) -> None:

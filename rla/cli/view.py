@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rla.cli.guard import guard
+from rla.cli.stored_runs import here
 
 if TYPE_CHECKING:
     from rla.config import Config
@@ -89,7 +90,7 @@ def run_and_config(run: Path | None, params: Path | None, overrides: list[str] |
     from rla.envs.configured import load_config
     from rla.pipeline.params_files import run_and_params
 
-    place, file = run_and_params(run, params)
+    place, file = run_and_params(here(run), params)
     return place, load_config(file, overrides or [])
 
 

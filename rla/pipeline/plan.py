@@ -34,6 +34,7 @@ class Plan:
     evaluate_every: int = 0
     params: Path = Path("params.yaml")
     run: Path | None = None
+    url: str | None = None  # of a run on an object store, whose mirror `run` is: the stages are called with it
     seed: int | None = None
     overrides: Sequence[str] = ()
     suffix: str = ""  # of the run's name, where it is not given: what the overrides change
@@ -50,7 +51,7 @@ def run_folder(plan: Plan) -> Path:
 
 def call_options(plan: Plan) -> str:
     """The options of every stage call, quoted for a shell."""
-    words = ["--run", str(run_folder(plan))]
+    words = ["--run", plan.url or str(run_folder(plan))]
     if plan.params != Path("params.yaml"):
         words += ["--params", str(plan.params)]
     if plan.seed is not None:

@@ -31,6 +31,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "envs": DATA | {"processes", "credit", "metrics"},  # an environment knows nothing of language models
     "llm": DATA | {"processes", "models"},  # an engine knows nothing of environments
     "agents": DATA | {"envs", "llm"},
+    "mirroring": {"errors", "store"},
     "pipeline": DATA | {"envs", "processes"},
     "tracking": DATA | {"processes"},
     "serving": DATA | {"envs", "processes"},
@@ -46,7 +47,18 @@ MAY_IMPORT: dict[str, set[str]] = {
     "comparing": WORK | {"ablation", "report"},
     "stages": WORK | {"collecting", "rollouts", "training", "adaptation", "report"},
     "cli": WORK
-    | {"ablation", "comparing", "planning", "report", "serving", "showing", "stages", "tracking", "viewing"},
+    | {
+        "ablation",
+        "comparing",
+        "mirroring",
+        "planning",
+        "report",
+        "serving",
+        "showing",
+        "stages",
+        "tracking",
+        "viewing",
+    },
     "__main__": {"cli", "processes"},
 }
 LONGEST = 300  # lines of a file

@@ -1,0 +1,162 @@
+"""The files of a run on an object store, through fsspec: list, fetch, send, remove, each tried a few times."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from rla.errors import UserError
+from rla.mirroring.keys import checked_key
+from rla.mirroring.urls import mirror_folder
+
+PAUSES = (0.5, 2.0)  # seconds before each further try; s3fs itself tries five times at each
+STAMPS = ("ETag", "etag", "md5Hash", "generation", "mtime", "LastModified", "last_modified", "created")
+CHUNK = 50 << 20  # bytes of a piece of a large upload: so s3fs divides one, and so its ETag is made
+EXTRAS = {"s3": "s3", "s3a": "s3"}  # scheme -> extra of ours
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)  # this machine's disk
+NO_CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "TokenRetrievalError", "ProfileNotFound")
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A version of an object. `stamp` is another one where the content is."""
+
+    size: int
+    stamp: str
+
+
+class ObjectStore:
+    """`url`: the folder of one run."""
+
+    def __init__(self, url: str, *, pauses: tuple[float, ...] | None = None) -> None:
+        self.url, self.pauses = url, PAUSES if pauses is None else pauses
+        self.files = filesystem(url)
+        self.root = str(self.files._strip_protocol(url))
+
+    def place(self, key: str) -> str:
+        return f"{self.root}/{key}" if key else self.root
+
+    def listed(self, prefix: str = "") -> dict[str, Stored]:
+        """Key -> version, of the file `prefix` or of all below that folder. Raises UserError for an unsafe name."""
+        found = self._tried(lambda: self.files.find(self.place(prefix), detail=True), missing={})
+        keys = {checked_key(str(name), self.root): info for name, info in found.items() if info["type"] == "file"}
+        return {key: version_of(info) for key, info in keys.items() if key is not None}
+
+    def check(self) -> None:
+        """UserError where there is no such bucket, or it may not be read."""
+        bucket = self.root.strip("/").partition("/")[0]
+        if "s3" in protocols(self.files) and self._tried(lambda: self.files.info(bucket), missing=None) is None:
+            raise UserError(f"{self.url}: there is no bucket {bucket}; make it, or name another one")
+
+    def version(self, key: str) -> Stored | None:
+        """What the store has now; None where it has nothing."""
+        info = self._tried(lambda: self.files.info(self.place(key)), missing=None)
+        return None if info is None or info["type"] != "file" else version_of(info)
+
+    def bring(self, key: str, path: Path) -> None:
+        """The content of an object into the file `path`."""
+        self._tried(lambda: self.files.get_file(self.place(key), str(path)))
+
+    def send(self, path: Path, key: str) -> None:
+        """Make the object, whole or not at all. Raises FileNotFoundError where the file here has gone."""
+        self._tried(lambda: self.files.put_file(str(path), self.place(key)), passing=lambda: not path.exists())
+
+    def remove(self, key: str) -> None:
+        self._tried(lambda: self.files.rm_file(self.place(key)), missing=None)
+
+    def _tried(
+        self, call: Callable[[], Any], *, passing: Callable[[], bool] = lambda: False, missing: Any = ...
+    ) -> Any:
+        """`call()`, again after a pause where the store does not answer. `missing`: for what is not there."""
+        for pause in (*self.pauses, None):
+            try:
+                return call()
+            except Exception as error:
+                if not isinstance(error, refusals_of_clients()):
+                    raise
+                if isinstance(error, FileNotFoundError) and missing is not ...:
+                    return missing
+                if passing() or (isinstance(error, OSError) and error.errno in FULL):
+                    raise
+                final = self._refusal(error)
+                if final is not None:
+                    raise UserError(final) from None
+                if pause is None:
+                    raise UserError(
+                        f"{self.url}: the store does not answer ({said(error)}); what is finished is kept "
+                        f"in {mirror_folder(self.url)}: call the same again when the store is back"
+                    ) from None
+                time.sleep(pause)
+
+    def _refusal(self, error: BaseException) -> str | None:
+        """What another try would not change."""
+        if type(error).__name__ in NO_CREDENTIALS or "credentials" in str(error).lower():
+            return f"{self.url}: no credentials ({said(error)}); set AWS_ACCESS_KEY_ID and so on, or AWS_PROFILE"
+        if isinstance(error, PermissionError):
+            return (
+                f"{self.url}: the store refuses it ({said(error)}); the credentials must allow to list, read and write"
+            )
+        if isinstance(error, FileNotFoundError):
+            return f"{self.url}: not there ({said(error)}); another call may have removed it: call the same again"
+        return None
+
+
+def filesystem(url: str) -> Any:
+    """Of fsspec, with what its own configuration says. Raises UserError where the package for the scheme is missing."""
+    import fsspec
+
+    scheme = url.partition(":")[0]
+    try:
+        return fsspec.filesystem(scheme, skip_instance_cache=scheme in EXTRAS, use_listings_cache=False)
+    except ImportError:
+        extra = f"install rla[{EXTRAS[scheme]}]" if scheme in EXTRAS else f"install what fsspec needs for {scheme}"
+        raise UserError(f"{url}: a package is missing; {extra}") from None
+    except ValueError:
+        raise UserError(f"{url}: {scheme} is no kind of store that fsspec knows; s3, gs and abfs are") from None
+
+
+def protocols(files: Any) -> tuple[str, ...]:
+    return (files.protocol,) if isinstance(files.protocol, str) else tuple(files.protocol)
+
+
+def version_of(info: dict[str, Any]) -> Stored:
+    stamp = next((info[name] for name in STAMPS if info.get(name) is not None), "")
+    if isinstance(stamp, datetime):  # a listing may say the same as a number
+        stamp = stamp.timestamp()
+    text = f"{stamp:.6f}" if isinstance(stamp, float) else str(stamp)
+    return Stored(size=int(info["size"] or 0), stamp=text.strip('"'))
+
+
+def refusals_of_clients() -> tuple[type[BaseException], ...]:
+    """How the libraries below fsspec say that something did not work, of those that are loaded."""
+    found = [("botocore.exceptions", "BotoCoreError"), ("botocore.exceptions", "ClientError")]
+    found += [("aiohttp", "ClientError")]
+    return OSError, *(getattr(sys.modules[module], name) for module, name in found if module in sys.modules)
+
+
+def said(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def same_content(path: Path, found: Stored) -> bool:
+    """Whether a file is surely what the store has: its ETag is the MD5, or of a large one that of its pieces' MD5."""
+    try:
+        if path.stat().st_size != found.size:
+            return False
+        with path.open("rb") as file:
+            if "-" not in found.stamp:
+                return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest() == found.stamp
+            pieces = []
+            while piece := file.read(CHUNK):
+                pieces.append(hashlib.md5(piece, usedforsecurity=False).digest())
+    except OSError:
+        return False
+    whole = hashlib.md5(b"".join(pieces), usedforsecurity=False).hexdigest()
+    return f"{whole}-{len(pieces)}" == found.stamp

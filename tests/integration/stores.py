@@ -1,0 +1,55 @@
+"""A real S3 server on the loopback device, and what lies on it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pytest
+
+BUCKET = "bucket"
+URL = f"s3://{BUCKET}/runs/t"
+
+
+@contextmanager
+def s3_server(patch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """moto's server with an empty bucket, and the usual variables by which clients find it."""
+    server = start_server(("127.0.0.1", 0))
+    try:
+        host, port = server.get_host_and_port()
+        patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+        patch.setenv("AWS_ACCESS_KEY_ID", "key")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        patch.setenv("AWS_MAX_ATTEMPTS", "1")
+        urlopen(Request(f"http://{host}:{port}/moto-api/reset", method="POST")).close()  # what another test has left
+        client().mkdir(BUCKET)
+        yield server
+    finally:
+        server.stop()
+
+
+def start_server(address: tuple[str, int]) -> Any:
+    """One that is started again has what it had."""
+    from moto.server import ThreadedMotoServer
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer(ip_address=address[0], port=address[1], verbose=False)
+    server.start()
+    return server
+
+
+def client() -> Any:
+    import s3fs
+
+    return s3fs.S3FileSystem(skip_instance_cache=True, use_listings_cache=False)
+
+
+def stored_files(url: str = URL) -> dict[str, str]:
+    """Key -> ETag of all that lies below a run's folder."""
+    root = url.removeprefix("s3://")
+    found = client().find(root, detail=True)
+    return {name.removeprefix(f"{root}/"): info["ETag"] for name, info in found.items()}
