@@ -3,7 +3,8 @@ call (`rla.pipeline.timings`) and in no shard.
 
     {"host": "node-3", "devices": [{"gpu": "2", "name": "NVIDIA H200"}], "slice": "3/4"}
 
-`devices` is empty where the stage ran on the CPU, or asked a server elsewhere.
+`devices` is empty where the stage ran on the CPU, or asked a server elsewhere. Devices of a Ray cluster have their host
+and the spans of their use (`rla.processes.devices`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import socket
 import sys
 from typing import Any
 
+from rla.config.upkeep import ON_RAY
 from rla.pipeline.context import StageContext
+from rla.processes.devices import USED
 from rla.processes.ranks import world
 from rla.processes.workers import ON_GPUS, gpus_each, visible_gpus, workers_of
 
@@ -22,26 +25,31 @@ TRAINING = ("warm-start", "train-policy", "train-rm")
 def machine_facts(ctx: StageContext) -> dict[str, Any]:
     """What the record of the call says of the machine."""
     part = {"slice": ctx.options["slice"]} if "slice" in ctx.options else {}
-    return {"host": socket.gethostname(), "devices": used_gpus(ctx), **part}
+    return {"host": socket.gethostname(), "devices": [*used_gpus(ctx), *USED.taken()], **part}
 
 
 def used_gpus(ctx: StageContext) -> list[dict[str, str]]:
-    """The GPUs of this machine that the call used, each as CUDA_VISIBLE_DEVICES names it, with its model's name."""
+    """The GPUs of this machine that the call used, each as CUDA_VISIBLE_DEVICES names it, with its model's name and the
+    beginning of its UUID: in a job each task may call its own GPU 0.
+    """
     most = gpus_of_stage(ctx)
     if most == 0:
         return []
     gpus = visible_gpus()
     used = gpus if most is None else gpus[:most]
-    return [{"gpu": name, "name": model_name(index)} for index, name in enumerate(used)]
+    return [{"gpu": f"{name}{uuid_of(index)}", "name": model_name(index)} for index, name in enumerate(used)]
 
 
 def gpus_of_stage(ctx: StageContext) -> int | None:
     """How many GPUs a call uses where it sees enough; None: all that it sees."""
     config = ctx.config
     if ctx.spec.name in TRAINING:
+        if config.launch.training == ON_RAY:
+            return 0
         return None if config.launch.training else world()
     asks = "generator" in ctx.spec.sections
-    asks &= ctx.spec.name != "adapt-env" or config.adaptation.proposer == "llm"
+    adaptation = config.adaptation
+    asks &= ctx.spec.name != "adapt-env" or (adaptation.proposer == "llm" and not adaptation.llm.server)
     asks &= ctx.spec.name != "score-steps" or (config.judge.enabled and config.judge.trains)
     if not asks or config.generator.backend not in ON_GPUS:
         return 0
@@ -52,7 +60,18 @@ def gpus_of_stage(ctx: StageContext) -> int | None:
 
 def model_name(index: int) -> str:
     """Of the GPU at this place among the visible ones; empty where nobody has loaded what knows it."""
+    torch = loaded_torch(index)
+    return "" if torch is None else str(torch.cuda.get_device_name(index))
+
+
+def uuid_of(index: int) -> str:
+    """` (1a2b3c4d)`; empty where `model_name` is."""
+    torch = loaded_torch(index)
+    return "" if torch is None else f" ({str(torch.cuda.get_device_properties(index).uuid)[:8]})"
+
+
+def loaded_torch(index: int) -> Any:
+    """The module, where it is loaded and sees a GPU at this place."""
     torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_available() or index >= torch.cuda.device_count():
-        return ""
-    return str(torch.cuda.get_device_name(index))
+    sees = torch is not None and torch.cuda.is_available() and index < torch.cuda.device_count()
+    return torch if sees else None

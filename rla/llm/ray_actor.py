@@ -17,12 +17,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rla.errors import UserError
 from rla.llm.base import Completion, Generator, Request
 from rla.llm.kept_engines import Wanted
 from rla.llm.ray_weights import model_from_files, visible
 from rla.llm.refusals import as_told
 from rla.llm.seats import Seats
+from rla.processes.code_digest import refuse_other_code
+from rla.processes.devices import UsedDevice, devices_of_ray_worker
 
 LEASE = 15.0  # seconds without a call of the stage; less than `Seats` waits for other weights
 WAIT = 5.0  # seconds after which a call for replies returns without any
@@ -40,6 +41,7 @@ class Opened:
     context: int | None = None
     lacking: bool = False  # the weights are not on this node: send them along
     error: Exception | None = None
+    devices: tuple[UsedDevice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,7 @@ class Heard:
 class Lease:
     """A stage's hold on an engine, and its requests."""
 
+    digest: str  # of the weights
     ready: asyncio.Future[Generator | None]
     over: asyncio.Event = field(default_factory=asyncio.Event)
     heard: float = field(default_factory=time.monotonic)
@@ -80,28 +83,33 @@ class EngineActor:
     """All methods are called through Ray, on the actor's event loop."""
 
     def __init__(self) -> None:
-        self._seats = Seats()
+        self._seats = Seats(one_awake=bool(devices_of_ray_worker()[0].gpu))
         self._leases: dict[str, Lease] = {}
         self._models: dict[str, str] = {}  # by stage, for `state`
         self._answered = 0
         self._asleep = False
         self._watch: asyncio.Task[None] | None = None
 
-    async def open(self, stage: str, wanted: Wanted, digest: str, files: Mapping[str, Any] | None = None) -> Opened:
-        """Lend the wanted weights to a stage. `files`: references to the model's files, for a node that has it not."""
+    async def open(
+        self, stage: str, wanted: Wanted, digest: str, code: str, files: Mapping[str, Any] | None = None
+    ) -> Opened:
+        """Lend the wanted weights to a stage. `digest`: of the weights; `code`: of the stage's rla. `files`: references
+        to the model's files, for a node that has it not.
+        """
         if self._watch is None:
             self._watch = asyncio.create_task(self._end_silent())
         await self.close(stage)
         try:
+            refuse_other_code(code)
             if not await asyncio.to_thread(visible, wanted.model, digest):
                 if files is None:
                     return Opened(lacking=True)
                 folder = await model_from_files(files, digest)
                 wanted = replace(wanted, model=str(folder))
-            lease = self._leases[stage] = Lease(ready=asyncio.get_running_loop().create_future())
+            lease = self._leases[stage] = Lease(digest=digest, ready=asyncio.get_running_loop().create_future())
             lease.holder = asyncio.create_task(self._hold(stage, wanted, lease))
             engine = await lease.ready
-        except (UserError, ValueError, RuntimeError, OSError) as error:
+        except Exception as error:  # the stage is told, whatever it is
             self._leases.pop(stage, None)
             return Opened(error=as_told(error))
         if engine is None:
@@ -110,7 +118,7 @@ class EngineActor:
         self._models[stage] = wanted.model
         lease.heard = time.monotonic()
         self._asleep = False
-        return Opened(context=engine.context)
+        return Opened(context=engine.context, devices=devices_of_ray_worker())
 
     async def submit(self, stage: str, requests: Sequence[tuple[int, Request]], gone: Sequence[int | str]) -> None:
         """Take requests by number; of `gone`, numbers are requests that nobody waits for, names are ended sessions."""
@@ -145,7 +153,8 @@ class EngineActor:
         lease.some.clear()
         found, lease.replies = lease.replies, []
         self._answered += len(found)
-        return Heard(found, wanted=any(not other.ready.done() for other in self._leases.values()))
+        others = [other for other in self._leases.values() if other.digest != lease.digest]
+        return Heard(found, wanted=any(not other.ready.done() for other in others))
 
     async def close(self, stage: str) -> None:
         """End a stage's lease, and what it has asked for."""
@@ -183,7 +192,7 @@ class EngineActor:
     async def _hold(self, stage: str, wanted: Wanted, lease: Lease) -> None:
         """A task of its own has the lease: what enters a context has to leave it."""
         try:
-            async with self._seats.lease(wanted, stage) as engine:
+            async with self._seats.lease(wanted, lease) as engine:
                 if not lease.ready.done():
                     lease.ready.set_result(engine)
                 if engine is not None:

@@ -9,13 +9,13 @@ The name holds a fingerprint of the code: an engine of other code is not asked.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
-from rla.processes.prefork.handover import fingerprint
+from rla.processes.code_digest import code_digest
 from rla.processes.ray_connection import NAMESPACE, connected
 
 PREFIX = "rla-"
@@ -23,7 +23,8 @@ CALLS = 4096  # that an engine may have open at once: stages, each with one that
 # That an engine of one GPU reserves of it, more than half, so that each has its own. A training worker reserves the
 # rest, and uses all of it while the engine sleeps.
 ENGINE_SHARE = 0.6
-ANSWER = 60.0  # seconds in which an engine that lives says how it is
+ANSWER = 60.0  # seconds in which an engine that lives says how it is, whatever it does
+AT_ONCE = 5.0  # seconds in which one that has nothing heavy to do says it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,50 +35,56 @@ class EngineActorRef:
     handle: Any
 
 
-def engine_names(config: GeneratorConfig, count: int) -> list[str]:
-    """The names of the first `count` engines that this code starts with these parameters."""
-    stem = f"{PREFIX}{fingerprint({})[:12]}-{config.engine_name}-{config.tensor_parallel}"
-    return [f"{stem}-{number}" for number in range(count)]
+def engine_stem(config: GeneratorConfig) -> str:
+    """What the names of engines of this code and these parameters begin with."""
+    return f"{PREFIX}{code_digest()[:12]}-{config.engine_name}-{config.tensor_parallel}-"
 
 
-def wanted_count(ray: Any, config: GeneratorConfig) -> int:
-    """How many engines the cluster is to have. Raises UserError where its GPUs are too few for one."""
-    gpus = int(ray.cluster_resources().get("GPU", 0))
-    each = config.tensor_parallel
-    if gpus and gpus < each:
+def wanted_count(nodes: Sequence[Mapping[str, float]], config: GeneratorConfig) -> int:
+    """How many engines a cluster is to have whose nodes have these resources. Raises UserError where none fits."""
+    gpus, each = [int(node.get("GPU", 0)) for node in nodes], config.tensor_parallel
+    most = sum(count // each for count in gpus) if any(gpus) else len(nodes)
+    if any(gpus) and not most:
         raise UserError(
-            f"generator.tensor_parallel: {each} GPUs hold one model, and the cluster has {gpus}; lower it, or add nodes"
+            f"generator.tensor_parallel: {each} GPUs of one node hold one model, and the nodes of the cluster have "
+            f"{', '.join(map(str, sorted(gpus)))}; lower it, or add nodes"
         )
-    most = gpus // each if gpus else len(living_nodes(ray))
-    if gpus and config.ray.replicas > most:
+    if any(gpus) and config.ray.replicas > most:
         raise UserError(
             f"generator.ray.replicas: {config.ray.replicas} engines of {each} GPU{'s' * (each > 1)} each, and the "
-            f"cluster has {gpus}; lower it to {most}"
+            f"cluster has room for {most}; lower it to {most}"
         )
     return config.ray.replicas or max(most, 1)
 
 
-def living_nodes(ray: Any) -> list[str]:
-    """Ids of the nodes, in an order that stays."""
-    return sorted(str(node["NodeID"]) for node in ray.nodes() if node["Alive"])
+def living_nodes(ray: Any) -> list[dict[str, Any]]:
+    """The nodes, in an order that stays."""
+    return sorted((node for node in ray.nodes() if node["Alive"]), key=lambda node: str(node["NodeID"]))
 
 
 def stood_engines(ray: Any, config: GeneratorConfig) -> list[EngineActorRef]:
     """The engines of these parameters: those that stand already, and the rest started.
 
-    With GPUs, Ray chooses where an engine stands. Without, engines are spread over the nodes in turn. One whose node
-    dies starts again on another.
+    With GPUs, Ray chooses where an engine stands, and engines of other parameters that nobody uses end where they hold
+    the GPUs that are wanted. Without, engines are spread over the nodes in turn. One whose node dies starts again on
+    another, where there is room; engines that live are asked before those that wait for room.
     """
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     from rla.llm.ray_actor import EngineActor
 
-    gpus = config.tensor_parallel if ray.cluster_resources().get("GPU", 0) else 0
     nodes = living_nodes(ray)
-    make = ray.remote(EngineActor)
-    found = []
-    for number, name in enumerate(engine_names(config, wanted_count(ray, config))):
-        node = nodes[number % len(nodes)]
+    count, stem = wanted_count([node["Resources"] for node in nodes], config), engine_stem(config)
+    gpus = config.tensor_parallel if any(node["Resources"].get("GPU") for node in nodes) else 0
+    known = known_engines(ray)
+    found = answering(ray, [engine for engine in known if engine.name.startswith(stem)])[:count]
+    missing = count - len(found)
+    if gpus and ray.available_resources().get("GPU", 0) < missing * gpus:
+        end_unused(ray, [engine for engine in known if not engine.name.startswith(stem)])
+    taken, make = {engine.name for engine in found}, ray.remote(EngineActor)
+    names = [f"{stem}{number}" for number in range(count)]
+    for number, name in enumerate([name for name in names if name not in taken][:missing]):
+        node = str(nodes[(len(found) + number) % len(nodes)]["NodeID"])
         where = "SPREAD" if gpus else NodeAffinitySchedulingStrategy(node_id=node, soft=True)
         options = make.options(
             name=name,
@@ -94,6 +101,21 @@ def stood_engines(ray: Any, config: GeneratorConfig) -> list[EngineActorRef]:
     return found
 
 
+def answering(ray: Any, engines: Sequence[EngineActorRef]) -> list[EngineActorRef]:
+    """Those that answer at once: they live, and hold what they need."""
+    states = engine_states(ray, engines, timeout=AT_ONCE)
+    return [engine for engine in engines if states[engine.name] is not None]
+
+
+def end_unused(ray: Any, engines: Sequence[EngineActorRef]) -> None:
+    """End those that no stage uses."""
+    states = engine_states(ray, engines, timeout=AT_ONCE)
+    for engine in engines:
+        state = states[engine.name]
+        if state is not None and not state["stages"]:
+            ray.kill(engine.handle)
+
+
 def known_engines(ray: Any) -> list[EngineActorRef]:
     """All engines that stand on the cluster, those of other code too."""
     listed = ray.util.list_named_actors(all_namespaces=True)
@@ -107,12 +129,14 @@ def known_engines(ray: Any) -> list[EngineActorRef]:
     return found
 
 
-def engine_states(ray: Any, engines: Sequence[EngineActorRef]) -> dict[str, dict[str, Any] | None]:
-    """What each engine says of itself, None of one that does not answer."""
+def engine_states(
+    ray: Any, engines: Sequence[EngineActorRef], *, timeout: float = ANSWER
+) -> dict[str, dict[str, Any] | None]:
+    """What each engine says of itself, None of one that does not answer within `timeout` seconds."""
     from ray.exceptions import RayError
 
     asked = {engine.name: engine.handle.state.remote() for engine in engines}
-    ray.wait(list(asked.values()), num_returns=len(asked), timeout=ANSWER) if asked else None
+    ray.wait(list(asked.values()), num_returns=len(asked), timeout=timeout) if asked else None
     found: dict[str, dict[str, Any] | None] = {}
     for name, ref in asked.items():
         try:
@@ -123,23 +147,29 @@ def engine_states(ray: Any, engines: Sequence[EngineActorRef]) -> dict[str, dict
 
 
 def ended_engines(ray: Any) -> list[str]:
-    """End all engines of the cluster; what they held is free when this returns. Their names."""
+    """End all engines of the cluster, whoever uses them. Their names."""
     found = known_engines(ray)
     for engine in found:
         ray.kill(engine.handle)
     return [engine.name for engine in found]
 
 
-def worker_share(ray: Any, config: GeneratorConfig, workers: int) -> float:
-    """What each of `workers` training workers may reserve of a GPU: what engines leave where each GPU has one, which
-    sleeps; else a whole GPU. Engines end where that is not free.
+def worker_share(ray: Any, config: GeneratorConfig) -> float:
+    """What each training worker may reserve of a GPU: what the engines leave where each GPU has one, which sleeps; else
+    a whole GPU, and the engines end. Raises UserError where they may not sleep.
     """
-    if config.backend != "ray" or not config.ray.sleep:
+    known = known_engines(ray)
+    if config.backend != "ray" or not known:
         return 1.0
-    if config.tensor_parallel == 1 and len(known_engines(ray)) == int(ray.cluster_resources().get("GPU", 0)):
+    if not config.ray.sleep:
+        raise UserError(
+            "generator.ray.sleep: false, and the workers of launch.training: ray need the GPUs of the engines; set it "
+            "to true, or train elsewhere (launch.training)"
+        )
+    gpus = int(sum(node["Resources"].get("GPU", 0) for node in living_nodes(ray)))
+    if config.tensor_parallel == 1 and len(answering(ray, known)) == len(known) == gpus:
         return round(1 - ENGINE_SHARE, 4)
-    if ray.available_resources().get("GPU", 0) < workers:
-        ended_engines(ray)
+    ended_engines(ray)
     return 1.0
 
 
@@ -150,20 +180,35 @@ def engines_asleep(config: GeneratorConfig) -> None:
     """
     if config.backend != "ray" or not config.ray.sleep:
         return
-    from ray.exceptions import RayError
+    from ray.exceptions import GetTimeoutError, RayError
 
     ray = connected(config.ray.address)
     until = time.monotonic() + config.ray.patience
-    for engine in known_engines(ray):
-        while True:
+    awake = known_engines(ray)
+    while awake:
+        calls = {engine.name: engine.handle.sleep.remote() for engine in awake}
+        ray.wait(list(calls.values()), num_returns=len(calls), timeout=ANSWER)
+        left = []
+        for engine in awake:
             try:
-                if ray.get(engine.handle.sleep.remote(), timeout=ANSWER):
-                    break
+                if not ray.get(calls[engine.name], timeout=0):
+                    left.append(engine)
+            except GetTimeoutError:  # it waits for room, or it is starting
+                if engine.name in holding_memory(ray):
+                    left.append(engine)
             except RayError:
-                break  # an engine that is lost holds nothing
-            if time.monotonic() > until:
-                raise UserError(
-                    f"generator.backend ray: {engine.name} is in use by another stage, and training needs its memory; "
-                    "wait for that stage, or set generator.ray.sleep: false"
-                )
-            time.sleep(1.0)
+                continue  # an engine that is lost holds nothing
+        awake = left
+        if awake and time.monotonic() > until:
+            raise UserError(
+                f"generator.backend ray: {awake[0].name} is in use by another stage, and training needs its memory; "
+                "wait for that stage, or set generator.ray.sleep: false"
+            )
+        time.sleep(1.0 if awake else 0.0)
+
+
+def holding_memory(ray: Any) -> set[str]:
+    """Names of engines that have a process: the others wait for room."""
+    from ray._private.state import actors
+
+    return {str(actor["Name"]) for actor in actors().values() if actor["State"] == "ALIVE"}

@@ -12,7 +12,7 @@ import asyncio
 import os
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -27,14 +27,17 @@ from rla.llm.kept_engines import Wanted
 from rla.llm.loading import absolute_model
 from rla.llm.ray_actor import LeaseOver, Opened, Reply
 from rla.llm.ray_cluster import EngineActorRef, stood_engines
+from rla.llm.ray_leased import Asked, PoolEngine
 from rla.llm.ray_weights import put_files
 from rla.llm.refusals import check_request
 from rla.llm.seats import weights_of
-from rla.processes.ray_connection import connected
+from rla.processes.code_digest import code_digest
+from rla.processes.ray_connection import connected, first_line
 
 LAG = 16  # requests by which an engine may be behind before it loses its sessions to another
-TOGETHER = 30.0  # seconds in which engines that start together are waited for
+TOGETHER = 8.0  # seconds in which engines that start together are waited for; less than a lease lasts unused
 RETRY = 1.0  # seconds between looks at an engine that is lost or in use
+QUIET = 2.0  # seconds without a question after which a stage lends its engines out
 
 
 def cluster_engines(config: GeneratorConfig, *, model: Path | str, chat: ChatFormat, seed: int) -> RayGenerator:
@@ -58,27 +61,6 @@ def standing_alone(config: GeneratorConfig) -> GeneratorConfig:
     return replace(config, backend=config.ray.engine, ray=RayConfig())
 
 
-@dataclass(slots=True, eq=False)
-class Asked:
-    """A request that is not answered, and the engine that has it."""
-
-    request: Request
-    future: asyncio.Future[list[Completion]]
-    engine: PoolEngine | None = None
-
-
-@dataclass(slots=True, eq=False)
-class PoolEngine:
-    """An engine as this stage sees it. `open`: it holds the lease; `asked`: numbers of its unanswered requests."""
-
-    ref: EngineActorRef
-    open: bool = False
-    opening: Any = None  # the call that opens the lease, where it is under way
-    asked: set[int] = field(default_factory=set)
-    requests: list[tuple[int, Request]] = field(default_factory=list)  # not sent yet
-    gone: list[int | str] = field(default_factory=list)
-
-
 class RayGenerator:
     """Generator over the engines of a cluster. One event loop uses it from its first request to `close`."""
 
@@ -95,6 +77,8 @@ class RayGenerator:
         self._due = False
         self._lost: Exception | None = None
         self._unplaced: set[int] = set()
+        self._in_use = self._asked_at = time.monotonic()  # an engine said that it is in use; somebody asked something
+        self._why = ""  # what an engine said that could not be had
         self.context = self._open_first()
 
     async def generate(self, request: Request) -> list[Completion]:
@@ -107,7 +91,7 @@ class RayGenerator:
         if not self._tasks:
             self._tasks = [asyncio.create_task(self._listen(engine)) for engine in self._engines]
             self._tasks.append(asyncio.create_task(self._despair()))
-        number = next(self._numbers)
+        number, self._asked_at = next(self._numbers), time.monotonic()
         asked = Asked(request, asyncio.get_running_loop().create_future())
         self._asked[number] = asked
         self._place(number, asked)
@@ -135,6 +119,7 @@ class RayGenerator:
             if not task.get_loop().is_closed():
                 task.cancel()
         for engine in self._engines:
+            engine.left()
             engine.ref.handle.close.remote(self._stage)
 
     def _open_first(self) -> int:
@@ -142,8 +127,7 @@ class RayGenerator:
 
         Raises UserError.
         """
-        until = time.monotonic() + self._patience
-        while time.monotonic() < until:
+        while time.monotonic() < self._in_use + self._patience:
             calls = {self._opening(engine): engine for engine in self._engines}
             ready, _ = self._ray.wait(list(calls), num_returns=len(calls), timeout=TOGETHER)
             contexts = [self._opened(calls[ref]) for ref in ready]
@@ -151,14 +135,16 @@ class RayGenerator:
                 return next(filter(None, contexts))
             time.sleep(RETRY)
         raise UserError(
-            f"generator.backend ray: in {self._patience:.0f} seconds no engine could be had: all "
-            f"{len(self._engines)} are lost, start still, or are in use with other weights; see `rla engines list`"
+            f"generator.backend ray: in {self._patience:.0f} seconds no engine could be had: all {len(self._engines)} "
+            f"are lost, or find no room{self._why}; see `rla engines list`; `rla engines stop` ends those of others"
         )
 
     def _opening(self, engine: PoolEngine) -> Any:
         """The call that opens the lease on an engine."""
         if engine.opening is None:
-            engine.opening = engine.ref.handle.open.remote(self._stage, self._wanted, self._digest, self._files)
+            engine.opening = engine.ref.handle.open.remote(
+                self._stage, self._wanted, self._digest, code_digest(), self._files
+            )
         return engine.opening
 
     def _opened(self, engine: PoolEngine) -> int | None:
@@ -174,11 +160,17 @@ class RayGenerator:
 
     def _noted(self, engine: PoolEngine, answer: Opened) -> int | None:
         """Send weights along from now on where they are lacking. Raises what an engine refuses: all others would."""
-        if answer.error is not None:
+        if isinstance(answer.error, UserError):
             raise answer.error
+        if answer.error is not None:  # of this engine alone: its disk is full, or its GPU is taken
+            self._why = f"; {engine.ref.name} said: {first_line(answer.error)}"
+            return None
+        if answer.context is None and not answer.lacking:
+            self._in_use = time.monotonic()
         if answer.lacking and self._files is None:
             self._files = put_files(self._ray, Path(self._wanted.model))
-        engine.open = answer.context is not None
+        if answer.context is not None:
+            engine.leased(answer.devices)
         return answer.context
 
     def _place(self, number: int, asked: Asked) -> None:
@@ -252,7 +244,8 @@ class RayGenerator:
         both have something to ask.
         """
         held = sum(one.open for one in self._engines)
-        return held > (len(self._engines) + 1) // 2 or not (self._asked or engine.gone)
+        quiet = not self._asked and time.monotonic() > self._asked_at + QUIET
+        return held > (len(self._engines) + 1) // 2 or (quiet and not engine.gone)
 
     async def _reopen(self, engine: PoolEngine) -> None:
         """Raises RayError for an engine that is not back yet, UserError for what it refuses."""
@@ -273,10 +266,7 @@ class RayGenerator:
 
     def _give_up(self, engine: PoolEngine) -> None:
         """Ask the others for what an engine has not answered."""
-        engine.open = False
-        numbers, engine.asked = sorted(engine.asked), set()
-        engine.requests, engine.gone = [], []
-        for number in numbers:
+        for number in engine.left():
             self._place(number, self._asked[number])
 
     async def _despair(self) -> None:
@@ -286,10 +276,11 @@ class RayGenerator:
             await asyncio.sleep(RETRY)
             if not self._asked or any(engine.open for engine in self._engines):
                 since = time.monotonic()
+            since = max(since, self._in_use)
         self._fail(
             UserError(
-                f"generator.backend ray: all engines were lost for {self._patience:.0f} seconds; see `rla engines "
-                "list`, mend the cluster and call the stage again: it goes on where it stopped"
+                f"generator.backend ray: all engines were lost for {self._patience:.0f} seconds{self._why}; see `rla "
+                "engines list`, mend the cluster and call the stage again: it goes on where it stopped"
             )
         )
 

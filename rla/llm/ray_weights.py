@@ -8,6 +8,7 @@ folder with the same content reads that.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import tempfile
@@ -54,7 +55,9 @@ async def model_from_files(files: Mapping[str, Any], digest: str) -> Path:
     """The model's folder on this node, written unless another engine of the node has done it."""
     place = weights_folder() / digest_name(digest)
     folder = place / "model"
-    if not folder.is_dir():
+    if folder.is_dir():
+        os.utime(place)  # asked for: others go before it
+    else:
         contents = dict(zip(files, await asyncio.gather(*files.values()), strict=True))
         await asyncio.to_thread(write_files, place, contents)
     return folder
@@ -64,12 +67,14 @@ def write_files(place: Path, contents: Mapping[str, Any]) -> None:
     """Beside its place and renamed: it is there whole or not at all. Models that were not asked for longest go."""
     partial = Path(tempfile.mkdtemp(dir=place.parent, prefix=".partial-"))
     (partial / "model").mkdir()
-    for name, content in contents.items():
-        content.tofile(partial / name.removeprefix(OUTSIDE) if name.startswith(OUTSIDE) else partial / "model" / name)
     try:
-        partial.rename(place)
-    except OSError:  # another engine was faster
-        shutil.rmtree(partial)
+        for name, content in contents.items():
+            outside = name.startswith(OUTSIDE)
+            content.tofile(partial / name.removeprefix(OUTSIDE) if outside else partial / "model" / name)
+        with contextlib.suppress(OSError):  # another engine was faster
+            partial.rename(place)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
     kept = sorted((one for one in place.parent.iterdir() if not one.name.startswith(".")), key=os.path.getmtime)
     for old in kept[:-KEPT]:
         shutil.rmtree(old, ignore_errors=True)

@@ -8,8 +8,10 @@ base, which stays: each lease has its adapter, and leases of different adapters 
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
+import sys
 import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -27,7 +29,7 @@ from rla.models.checkpoint import MANIFEST, open_checkpoint
 from rla.models.verifying import model_digest
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from rla.llm.adapters import Adapter
 
@@ -51,10 +53,12 @@ class Seat:
 
 
 class Seats:
-    """All engines of a process. `make` builds one; the default starts the config's backend."""
+    """All engines of a process. `make` builds one; the default starts the config's backend. `one_awake`: the others
+    sleep, as on a GPU, whose memory one engine takes.
+    """
 
-    def __init__(self, make: Make | None = None) -> None:
-        self._make = make or make_engine
+    def __init__(self, make: Make | None = None, *, one_awake: bool = False) -> None:
+        self._make, self._one_awake = make or make_engine, one_awake
         self._seats: dict[str, Seat] = {}
         self._opening = asyncio.Lock()
 
@@ -88,20 +92,37 @@ class Seats:
         async with self._opening:
             if any(seat.users for seat in self._seats.values()):
                 return False
-            for shape, seat in list(self._seats.items()):
-                if isinstance(seat.engine, Sleeps):
-                    seat.asleep = True
-                    if not await seat.engine.sleep():
-                        seat.weights = None
-                else:
-                    seat.engine.close()
-                    del self._seats[shape]
+            for shape in list(self._seats):
+                await self._put_to_sleep(shape)
+        return True
+
+    async def _put_to_sleep(self, shape: str) -> None:
+        seat = self._seats[shape]
+        if isinstance(seat.engine, Sleeps):
+            seat.asleep = True
+            if not await seat.engine.sleep():
+                seat.weights = None
+            return
+        seat.engine.close()
+        del self._seats[shape], seat
+        empty_gpu()
+
+    async def _alone(self, seat: Seat | None) -> bool:
+        """Whether all other engines sleep: now, or as soon as nobody uses them within BUSY_SECONDS."""
+        for shape in list(self._seats):
+            if self._seats[shape] is seat or self._seats[shape].asleep:
+                continue
+            if not await idle(self._seats[shape]):
+                return False
+            await self._put_to_sleep(shape)
         return True
 
     async def _take(self, wanted: Wanted, found: Found, user: object) -> Seat | None:
         async with self._opening:
             seat = self._seats.get(found.place)
             if seat is not None and not await free(seat, found.weights, wanted.config):
+                return None
+            if self._one_awake and not await self._alone(seat):
                 return None
             if seat is None or seat.config != wanted.config or seat.weights != found.weights:
                 await asyncio.to_thread(verification(wanted.config), wanted.model)
@@ -134,16 +155,29 @@ class Seats:
 
 async def free(seat: Seat, weights: str, config: GeneratorConfig) -> bool:
     """Whether a lease may begin, now or within BUSY_SECONDS."""
+    return await within(seat, lambda: not seat.users or (seat.weights == weights and seat.config == config))
 
-    def may_begin() -> bool:
-        return not seat.users or (seat.weights == weights and seat.config == config)
 
+async def idle(seat: Seat) -> bool:
+    """Whether nobody uses an engine, now or within BUSY_SECONDS."""
+    return await within(seat, lambda: not seat.users)
+
+
+async def within(seat: Seat, condition: Callable[[], bool]) -> bool:
     try:
         async with asyncio.timeout(BUSY_SECONDS), seat.changed:
-            await seat.changed.wait_for(may_begin)
+            await seat.changed.wait_for(condition)
     except TimeoutError:
         return False
     return True
+
+
+def empty_gpu() -> None:
+    """What ended engines held goes back to the GPU: PyTorch keeps it for itself otherwise."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        gc.collect()
+        torch.cuda.empty_cache()
 
 
 async def prepare_seat(seat: Seat, wanted: Wanted, weights: str) -> None:

@@ -7,8 +7,9 @@
 | `adapting` | `train-policy` | `adapt-env`, where it asks no engine whose GPU the training has |
 
 DVC calls one stage at a time. So a stage that DVC has called starts its companions itself, and ends when they have
-ended. When DVC then calls those in their turn, they find their outputs complete, or go on where they stopped. So
-nothing depends on a companion: one that fails, or whose stage is killed, is made up for in its turn.
+ended. A companion that would take the GPUs of the stage itself is not started. When DVC then calls the companions in
+their turn, they find their outputs complete, or go on where they stopped. So nothing depends on a companion: one that
+fails, or whose stage is killed, is made up for in its turn.
 """
 
 from __future__ import annotations
@@ -17,10 +18,19 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from rla.config.upkeep import ON_RAY
 from rla.pipeline.again import called_again
 from rla.pipeline.ahead import planned_loop
 from rla.pipeline.context import StageContext
-from rla.processes.workers import exit_text, interrupt, listen, start_worker, worker_environment
+from rla.processes.workers import (
+    ON_GPUS,
+    exit_text,
+    interrupt,
+    listen,
+    start_worker,
+    visible_gpus,
+    worker_environment,
+)
 
 
 def companions_of(ctx: StageContext) -> list[list[str]]:
@@ -28,11 +38,14 @@ def companions_of(ctx: StageContext) -> list[list[str]]:
     together, judge = ctx.config.launch.together, ctx.config.judge
     if not together or ctx.paths or planned_loop(ctx.run) is None:
         return []
+    launch = ctx.config.launch
     if ctx.spec.name == "rollout" and "judging" in together and judge.enabled and judge.tasks == "all":
-        return [["score-steps", "--follow"]]
+        fits = launch.stage == "local" and not (ctx.config.generator.backend in ON_GPUS and visible_gpus())
+        return [["score-steps", "--follow"]] if fits else []
     found = []
     if ctx.spec.name == "train-policy" and "training" in together and judge.enabled:
-        found.append(["train-rm"])
+        fits = launch.training == ON_RAY or not visible_gpus()
+        found += [["train-rm"]] if fits else []
     if ctx.spec.name == "train-policy" and "adapting" in together and not proposes_by_engine(ctx):
         found.append(["adapt-env"])
     return found

@@ -19,11 +19,23 @@ LONGEST_PAUSE = 60.0  # seconds between two calls of one loop; a longer one is a
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TimedDevice:
+    """A GPU that a call used, or with an empty `gpu` a CPU. `host`: another one than the call's. `spans`: when it was
+    used, in seconds since the epoch, where that was not the whole call.
+    """
+
+    gpu: str
+    model: str = ""
+    host: str = ""
+    spans: tuple[tuple[float, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TimedCall:
     """One call of one stage. `started`: seconds since the epoch. `made`: whether it made anything. `origin`: of its
     outputs. `figures`: what the call measured (`rla.pipeline.execution`), and `idle_seconds` in which it had nothing to
-    do. `host`, `gpus` (name on its host, model), `part`: where it ran, as `rla.cli.machine` writes it. Records of
-    earlier versions say none of these.
+    do. `host`, `devices`, `part`: where it ran, as `rla.cli.machine` writes it. Records of earlier versions say none of
+    these.
     """
 
     stage: str
@@ -34,14 +46,16 @@ class TimedCall:
     origin: str | None = None
     figures: Mapping[str, float] = field(default_factory=dict)
     host: str = ""
-    gpus: tuple[tuple[str, str], ...] = ()
+    devices: tuple[TimedDevice, ...] = ()
     part: str = ""
 
 
 def timed_calls(run: Path) -> list[TimedCall]:
     """All calls that made what lies there now, in the order in which they started."""
     found = [call for file in (run / "timings").glob("*.json") for call in calls_of(file)]
-    return sorted(found, key=lambda call: call.started)
+    found.sort(key=lambda call: call.started)
+    last = {(call.stage, call.iteration): call.origin for call in found if call.origin}
+    return [call for call in found if call.origin in (None, last.get((call.stage, call.iteration)))]
 
 
 def calls_of(file: Path) -> list[TimedCall]:
@@ -68,12 +82,22 @@ def current_calls(record: Any) -> list[TimedCall]:
             origin=call.get("origin"),
             figures={str(name): float(value) for name, value in dict(call.get("figures", {})).items()},
             host=str(call.get("host", "")),
-            gpus=tuple((str(one["gpu"]), str(one.get("name", ""))) for one in call.get("devices", ())),
+            devices=tuple(map(timed_device, call.get("devices", ()))),
             part=str(call.get("slice", "")),
         )
         for call in record["calls"]
     ]
     return [call for call in calls if call.origin in (None, calls[-1].origin) and stage not in APART]
+
+
+def timed_device(record: Any) -> TimedDevice:
+    """Raises KeyError, TypeError or ValueError as `current_calls` does."""
+    return TimedDevice(
+        gpu=str(record["gpu"]),
+        model=str(record.get("name", "")),
+        host=str(record.get("host", "")),
+        spans=tuple((float(start), float(end)) for start, end in record.get("spans", ())),
+    )
 
 
 def seconds_between(calls: list[TimedCall]) -> float:

@@ -22,7 +22,7 @@ from typing import Any
 
 from rla.agents.texts import one_line
 from rla.errors import UserError
-from rla.pipeline.timings import TimedCall, timed_calls
+from rla.pipeline.timings import TimedCall, TimedDevice, timed_calls
 
 CPU = "CPU"
 HOUR = 3600.0
@@ -138,19 +138,25 @@ def without_starters(calls: Sequence[TimedCall]) -> Iterator[TimedCall]:
 
 
 def spans_of(call: TimedCall) -> Iterator[Span]:
-    """A span for each device of the call."""
-    host = one_line(call.host, LABEL)
-    gpus = [(f"GPU {one_line(name, LABEL)}", one_line(model, LABEL)) for name, model in call.gpus]
-    for name, model in gpus or [(CPU, "")]:
-        yield Span(
-            device=Device(host=host, name=name, model=model),
-            stage=one_line(call.stage, LABEL),
-            iteration=call.iteration,
-            part=one_line(call.part, LABEL),
-            start=call.started,
-            end=call.started + call.seconds,
-            waited=call.figures.get(IDLE, 0.0),
+    """A span for each device of the call, or several where it used one now and then."""
+    whole = (call.started, call.started + call.seconds)
+    for one in call.devices or [TimedDevice(gpu="")]:
+        device = Device(
+            host=one_line(one.host or call.host, LABEL),
+            name=f"GPU {one_line(one.gpu, LABEL)}" if one.gpu else CPU,
+            model=one_line(one.model, LABEL),
         )
+        waited = call.figures.get(IDLE, 0.0)
+        for start, end in one.spans or [whole]:
+            yield Span(
+                device=device,
+                stage=one_line(call.stage, LABEL),
+                iteration=call.iteration,
+                part=one_line(call.part, LABEL),
+                start=start,
+                end=max(start, end),
+                waited=0.0 if one.spans else waited,
+            )
 
 
 def timeline_json(found: Timeline, *, price: float | None = None) -> dict[str, Any]:

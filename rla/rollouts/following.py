@@ -18,7 +18,7 @@ from pathlib import Path
 from rla.errors import UserError
 from rla.llm.factory import verified_once
 from rla.pipeline.context import StageContext
-from rla.pipeline.dividing import call_slices, slice_of
+from rla.pipeline.dividing import call_slices, on_cluster, slice_of
 from rla.pipeline.origins import run_async
 from rla.pipeline.restoring import make_whole
 from rla.rollouts.judged_ahead import JudgedAhead
@@ -48,6 +48,11 @@ def followed_shard(ctx: StageContext) -> GrowingShard | None:
         raise UserError(
             "--follow: with judge.tasks training, the verdicts say what is judged, and they come after the whole "
             "rollout; call score-steps without --follow, or with --set judge.tasks=all"
+        )
+    if on_cluster(ctx):
+        raise UserError(
+            "--follow: with launch.stage slurm the engines would start on this machine; call score-steps without "
+            "--follow, or say --workers or --slice where that is meant"
         )
     growing = GrowingShard(ctx.path("trajectories"), "trajectories")
     growing.look()
@@ -186,7 +191,7 @@ class Follower:
         return PlayedTask(task_id=names.pop(), parts={part: entry}, steps=steps, held=rows)
 
     async def _wait(self, *, news: bool) -> None:
-        if news:
+        if news or self.judged < len(self.asked):
             self.waiting.news()
         self.waiting.check()
         if time.monotonic() - self.said > SAID_EVERY:

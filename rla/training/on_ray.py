@@ -23,11 +23,12 @@ from rla.config.sections import Config
 from rla.errors import UserError
 from rla.llm.ray_cluster import worker_share
 from rla.pipeline.context import Progress, StageContext
+from rla.processes.code_digest import code_digest
+from rla.processes.devices import USED
 from rla.processes.launch import told_by_launcher
-from rla.processes.prefork.handover import fingerprint
 from rla.processes.ray_connection import connected, first_line
 from rla.training.ray_crew import Crew, Resources, crew_of_rest, first_crew
-from rla.training.ray_rank import RankOrder, ReportedProgress, run_rank
+from rla.training.ray_rank import USED_DEVICES, RankOrder, ReportedProgress, run_rank
 from rla.training.resume import TrainingProgress
 
 KEY = "launch.training"
@@ -53,7 +54,7 @@ def train_on_ray(ctx: StageContext, file: Path, *, out: Path, reads: Sequence[Pa
     launch, ray = ctx.config.launch, connected(ctx.config.generator.ray.address, what=f"{KEY} ray")
     crew = first_crew(launch, living_resources(ray))
     if crew.gpus:
-        crew = replace(crew, gpu_share=worker_share(ray, ctx.config.generator, crew.workers))
+        crew = replace(crew, gpu_share=worker_share(ray, ctx.config.generator))
     told = told_by_launcher(file)
     board = progress_board(ray)
     losses, since = 0, time.monotonic()
@@ -65,7 +66,7 @@ def train_on_ray(ctx: StageContext, file: Path, *, out: Path, reads: Sequence[Pa
                 folder=Path.cwd(),
                 reads=tuple(reads),
                 environment=told,
-                code=fingerprint({}),
+                code=code_digest(),
                 board=board,
             )
             run_attempt(ray, order, crew, progress=ctx.progress)
@@ -134,13 +135,18 @@ def run_attempt(ray: Any, order: RankOrder, crew: Crew, *, progress: Progress) -
     except KeyboardInterrupt:
         ray.shutdown()  # which ends the workers
         raise
+    finally:
+        USED.end_all()
     if (error := done.exception()) is not None:
         raise attempt_verdict(error, crew) from error
 
 
 def show_progress(board: Any, progress: Progress) -> None:
     for name, value, fields in board.get_nowait_batch(board.qsize()):
-        getattr(progress, name)(value, **fields)
+        if name == USED_DEVICES:
+            USED.begin(("training", value), value)
+        else:
+            getattr(progress, name)(value, **fields)
 
 
 def make_trainer(order: RankOrder, crew: Crew) -> Any:
@@ -163,8 +169,12 @@ def make_trainer(order: RankOrder, crew: Crew) -> Any:
     return TorchTrainer(
         partial(run_rank, order),
         torch_config=TorchConfig(backend=backend, timeout_s=int(PATIENCE.total_seconds())),
+        # workers without GPUs are one on each node, as far as there are nodes
         scaling_config=ScalingConfig(
-            num_workers=crew.workers, use_gpu=crew.gpus > 0, resources_per_worker=resources, placement_strategy="PACK"
+            num_workers=crew.workers,
+            use_gpu=crew.gpus > 0,
+            resources_per_worker=resources,
+            placement_strategy="PACK" if crew.gpus else "SPREAD",
         ),
         run_config=RunConfig(
             storage_path="/rla",  # of a file system in memory: Ray Train has nothing to keep

@@ -15,9 +15,11 @@ from typing import Any, Protocol
 
 from rla.errors import UserError
 from rla.pipeline.context import StageContext
-from rla.processes.prefork.handover import fingerprint
+from rla.processes.code_digest import refuse_other_code
+from rla.processes.devices import devices_of_ray_worker
 from rla.processes.ranks import LAUNCHED, rank
 
+USED_DEVICES = "devices"  # what a worker says of itself, beside the calls of Progress
 SHARED = "training on Ray needs folders that all nodes see, under the same path (docs/guide/cluster.md)"
 
 
@@ -35,7 +37,7 @@ class RankOrder:
     folder: Path  # the driver's working directory, to which paths are relative
     reads: tuple[Path, ...]  # folders that must be there
     environment: Mapping[str, str]  # variables of accelerate
-    code: str  # fingerprint of the driver's
+    code: str  # digest of the driver's
     board: Board
 
 
@@ -66,8 +68,7 @@ def run_rank(order: RankOrder) -> None:
     """
     os.environ.update(dict(order.environment) | {LAUNCHED: "1"})
     here = f"node {os.uname().nodename}"
-    if fingerprint({}) != order.code:
-        raise UserError(f"{here} has another version of rla than the stage; install the same on all nodes")
+    refuse_other_code(order.code)
     try:
         os.chdir(order.folder)
     except OSError:
@@ -75,5 +76,6 @@ def run_rank(order: RankOrder) -> None:
     for folder in order.reads:
         if not folder.exists():
             raise UserError(f"{folder}: not there on {here}; {SHARED}")
+    order.board.put((USED_DEVICES, devices_of_ray_worker(), {}))
     progress = ReportedProgress(order.board if rank() == 0 else None)
     import_module(order.ctx.spec.module).run(replace(order.ctx, progress=progress))

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from rla.cli.progress import LineProgress
 from rla.config import Config
 from rla.errors import UserError
-from rla.llm.ray_cluster import engine_states, known_engines, stood_engines
+from rla.llm.ray_cluster import engine_states, engines_asleep, known_engines, stood_engines
 from rla.pipeline.context import StageContext
 from rla.pipeline.spec import StageSpec
 from rla.store.resources import resource
@@ -145,7 +145,7 @@ def test_a_killed_node_leaves_the_training_to_the_others(alone: Path, tmp_path: 
             killing.result()
         finally:
             nodes.add()
-    assert "2 workers go on from the last saved update" in said
+    assert "a worker was lost" in said and "; 2 workers " in said  # some tries later, where the node is missed late
     assert updates(tmp_path)[:3] == [1, 2, 3] and updates(tmp_path)[-1] == 5 and updates(tmp_path).count(2) == 1
     assert_same(alone / "out", tmp_path / "out")
 
@@ -184,6 +184,7 @@ def test_an_engine_shares_its_gpu_with_a_worker_and_one_of_several_gpus_ends(
         until(lambda: ray.available_resources().get("GPU") == gpus, seconds=DEADLINE)
         (engine,) = stood_engines(ray, configured(*values).generator)
         ray.get(engine.handle.state.remote())
+        engines_asleep(configured(*values).generator)  # as the stage does before
         trained(alone, tmp_path, "none", values)
         states = engine_states(ray, known_engines(ray)).values()
         assert [state and state["asleep"] for state in states] == [True] * (gpus == 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import platform
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from rla.config.engines import RayConfig
 from rla.config.sections import GeneratorConfig
+from rla.errors import UserError
 from rla.llm import ray_weights
 from rla.llm.base import Request
 from rla.llm.kept_engines import Wanted
@@ -19,6 +21,8 @@ from rla.llm.ray_actor import Opened
 from rla.llm.ray_cluster import stood_engines
 from rla.llm.ray_weights import model_from_files, put_files, travelling_files, visible
 from rla.llm.seats import weights_of
+from rla.processes.code_digest import code_digest
+from rla.processes.devices import UsedDevice
 from tests.ray.conftest import Nodes
 from tests.unit.training.builders import tiny_model
 
@@ -30,12 +34,14 @@ def test_a_node_without_the_run_folder_is_sent_the_files(tmp_path: Path, nodes: 
     on_cluster = replace(own, backend="ray", ray=RayConfig(engine="transformers", replicas=1))
     (engine,) = stood_engines(ray, on_cluster)
     wanted = Wanted(model=str(away), config=own, stop_ids=(0,), seed=0)
-    assert ray.get(engine.handle.open.remote("s", wanted, digest)) == Opened(lacking=True)
-    opened = ray.get(engine.handle.open.remote("s", wanted, digest, put_files(ray, model)))
-    assert opened.context == 64, opened
+    assert ray.get(engine.handle.open.remote("s", wanted, digest, code_digest())) == Opened(lacking=True)
+    opened = ray.get(engine.handle.open.remote("s", wanted, digest, code_digest(), put_files(ray, model)))
+    assert opened.context == 64 and opened.devices == (UsedDevice(host=platform.node()),), opened
+    other = ray.get(engine.handle.open.remote("t", wanted, digest, "of other code"))
+    assert isinstance(other.error, UserError) and "runs other code of rla" in str(other.error)
     request = Request(prompt_ids=[5, 6], max_tokens=3, temperature=1.0, seed=1)
     ray.get(engine.handle.submit.remote("s", [(0, request)], []))
-    (reply,) = ray.get(engine.handle.replies.remote("s"))
+    (reply,) = ray.get(engine.handle.replies.remote("s")).replies
     assert reply.error is None and len(reply.completions[0].token_ids) in (1, 2, 3)
 
 

@@ -15,7 +15,6 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rla import __version__
 from rla.config import Config
 from rla.envs.configured import from_mapping
 from rla.envs.observation import (
@@ -30,6 +29,7 @@ from rla.envs.observation import (
 from rla.envs.pool.own import Environments, own_environments
 from rla.envs.pool.wire import PoolMessage, from_observation
 from rla.errors import UserError
+from rla.processes.code_digest import refuse_other_code
 from rla.processes.cores import CORES
 from rla.store.records import Task
 
@@ -48,11 +48,11 @@ class EnvironmentHost:
     """All methods are called through Ray, on the actor's event loop.
 
     `argument`: the stage's whole config as JSON. `cores`: how many of the node's cores it may use. `folder`: the
-    stage's working directory, to which paths in the config are relative. `version`: of the stage's rla.
+    stage's working directory, to which paths in the config are relative. `code`: the digest of the stage's.
     """
 
-    def __init__(self, argument: Mapping[str, Any], *, cores: int, folder: str, version: str = __version__) -> None:
-        self._argument, self._version = argument, version
+    def __init__(self, argument: Mapping[str, Any], *, cores: int, folder: str, code: str) -> None:
+        self._argument, self._code = argument, code
         self._cores, self._folder = cores, folder
         self._episodes: dict[int, HeldEpisode] = {}
         self._stack = ExitStack()
@@ -65,8 +65,7 @@ class EnvironmentHost:
         with suppress(OSError):  # a node need not see the stage's folder
             os.chdir(self._folder)
         try:
-            if self._version != __version__:
-                raise UserError(f"rla {__version__} is installed, and the stage runs rla {self._version}; install that")
+            refuse_other_code(self._code)
             config = of_one_node(from_mapping(self._argument, where="the parameters of this stage"))
             self._made = self._stack.enter_context(own_environments(config, note=unheard))
             await self._made.prepared()

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rla import __version__
 from rla.config import Config, resolved
 from rla.config.pool import PoolConfig
 from rla.envs.pool.remote import Lost
 from rla.envs.pool.wire import PoolMessage
 from rla.errors import UserError
+from rla.processes.code_digest import code_digest
 from rla.processes.ray_connection import connected, first_line
 
 OPEN_CALLS = 65536  # of an actor: each episode has one at most
@@ -40,7 +40,7 @@ def cluster_hosts(config: Config) -> list[RayHost]:
             max_concurrency=OPEN_CALLS,
             scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node, soft=True),
         )
-        handle = options.remote(resolved(config), cores=count, folder=os.getcwd(), version=__version__)
+        handle = options.remote(resolved(config), cores=count, folder=os.getcwd(), code=code_digest())
         hosts.append(RayHost(ray=ray, handle=handle, cores=count))
     return hosts
 

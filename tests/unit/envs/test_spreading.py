@@ -29,6 +29,7 @@ from rla.envs.pool.remote import Lost
 from rla.envs.pool.spreading import TRIES, HostPool, SpreadEnvironment
 from rla.envs.pool.wire import PoolMessage, from_observation, to_observation
 from rla.errors import UserError
+from rla.processes.code_digest import code_digest
 from rla.processes.cores import CORES
 from rla.store.records import Task
 from tests.unit.builders import configured, task
@@ -467,7 +468,7 @@ def test_an_actor_without_a_sandbox_names_its_node_and_the_remedy(monkeypatch: p
     monkeypatch.setattr(host.platform, "node", lambda: "gpu-7")
     monkeypatch.setenv(CORES, "1")
     config = configured("env.name=coding")
-    actor = EnvironmentHost(resolved(config), cores=1, folder="/nowhere")
+    actor = EnvironmentHost(resolved(config), cores=1, folder="/nowhere", code=code_digest())
     said = asyncio.run(actor.begin())["refused"]
     assert said.startswith("node gpu-7: env.own.execution.backend is bubblewrap, but bwrap is not installed")
     assert "install the package bubblewrap" in said
@@ -476,8 +477,8 @@ def test_an_actor_without_a_sandbox_names_its_node_and_the_remedy(monkeypatch: p
 def test_an_actor_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CORES, "1")
     monkeypatch.setattr(host.platform, "node", lambda: "gpu-7")
-    actor = EnvironmentHost(resolved(configured()), cores=1, folder=".", version="0.0.1")
-    assert "node gpu-7: rla" in (said := asyncio.run(actor.begin())["refused"]) and "runs rla 0.0.1" in said
+    actor = EnvironmentHost(resolved(configured()), cores=1, folder=".", code="of another version")
+    assert "runs other code of rla" in asyncio.run(actor.begin())["refused"]
 
 
 def test_an_actor_plays_what_the_environment_itself_plays(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -486,7 +487,7 @@ def test_an_actor_plays_what_the_environment_itself_plays(monkeypatch: pytest.Mo
     first = Alfworld().tasks(config, split="train", seed=1)[0]
 
     async def main() -> list[PoolMessage]:
-        actor = EnvironmentHost(resolved(config), cores=1, folder=".")
+        actor = EnvironmentHost(resolved(config), cores=1, folder=".", code=code_digest())
         assert await actor.begin() == {"ready": True}
         try:
             seen = [await actor.answer(0, {"reset": first.row()})]

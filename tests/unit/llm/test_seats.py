@@ -218,3 +218,59 @@ def test_a_model_without_a_record_is_read_once_and_not_in_the_loop(
     run(lease(kept, wanted))
     run(lease(kept, wanted))
     assert len(readers) == 1 and readers[0] is not threading.main_thread()
+
+
+def test_on_a_gpu_one_engine_is_awake(tmp_path: Path, log: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    class Sleeping(Recorded):
+        async def sleep(self) -> bool:
+            self.log.append("sleep")
+            return True
+
+        async def wake(self) -> None:
+            self.log.append("wake")
+
+    def make(wanted: Wanted) -> Recorded:
+        log.append(f"make {Path(wanted.model).parent.name}")
+        return Sleeping(log)
+
+    monkeypatch.setattr(seats, "BUSY_SECONDS", 0.05)
+    kept = Seats(make, one_awake=True)
+    policy = checkpoint(tmp_path / "policy", digest="1")
+    rm = checkpoint(tmp_path / "rm", digest="2", width=16)
+
+    async def main() -> None:
+        await lease(kept, policy)
+        await lease(kept, rm)
+        async with kept.lease(policy, "one") as held:
+            assert held is not None
+            async with kept.lease(rm, "two") as refused:
+                assert refused is None
+        await lease(kept, rm)
+
+    run(main())
+    assert [line for line in log if line != "forget"] == [
+        "make policy",
+        "sleep",
+        "make rm",
+        "sleep",
+        "wake",
+        "sleep",
+        "wake",
+    ]
+
+
+def test_an_engine_that_cannot_sleep_ends_for_another_one(tmp_path: Path, log: list[str]) -> None:
+    def make(wanted: Wanted) -> Recorded:
+        log.append(f"make {Path(wanted.model).parent.name}")
+        return Recorded(log)
+
+    kept = Seats(make, one_awake=True)
+    policy = checkpoint(tmp_path / "policy", digest="1")
+    rm = checkpoint(tmp_path / "rm", digest="2", width=16)
+
+    async def main() -> None:
+        for wanted in (policy, rm, policy):
+            await lease(kept, wanted)
+
+    run(main())
+    assert [line for line in log if line != "forget"] == ["make policy", "close", "make rm", "close", "make policy"]

@@ -28,7 +28,8 @@ def in_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def beside(run: Path, stage: str, *, together: Sequence[str] = ALL, paths: Any = None, **sections: Any) -> list[str]:
     """Names and options of the companions, joined."""
-    data = {"env": {"name": "alfworld"}, "launch": {"together": list(together)}, **sections}
+    launch = {"together": list(together), **sections.pop("launch", {})}
+    data = {"env": {"name": "alfworld"}, "launch": launch, **sections}
     ctx = StageContext(
         spec=next(spec for spec in STAGES if spec.name == stage),
         stages=STAGES,
@@ -65,3 +66,16 @@ def test_what_has_to_wait_is_not_started(in_loop: Path) -> None:
     assert beside(in_loop, "train-policy", adaptation=llm) == ["train-rm"]
     elsewhere = llm | {"llm": {"server": "http://127.0.0.1:1", "server_model": "m"}}
     assert beside(in_loop, "train-policy", adaptation=elsewhere) == ["train-rm", "adapt-env"]
+
+
+def test_what_would_take_the_gpus_of_the_stage_itself_is_not_started(
+    in_loop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    for name, started in (("transformers", []), ("vllm", []), ("scripted", ["score-steps --follow"])):
+        assert beside(in_loop, "rollout", generator={"backend": name}) == started
+    ray: dict[str, Any] = {"backend": "ray", "ray": {"engine": "transformers"}}
+    assert beside(in_loop, "rollout", generator=ray) == ["score-steps --follow"]
+    assert beside(in_loop, "train-policy") == ["adapt-env"]
+    assert beside(in_loop, "train-policy", launch={"training": "ray"}) == ["train-rm", "adapt-env"]
+    assert beside(in_loop, "rollout", generator=ray, launch={"stage": "slurm"}) == []

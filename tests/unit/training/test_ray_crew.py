@@ -94,9 +94,9 @@ def test_stages_that_train_at_the_same_time_have_half_each() -> None:
 
 
 def order(tmp_path: Path, **changed: Any) -> RankOrder:
-    from rla.processes.prefork.handover import fingerprint
+    from rla.processes.code_digest import code_digest
 
-    told = {"folder": tmp_path, "reads": (), "code": fingerprint({})} | changed
+    told = {"folder": tmp_path, "reads": (), "code": code_digest()} | changed
     return RankOrder(ctx=None, environment={}, board=None, **told)  # type: ignore[arg-type]
 
 
@@ -108,7 +108,7 @@ def order(tmp_path: Path, **changed: Any) -> RankOrder:
             "/not/there: not there on node .*; training on Ray needs folders",
         ),
         ({"reads": (Path("shard"),)}, "shard: not there on node .*; training on Ray needs folders that all nodes see"),
-        ({"code": "another"}, "has another version of rla than the stage; install the same on all nodes"),
+        ({"code": "another"}, "runs other code of rla .* than the stage; install the same on all nodes"),
     ],
 )
 def test_a_node_that_cannot_train_says_why(
