@@ -43,7 +43,7 @@ class HereHost(EnvironmentHost):
     """The actor's own class, with environments of the test's in this process."""
 
     def __init__(self, make: MakeOne, refusal: str = "") -> None:
-        super().__init__({}, cores=1, folder=".")
+        super().__init__({}, cores=1, folder=".", code="")
         self.make, self.refusal = make, refusal
         self.stepped: list[str] = []
 
