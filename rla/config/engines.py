@@ -16,6 +16,6 @@ class RayConfig:
     # how many; 0: one for every tensor_parallel GPUs of the cluster, one for each node where it has none
     replicas: int = ranged(0, least=0, most=MOST_PROCESSES)
     address: str = "auto"  # of the cluster's head; auto: the cluster that runs on this machine
-    # seconds that a stage waits for engines that other weights hold, and for lost engines or environments to come back
+    # seconds that a stage waits for lost engines or environments to come back; for engines in use it waits on
     patience: float = ranged(600.0, above=0.0, most=LONGEST_WAIT)
     sleep: bool = True  # engines give their memory back while a training stage runs

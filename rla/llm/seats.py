@@ -155,15 +155,15 @@ class Seats:
 
 async def free(seat: Seat, weights: str, config: GeneratorConfig) -> bool:
     """Whether a lease may begin, now or within BUSY_SECONDS."""
-    return await within(seat, lambda: not seat.users or (seat.weights == weights and seat.config == config))
+    return await holds_in_time(seat, lambda: not seat.users or (seat.weights == weights and seat.config == config))
 
 
 async def idle(seat: Seat) -> bool:
     """Whether nobody uses an engine, now or within BUSY_SECONDS."""
-    return await within(seat, lambda: not seat.users)
+    return await holds_in_time(seat, lambda: not seat.users)
 
 
-async def within(seat: Seat, condition: Callable[[], bool]) -> bool:
+async def holds_in_time(seat: Seat, condition: Callable[[], bool]) -> bool:
     try:
         async with asyncio.timeout(BUSY_SECONDS), seat.changed:
             await seat.changed.wait_for(condition)
