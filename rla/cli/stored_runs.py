@@ -50,7 +50,7 @@ def call_on_store(spec: StageSpec, values: Mapping[str, Any], call: Callable[[Ma
         call(values)
         return
     from rla.mirroring.mirror import Mirror
-    from rla.mirroring.sending import kept_on_store
+    from rla.mirroring.sender import kept_on_store
 
     refuse_ranks(url)
     mirror, iteration = Mirror(url), values["iteration"]
@@ -75,7 +75,7 @@ def changed_here(run: Path | None) -> Iterator[Path | None]:
         yield run
         return
     from rla.mirroring.mirror import Mirror
-    from rla.mirroring.sending import kept_on_store
+    from rla.mirroring.sender import kept_on_store
 
     with kept_on_store(Mirror(url_of(run) or ""), ()):
         yield folder
@@ -103,6 +103,7 @@ def written_by(spec: StageSpec, iteration: int) -> list[str]:
 def read_by(spec: StageSpec, iteration: int) -> list[str]:
     """Files and folders of the run that a stage needs here: what it reads, what it goes on with, what warnings need."""
     from rla.metrics.guards import GUARDS
+    from rla.mirroring.keys import is_below
     from rla.store.layout import artifact
 
     places = [*ALWAYS, *(artifact(Path(), name, iteration).as_posix() for _, name in spec.reads)]
@@ -113,11 +114,7 @@ def read_by(spec: StageSpec, iteration: int) -> list[str]:
     if spec.name in {guard.stage for guard in GUARDS}:
         places += [f"{number}/{name}" for number in {1, iteration} for name in COMPARED]
     places = list(dict.fromkeys(places))
-    return [place for place in places if not any(is_below(place, other) for other in places)]
-
-
-def is_below(place: str, other: str) -> bool:
-    return place != other and (other == "" or place.startswith(f"{other}/"))
+    return [place for place in places if not any(place != other and is_below(place, other) for other in places)]
 
 
 def needed(spec: StageSpec, key: str) -> bool:

@@ -68,3 +68,8 @@ def folders_above(key: str) -> list[str]:
     """`1/policy/model/a` -> `1/policy/model`, `1/policy`, `1`."""
     parts = key.split("/")[:-1]
     return ["/".join(parts[:length]) for length in range(len(parts), 0, -1)]
+
+
+def is_below(key: str, place: str) -> bool:
+    """Whether a key is the file `place`, or lies in that folder; in "" all do."""
+    return place in ("", key) or key.startswith(f"{place}/")

@@ -9,7 +9,8 @@ shard's manifest, `checkpoint.json`) goes before anything beside it changes, and
 | the store has another one    | fetched                                | fetched, unless the content is the same  |
 | the store has none           | removed, where a record beside it is in the store; else sent again | sent |
 
-What is missing here is fetched. In the store only what was sent from here, or fetched, is ever removed, and only when a
+What is missing here is fetched. A saved update counts as one that lies beside the record of the checkpoint, and of any
+later saved update. In the store only what was sent from here, or fetched, is ever removed, and only when a
 stage has removed it here (`rla.mirroring.sending`).
 """
 
@@ -23,8 +24,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from rla.mirroring.journal import Journal
-from rla.mirroring.keys import belongs, folders_above, is_record
-from rla.mirroring.object_store import ObjectStore, Stored, same_content
+from rla.mirroring.keys import PARTIAL, SAVED, belongs, folders_above, is_record
+from rla.mirroring.object_store import ObjectStore, Stored
 from rla.mirroring.urls import mirror_folder
 from rla.store.atomic import unwritable, write_atomic
 from rla.store.removing import remove_file
@@ -89,22 +90,18 @@ class Mirror:
 
     def _changes(self, there: dict[str, Stored], here: set[str]) -> Changes:
         changes, known = Changes(), self.journal.known
-        for key, one in there.items():
-            before, path = known.get(key), self.folder / key
-            if key not in here:
-                changes.bring[key] = one
-            elif before is not None and before.stamp == one.stamp:
-                continue  # unchanged, or newer here
-            elif same_content(path, one):
-                changes.same[key] = one
-            else:
-                changes.bring[key] = one
+        changes.bring = {key: one for key, one in there.items() if key not in here}
+        # With the same stamp it is unchanged, or newer here.
+        asked = [key for key in here & there.keys() if key not in known or known[key].stamp != there[key].stamp]
+        same = in_threads(lambda key: self.store.holds(key, self.folder / key, there[key]), asked)
+        for key, is_same in zip(asked, same, strict=True):
+            (changes.same if is_same else changes.bring)[key] = there[key]
         recorded = {folder for key in there if is_record(key) for folder in folders_above(key)[:1]}
         for key in here - there.keys():
             before = known.get(key)
             if before is None or not before.is_still(self.folder / key):
                 continue
-            gone = any(folder in recorded for folder in folders_above(key))
+            gone = any(folder in recorded for folder in folders_above(key)) or is_superseded(key, recorded)
             (changes.drop if gone else changes.again).append(key)
         return changes
 
@@ -133,6 +130,18 @@ class Mirror:
             key = path.relative_to(self.folder).as_posix()
             if belongs(key):
                 yield key
+
+
+def is_superseded(key: str, recorded: set[str]) -> bool:
+    """Whether it is of a saved update, and the store has a later one, or what the training has made in the end.
+
+    `recorded`: the folders whose records are in the store.
+    """
+    made, mark, inside = key.partition(f"{PARTIAL}/")
+    if not mark:
+        return False
+    later = (folder.removeprefix(f"{made}{PARTIAL}/") for folder in recorded if folder.startswith(f"{made}{PARTIAL}/"))
+    return made in recorded or any(inside.partition("/")[0] < name for name in later if SAVED.fullmatch(name))
 
 
 def files_below(top: Path) -> Iterator[Path]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,8 @@ from rla.mirroring.urls import mirror_folder
 PAUSES = (0.5, 2.0)  # seconds before each further try; s3fs itself tries five times at each
 STAMPS = ("ETag", "etag", "md5Hash", "generation", "mtime", "LastModified", "last_modified", "created")
 CHUNK = 50 << 20  # bytes of a piece of a large upload: so s3fs divides one, and so its ETag is made
+DIGEST = re.compile(r"[0-9a-f]{32}(-\d+)?")
+FIRST_BYTES, MORE_BYTES = 1 << 16, 1 << 23  # of pieces in which contents are compared
 EXTRAS = {"s3": "s3", "s3a": "s3"}  # scheme -> extra of ours
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)  # this machine's disk
 NO_CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "TokenRetrievalError", "ProfileNotFound")
@@ -38,6 +43,7 @@ class ObjectStore:
     def __init__(self, url: str, *, pauses: tuple[float, ...] | None = None) -> None:
         self.url, self.pauses = url, PAUSES if pauses is None else pauses
         self.files = filesystem(url)
+        self.digests = True  # stamps that look like an MD5 are one
         self.root = str(self.files._strip_protocol(url))
 
     def place(self, key: str) -> str:
@@ -64,9 +70,64 @@ class ObjectStore:
         """The content of an object into the file `path`."""
         self._tried(lambda: self.files.get_file(self.place(key), str(path)))
 
-    def send(self, path: Path, key: str) -> None:
-        """Make the object, whole or not at all. Raises FileNotFoundError where the file here has gone."""
-        self._tried(lambda: self.files.put_file(str(path), self.place(key)), passing=lambda: not path.exists())
+    def send(self, path: Path, key: str, condition: Mapping[str, str] | None = None) -> bool:
+        """Make the object, whole or not at all. False where `condition`, of `only_over`, does not hold.
+
+        Raises FileNotFoundError where the file here has gone.
+        """
+        try:
+            self._tried(lambda: self._put(path, key, condition or {}), passing=lambda: not path.exists())
+        except FileExistsError:
+            return False
+        return True
+
+    def _put(self, path: Path, key: str, condition: Mapping[str, str]) -> None:
+        try:
+            self.files.put_file(str(path), self.place(key), **condition)
+        except OSError as error:
+            if not condition or error.errno != errno.ENOSYS:
+                raise
+            self.files.put_file(str(path), self.place(key))  # a server that knows no conditions
+
+    def only_over(self, found: Stored | None, size: int) -> dict[str, str]:
+        """The condition on which `send` of so many bytes replaces no other version than `found`; empty where fsspec
+        has none.
+        """
+        if found is None:
+            return {"mode": "create"} if "mode" in signature(self.files.put_file).parameters else {}
+        single = "s3" in protocols(self.files) and size < 2 * CHUNK  # only such an upload takes it
+        return {"IfMatch": f'"{found.stamp}"'} if single else {}
+
+    def holds(self, key: str, path: Path, found: Stored, *, surely: bool = True) -> bool:
+        """Whether the version `found` of an object is the file `path`.
+
+        Sizes differ, or the stamp is the content's MD5, or the bytes decide: with some encryptions an ETag only looks
+        like an MD5. `surely`: False: no bytes are compared where stamps are known to be no MD5.
+        """
+        try:
+            if path.stat().st_size != found.size:
+                return False
+            digest = self.digests and DIGEST.fullmatch(found.stamp) is not None
+            if digest and digest_like(path, found.stamp) == found.stamp:
+                return True
+            if not digest and not surely:
+                return True
+            same = self._has_bytes(key, path)
+        except FileNotFoundError:
+            return False
+        if same and digest and "-" not in found.stamp:
+            self.digests = False
+        return same
+
+    def _has_bytes(self, key: str, path: Path) -> bool:
+        place, start, length = self.place(key), 0, FIRST_BYTES  # what differs mostly differs there
+        with path.open("rb") as file:
+            while piece := file.read(length):
+                reading = partial(self.files.cat_file, place, start=start, end=start + len(piece))
+                if self._tried(reading, missing=None) != piece:
+                    return False
+                start, length = start + len(piece), MORE_BYTES
+        return True
 
     def remove(self, key: str) -> None:
         self._tried(lambda: self.files.rm_file(self.place(key)), missing=None)
@@ -83,6 +144,8 @@ class ObjectStore:
                     raise
                 if isinstance(error, FileNotFoundError) and missing is not ...:
                     return missing
+                if condition_failed(error):
+                    raise FileExistsError(errno.EEXIST, said(error)) from None
                 if passing() or (isinstance(error, OSError) and error.errno in FULL):
                     raise
                 final = self._refusal(error)
@@ -145,18 +208,19 @@ def said(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def same_content(path: Path, found: Stored) -> bool:
-    """Whether a file is surely what the store has: its ETag is the MD5, or of a large one that of its pieces' MD5."""
-    try:
-        if path.stat().st_size != found.size:
-            return False
-        with path.open("rb") as file:
-            if "-" not in found.stamp:
-                return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest() == found.stamp
-            pieces = []
-            while piece := file.read(CHUNK):
-                pieces.append(hashlib.md5(piece, usedforsecurity=False).digest())
-    except OSError:
-        return False
-    whole = hashlib.md5(b"".join(pieces), usedforsecurity=False).hexdigest()
-    return f"{whole}-{len(pieces)}" == found.stamp
+def digest_like(path: Path, stamp: str) -> str:
+    """The MD5 of a file, or of a large one that of its pieces' MD5, as S3 makes ETags."""
+    with path.open("rb") as file:
+        if "-" not in stamp:
+            return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+        pieces = []
+        while piece := file.read(CHUNK):
+            pieces.append(hashlib.md5(piece, usedforsecurity=False).digest())
+    return f"{hashlib.md5(b''.join(pieces), usedforsecurity=False).hexdigest()}-{len(pieces)}"
+
+
+def condition_failed(error: BaseException) -> bool:
+    """Whether a store has refused an upload because it has another version than the upload is to replace."""
+    response = getattr(error.__cause__ or error, "response", None)
+    code = response.get("Error", {}).get("Code") if isinstance(response, dict) else None
+    return isinstance(error, FileExistsError) or code in ("PreconditionFailed", "412")

@@ -2,39 +2,70 @@
 
 Two machines that make the same thing at once are noticed: a file is not replaced in the store where somebody else has
 put another content there since this mirror last knew it. Equal contents are no conflict.
+
+On the store only that is removed which a call may remove here: what lies below the folders that it writes, weights that
+`pruned.json` names, and that marker once the weights are back. Other files of a mirror may go at any time.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from threading import Event, Thread
+import re
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from rla.errors import UserError
-from rla.mirroring.keys import PARTIAL, is_loose, is_record
+from rla.mirroring.keys import PARTIAL, is_below, is_loose, is_record
 from rla.mirroring.mirror import Mirror, in_threads
-from rla.mirroring.object_store import same_content
+from rla.mirroring.object_store import Stored
+from rla.store.pruned import PARTS, PRUNED, pruned_parts
 
-log = logging.getLogger(__name__)
-
-INTERVAL = 1.0  # seconds between looks for finished parts
+WEIGHT = re.compile(rf"(.+)/({'|'.join(PARTS)})/.+")
 
 
-def send_changed(mirror: Mirror, before: set[str]) -> None:
-    """Send all that is new or changed here, and remove in the store what was here `before` and is gone.
+class MadeElsewhere(UserError):
+    """Another machine has put another content where this one would send its own."""
 
-    Raises UserError where the store does not answer, and where another machine has made the same.
+    def __init__(self, mirror: Mirror, key: str) -> None:
+        super().__init__(
+            f"{mirror.url}/{key}: another machine has made this while this call ran, and differently; "
+            "end one of the two calls, then call the same again: it goes on with what the store has"
+        )
+
+
+def send_changed(mirror: Mirror, before: set[str], written: Sequence[str]) -> None:
+    """Send all that is new or changed here, and remove in the store what was here `before`, is gone, and `may_go`.
+
+    `written`: the files and folders that the call writes. Raises UserError where the store does not answer, and where
+    another machine has made the same. No fetch brings files meanwhile: it removes records before it brings them again.
     """
-    records = [key for key in mirror.present() if is_record(key) and not in_store(mirror, key)]  # their parts are there
-    here = set(mirror.present())
-    changed = [key for key in here if not is_record(key) and not in_store(mirror, key)]
-    gone = [key for key in (before | mirror.sent) - here if key in mirror.journal.known]
-    for key in [*(key for key in gone if is_record(key)), *(key for key in records if key in mirror.journal.known)]:
-        remove_sent(mirror, key)
-    in_threads(lambda key: send_one(mirror, key), changed)
-    in_threads(lambda key: send_one(mirror, key), records)
-    in_threads(lambda key: remove_sent(mirror, key), [key for key in gone if not is_record(key)])
+    with mirror.journal.alone():
+        records = [key for key in mirror.present() if is_record(key) and not in_store(mirror, key)]  # whole by now
+        here = set(mirror.present())
+        changed = [key for key in here if not is_record(key) and not in_store(mirror, key)]
+        gone = [key for key in (before | mirror.sent) - here if key in mirror.journal.known]
+        gone = [key for key in gone if may_go(mirror, key, written, back=here & mirror.sent.union(changed))]
+        replaced = [key for key in gone if is_record(key) and f"{PARTIAL}/" not in key]
+        replaced += [key for key in records if key in mirror.journal.known]
+        if replaced:  # nothing is removed where another machine's parts would stay
+            in_threads(lambda key: to_replace(mirror, key), [*changed, *records])
+        for key in replaced:
+            remove_sent(mirror, key)
+        for group in (changed, records):
+            in_threads(lambda key: send_one(mirror, key), group)
+        rest = [key for key in gone if key in mirror.journal.known]
+        for is_first in (True, False):  # saved updates go when what was made from them is there
+            in_threads(lambda key: remove_sent(mirror, key), [key for key in rest if is_record(key) is is_first])
+
+
+def may_go(mirror: Mirror, key: str, written: Sequence[str], *, back: Iterable[str]) -> bool:
+    """Whether a file that is gone here has to go in the store. `back`: what this call has made here."""
+    if any(is_below(key, place) for place in written):
+        return True
+    weight = WEIGHT.fullmatch(key)
+    if weight is not None:
+        return weight[2] in pruned_parts(mirror.folder / weight[1])
+    folder, _, name = key.rpartition("/")
+    return name == PRUNED and any(is_below(one, f"{folder}/{part}") for one in back for part in PARTS)
 
 
 def in_store(mirror: Mirror, key: str) -> bool:
@@ -43,26 +74,45 @@ def in_store(mirror: Mirror, key: str) -> bool:
     return known is not None and known.is_still(mirror.folder / key)
 
 
-def send_one(mirror: Mirror, key: str) -> None:
-    """One that has gone meanwhile is passed over. Raises UserError for what another machine has made."""
+def to_replace(mirror: Mirror, key: str) -> Stored | None:
+    """What the store has where a file is to be sent. Equal content is noted as sent.
+
+    Raises MadeElsewhere for what another machine has made.
+    """
     path, known = mirror.folder / key, mirror.journal.known.get(key)
     found = mirror.store.version(key)
+    if found is None or (known is not None and known.stamp == found.stamp):
+        return found
     with suppress(FileNotFoundError):
         stat = path.stat()
-        if found is not None and (known is None or known.stamp != found.stamp):
-            if same_content(path, found):
-                mirror.journal.note(key, found.stamp, stat)
-                return
-            if not is_loose(key):
-                raise UserError(
-                    f"{mirror.url}/{key}: another machine has made this while this call ran, and differently; "
-                    "end one of the two calls, then call the same again: it goes on with what the store has"
-                )
-        mirror.store.send(path, key)
+        if mirror.store.holds(key, path, found):
+            mirror.journal.note(key, found.stamp, stat)
+        elif not is_loose(key):
+            raise MadeElsewhere(mirror, key)
+    return found
+
+
+def send_one(mirror: Mirror, key: str) -> None:
+    """One that has gone meanwhile is passed over. Raises MadeElsewhere for what another machine has made."""
+    path, found = mirror.folder / key, to_replace(mirror, key)
+    if in_store(mirror, key):
+        return
+    with suppress(FileNotFoundError):
+        stat = path.stat()
+        condition = {} if is_loose(key) else mirror.store.only_over(found, stat.st_size)
+        if not mirror.store.send(path, key, condition):  # by another machine, or by a try of ours without an answer
+            to_replace(mirror, key)
+            if not in_store(mirror, key):
+                raise MadeElsewhere(mirror, key)
+            return
         made = mirror.store.version(key)
-        if made is not None:
-            mirror.journal.note(key, made.stamp, stat)
-            mirror.sent.add(key)
+        if made is None:
+            return
+        unchanged = path.stat().st_mtime_ns == stat.st_mtime_ns
+        if unchanged and not is_loose(key) and not mirror.store.holds(key, path, made, surely=not condition):
+            raise MadeElsewhere(mirror, key)
+        mirror.journal.note(key, made.stamp, stat)
+        mirror.sent.add(key)
 
 
 def remove_sent(mirror: Mirror, key: str) -> None:
@@ -71,69 +121,3 @@ def remove_sent(mirror: Mirror, key: str) -> None:
     if known is not None and found is not None and found.stamp == known.stamp:
         mirror.store.remove(key)
     mirror.journal.forget(key)
-
-
-class Sender:
-    """Sends finished parts below `watched` from a thread of its own while a stage works.
-
-    An error is no reason to end the stage, because nothing is lost: `send_changed` meets it again, or it has passed.
-    """
-
-    def __init__(self, mirror: Mirror, watched: Sequence[str]) -> None:
-        self.mirror, self.watched = mirror, watched
-        self._ended = Event()
-        self._thread = Thread(target=self._run, name="rla-sender", daemon=True)
-
-    @contextmanager
-    def working(self) -> Iterator[None]:
-        self._thread.start()
-        try:
-            yield
-        finally:
-            self._ended.set()
-            self._thread.join()
-
-    def _run(self) -> None:
-        while not self._ended.wait(INTERVAL):
-            try:
-                self.look()
-            except (UserError, OSError) as error:
-                log.debug("finished parts are sent later: %s", error)
-
-    def look(self) -> None:
-        """Send what is finished now. A saved update of training is a folder that appears whole, record and all."""
-        here = [key for prefix in self.watched for key in self.mirror.present(prefix)]
-        new = [key for key in here if not in_store(self.mirror, key)]
-        for key in [key for key in new if not is_record(key)]:
-            if self._ended.is_set():
-                return
-            send_one(self.mirror, key)
-        for key in [key for key in new if is_record(key) and f"{PARTIAL}/" in key]:
-            send_one(self.mirror, key)
-        self._remove_older(set(here))
-
-    def _remove_older(self, here: set[str]) -> None:
-        """Saved updates that the stage has removed, once a newer one has been sent."""
-        saved = [
-            key for key in self.mirror.journal.known if f"{PARTIAL}/" in key and key.startswith(tuple(self.watched))
-        ]
-        if any(key in here for key in saved):
-            for key in sorted(set(saved) - here, key=is_record, reverse=True):
-                remove_sent(self.mirror, key)
-
-
-@contextmanager
-def kept_on_store(mirror: Mirror, watched: Sequence[str]) -> Iterator[None]:
-    """What is made here in this block goes to the store, where the block fails, too.
-
-    Raises UserError as `send_changed` does. Where the block fails itself, its own error stands.
-    """
-    before = set(mirror.present())
-    try:
-        with Sender(mirror, watched).working():
-            yield
-    except BaseException:
-        with suppress(UserError):
-            send_changed(mirror, before)
-        raise
-    send_changed(mirror, before)

@@ -1,57 +1,16 @@
 """Mirrors on a store in memory: what is fetched, sent, removed, noticed and refused."""
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
-import fsspec
 import pytest
 
 from rla.errors import UserError
 from rla.mirroring.keys import belongs, checked_key, is_loose, is_record, is_weight
-from rla.mirroring.mirror import Mirror
 from rla.mirroring.object_store import ObjectStore
-from rla.mirroring.sending import Sender, kept_on_store, send_changed
+from rla.mirroring.sender import Sender, kept_on_store
+from rla.mirroring.sending import send_changed
 from rla.mirroring.urls import mirror_folder, refuse_urls, url_of
-
-URL = "memory://bucket/run"
-PART, OTHER, MANIFEST = "1/scores/part-00000.parquet", "1/scores/part-00001.parquet", "1/scores/_manifest.parquet"
-
-
-@pytest.fixture(autouse=True)
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
-    files = fsspec.filesystem("memory")
-    files.store.clear()
-    monkeypatch.chdir(tmp_path)
-    yield ObjectStore(URL, pauses=())
-    files.store.clear()
-
-
-def machine(name: str) -> Mirror:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RLA_MIRRORS", name)
-        return Mirror(URL)
-
-
-def write(mirror: Mirror, key: str, text: str) -> None:
-    path = mirror.folder / key
-    path.parent.mkdir(parents=True, exist_ok=True)
-    before = path.stat().st_mtime_ns if path.exists() else 0
-    path.write_text(text)
-    if path.stat().st_mtime_ns <= before:  # a coarse clock
-        os.utime(path, ns=(before + 1, before + 1))
-
-
-def read(mirror: Mirror, key: str) -> str:
-    return (mirror.folder / key).read_text()
-
-
-def made(mirror: Mirror, **files: str) -> None:
-    """A call that makes a shard of these parts and its manifest."""
-    with kept_on_store(mirror, ["1/scores"]):
-        for name, text in files.items():
-            write(mirror, {"part": PART, "other": OTHER}[name], text)
-        write(mirror, MANIFEST, "+".join(files.values()))
+from tests.unit.mirroring.machines import MANIFEST, OTHER, PART, URL, machine, made, read, write
 
 
 def test_a_url_survives_being_a_path() -> None:
@@ -157,7 +116,7 @@ def test_a_store_that_lost_everything_is_filled_again() -> None:
     made(first, part="one")
     first.store.files.store.clear()
     first.fetch()
-    send_changed(first, set())
+    send_changed(first, set(), [])
     assert set(first.store.listed()) == {PART, MANIFEST}
 
 
