@@ -18,8 +18,9 @@ from threading import Lock
 from rla.errors import UserError
 from rla.store.aside import alone_in
 from rla.store.atomic import write_text
+from rla.store.layout import MIRRORED
 
-FOLDER, JOURNAL, ADDRESS = ".store", "journal.jsonl", "url"
+FOLDER, JOURNAL = Path(MIRRORED).parent, "journal.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Journal:
     def __init__(self, mirror: Path, url: str) -> None:
         self.folder = mirror / FOLDER
         self.folder.mkdir(parents=True, exist_ok=True)
-        address = self.folder / ADDRESS
+        address = mirror / MIRRORED
         said = address.read_text().strip() if address.is_file() else None
         if said is None:
             write_text(address, f"{url}\n")

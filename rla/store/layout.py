@@ -19,6 +19,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+MIRRORED = ".store/url"  # in the mirror of a run on an object store: its URL
+
 # name -> path below the run; {i} is the iteration, {p} the previous one
 PATHS = {
     "train_tasks": "0/pool",
@@ -113,3 +115,8 @@ def numbered_folders(folder: Path) -> list[int]:
     if not folder.is_dir():
         return []
     return sorted(int(path.name) for path in folder.iterdir() if path.is_dir() and path.name.isdecimal())
+
+
+def is_mirror(run: Path) -> bool:
+    """Whether a run folder is the mirror of one on an object store."""
+    return (run / MIRRORED).is_file()
