@@ -28,7 +28,7 @@ def prune(
     """
 
     def call() -> None:
-        with changed_here(run) as folder:
+        with changed_here(run, dry_run=dry_run) as folder:
             typer.echo(pruned_text(folder, params, set_ or [], plan, dry_run=dry_run))
 
     guard(call)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,10 +23,10 @@ MORE = {  # what a stage reads or writes beside its row of the table
 COMPARED = ("metrics.json", "policy/metrics.json", "rm/metrics.json", "trajectories", "scores", "candidates")
 
 
-def here(run: Path | None, *, planned: bool = False) -> Path | None:
+def here(run: Path | None, *, planned: bool = False, places: Sequence[str] = ("",)) -> Path | None:
     """The folder to read a run in: of a URL its mirror, with all but weights as the store has them now.
 
-    `planned`: with the first weights, of which DVC looks at the content.
+    `planned`: with the first weights, of which DVC looks at the content. `places`: the files and folders to fetch.
     """
     url = url_of(run)
     if url is None:
@@ -35,7 +35,7 @@ def here(run: Path | None, *, planned: bool = False) -> Path | None:
     from rla.mirroring.mirror import Mirror
 
     mirror = Mirror(url)
-    mirror.fetch(wanted=lambda key: not is_weight(key) or (planned and key.startswith("init/")))
+    mirror.fetch(places, wanted=lambda key: not is_weight(key) or (planned and key.startswith("init/")))
     return mirror.folder
 
 
@@ -53,6 +53,7 @@ def call_on_store(spec: StageSpec, values: Mapping[str, Any], call: Callable[[Ma
     from rla.mirroring.sender import kept_on_store
 
     refuse_ranks(url)
+    refuse_following(url, values)
     mirror, iteration = Mirror(url), values["iteration"]
     mirror.fetch(read_by(spec, iteration), wanted=lambda key: needed(spec, key))
     local = {**values, "run": mirror.folder}
@@ -68,11 +69,14 @@ def call_on_store(spec: StageSpec, values: Mapping[str, Any], call: Callable[[Ma
 
 
 @contextmanager
-def changed_here(run: Path | None) -> Iterator[Path | None]:
-    """`here`, for a command that changes the run: what it changes is changed on the store, too."""
+def changed_here(run: Path | None, *, dry_run: bool = False) -> Iterator[Path | None]:
+    """`here`, for a command that changes the run: what it changes is changed on the store, too.
+
+    `dry_run`: it changes nothing.
+    """
     folder = here(run)
-    if folder == run:
-        yield run
+    if folder == run or dry_run:
+        yield folder
         return
     from rla.mirroring.mirror import Mirror
     from rla.mirroring.sender import kept_on_store
@@ -88,6 +92,17 @@ def refuse_ranks(url: str) -> None:
 
     if launched():
         raise UserError(f"{url}: processes of a launcher share a folder; call the stage once, with launch.training")
+
+
+def refuse_following(url: str, values: Mapping[str, Any]) -> None:
+    """UserError for `--follow`: it looks into the mirror, where no groups of another machine appear."""
+    from rla.errors import UserError
+
+    if values.get("own_follow"):
+        raise UserError(
+            f"{url}: --follow needs a folder that both stages see; give --run such a folder, or call "
+            "score-steps without --follow when the rollout has ended"
+        )
 
 
 def written_by(spec: StageSpec, iteration: int) -> list[str]:

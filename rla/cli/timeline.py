@@ -11,6 +11,8 @@ import typer
 from rla.cli.guard import guard
 from rla.cli.stored_runs import here
 
+TIMES = "timings"  # all that it reads of a run
+
 
 def timeline(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
@@ -23,7 +25,7 @@ def timeline(
 
     Example: rla timeline runs/alfworld-tiny --price 2.5
     """
-    guard(lambda: print_timeline(here(run) or run, price=price, as_json=as_json))
+    guard(lambda: print_timeline(here(run, places=(TIMES,)) or run, price=price, as_json=as_json))
 
 
 def print_timeline(run: Path, *, price: float | None, as_json: bool) -> None:
