@@ -1,5 +1,6 @@
 """Runs by URL against a real S3 server (moto) on the loopback device; two mirrors stand for two machines."""
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,9 +14,12 @@ from rla.cli.app import run
 from rla.mirroring.mirror import Mirror
 from rla.mirroring.object_store import ObjectStore
 from rla.mirroring.urls import mirror_folder
+from rla.store.resources import resource
 from rla.store.shards import ShardWriter
+from rla.training.resume import TrainingProgress
 from tests.integration.conftest import Rla
 from tests.integration.pipelines import PARAMS, contents, environment, until
+from tests.integration.pipelines import run as run_here
 from tests.integration.stores import BUCKET, URL, client, s3_server, start_server, stored_files
 
 LOOP = (
@@ -23,6 +27,7 @@ LOOP = (
     *("train-policy", "train-rm", "adapt-env", "evaluate"),
 )
 CHEAP = PARAMS.replace("adaptation: {", "adaptation: {enabled: false, ")  # a proof takes longer than all the rest
+REPORTED = "timings/1-report.json"
 Machine = Callable[[str], Path]
 
 
@@ -121,6 +126,57 @@ def test_a_killed_rollout_goes_on_elsewhere_with_the_groups_that_were_done(
     assert {f"1/trajectories/{name}" for name in shard} == {n for n in stored_files() if n.startswith("1/trajectories")}
 
 
+def test_a_killed_training_goes_on_elsewhere_from_its_last_saved_update(
+    rla: Rla, begun: None, machine: Machine, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("scores", "rewards"):
+        client().put(str(whole / "1" / name), f"{URL}/1/", recursive=True)
+    machine("first")
+    command = [sys.executable, "-m", "tests.integration.held_training", "train-rm", "--run", URL]
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(command, env=environment(), stdout=log, stderr=log)
+        saved = "1/rm.partial/update-000001/stage.json"
+        until(lambda: saved in stored_files() or process.poll() is not None, seconds=240)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert saved in stored_files() and "1/rm/checkpoint.json" not in stored_files()
+
+    found, restore = [], TrainingProgress.restore
+
+    def restored(progress: TrainingProgress, state: Any) -> list[dict[str, Any]]:
+        found.append(len(history := restore(progress, state)))
+        return history
+
+    monkeypatch.setattr(TrainingProgress, "restore", restored)
+    second = machine("second")
+    call(rla, "train-rm", "--run", URL)
+    assert found == [1] and contents(second / "1/rm") == contents(whole / "1/rm")
+    assert not [name for name in stored_files() if ".partial/" in name]
+
+
+def test_the_loop_turns_on_a_store_and_another_machine_finds_it_done(
+    server: Any, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RLA_MIRRORS", raising=False)
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder in (first, second):
+        folder.mkdir()
+        shutil.copy(resource("dvc.yaml"), folder)
+        (folder / "params.yaml").write_text(CHEAP)
+    turn = ["rla", "run", "--iterations", "1", "--run", URL]
+    assert "success" in run_here(turn, first)
+    made = stored_files()
+    for name in ("policy", "rm"):
+        assert contents(first / mirror_folder(URL) / "1" / name) == contents(whole / "1" / name)
+    assert {"1/policy/checkpoint.json", "eval/1/metrics.json", "report/report.json"} <= made.keys()
+    for name in ("iterations.yaml", "dvc.lock"):  # what git brings
+        shutil.copy(first / name, second)
+    assert "success" in run_here(turn, second)
+    again = stored_files()  # a stage that is called leaves its time, at least
+    assert {name for name in again if again[name] != made.get(name)} <= {REPORTED}  # DVC's cache is not there
+    assert again.keys() == made.keys()
+
+
 def parts_on_store() -> list[str]:
     return [name for name in stored_files() if name.startswith("1/trajectories/part-")]
 
@@ -209,6 +265,7 @@ def test_a_large_object_is_known_by_its_etag(server: Any, tmp_path: Path) -> Non
     store = ObjectStore(URL)
     store.send(large, "0/large")
     found = store.version("0/large")
+    assert not store.send(large, "0/large", store.only_over(None, 2 * CHUNK + 1))  # somebody was faster
     assert found is not None and found.stamp.endswith("-3") and store.holds("0/large", large, found)
     with large.open("r+b") as file:
         file.write(b"x")
