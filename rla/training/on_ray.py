@@ -22,6 +22,7 @@ from typing import Any
 from rla.config.sections import Config
 from rla.errors import UserError
 from rla.llm.ray_cluster import worker_share
+from rla.models.checkpoint import MANIFEST
 from rla.pipeline.context import Progress, StageContext
 from rla.processes.code_digest import code_digest
 from rla.processes.devices import USED
@@ -57,7 +58,7 @@ def train_on_ray(ctx: StageContext, file: Path, *, out: Path, reads: Sequence[Pa
         crew = replace(crew, gpu_share=worker_share(ray, ctx.config.generator))
     told = told_by_launcher(file)
     board = progress_board(ray)
-    losses, since = 0, time.monotonic()
+    losses, since, before = 0, time.monotonic(), written(out)
     while True:
         TrainingProgress(out=out, interval_s=0.0).wait_until_free(seconds=RELEASE)
         try:
@@ -72,12 +73,20 @@ def train_on_ray(ctx: StageContext, file: Path, *, out: Path, reads: Sequence[Pa
             run_attempt(ray, order, crew, progress=ctx.progress)
             return
         except Ended as ended:
+            if written(out) != before:  # a node that was lost earlier is missed when the others have ended
+                return
             losses += ended.lost
             since = time.monotonic() if ended.lost else since
             refuse_to_go_on(ctx, ended, losses=losses, waited=time.monotonic() - since)
             crew = crew_of_rest(crew, launch, living_resources(ray))
             go_on = "go on from the last saved update" if ended.lost else "wait for room on the cluster"
             ctx.progress.note(f"{ctx.spec.name}: {ended.why}; {crew.workers} workers {go_on}")
+
+
+def written(out: Path) -> bytes | None:
+    """The manifest of the checkpoint at `out`, which comes with a whole one."""
+    file = out / MANIFEST
+    return file.read_bytes() if file.is_file() else None
 
 
 def with_replicas(config: Config, crew: Crew) -> Config:

@@ -12,7 +12,7 @@ from tests.integration.test_slices import close
 from tests.ray.conftest import Nodes, Rla, on_ray
 from tests.ray.test_shards import DEADLINE, begun, ended, started
 
-MANY = ("--set", "rollout.rollouts_per_task=24")
+MANY = ("--set", "rollout.rollouts_per_task=64")
 
 
 def test_judging_follows_a_rollout_on_the_engines_of_the_same_cluster(rla: Rla, tmp_path: Path, nodes: Nodes) -> None:

@@ -12,7 +12,7 @@ from rla.mirroring.urls import mirror_folder
 
 URL = "memory://bucket/run"
 TIMES = '{"stage": "rollout", "iteration": 1, "calls": [{"started": "2026-01-01T00:00:00+00:00", "seconds": 2.0, '
-TIMES += '"made": true, "origin": {}, "host": "a"}]}'
+TIMES += '"made": true, "origin": "a", "host": "a"}]}'
 
 
 @pytest.fixture(autouse=True)
