@@ -12,7 +12,7 @@ from tests.integration.test_slices import close
 from tests.ray.conftest import Nodes, Rla, on_ray
 from tests.ray.test_shards import DEADLINE, begun, ended, started
 
-MANY = ("--set", "rollout.rollouts_per_task=64")
+MANY = ("--set", "rollout.rollouts_per_task=128")
 
 
 def test_judging_follows_a_rollout_on_the_engines_of_the_same_cluster(rla: Rla, tmp_path: Path, nodes: Nodes) -> None:
@@ -20,6 +20,7 @@ def test_judging_follows_a_rollout_on_the_engines_of_the_same_cluster(rla: Rla, 
     options = [*MANY, *on_ray(nodes, "transformers", "max_sequences=8", "ray.replicas=2")]
     rla("make-tasks", "--run", "both")
     rla("init-model", "--run", "both")
+    rla("engines", "start", "--model", "both/init/policy", *options[len(MANY) :])  # which takes as long as the rollout
     playing = started(tmp_path, "rollout", "--run", "both", "--set", "rollout.concurrency=1", *options)
     judging = started(tmp_path, "score-steps", "--run", "both", "--follow", *options)
     ahead = tmp_path / "both/1/.scores.ahead"
