@@ -178,9 +178,12 @@ class EngineActor:
         return self._asleep
 
     async def state(self) -> dict[str, Any]:
-        """Where it stands and what it does."""
+        """Where it stands and what it does. `node`: Ray's name of it; one host may have several."""
+        import ray
+
         return {
             "host": platform.node(),
+            "node": ray.get_runtime_context().get_node_id(),
             "process": os.getpid(),
             "models": sorted({Path(model).parent.name + "/" + Path(model).name for model in self._models.values()}),
             "stages": len(self._leases),

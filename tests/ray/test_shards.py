@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,17 @@ def begun(rla: Rla, *words: str) -> None:
     rla("score-steps", "--run", "r", *words)
 
 
-@pytest.mark.parametrize("engines", [1, 2, 4])
+@pytest.fixture(params=[1, 2, 4])
+def engines(request: pytest.FixtureRequest, nodes: Nodes) -> Iterator[int]:
+    """So many engines, on as many nodes: an engine takes the one processor that a node has."""
+    more = max(0, request.param - 3)
+    for _ in range(more):
+        nodes.add()
+    yield request.param
+    for _ in range(more):
+        nodes.kill_one()
+
+
 def test_shards_of_scripted_engines_are_a_plain_call_s_byte_by_byte(
     rla: Rla, tmp_path: Path, nodes: Nodes, ray: Any, engines: int
 ) -> None:
@@ -41,6 +52,7 @@ def test_shards_of_scripted_engines_are_a_plain_call_s_byte_by_byte(
     assert contents(tmp_path / "eval") == contents(tmp_path / "r/eval/0/trajectories")
     states = engine_states(ray, known_engines(ray))
     assert len(states) == engines and all(state and state["answered"] for state in states.values())
+    assert len({state["node"] for state in states.values() if state}) == engines
 
 
 def test_shards_of_a_real_model_say_what_a_plain_call_says(rla: Rla, tmp_path: Path, nodes: Nodes) -> None:
