@@ -58,7 +58,7 @@ def train_on_ray(ctx: StageContext, file: Path, *, out: Path, reads: Sequence[Pa
         crew = replace(crew, gpu_share=worker_share(ray, ctx.config.generator))
     told = told_by_launcher(file)
     board = progress_board(ray)
-    losses, since, before = 0, time.monotonic(), written(out)
+    losses, since, before = 0, time.monotonic(), checkpoint_manifest(out)
     while True:
         TrainingProgress(out=out, interval_s=0.0).wait_until_free(seconds=RELEASE)
         try:
@@ -73,7 +73,7 @@ def train_on_ray(ctx: StageContext, file: Path, *, out: Path, reads: Sequence[Pa
             run_attempt(ray, order, crew, progress=ctx.progress)
             return
         except Ended as ended:
-            if written(out) != before:  # a node that was lost earlier is missed when the others have ended
+            if checkpoint_manifest(out) != before:  # a node that was lost earlier is missed when the others have ended
                 return
             losses += ended.lost
             since = time.monotonic() if ended.lost else since
@@ -83,7 +83,7 @@ def train_on_ray(ctx: StageContext, file: Path, *, out: Path, reads: Sequence[Pa
             ctx.progress.note(f"{ctx.spec.name}: {ended.why}; {crew.workers} workers {go_on}")
 
 
-def written(out: Path) -> bytes | None:
+def checkpoint_manifest(out: Path) -> bytes | None:
     """The manifest of the checkpoint at `out`, which comes with a whole one."""
     file = out / MANIFEST
     return file.read_bytes() if file.is_file() else None
