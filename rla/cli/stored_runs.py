@@ -16,7 +16,7 @@ ALWAYS = ("config.yaml", "timings")
 MORE = {  # what a stage reads or writes beside its row of the table
     "make-tasks": ("splits",),
     "warm-start": ("0/conversations",),
-    "evaluate": ("splits", "eval/{i}/scores"),
+    "evaluate": ("splits", "eval/{i}/scores", "eval/{i}/probe", "probe"),
     "report": ("",),
 }
 # Of the first iteration and its own: what warnings compare.
