@@ -69,8 +69,6 @@ def stood_engines(ray: Any, config: GeneratorConfig) -> list[EngineActorRef]:
     the GPUs that are wanted. Without, engines are spread over the nodes in turn. One whose node dies starts again on
     another, where there is room; engines that live are asked before those that wait for room.
     """
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
     from rla.llm.ray_actor import EngineActor
 
     nodes = living_nodes(ray)
@@ -85,7 +83,7 @@ def stood_engines(ray: Any, config: GeneratorConfig) -> list[EngineActorRef]:
     names = [f"{stem}{number}" for number in range(count)]
     for number, name in enumerate([name for name in names if name not in taken][:missing]):
         node = str(nodes[(len(found) + number) % len(nodes)]["NodeID"])
-        where = "SPREAD" if gpus else NodeAffinitySchedulingStrategy(node_id=node, soft=True)
+        where = {"scheduling_strategy": "SPREAD"} if gpus else rather_on(node)
         options = make.options(
             name=name,
             namespace=NAMESPACE,
@@ -95,10 +93,20 @@ def stood_engines(ray: Any, config: GeneratorConfig) -> list[EngineActorRef]:
             num_gpus=ENGINE_SHARE if gpus == 1 else gpus,
             max_restarts=-1,
             max_concurrency=CALLS,
-            scheduling_strategy=where,
+            **where,
         )
         found.append(EngineActorRef(name=name, handle=options.remote()))
     return found
+
+
+def rather_on(node: str) -> dict[str, Any]:
+    """Options of an actor that stands on this node while it lives, and on any other afterwards.
+
+    Ray's soft node affinity does the same for actors that reserve a core. Where one reserves none, Ray 2.60 may choose
+    another node although this one lives.
+    """
+    label = "ray.io/node-id"
+    return {"label_selector": {label: node}, "fallback_strategy": [{"label_selector": {label: f"!{node}"}}]}
 
 
 def answering(ray: Any, engines: Sequence[EngineActorRef]) -> list[EngineActorRef]:

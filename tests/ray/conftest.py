@@ -6,9 +6,11 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from rla.processes.ray_connection import NAMESPACE
@@ -44,8 +46,14 @@ class Nodes:
         self.others.append(self.cluster.add_node(num_cpus=1))
 
     def kill_one(self) -> None:
-        """As a machine that loses its power."""
-        self.cluster.remove_node(self.others.pop(), allow_graceful=False)
+        """As a machine that loses its power: its workers end with it, where Ray's own would find out later."""
+        node = self.others.pop()
+        (raylet,) = node.all_processes["raylet"]
+        processes = psutil.Process(raylet.process.pid).children(recursive=True)
+        self.cluster.remove_node(node, allow_graceful=False)
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 @pytest.fixture(scope="session")

@@ -30,7 +30,7 @@ def begun(rla: Rla, *words: str) -> None:
 
 @pytest.fixture(params=[1, 2, 4])
 def engines(request: pytest.FixtureRequest, nodes: Nodes) -> Iterator[int]:
-    """So many engines, on as many nodes: an engine takes the one processor that a node has."""
+    """So many engines, on as many nodes."""
     more = max(0, request.param - 3)
     for _ in range(more):
         nodes.add()
