@@ -5,6 +5,7 @@
 <run>/<i>/{trajectories,scores,verdicts,standings,pool,candidates}
 <run>/<i>/rewards/{policy,rm}, <run>/<i>/{policy,rm}, <run>/<i>/{metrics,tasks}.json
 <run>/<i>/judge-accuracy.json              of `rla judge-accuracy`, which is no part of the loop
+<run>/<i>/trajectories-images, <run>/eval/<i>/trajectories-images  the pictures of trajectories that have any
 <run>/eval/<i>/{trajectories,metrics.json}, <run>/eval/<i>/scores where the environment's reward model is evaluated too
 <run>/splits/<split>/{test/pool,eval/<i>/...}  the same of every further held-out split
 <run>/0/conversations                      of `rla collect`, for the warm start
@@ -36,6 +37,7 @@ PATHS = {
     "previous_candidates": "{p}/candidates",
     "previous_standings": "{p}/standings",
     "trajectories": "{i}/trajectories",
+    "images": "{i}/trajectories-images",
     "scores": "{i}/scores",
     "verdicts": "{i}/verdicts",
     "standings": "{i}/standings",
@@ -49,6 +51,7 @@ PATHS = {
     "policy": "{i}/policy",
     "rm": "{i}/rm",
     "eval_trajectories": "eval/{i}/trajectories",
+    "eval_images": "eval/{i}/trajectories-images",
     "eval_scores": "eval/{i}/scores",
     "eval_metrics": "eval/{i}/metrics.json",
     "report": "report",
@@ -61,6 +64,7 @@ SHARD_KINDS = {
     "test_tasks": "tasks",
     "pool": "tasks",
     "trajectories": "trajectories",
+    "images": "images",
     "scores": "scores",
     "verdicts": "verdicts",
     "standings": "standings",
@@ -69,6 +73,7 @@ SHARD_KINDS = {
     "candidates": "candidates",
     "conversations": "conversations",
     "eval_trajectories": "trajectories",
+    "eval_images": "images",
     "eval_scores": "scores",
 }
 
