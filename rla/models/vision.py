@@ -141,6 +141,17 @@ def load_vision(model: Path | str) -> VisionFormat | None:
     )
 
 
+def vision_for(model: Path | str, *, environment: str | None, shows: bool) -> VisionFormat | None:
+    """`load_vision` where an environment `shows` pictures, else None. UserError for a model that reads texts alone."""
+    found = load_vision(model) if shows else None
+    if shows and found is None:
+        raise UserError(
+            f"{model}: reads texts alone, and the environment {environment} shows pictures; set model.vision.kind, or "
+            "name a vision-language model in model.policy and model.reward"
+        )
+    return found
+
+
 def banned_tokens(model: Path | str) -> tuple[int, ...]:
     """The ids that no reply of a model may hold: those of pictures, of a vision-language model."""
     vision = load_vision(model)

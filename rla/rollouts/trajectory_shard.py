@@ -20,6 +20,7 @@ from rla.pipeline.execution import joined_figures, told_figures
 from rla.pipeline.origins import check_failures, run_async
 from rla.rollouts.filling import filling_rounds, is_mixed
 from rla.rollouts.images import image_rows, without_pngs
+from rla.rollouts.looking import seeing
 from rla.rollouts.play import Episode, Rollouts, episodes_of, play_groups
 from rla.store.digests import digest
 from rla.store.images import ImageShard
@@ -132,6 +133,7 @@ def _play_in(
         iteration=ctx.iteration,
         policy=digest(policy),
         top_p=top_p_of_episodes(ctx.config, training=training),
+        vision=seeing(environment(ctx.config.env.name), ctx.config, policy),
     )
 
     async def played() -> None:
