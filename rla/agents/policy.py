@@ -17,7 +17,7 @@ from rla.envs.pictures import PastStep, Picture
 from rla.envs.prompts import PolicyPrompt, ToolPrompt, told_schemas
 from rla.llm.base import Completion, FinishReason
 from rla.llm.chat import ChatFormat
-from rla.llm.picture_chat import PictureChat, PromptTokens
+from rla.llm.picture_chat import HasParts, PictureChat, PromptTokens
 from rla.llm.placed_images import PlacedImage
 from rla.llm.trie import TokenTrie
 from rla.store.records import Segment, Step, columns
@@ -60,9 +60,11 @@ class Growing:
     logprobs: list[float] = field(default_factory=list)
     allowed: list[list[int]] = field(default_factory=list)
     images: list[PlacedImage] = field(default_factory=list)
+    turns: tuple[HasParts, ...] = ()  # of its prompt, where nothing has been said yet
 
     def look(self, prompt: PromptTokens) -> None:
         """Append what is read, with its pictures."""
+        self.turns = () if self.token_ids else prompt.turns
         self.images += prompt.behind(len(self.token_ids))
         self.extend(prompt.ids)
 
@@ -155,6 +157,10 @@ class PolicyAgent:
     def images(self) -> tuple[PlacedImage, ...]:
         """The pictures of the last prompt."""
         return tuple(self._segments[-1].images)
+
+    def turns(self) -> tuple[HasParts, ...]:
+        """The last prompt as turns of texts and pictures, where it holds no reply."""
+        return self._segments[-1].turns
 
     def image_spans(self) -> list[dict[str, Any]] | None:
         """Where the tokens of pictures stand in the segments; None where the model sees none."""

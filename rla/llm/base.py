@@ -33,7 +33,8 @@ class Request:
     ids it left open is not returned. vLLM and servers hold a reply to it, other engines do not: read it strictly.
 
     `images`: what stands behind the picture tokens of the prompt, whose ids are complete: one for each token that the
-    model will see.
+    model will see. `turns`: the same prompt as turns of texts and pictures, for engines that take no token ids beside
+    pictures.
 
     `top_p` below 1 samples from the nucleus alone: of the tokens that the trie offers, at the temperature, the smallest
     set of the likeliest ones whose probability reaches top_p. It is for evaluation: a trainer renormalises over
@@ -50,6 +51,7 @@ class Request:
     json_schema: Mapping[str, Any] | None = None
     top_p: float = 1.0
     images: Sequence[PlacedImage] = ()
+    turns: Sequence[Any] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,6 @@ import asyncio
 import json
 import logging
 import math
-import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from typing import Any
 
 from rla.config.judging import JudgeServerConfig
 from rla.errors import UserError
+from rla.llm.control_strings import neutral
 from rla.llm.http import JsonClient, ServerAway, ServerKeys, ServerRefusal
 
 FATAL = (401, 402)  # a wrong key, no money: the next request would fare no better
@@ -36,12 +36,6 @@ NOT_FOUND = 404
 FIRST = 10  # refusals without a single answer after which the request is at fault, and not what it asks about
 LARGEST_SEED = (1 << 31) - 1
 LETTERS = 64  # characters that a token has at most, but for runs of blanks
-
-CONTROL = re.compile(
-    r"<[|\uff5c]|</?(?:s|think)>|<(?:bos|eos|pad)>|<(?:start|end)_of_turn>|<</?SYS>>"
-    r"|\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS)\]",
-    re.IGNORECASE,
-)
 
 log = logging.getLogger(__name__)
 
@@ -150,11 +144,6 @@ class ChatServer:
         if reason not in self._said and len(self._said) < FIRST:
             self._said.add(reason)
             log.warning("%s is missing: %s", self._asked, reason)
-
-
-def neutral(text: str) -> str:
-    """`text` with the control strings of common chat templates broken: which of them act, the server alone knows."""
-    return CONTROL.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
 
 
 def neutral_content(content: str | Sequence[Mapping[str, Any]]) -> Any:

@@ -1,7 +1,8 @@
 """Chat turns that hold pictures, as token ids: texts and pictures in order, each picture with all of its tokens.
 
-A picture comes from a `Picture`-like part alone. Texts are encoded without control tokens, as `ChatFormat` does, so a
-text that spells `<|image_pad|>` stays a text; what a tokenizer makes of it in spite of that is refused.
+A picture comes from a `Picture`-like part alone. Texts are encoded without control tokens, as `ChatFormat` does, and
+what acts in chat templates or stands for a picture is broken in them before: a server that is sent the same turns as
+messages makes the same tokens of them. What a tokenizer makes of a text in spite of that is refused.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Protocol
 
 from rla.errors import UserError
 from rla.llm.chat import ChatFormat
+from rla.llm.control_strings import plain_beside_pictures
 from rla.llm.placed_images import PlacedImage
 from rla.models.vision import VisionFormat
 from rla.store.images import png_digest
@@ -40,6 +42,7 @@ class PromptTokens:
 
     ids: list[int]
     images: tuple[PlacedImage, ...] = ()
+    turns: tuple[HasParts, ...] = ()  # of a whole conversation
 
     def behind(self, count: int) -> tuple[PlacedImage, ...]:
         """The pictures as they stand where these ids follow `count` others."""
@@ -62,7 +65,7 @@ class PictureChat:
         for message, frame in zip(messages, frames, strict=True):
             self._add(ids, images, message.role, message.parts)
             ids += frame
-        return PromptTokens(ids=ids, images=tuple(images))
+        return PromptTokens(ids=ids, images=tuple(images), turns=tuple(messages))
 
     def next_turn(self, parts: Sequence[str | HasPng], *, ended: bool) -> PromptTokens:
         """What follows a reply, as `ChatFormat.next_turn` has it."""
@@ -82,7 +85,7 @@ class PictureChat:
             ids += own
 
     def _text(self, role: str, text: str) -> Sequence[int]:
-        ids = self._chat.content_ids(role, text)
+        ids = self._chat.content_ids(role, plain_beside_pictures(text))
         if not set(self._vision.banned).isdisjoint(ids):
             raise UserError(
                 f"{self._chat.tokenizer.name_or_path}: its tokenizer makes tokens of pictures out of texts; mark "

@@ -28,6 +28,11 @@ def never_sampled(vision: VisionFormat | None) -> dict[str, Any]:
     return {} if vision is None else {"logit_bias": dict.fromkeys(vision.banned, NEVER)}
 
 
+def bias_against(banned: Sequence[int]) -> dict[str, Any]:
+    """The same in a request to a server, whose keys are texts."""
+    return {"logit_bias": {str(token): NEVER for token in banned}} if banned else {}
+
+
 def vllm_prompt(ids: Sequence[int], images: Sequence[PlacedImage], vision: VisionFormat | None) -> dict[str, Any]:
     """A prompt as vLLM takes it. Raises ValueError where tokens and pictures do not belong together."""
     if vision is None:

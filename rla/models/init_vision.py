@@ -15,6 +15,19 @@ if TYPE_CHECKING:
 
 # As in the tokenizers of Qwen: others who load the model look for these names.
 OPENING, CLOSING, IMAGE, VIDEO = "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"
+PICTURE = f"{OPENING}{IMAGE}{CLOSING}"
+# What others send as parts of a message is printed as `rla` lays it out.
+CONTENT = (
+    "{% if message['content'] is string %}{{ message['content'] }}{% else %}{% for part in message['content'] %}"
+    "{% if part['type'] == 'text' %}{{ part['text'] }}{% else %}{{ '" + PICTURE + "' }}{% endif %}"
+    "{% endfor %}{% endif %}"
+)
+VISION_TEMPLATE = (
+    "{% for message in messages %}"
+    "{{ '<' + message['role'] + '>' }}" + CONTENT + "{{ '<end>' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<assistant>' }}{% endif %}"
+)
 MERGE, TEMPORAL = 2, 2
 SIDE = 16  # the learnt positions of Qwen3-VL are a square of so many, interpolated to the picture's size
 CLIP = {"image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711]}
@@ -31,6 +44,7 @@ def add_vision_tokens(tokenizer: PreTrainedTokenizerFast) -> dict[str, int]:
     tokenizer.add_special_tokens(
         {"additional_special_tokens": list(names.values())}, replace_extra_special_tokens=False
     )
+    tokenizer.chat_template = VISION_TEMPLATE
     return {name: int(tokenizer.convert_tokens_to_ids(text)) for name, text in names.items()}
 
 

@@ -129,6 +129,7 @@ async def play(episode: Episode, shared: Rollouts, tries: CommandTries) -> Traje
                 allowed=trie,
                 top_p=shared.top_p,
                 images=agent.images(),
+                turns=agent.turns(),
             )
             (completion,) = await shared.generator.generate(request)
             steps.append(agent.read(completion, observation.text, commands))

@@ -81,6 +81,7 @@ class EngineReplier:
             session=session,
             allowed=self.allowed,
             images=prompt.images,
+            turns=prompt.turns,
         )
         completions = await self.generator.generate(request)
         return [unscored_judgement(completion, self.chat) for completion in completions]
