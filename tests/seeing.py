@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import random
 from functools import lru_cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -25,6 +26,13 @@ def png_of(colour: tuple[int, int, int] | str, *, width: int = 40, height: int =
     picture.paste((250, 250, 250), (0, 0, width // 3, height // 4))
     sink = io.BytesIO()
     picture.save(sink, format="PNG")
+    return sink.getvalue()
+
+
+def noise_png(seed: str, *, side: int) -> bytes:
+    """A picture that compresses badly."""
+    sink = io.BytesIO()
+    Image.frombytes("RGB", (side, side), random.Random(seed).randbytes(3 * side * side)).save(sink, format="PNG")
     return sink.getvalue()
 
 

@@ -16,7 +16,7 @@ from rla.envs.observation import EnvironmentFailure, Observation
 from rla.envs.prompts import JudgePrompt, PolicyPrompt
 from rla.envs.views import Demonstration, Labelled
 from rla.store.records import Task
-from tests.seeing import COLOURS, png_of
+from tests.seeing import COLOURS, noise_png, png_of
 
 NAME = "squares"
 PARAMS = """
@@ -46,13 +46,14 @@ evaluation: {rollouts_per_task: 1, max_steps: 3}
 class SquaresParams:
     shown: bool = True  # false: texts alone
     broken: bool = False  # what is shown is no picture
+    noise: int = 0  # pixels of a side of pictures that compress badly, each another one; 0: plain small squares
 
 
 class SquaresGame:
     """Three squares, each of a colour that has to be named; one wrong answer ends the episode."""
 
     def __init__(self, task: Task, config: Config) -> None:
-        self.colours, self.own, self.place = task.scene.split(), config.env.own, 0
+        self.colours, self.own, self.place, self.name = task.scene.split(), config.env.own, 0, task.task_id
         self.commands = tuple(COLOURS)
 
     def reset(self) -> Observation:
@@ -71,6 +72,8 @@ class SquaresGame:
         if self.place < len(self.colours):
             shade = self.colours[self.place]
         png = b"GIF89a" if self.own.broken else png_of(shade, width=24, height=16)
+        if self.own.noise:
+            png = noise_png(f"{self.name} {self.place}", side=self.own.noise)
         images = (png,) if self.own.shown else ()
         return Observation(text="which colour is it ?", commands=self.commands, won=won, done=done, images=images)
 
@@ -88,10 +91,10 @@ class Squares:
     def tasks(self, config: Config, *, split: str, seed: int) -> list[Task]:
         rng = random.Random(f"{split} {seed}")
         rows = [" ".join(rng.choices(list(COLOURS), k=3)) for _ in range(4 * config.tasks.count(split))]
-        rows = list(dict.fromkeys(rows))[: config.tasks.count(split)]
+        rows = (rows if config.env.own.noise else list(dict.fromkeys(rows)))[: config.tasks.count(split)]
         return [
-            root_task(env=NAME, split=split, instruction="name the colours .", content=[split, row], scene=row)
-            for row in rows
+            root_task(env=NAME, split=split, instruction="name the colours .", content=[split, row, number], scene=row)
+            for number, row in enumerate(rows)
         ]
 
     def make(self, task: Task, config: Config) -> SquaresGame:
