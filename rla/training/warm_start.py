@@ -56,6 +56,11 @@ def warm_start_model(
         chat, tasks = ChatFormat(tokenizer), shown_tasks(ctx, tasks_folder)
         pictures = picture_chat(ctx, chat, model)
         if option == "policy" and source is not None:
+            if pictures is not None:
+                raise UserError(
+                    f"warm_start.conversations: {source} holds texts, and the policy is shown pictures; leave it "
+                    "empty, and the policy learns from demonstrations"
+                )
             examples = conversation_examples(ctx, tokenizer, source, config)
         else:
             make = policy_examples if option == "policy" else reward_examples

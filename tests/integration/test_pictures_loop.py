@@ -114,12 +114,14 @@ def test_the_judge_sees_the_picture_before_an_action_and_the_one_after_it(folder
 def test_slices_play_what_one_call_plays(folder: Path, tmp_path: Path) -> None:
     for index in ("2/2", "1/2"):
         call("rollout", "--slice", index, "--out", str(tmp_path / "trajectories"))
-    for one, other in (
-        (Path("r/1/trajectories"), tmp_path / "trajectories"),
-        (images_folder(Path("r/1/trajectories")), images_folder(tmp_path / "trajectories")),
-    ):
-        kind = "images" if one.name.endswith("images") else "trajectories"
-        assert read_rows(one, kind) == read_rows(other, kind)
+    whole, cut = Path("r/1/trajectories"), tmp_path / "trajectories"
+    assert read_rows(images_folder(whole), "images") == read_rows(images_folder(cut), "images")
+    for one, other in zip(read_rows(whole, "trajectories"), read_rows(cut, "trajectories"), strict=True):
+        for name in ("trajectory_id", "steps", "screens", "image_spans"):
+            assert one[name] == other[name]
+        for mine, theirs in zip(one["segments"], other["segments"], strict=True):
+            assert mine["token_ids"] == theirs["token_ids"]
+            assert mine["logprobs"] == pytest.approx(theirs["logprobs"], abs=1e-5)  # other sequences share the pass
 
 
 def test_text_mode_makes_no_folder_of_pictures_and_pictures_are_refused_by_text_models(
@@ -167,7 +169,8 @@ def test_a_call_that_is_killed_never_leaves_a_name_without_its_picture(
             found = images_of_part(part, named)
             assert {png_digest(png) for png in found.values()} == named
     call("rollout", "--out", str(out))
-    assert read_rows(out, "trajectories") == read_rows(Path("r/1/trajectories"), "trajectories")
+    named = [[row["trajectory_id"], row["steps"], row["screens"]] for row in read_rows(out, "trajectories")]
+    assert named == [[row["trajectory_id"], row["steps"], row["screens"]] for row in trajectories()]
 
 
 def test_show_prints_the_pictures_of_a_step(folder: Path, tmp_path: Path) -> None:
@@ -243,3 +246,54 @@ def test_a_text_model_is_not_trained_on_pictures(
     call("init-model", *made, "--set", "model.vision.kind=none")
     call("warm-start", "--init-policy", str(tmp_path / "policy"), "--policy", str(tmp_path / "out"), code=2)
     assert "reads texts alone" in capfd.readouterr().err
+
+
+def test_judging_that_follows_a_rollout_sees_the_same_pictures(folder: Path, tmp_path: Path) -> None:
+    call("score-steps", "--follow", "--out", str(tmp_path / "scores"))
+    for one, other in zip(
+        read_rows(tmp_path / "scores", "scores"), read_rows(Path("r/1/scores"), "scores"), strict=True
+    ):
+        assert (one["prompt_ids"], one["image_spans"]) == (other["prompt_ids"], other["image_spans"])
+        assert one["mean_score"] == other["mean_score"]
+
+
+def test_pictures_are_fetched_for_those_stages_alone_that_look_at_them() -> None:
+    from rla.cli.stored_runs import read_by, written_by
+    from stages import STAGES
+
+    place = "2/trajectories-images"
+    assert {spec.name for spec in STAGES if place in written_by(spec, 2)} == {"rollout"}
+    looks = {spec.name for spec in STAGES if place in read_by(spec, 2)}
+    assert looks == {"rollout", "score-steps", "train-policy", "train-rm"}
+
+
+def test_an_engine_takes_the_weights_of_another_iteration(folder: Path) -> None:
+    from rla.config.sections import GeneratorConfig
+    from rla.llm.factory import make_generator
+    from rla.llm.placed_images import PlacedImage
+    from rla.llm.transformers_engine import TransformersGenerator
+
+    row = trajectories()[0]
+    spans = [span for span in row["image_spans"] if span["segment"] == 0]
+    start = row["steps"][0]["start"]
+    images = [
+        PlacedImage(png=row["pngs"][one["digest"]], digest=one["digest"], start=one["start"], length=one["length"])
+        for one in spans
+    ]
+    request = Request(
+        prompt_ids=row["segments"][0]["token_ids"][:start], images=images, max_tokens=4, temperature=1.0, seed=1
+    )
+    config = GeneratorConfig(context=256, threads=1)
+    policy, _ = make_generator(config, model=Path("r/init/policy"), seed=0)
+    other, _ = make_generator(config, model=Path("r/init/rm"), seed=0)
+    assert isinstance(policy, TransformersGenerator) and isinstance(other, TransformersGenerator)
+
+    async def before_and_after() -> tuple[list[float], list[float], list[float]]:
+        (first,) = await policy.generate(request)
+        await policy.reload(Path("r/init/rm"), stop_ids=frozenset({3}))
+        (second,) = await policy.generate(request)
+        (wanted,) = await other.generate(request)
+        return first.logprobs, second.logprobs, wanted.logprobs
+
+    first, second, wanted = asyncio.run(before_and_after())
+    assert second == pytest.approx(wanted, abs=1e-5) and second != pytest.approx(first, abs=1e-5)
