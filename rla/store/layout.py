@@ -64,7 +64,6 @@ SHARD_KINDS = {
     "test_tasks": "tasks",
     "pool": "tasks",
     "trajectories": "trajectories",
-    "images": "images",
     "scores": "scores",
     "verdicts": "verdicts",
     "standings": "standings",
@@ -73,8 +72,9 @@ SHARD_KINDS = {
     "candidates": "candidates",
     "conversations": "conversations",
     "eval_trajectories": "trajectories",
-    "eval_images": "images",
     "eval_scores": "scores",
+    "images": "images",
+    "eval_images": "images",
 }
 
 TOGETHER = (("policy_rewards", "rm_rewards"), ("verdicts", "standings", "pool"))  # shards that one call makes

@@ -1,9 +1,9 @@
 """Memory and time of stages in an environment that shows pictures: `make bench-pictures`.
 
-Episodes show distinct pictures of 120 KB, four a task and three steps long. Each figure is of a process of its own. The
-first table has the peak memory of `rollout`, `score-steps` and `train-policy` for more and more tasks, beside the bytes
-of the pictures on disk and of their pixel values: memory is to follow what is in flight, which is the same in all rows.
-The second has the trainer's speed on the same rows, packed and one sequence a pass.
+Episodes show distinct pictures of 120 KB, up to four a task. Each figure is of a process of its own. The table has the
+peak memory of `rollout`, `score-steps` and `train-policy` for more and more tasks, beside the bytes of the pictures on
+disk: memory is to follow what is in flight, which is the same in all rows. The last line has the trainer's speed on the
+same rows, packed and one sequence a pass.
 """
 
 from __future__ import annotations
@@ -76,12 +76,10 @@ def one(stage: str, tasks: int, batch: int) -> None:
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, time.perf_counter() - began)
 
 
-def pictures() -> tuple[int, float, float]:
-    """How many of the run there are, and their MB as files and as pixel values."""
+def pictures() -> tuple[int, float]:
+    """How many of the run there are, and their MB on disk."""
     rows = read_rows(Path("r/1/trajectories-images"), "images")
-    stored = sum(len(row["png"]) for row in rows)
-    # 64 tokens of 2 x 2 patches, each of two frames of 3 x 4 x 4 values in fp32
-    return len(rows), stored / 1e6, len(rows) * 64 * 4 * 2 * 48 * 4 / 1e6
+    return len(rows), sum(len(row["png"]) for row in rows) / 1e6
 
 
 def main() -> None:
@@ -105,11 +103,10 @@ def main() -> None:
                 found.append(measured(stage, tasks, batch=1024))
                 for step in ("validate-tasks", "compute-rewards") if stage == "score-steps" else ():
                     measured(step, tasks, batch=1024)
-            count, stored, _ = pictures()
+            count, stored = pictures()
             print(f"{tasks:>6} {count:>9} {stored:>8.1f}", *(f"{peak:>16.0f} {took:>6.1f}" for peak, took in found))
         packed, single = (trained(TASKS[-1], batch=batch) for batch in (1024, 1))
         print(f"train-policy: packed {packed:.0f} tokens/s, one sequence a pass {single:.0f} tokens/s")
-        print(f"pixel values of all pictures, which are never stored: {pictures()[2]:.0f} MB")
 
 
 if __name__ == "__main__":
