@@ -297,3 +297,13 @@ def test_an_engine_takes_the_weights_of_another_iteration(folder: Path) -> None:
 
     first, second, wanted = asyncio.run(before_and_after())
     assert second == pytest.approx(wanted, abs=1e-5) and second != pytest.approx(first, abs=1e-5)
+
+
+def test_a_text_model_that_sees_a_window_starts_from_demonstrations_too(folder: Path, tmp_path: Path) -> None:
+    texts = ("--set", "env.own.shown=false")
+    made = ("--policy", str(tmp_path / "policy"), "--rm", str(tmp_path / "rm"))
+    call("init-model", *made, *texts, "--set", "model.vision.kind=none")
+    given = ("--init-policy", str(tmp_path / "policy"), "--init-rm", str(tmp_path / "rm"))
+    call("warm-start", *given, "--policy", str(tmp_path / "p"), "--rm", str(tmp_path / "r"), *texts)
+    found = json.loads((tmp_path / "p/metrics.json").read_text())
+    assert found["last_loss"] < found["first_loss"] and found["examples"] == 36
