@@ -2,7 +2,8 @@
 
 Every held-out split (`tasks.test_splits`) is played and measured by itself. An environment with a reward rule of its
 own (`Probes`) is measured by that too. Its reward model writes about the held-out tasks where there is one (`--rm`):
-`<run>/eval/<i>/scores`, beside the trajectories. `--from` judges the answers of a file (`rla.rollouts.answers`).
+`<run>/eval/<i>/scores`, beside the trajectories. A reward model that judges steps is measured on a frozen probe
+(`rla.rollouts.frozen_probe`). `--from` judges the answers of a file (`rla.rollouts.answers`).
 """
 
 from __future__ import annotations
@@ -37,12 +38,13 @@ def run(ctx: StageContext) -> dict[str, Any]:
     called = {split: split_context(ctx, split, pool=pool, policy=policy) for split, pool in pools.items()}
     if given is not None:
         return evaluate_answers(called, given, metrics=ctx.paths.get("metrics"))
-    found = {split: evaluate_split(own) for split, own in called.items()}
+    probed = None if "out" in ctx.paths else splits[0]  # episodes that go elsewhere are no evaluation of the run
+    found = {split: evaluate_split(own, probed=split == probed) for split, own in called.items()}
     return found if len(found) > 1 else found[splits[0]]
 
 
-def evaluate_split(ctx: StageContext) -> dict[str, Any]:
-    """One split, whose folders `ctx` names."""
+def evaluate_split(ctx: StageContext, *, probed: bool) -> dict[str, Any]:
+    """One split, whose folders `ctx` names. `probed`: its reward model is measured on the frozen probe, too."""
     started = time.monotonic()
     tasks_folder, policy = ctx.path("tasks"), ctx.path("policy")
     tasks = sorted(read_tasks(tasks_folder), key=lambda task: task.task_id)
@@ -56,8 +58,7 @@ def evaluate_split(ctx: StageContext) -> dict[str, Any]:
     images = image_shard(ctx, writer)
     if not writer.complete:
         make_whole(ctx, "policy")
-    check = partial(verified_once, ctx.config.generator, policy)
-    if not (writer.complete or divided(ctx, writer, check=check)):
+    if not (writer.complete or divided(ctx, writer, check=partial(verified_once, ctx.config.generator, policy))):
         played = replace(ctx, config=evaluating(ctx.config))
         play_shard(played, writer, tasks[:wanted], policy, count=count, iteration=0, training=False, images=images)
         if not writer.complete:  # other slices are to come: the last one measures
@@ -68,7 +69,7 @@ def evaluate_split(ctx: StageContext) -> dict[str, Any]:
     class_of = class_of_answers(ctx.config, tasks)
     found = held_out_metrics(folder, class_of=class_of, estimator=ctx.config.evaluation.estimator)
     metrics = {"iteration": ctx.iteration, "split": split, **found}
-    metrics |= {"seconds": round(time.monotonic() - started, 1), **further_metrics(ctx)}
+    metrics |= {"seconds": round(time.monotonic() - started, 1), **further_metrics(ctx, probed=probed)}
     write_json(ctx.path("metrics"), metrics, writer=writer.slice.tag)
     return {"trajectories": str(folder), **{k: metrics[k] for k in ("episodes", "success", *LIMITS)}}
 

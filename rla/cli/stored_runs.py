@@ -16,7 +16,7 @@ ALWAYS = ("config.yaml", "timings")
 MORE = {  # what a stage reads or writes beside its row of the table
     "make-tasks": ("splits",),
     "warm-start": ("0/conversations",),
-    "evaluate": ("splits", "eval/{i}/scores"),
+    "evaluate": ("splits", "eval/{i}/scores", "eval/{i}/probe", "probe"),
     "report": ("",),
 }
 # The pictures that a stage makes beside trajectories, and those that it looks at: others never fetch any.

@@ -23,6 +23,7 @@ from rla.report.page import (
     timeline_section,
 )
 from rla.report.parameters import parameters_tables
+from rla.report.probing import probe_table
 from rla.report.programs import program_tables
 from rla.report.render import as_text
 from rla.report.tables import Table, tables
@@ -40,6 +41,7 @@ STEPS, CHANGES = 6, 12  # shown of each kind
 def tables_of_run(summary: RunSummary) -> list[Table]:
     """Raises UserError for a damaged `config.yaml`."""
     further = [
+        probe_table(summary),
         *answer_tables(summary),
         *program_tables(summary),
         *tool_tables(summary),

@@ -43,6 +43,8 @@ class RunSummary:
     seconds: Mapping[tuple[int, str], float]
     gain: Interval | None  # last evaluation minus the first
     further: tuple[HeldOut, ...] = ()
+    # `balanced`, `mu` -> last evaluation minus the first, of the reward model on the frozen probe
+    probe_change: Mapping[str, Interval] = field(default_factory=dict)
     figures: Mapping[tuple[int, str], Mapping[str, float]] = field(default_factory=dict)  # `rla.pipeline.execution`
 
     @property
@@ -62,6 +64,7 @@ def collect(run: Path) -> RunSummary:
         seconds=seconds_of(run),
         figures=figures_measured(run),
         gain=main.gain,
+        probe_change=probe_change_of(run, [row["iteration"] for row in main.evaluations]),
         further=tuple(held_out(root, split) for split, root in further_splits(run).items()),
     )
 
@@ -129,6 +132,17 @@ def gain_of(run: Path, evaluated: list[int]) -> Interval | None:
     if not (is_complete(before) and is_complete(after)):
         return None
     return difference(task_outcomes(before), task_outcomes(after))
+
+
+def probe_change_of(run: Path, evaluated: list[int]) -> dict[str, Interval]:
+    """Of the last evaluation minus the first; empty without two that were measured on the same probe."""
+    probe = artifact(run, "probe_trajectories", 0)
+    judged = [scores for number in evaluated if is_complete(scores := artifact(run, "probe_scores", number))]
+    if len(judged) < 2 or not is_complete(probe):
+        return {}
+    from rla.metrics.probed import probe_changes  # brings polars, which takes a while
+
+    return probe_changes(probe, judged[0], judged[-1])
 
 
 def task_outcomes(folder: Path) -> dict[str, list[bool]]:

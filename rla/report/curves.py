@@ -83,6 +83,13 @@ def panels(summary: RunSummary) -> list[Panel]:
         Panel(
             name="steps", title="Steps of an episode", lines=tuple(known_lines(rows, {"mean_steps": "training tasks"}))
         ),
+        Panel(
+            name="probe",
+            title="The reward model on the frozen probe",
+            lines=tuple(known_lines(summary.evaluations, {"probe_balanced": "balanced"}, times=100)),
+            unit="%",
+            level=50.0,
+        ),
         *tool_panels(summary),
         Panel(name="seconds", title="Seconds by stage", lines=tuple(second_lines(summary)), unit="s", stacked=True),
     ]

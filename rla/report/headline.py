@@ -6,14 +6,18 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rla.report.collect import HeldOut, RunSummary, titled_splits
+from rla.report.probing import probe_line
 from rla.report.tables import gain_text, number, percent
 
 
 def headline(summary: RunSummary) -> list[str]:
-    """Success on every held-out split; then the reward model, the tasks and the time. Empty before anything is done."""
+    """Success on every held-out split; then the judge on its probe, the reward model, the tasks and the time.
+
+    Empty before anything is done.
+    """
     lines = [line for found in titled_splits(summary) for line in success_line(found)]
     others = "; ".join(other_figures(summary))
-    return [*lines, *([others] if others else [])]
+    return [*lines, *probe_line(summary), *([others] if others else [])]
 
 
 def success_line(found: HeldOut) -> Iterator[str]:

@@ -34,6 +34,7 @@ HISTORY: tuple[str, ...] = (
     "rejected",
     "reward_mean",
 )
+PROBE = ("probe_balanced", "probe_mu")  # of an evaluation: `rla.metrics.probed`
 AGAINST_FACT = ("votes", "accuracy", "low", "high", "good", "bad", "balanced", "majority", "won", "lost")
 HISTORY += tuple(f"rm_{truth}_{figure}" for truth in ("process", "distance") for figure in AGAINST_FACT)
 HISTORY += ("accepted_total", "accepted_harder", "accepted_easier", "returned", "tasks_proposed", "tasks_valid")
@@ -49,12 +50,16 @@ def history_rows(summary: RunSummary) -> list[dict[str, Any]]:
 
 
 def evaluation_rows(summary: RunSummary) -> list[dict[str, Any]]:
-    """One row per evaluation: `success` on the main held-out split, `success_<split>` on every other, null without."""
+    """One row per evaluation: `success` on the main held-out split, `success_<split>` on every other, null without;
+    where a reward model was measured on the frozen probe also `PROBE`.
+    """
     further = {
         found.split: {row["iteration"]: row["success"] for row in found.evaluations} for found in summary.further
     }
+    probed = any(row.get(PROBE[0]) is not None for row in summary.evaluations)
     return [
         {"iteration": row["iteration"], "success": row["success"]}
+        | {key: row.get(key) for key in PROBE if probed}
         | {f"success_{split}": rates.get(row["iteration"]) for split, rates in further.items()}
         for row in summary.evaluations
     ]

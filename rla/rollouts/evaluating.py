@@ -1,5 +1,5 @@
-"""What an evaluation measures beside success: the use of tools, and what an environment's own reward rule says, with
-the reward model where there is one.
+"""What an evaluation measures beside success: the use of tools, what an environment's own reward rule says, with the
+reward model where there is one, and the reward model itself on the frozen probe.
 """
 
 from __future__ import annotations
@@ -16,17 +16,24 @@ from rla.models.fingerprint import tokenizer_fingerprint
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import origin
 from rla.pipeline.restoring import make_whole
+from rla.rollouts.frozen_probe import probe_metrics
 from rla.rollouts.score_shard import refuse_failed_share, score_counts, score_played
 from rla.store.frames import read_episodes, read_judgements
 from rla.store.shards import ShardWriter
 from rla.store.tool_frames import read_tool_episodes
 
 
-def further_metrics(ctx: StageContext) -> dict[str, Any]:
-    """Of the trajectories of the stage's `out`; nothing where the environment has neither tools nor a rule."""
+def further_metrics(ctx: StageContext, *, probed: bool) -> dict[str, Any]:
+    """Of the trajectories of the stage's `out`; nothing where the environment has neither tools nor a rule. `probed`:
+    also of the reward model on the frozen probe.
+    """
     chosen = environment(ctx.config.env.name)
     rule = rule_metrics(ctx, chosen.reward_rule()) if isinstance(chosen, Probes) else {}
-    return {**tool_figures_by_kind(read_tool_episodes(ctx.path("out"))), **rule}
+    return {
+        **tool_figures_by_kind(read_tool_episodes(ctx.path("out"))),
+        **rule,
+        **(probe_metrics(ctx) if probed else {}),
+    }
 
 
 def rule_metrics(ctx: StageContext, rule: RewardRule) -> dict[str, Any]:

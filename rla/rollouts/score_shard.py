@@ -27,7 +27,7 @@ from rla.rollouts.groups import each_of
 from rla.rollouts.judged_ahead import JudgedAhead, only_part
 from rla.rollouts.looking import seeing, with_pngs
 from rla.rollouts.replying import EngineReplier, Replier, ServerReplier, reply_trie
-from rla.store.images import refuse_other_images
+from rla.store.images import images_folder, refuse_other_images
 from rla.store.pools import tasks_by_id
 from rla.store.reading import Entry, part_rows, read_manifest, read_nested, verify_shard
 from rla.store.records import StepScore, Task
@@ -99,7 +99,7 @@ def score_played(
     hold the tasks, for environments that have to know them. `only`: as `played_tasks` takes it. `rm`: the checkpoint
     of the reward model, where it judges itself. `ahead`: what was judged while the shard was played.
     """
-    if shows_images(environment(ctx.config.env.name), ctx.config):
+    if images_folder(trajectories).exists() and shows_images(environment(ctx.config.env.name), ctx.config):
         refuse_other_images(trajectories)
     groups = enumerate(played_tasks(trajectories, only))
     left = [(index, task) for index, task in groups if index not in writer.done and writer.slice.takes(index)]

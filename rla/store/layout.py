@@ -7,6 +7,7 @@
 <run>/<i>/judge-accuracy.json              of `rla judge-accuracy`, which is no part of the loop
 <run>/<i>/trajectories-images, <run>/eval/<i>/trajectories-images  the pictures of trajectories that have any
 <run>/eval/<i>/{trajectories,metrics.json}, <run>/eval/<i>/scores where the environment's reward model is evaluated too
+<run>/probe/trajectories, <run>/eval/<i>/probe  labelled steps, and what each evaluation's reward model says of them
 <run>/splits/<split>/{test/pool,eval/<i>/...}  the same of every further held-out split
 <run>/0/conversations                      of `rla collect`, for the warm start
 <run>/report
@@ -54,6 +55,8 @@ PATHS = {
     "eval_images": "eval/{i}/trajectories-images",
     "eval_scores": "eval/{i}/scores",
     "eval_metrics": "eval/{i}/metrics.json",
+    "probe_trajectories": "probe/trajectories",
+    "probe_scores": "eval/{i}/probe",
     "report": "report",
     "inspect": "inspect",
 }
@@ -73,6 +76,8 @@ SHARD_KINDS = {
     "conversations": "conversations",
     "eval_trajectories": "trajectories",
     "eval_scores": "scores",
+    "probe_trajectories": "trajectories",
+    "probe_scores": "scores",
     "images": "images",
     "eval_images": "images",
 }

@@ -113,9 +113,7 @@ class LocalActors:
         handles = [Handle(self, number) for number in range(count)]
         return [EngineActorRef(name=f"engine-{one.number}", handle=one) for one in handles], handles
 
-    def wait(
-        self, refs: Sequence[Answer], *, num_returns: int, timeout: float
-    ) -> tuple[list[Answer], list[Answer]]:
+    def wait(self, refs: Sequence[Answer], *, num_returns: int, timeout: float) -> tuple[list[Answer], list[Answer]]:
         assert num_returns == len(refs)
         wait([ref.future for ref in refs], timeout=timeout)
         done = [ref for ref in refs if ref.future.done()]
