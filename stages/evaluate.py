@@ -22,7 +22,7 @@ from rla.pipeline.origins import origin
 from rla.pipeline.restoring import make_whole
 from rla.rollouts.answers import evaluate_answers
 from rla.rollouts.held_out import evaluated_splits, evaluating, pool_of_split, split_context
-from rla.rollouts.trajectory_shard import play_shard
+from rla.rollouts.trajectory_shard import image_shard, play_shard
 from rla.rollouts.voting import class_of_answers
 from rla.store.atomic import write_json
 from rla.store.pools import read_tasks
@@ -55,12 +55,12 @@ def evaluate_split(ctx: StageContext, *, probed: bool) -> dict[str, Any]:
     writer = ShardWriter(
         folder, "trajectories", made_from, overwrite=ctx.overwrite, part=slice_of(ctx), tell=ctx.progress.note
     )
+    images = image_shard(ctx, writer)
     if not writer.complete:
         make_whole(ctx, "policy")
-    check = partial(verified_once, ctx.config.generator, policy)
-    if not (writer.complete or divided(ctx, writer, check=check)):
+    if not (writer.complete or divided(ctx, writer, check=partial(verified_once, ctx.config.generator, policy))):
         played = replace(ctx, config=evaluating(ctx.config))
-        play_shard(played, writer, tasks[:wanted], policy, count=count, iteration=0, training=False)
+        play_shard(played, writer, tasks[:wanted], policy, count=count, iteration=0, training=False, images=images)
         if not writer.complete:  # other slices are to come: the last one measures
             return {"trajectories": str(folder), **counts_of(writer)}
     split = " ".join(sorted({task.split for task in tasks}))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from rla.pipeline.context import StageContext
+from rla.store.images import images_folder
 from rla.store.reading import stream_rows
 from rla.training.stage import rewarded, train_stage
 
@@ -23,7 +24,9 @@ def run(ctx: StageContext) -> dict[str, Any]:
         keys = ("trajectory_id", "step")
         wanted = {row["trajectory_id"] for row in rewarded(rewards, "policy_rewards", keys)}
         return policy_sequences(
-            stream_rows(trajectories, "trajectories", ["trajectory_id", "steps", "segments"], keys=wanted),
+            stream_rows(
+                trajectories, "trajectories", ["trajectory_id", "steps", "segments", "image_spans"], keys=wanted
+            ),
             rewarded(rewards, "policy_rewards", keys),
             max_samples=ctx.config.train_policy.max_samples,
             seed=ctx.config.seed,
@@ -36,4 +39,5 @@ def run(ctx: StageContext) -> dict[str, Any]:
         temperature=ctx.config.policy.temperature,
         data=(trajectories, rewards),
         sequences=sequences,
+        images=images_folder(trajectories),
     )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla.pipeline.context import StageContext
+from rla.store.layout import PATHS
 from rla.store.reading import stream_rows
 from rla.training.stage import rewarded, train_stage
 
@@ -26,7 +28,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
 
         keys = ("trajectory_id", "step", "judgement")
         wanted = {row["trajectory_id"] for row in rewarded(rewards, "rm_rewards", keys)}
-        columns = ["trajectory_id", "step", "prompt_ids", "judgements"]
+        columns = ["trajectory_id", "step", "prompt_ids", "judgements", "image_spans"]
         return reward_model_sequences(
             stream_rows(scores, "scores", columns, keys=wanted),
             rewarded(rewards, "rm_rewards", keys),
@@ -41,4 +43,5 @@ def run(ctx: StageContext) -> dict[str, Any]:
         temperature=ctx.config.judge.temperature,
         data=(scores, rewards),
         sequences=sequences,
+        images=scores.parent / Path(PATHS["images"]).name,
     )

@@ -10,6 +10,7 @@ from rla.pipeline.origins import origin
 from rla.store.digests import digest
 from rla.store.slices import read_json
 from rla.training.conversing import conversations_source, files_learnt_from
+from rla.training.dialogues import as_it_is_asked
 from rla.training.stage import finished_checkpoint
 from rla.training.warm_start import warm_start_model
 
@@ -28,6 +29,13 @@ SECTIONS = {
 }
 
 
+def asked_as(ctx: StageContext, option: str) -> str:
+    """What else examples depend on where the policy, or the judge, is shown a window of the episode."""
+    if option == "policy" and as_it_is_asked(ctx):
+        return f"{ctx.config.policy.history} {ctx.config.policy.images}"
+    return str(ctx.config.judge.images) if option == "rm" and as_it_is_asked(ctx) else ""
+
+
 def run(ctx: StageContext) -> dict[str, Any]:
     """Writes the checkpoints of iteration 0. Models that need no warm start are carried over as they are."""
     tasks_folder = pool_of(ctx, "tasks")
@@ -41,7 +49,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
         if option == "rm" and ctx.config.warm_start.reward_from_policy:
             model = ctx.path("policy")
         learnt = files_learnt_from(source if option == "policy" else None)
-        made_from = origin(ctx, [tasks_folder, model, *learnt], sections=SECTIONS[option])
+        made_from = origin(ctx, [tasks_folder, model, *learnt], sections=SECTIONS[option], also=asked_as(ctx, option))
         marker = {"origin": made_from.as_json(), **made_from.named()}
         out = ctx.path(option)
         if not finished_checkpoint(out, marker, overwrite=ctx.overwrite, folders=made_from.folders):

@@ -13,6 +13,7 @@ PAGES = {
         (
             "rla.envs.observation",
             "rla.envs.views",
+            "rla.envs.pictures",
             "rla.envs.prompts",
             "rla.envs.chat_prompts",
             "rla.envs.services",
@@ -26,6 +27,7 @@ PAGES = {
         (
             "rla.store",
             "rla.store.records",
+            "rla.store.images",
             "rla.store.layout",
             "rla.store.origin",
             "rla.store.shards",

@@ -6,8 +6,9 @@ so that control tokens in them cannot act.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from rla.agents.replies import reply_text
@@ -15,11 +16,17 @@ from rla.envs.prompts import JudgePrompt
 from rla.envs.views import JudgeView
 from rla.llm.base import Completion, FinishReason
 from rla.llm.chat import ChatFormat
-from rla.store.records import Judgement, StepScore
+from rla.llm.placed_images import PlacedImage
+from rla.store.records import Judgement, StepScore, columns
 
 
-def views(trajectory: Mapping[str, Any]) -> Iterator[JudgeView]:
-    """What the judge may see of each step of a trajectory row, in order."""
+def views(
+    trajectory: Mapping[str, Any], screens: Sequence[tuple[bytes, ...]] = (), *, images: int = 1
+) -> Iterator[JudgeView]:
+    """What the judge may see of each step of a trajectory row, in order.
+
+    `screens`: the pictures of every observation; those of the last `images` before an action are shown.
+    """
     steps = trajectory["steps"]
     history: list[tuple[str, str]] = []
     for index, step in enumerate(steps):
@@ -33,6 +40,8 @@ def views(trajectory: Mapping[str, Any]) -> Iterator[JudgeView]:
             action=step["action"],
             valid=step["valid"],
             next_observation=trajectory["final_observation"] if last else steps[index + 1]["observation"],
+            images=tuple(screens[max(0, index + 1 - images) : index + 1]),
+            next_images=tuple(chain.from_iterable(screens[index + 1 : index + 2])),
         )
         history.append((step["observation"], step["action"]))
 
@@ -55,9 +64,17 @@ def voted(judgement: Judgement, prompt: JudgePrompt) -> Judgement:
 
 
 def step_score(
-    trajectory: Mapping[str, Any], step: int, prompt_ids: list[int], judgements: list[Judgement]
+    trajectory: Mapping[str, Any],
+    step: int,
+    prompt_ids: list[int],
+    judgements: list[Judgement],
+    *,
+    images: Sequence[PlacedImage] | None = None,
 ) -> StepScore:
-    """The row of one judged step: `mean_score` is the mean over valid judgements, null where there is none."""
+    """The row of one judged step: `mean_score` is the mean over valid judgements, null where there is none.
+
+    `images`: those in the prompt; None for a judge that sees none.
+    """
     votes = [judgement.score for judgement in judgements if judgement.score is not None]
     return StepScore(
         trajectory_id=trajectory["trajectory_id"],
@@ -66,4 +83,5 @@ def step_score(
         prompt_ids=prompt_ids,
         mean_score=sum(votes) / len(votes) if votes else None,
         judgements=judgements,
+        image_spans=None if images is None else [columns(one.span()) for one in images],
     )

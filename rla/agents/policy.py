@@ -1,20 +1,26 @@
 """The policy's side of an episode: from observations to prompt token ids, and from a reply to an action.
 
 `history: full` keeps one growing segment (the prompt of step t+1 extends the tokens of step t); `history: window`
-builds a new prompt for every step, so that each step is a segment of its own.
+builds a new prompt for every step, so that each step is a segment of its own. Where the model sees pictures, a window
+shows those of the last `policy.images` observations, and a growing segment those of all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+from rla.agents.picturing import window_with_pictures, with_pictures_last
 from rla.config.sections import PolicyConfig
+from rla.envs.pictures import PastStep, Picture
 from rla.envs.prompts import PolicyPrompt, ToolPrompt, told_schemas
 from rla.llm.base import Completion, FinishReason
 from rla.llm.chat import ChatFormat
+from rla.llm.picture_chat import HasParts, PictureChat, PromptTokens
+from rla.llm.placed_images import PlacedImage
 from rla.llm.trie import TokenTrie
-from rla.store.records import Segment, Step
+from rla.store.records import Segment, Step, columns
 
 # What the environment is told when a reply holds no admissible command: no engine knows it, so nothing happens.
 NO_ACTION = "no action"
@@ -53,6 +59,14 @@ class Growing:
     sampled: list[bool] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     allowed: list[list[int]] = field(default_factory=list)
+    images: list[PlacedImage] = field(default_factory=list)
+    turns: tuple[HasParts, ...] = ()  # of its prompt, where nothing has been said yet
+
+    def look(self, prompt: PromptTokens) -> None:
+        """Append what is read, with its pictures."""
+        self.turns = () if self.token_ids else prompt.turns
+        self.images += prompt.behind(len(self.token_ids))
+        self.extend(prompt.ids)
 
     def extend(self, ids: Sequence[int]) -> None:
         self.token_ids.extend(ids)
@@ -70,26 +84,45 @@ class Growing:
 
 
 class PolicyAgent:
-    """One episode's dialogue with the policy. Call `prompt`, then `read` with the completion, in turn."""
+    """One episode's dialogue with the policy. Call `prompt`, then `read` with the completion, in turn.
+
+    `pictures`: of a model that sees them.
+    """
 
     def __init__(
-        self, *, chat: ChatFormat, prompt: PolicyPrompt, config: PolicyConfig, tries: CommandTries, instruction: str
+        self,
+        *,
+        chat: ChatFormat,
+        prompt: PolicyPrompt,
+        config: PolicyConfig,
+        tries: CommandTries,
+        instruction: str,
+        pictures: PictureChat | None = None,
     ) -> None:
         self._chat, self._prompt, self._config, self._tries = chat, prompt, config, tries
-        self._instruction = instruction
+        self._instruction, self._pictures = instruction, pictures
         self._segments: list[Growing] = []
         self._history: list[tuple[str, str]] = []
+        self._past: list[PastStep] = []  # the same where the model sees pictures
+        self._now: tuple[bytes, ...] = ()
         self._ended = True
         self._tools = prompt if isinstance(prompt, ToolPrompt) else None
         self._schemas = told_schemas(prompt)
 
     def prompt(
-        self, observation: str, commands: tuple[str, ...], results: Sequence[str] = ()
+        self,
+        observation: str,
+        commands: tuple[str, ...],
+        results: Sequence[str] = (),
+        images: tuple[bytes, ...] = (),
     ) -> tuple[list[int], TokenTrie | None]:
         """The prompt's token ids and, with `decoding: admissible`, the trie of what may be answered. `results` of calls
-        are told in turns of their own, in place of the observation.
+        are told in turns of their own, in place of the observation. `images`: the pictures of the observation.
         """
-        if self._config.history == "window":
+        self._now = images
+        if self._pictures is not None and not (results and self._tools is not None and self._segments):
+            self._look(self._pictures, observation, commands, images)
+        elif self._config.history == "window":
             messages = self._prompt.window(self._history, observation, commands, self._instruction)
             self._segments.append(Growing())
             self._segments[-1].extend(self._chat.first(messages, self._schemas))
@@ -105,6 +138,41 @@ class PolicyAgent:
         restricted = self._config.decoding == "admissible"
         return self._segments[-1].token_ids, self._tries.of(commands)[0] if restricted else None
 
+    def _look(
+        self, pictures: PictureChat, observation: str, commands: tuple[str, ...], images: tuple[bytes, ...]
+    ) -> None:
+        """The prompt with pictures."""
+        if self._config.history == "window":
+            asked = window_with_pictures(self._prompt, self._past, observation, images, commands, self._instruction)
+            told = pictures.first(asked)
+        elif not self._segments:
+            told = pictures.first(with_pictures_last(self._prompt.opening(observation, commands), images))
+        else:
+            text = self._prompt.turn(observation, commands, self._instruction)
+            told = pictures.next_turn([*map(Picture, images), text], ended=self._ended)
+        if self._config.history == "window" or not self._segments:
+            self._segments.append(Growing())
+        self._segments[-1].look(told)
+
+    def images(self) -> tuple[PlacedImage, ...]:
+        """The pictures of the last prompt."""
+        return tuple(self._segments[-1].images)
+
+    def turns(self) -> tuple[HasParts, ...]:
+        """The last prompt as turns of texts and pictures, where it holds no reply."""
+        return self._segments[-1].turns
+
+    def image_spans(self) -> list[dict[str, Any]] | None:
+        """Where the tokens of pictures stand in the segments; None where the model sees none."""
+        if self._pictures is None:
+            return None
+        return [
+            {"segment": number, **columns(one.span())}
+            for number, segment in enumerate(self._segments)
+            if any(segment.sampled)
+            for one in segment.images
+        ]
+
     def read(self, completion: Completion, observation: str, commands: tuple[str, ...]) -> Step:
         """Append the completion and read the action from it."""
         segment = self._segments[-1]
@@ -119,6 +187,10 @@ class PolicyAgent:
         else:
             action = self._prompt.parse(reply, commands)
         self._history.append((observation, action if action is not None else NO_ACTION))
+        if self._pictures is not None:
+            self._remember(
+                PastStep(observation=observation, reply=reply, action=self._history[-1][1], images=self._now)
+            )
         return Step(
             observation=observation,
             commands=commands,
@@ -131,12 +203,23 @@ class PolicyAgent:
             end=len(segment.token_ids),
         )
 
+    def _remember(self, step: PastStep) -> None:
+        """With its pictures, which the step that leaves the window loses."""
+        self._past.append(step)
+        if len(self._past) >= self._config.images:
+            gone = len(self._past) - self._config.images
+            self._past[gone] = replace(self._past[gone], images=())
+
     def answered(self, length: int) -> int:
         """How many of the `length` tokens of the prompt come after the episode's first prompt: replies and what the
         environment has answered to them. With `history: window` every prompt is a first one.
         """
         first = self._segments[-1].sampled.index(True) if any(self._segments[-1].sampled) else length
         return length - first
+
+    def dialogue(self) -> list[Growing]:
+        """The segments as they grew, with their pictures."""
+        return self._segments
 
     def segments(self) -> list[Segment]:
         """All segments; one whose prompt was never answered (a prompt that did not fit) is left out."""

@@ -19,6 +19,9 @@ MORE = {  # what a stage reads or writes beside its row of the table
     "evaluate": ("splits", "eval/{i}/scores", "eval/{i}/probe", "probe"),
     "report": ("",),
 }
+# The pictures that a stage makes beside trajectories, and those that it looks at: others never fetch any.
+SHOWN_BY = {"rollout": ("images",), "evaluate": ("eval_images",)}
+SEEN_BY = dict.fromkeys(("score-steps", "train-policy", "train-rm"), ("images",))
 # Of the first iteration and its own: what warnings compare.
 COMPARED = ("metrics.json", "policy/metrics.json", "rm/metrics.json", "trajectories", "scores", "candidates")
 
@@ -110,7 +113,8 @@ def written_by(spec: StageSpec, iteration: int) -> list[str]:
     from rla.mirroring.keys import PARTIAL
     from rla.store.layout import artifact
 
-    made = [artifact(Path(), name, iteration).as_posix() for _, name in spec.writes]
+    names = [*(name for _, name in spec.writes), *SHOWN_BY.get(spec.name, ())]
+    made = [artifact(Path(), name, iteration).as_posix() for name in names]
     more = [text.format(i=iteration) for text in MORE.get(spec.name, ()) if spec.name in ("make-tasks", "evaluate")]
     return [*made, *(f"{place}{PARTIAL}" for place in made), *more]
 
@@ -121,7 +125,8 @@ def read_by(spec: StageSpec, iteration: int) -> list[str]:
     from rla.mirroring.keys import is_below
     from rla.store.layout import artifact
 
-    places = [*ALWAYS, *(artifact(Path(), name, iteration).as_posix() for _, name in spec.reads)]
+    names = [*(name for _, name in spec.reads), *SEEN_BY.get(spec.name, ())]
+    places = [*ALWAYS, *(artifact(Path(), name, iteration).as_posix() for name in names)]
     places += written_by(spec, iteration)
     places += [text.format(i=iteration) for text in MORE.get(spec.name, ())]
     if iteration <= 1:  # where nothing was trained the models as they started act

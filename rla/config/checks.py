@@ -32,11 +32,6 @@ def check_config(config: Config, where: str) -> None:
     check_curation(config.tasks, where)
     if config.policy.decoding == "admissible" and config.policy.reply != "text":
         raise UserError(f"{where}: policy.decoding: admissible needs policy.reply: text")
-    if config.warm_start.enabled and config.policy.history == "window":
-        raise UserError(
-            f"{where}: warm_start.enabled needs policy.history: full; set warm_start.enabled: false for models that "
-            "follow instructions"
-        )
     if config.judge.decoding == "admissible" and config.judge.prompt != "plain":
         raise UserError(f"{where}: judge.decoding: admissible needs judge.prompt: plain")
     check_judge_server(config.judge, where)

@@ -27,3 +27,11 @@ def recorded_apart(default: Any, **limits: Any) -> Any:
     """
     metadata = {"effect": False, "recorded": True} | (bounds_of(default, **limits) if limits else {})
     return field(default=default, metadata=metadata)
+
+
+def recorded_if_set(default: Any, **limits: Any) -> Any:
+    """A key of which outputs depend where it has another value than its default: what earlier versions made, which did
+    not know it, belongs to the default. `limits` as `without_effect` has them.
+    """
+    metadata = {"unless": default} | (bounds_of(default, **limits) if limits else {})
+    return field(default=default, metadata=metadata)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from rla.config.bounds import LONGEST_WAIT, fraction, from_one, heat
-from rla.config.effect import without_effect
+from rla.config.effect import recorded_if_set, without_effect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +37,8 @@ class JudgeConfig:
     prompt: Literal["plain", "published"] = "plain"  # for small models that were trained on it, or for chat models
     votes: int = from_one(3)  # m, judgements of each step
     decoding: Literal["free", "admissible"] = "free"  # admissible: one of the judge's known replies
+    # observations before the action whose pictures a prompt shows, beside those that followed it
+    images: int = recorded_if_set(1, least=1, most=1024)
     temperature: float = heat(0.8)  # of sampling
     max_tokens: int = from_one(1024)  # of a judgement
 

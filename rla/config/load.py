@@ -196,9 +196,14 @@ def effective(section: Any, data: Any) -> Any:
     kept = {
         entry.name: effective(getattr(section, entry.name), recorded_value(section, entry, data[entry.name]))
         for entry in fields(section)
-        if entry.name in data and entry.metadata.get("effect", True)
+        if entry.name in data and entry.metadata.get("effect", True) and not silent(section, entry)
     }
     return {name: value for name, value in kept.items() if value != {} or data[name] == {}}  # of some nothing is left
+
+
+def silent(section: Any, entry: Field[Any]) -> bool:
+    """Whether a key says nothing because it has the default that versions without it had."""
+    return "unless" in entry.metadata and getattr(section, entry.name) == entry.metadata["unless"]
 
 
 def recorded_value(section: Any, entry: Field[Any], value: Any) -> Any:

@@ -10,13 +10,14 @@ from typing import Any, Literal
 
 from rla.config.bounds import LARGEST, LONGEST_WAIT, MOST_PROCESSES, fraction, from_one, from_zero, heat, ranged
 from rla.config.collecting import CollectConfig
-from rla.config.effect import WITHOUT_EFFECT, recorded_apart, recorded_as, without_effect
+from rla.config.effect import WITHOUT_EFFECT, recorded_apart, recorded_as, recorded_if_set, without_effect
 from rla.config.engines import RayConfig
 from rla.config.judging import JudgeConfig
 from rla.config.pool import PoolConfig as PoolConfig
 from rla.config.shaping import ShapingConfig
 from rla.config.training import TrainConfig, WarmStartConfig
 from rla.config.upkeep import CheckpointsConfig, GuardsConfig, LaunchConfig, TrackingConfig
+from rla.config.vision import VisionConfig
 
 MOST_CONTEXT = 1 << 24  # tokens
 
@@ -99,6 +100,7 @@ class ModelConfig:
     kv_heads: int = ranged(2, least=1, most=1024)  # of keys and values
     intermediate_size: int = ranged(256, least=1, most=1048576)  # of the feed-forward layers
     context: int = ranged(1024, least=2, most=MOST_CONTEXT)  # tokens that it can hold
+    vision: VisionConfig = field(default_factory=VisionConfig)  # whether it sees pictures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +147,8 @@ class PolicyConfig:
     history: Literal["full", "window"] = "full"  # one growing dialogue, or a new prompt for each step
     repeat_task: bool = False  # every observation after the first ends with the task
     decoding: Literal["free", "admissible"] = "free"  # admissible: only tokens that lead to an admissible command
+    # `history: window`: observations whose pictures a prompt shows, that of now included; all earlier actions are text
+    images: int = recorded_if_set(3, least=1, most=1024)
     temperature: float = heat(0.8)  # of sampling, for training
     max_tokens: int = from_one(512)  # of a reply
     # an episode ends where a whole reply of max_tokens does not fit any more, or the reply has what room is left

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from rla.config.bounds import fraction, from_one, from_zero, ranged
-from rla.config.effect import without_effect
+from rla.config.effect import recorded_if_set, without_effect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +23,7 @@ class TrainConfig:
     """One optimisation stage: policy or reward model."""
 
     enabled: bool = True  # false: the checkpoint goes on as it is
+    vision: Literal["trained", "frozen"] = recorded_if_set("trained")  # the vision tower, of a model that has one
     lr: float = fraction(1e-6)  # the highest learning rate
     beta1: float = ranged(0.9, least=0.0, below=1.0)  # of Adam
     beta2: float = ranged(0.99, least=0.0, below=1.0)  # of Adam
@@ -72,6 +73,7 @@ class SftConfig:
     """Supervised training before reinforcement: `examples` demonstrations or judgements."""
 
     examples: int = from_one(1000)  # demonstrations or judgements
+    vision: Literal["trained", "frozen"] = recorded_if_set("trained")  # the vision tower, of a model that has one
     steps: int = from_zero(200)  # updates
     batch_size: int = from_one(16)  # examples of an update
     lr: float = fraction(3e-3)  # learning rate

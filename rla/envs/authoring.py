@@ -108,6 +108,7 @@ def play_through(
         actions=actions,
         final_observation=last.text,
         won=last.success(threshold),
+        images=[one.images for one in seen] if any(one.images for one in seen) else (),
     )
 
 
@@ -131,11 +132,19 @@ def label_through(
         left = [command for command in seen.commands if command != action]
         tried = rng.sample(left, min(others, len(left)))
         scores = {each: 1 if helps(each) else -1 for each in (action, *tried)}
-        answers = {each: copy.deepcopy(game).step(each).text for each in tried}
-        seen = _as_offered(game.step(action), config)
-        answers[action] = seen.text
+        answers = {each: copy.deepcopy(game).step(each) for each in tried}
+        answers[action] = seen = _as_offered(game.step(action), config)
         steps.append(
-            [Labelled(action=a, next_observation=answers[a], score=scores[a], reason="") for a in (action, *tried)]
+            [
+                Labelled(
+                    action=a,
+                    next_observation=answers[a].text,
+                    next_images=answers[a].images,
+                    score=scores[a],
+                    reason="",
+                )
+                for a in (action, *tried)
+            ]
         )
     game.close()
     return steps

@@ -20,6 +20,8 @@ class JudgeView:
     action: str
     valid: bool
     next_observation: str
+    images: tuple[tuple[bytes, ...], ...] = ()  # PNG files of the last observations, that of the step in the end
+    next_images: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,13 +35,17 @@ class ProposalView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demonstration:
-    """An expert's episode: per step the observation, the commands offered and the action; then the last text."""
+    """An expert's episode: per step the observation, the commands offered and the action; then the last text.
+
+    `images`: the PNG files of every observation, the last one included; empty where the environment shows none.
+    """
 
     observations: list[str]
     commands: list[tuple[str, ...]]
     actions: list[str]
     final_observation: str
     won: bool
+    images: Sequence[tuple[bytes, ...]] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +53,7 @@ class Labelled:
     """An action in some state, what it led to, and whether it helped: +1 or -1, with a short reason.
 
     `before` and `after`: how much was left to do, by the environment's own solver (infinite: no plan leads to the
-    goal). None where it has no such measure.
+    goal). None where it has no such measure. `next_images`: what the action led to, as pictures.
     """
 
     action: str
@@ -56,6 +62,7 @@ class Labelled:
     reason: str
     before: float | None = None
     after: float | None = None
+    next_images: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
+from rla.llm.placed_images import PlacedImage
 from rla.llm.trie import TokenTrie
 
 BREATHS = 3  # turns of the event loop between passes: enough for a caller to act on a reply and ask again
@@ -31,6 +32,10 @@ class Request:
     `json_schema` asks for a reply that fits a JSON Schema. It is for texts that are read and never trained on: which
     ids it left open is not returned. vLLM and servers hold a reply to it, other engines do not: read it strictly.
 
+    `images`: what stands behind the picture tokens of the prompt, whose ids are complete: one for each token that the
+    model will see. `turns`: the same prompt as turns of texts and pictures, for engines that take no token ids beside
+    pictures.
+
     `top_p` below 1 samples from the nucleus alone: of the tokens that the trie offers, at the temperature, the smallest
     set of the likeliest ones whose probability reaches top_p. It is for evaluation: a trainer renormalises over
     `allowed`, and which ids were in the nucleus is not returned.
@@ -45,6 +50,8 @@ class Request:
     allowed: TokenTrie | None = None
     json_schema: Mapping[str, Any] | None = None
     top_p: float = 1.0
+    images: Sequence[PlacedImage] = ()
+    turns: Sequence[Any] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,6 +54,14 @@ class ChatFormat:
             ids += part
         return ids
 
+    def frames(self, roles: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+        """Ids of what the template prints before, between and after the contents of a conversation."""
+        return self._template(tuple(roles))
+
+    def between(self, *, ended: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """What stands before and after the content of a turn that follows a reply."""
+        return (self._between[1:] if ended else self._between), self._closing
+
     def next_turn(self, content: str, *, ended: bool) -> list[int]:
         """Ids to append after a reply: its end (unless a stop token `ended` it), a user turn, a header."""
         between = self._between[1:] if ended else self._between

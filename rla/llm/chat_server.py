@@ -21,7 +21,6 @@ import asyncio
 import json
 import logging
 import math
-import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ from typing import Any
 
 from rla.config.judging import JudgeServerConfig
 from rla.errors import UserError
-from rla.llm.chat import Message
+from rla.llm.control_strings import neutral
 from rla.llm.http import JsonClient, ServerAway, ServerKeys, ServerRefusal
 
 FATAL = (401, 402)  # a wrong key, no money: the next request would fare no better
@@ -37,12 +36,6 @@ NOT_FOUND = 404
 FIRST = 10  # refusals without a single answer after which the request is at fault, and not what it asks about
 LARGEST_SEED = (1 << 31) - 1
 LETTERS = 64  # characters that a token has at most, but for runs of blanks
-
-CONTROL = re.compile(
-    r"<[|\uff5c]|</?(?:s|think)>|<(?:bos|eos|pad)>|<(?:start|end)_of_turn>|<</?SYS>>"
-    r"|\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS)\]",
-    re.IGNORECASE,
-)
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +82,7 @@ class ChatServer:
         self._said: set[str] = set()
 
     async def replies(
-        self, messages: Sequence[Message], *, samples: int, seed: int, temperature: float, max_tokens: int
+        self, messages: Sequence[Mapping[str, Any]], *, samples: int, seed: int, temperature: float, max_tokens: int
     ) -> list[ChatReply]:
         """Up to `samples` replies: those that failed are left out. Raises UserError where no other would succeed."""
         asked = [
@@ -110,7 +103,7 @@ class ChatServer:
         """One reply, which may call one of `tools` (schemas of functions); none where it failed. UserError as above."""
         body = {
             "model": self._config.model,
-            "messages": [{**message, "content": neutral(message["content"])} for message in messages],
+            "messages": [{**message, "content": neutral_content(message["content"])} for message in messages],
             "temperature": temperature,
             self._config.length_key: max_tokens,
             "stream": False,
@@ -153,9 +146,11 @@ class ChatServer:
             log.warning("%s is missing: %s", self._asked, reason)
 
 
-def neutral(text: str) -> str:
-    """`text` with the control strings of common chat templates broken: which of them act, the server alone knows."""
-    return CONTROL.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
+def neutral_content(content: str | Sequence[Mapping[str, Any]]) -> Any:
+    """The same of a content, which is a text, or parts among which texts are."""
+    if isinstance(content, str):
+        return neutral(content)
+    return [{**part, "text": neutral(part["text"])} if part["type"] == "text" else part for part in content]
 
 
 def reply_of(answer: Any, longest: int) -> ChatReply:

@@ -65,12 +65,15 @@ class Row:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class EngineJob:
-    """A request and those of its completions that are done, by sample index."""
+    """A request and those of its completions that are done, by sample index. `prompt`: its ids as the cache keeps them;
+    `places`: their rotary positions and the next one, for who counts them in another way than by tokens.
+    """
 
     request: Request
     prompt: Ints
     future: asyncio.Future[list[Completion]]
     done: dict[int, Completion] = field(default_factory=dict)
+    places: tuple[Ints, int] | None = None
 
     def finish(self, row: Row, reason: FinishReason) -> None:
         """Note a finished row; the last one answers the request, samples in their order."""

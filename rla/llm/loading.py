@@ -25,6 +25,7 @@ def make_transformers(config: GeneratorConfig, model: Path | str, stop_ids: Coll
 
     from rla.llm.transformers_engine import TransformersGenerator
     from rla.models.load import load_model
+    from rla.models.vision import load_vision
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if config.threads:
@@ -34,6 +35,7 @@ def make_transformers(config: GeneratorConfig, model: Path | str, stop_ids: Coll
         stop_ids=stop_ids,
         max_sequences=config.max_sequences,
         context=config.context,
+        vision=load_vision(model),
     )
 
 

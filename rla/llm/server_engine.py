@@ -17,6 +17,8 @@ from rla.llm.chat import ChatFormat
 from rla.llm.http import JsonClient, TransientFailure
 from rla.llm.refusals import check_request
 from rla.llm.restricted import SEED_MASK, restricted
+from rla.llm.server_pictures import ask_with_pictures
+from rla.llm.vllm_pictures import bias_against
 
 UNKNOWN = -9999.0  # a finite number, as the schema wants, that no sampler reports
 WHOLE_DISTRIBUTION = {
@@ -32,11 +34,21 @@ WHOLE_DISTRIBUTION = {
 class ServerGenerator:
     """Generator over one served model. `chat` is the format of its tokenizer."""
 
-    def __init__(self, client: JsonClient, *, model: str, context: int, chat: ChatFormat, training: bool) -> None:
-        """`training`: replies without ids or log-probabilities are refused."""
+    def __init__(
+        self,
+        client: JsonClient,
+        *,
+        model: str,
+        context: int,
+        chat: ChatFormat,
+        training: bool,
+        banned: tuple[int, ...] = (),
+    ) -> None:
+        """`training`: replies without ids or log-probabilities are refused. `banned`: ids that no reply may hold."""
+        self.banned = banned
         self.context = context
         self._client, self._model, self._chat, self._training = client, model, chat, training
-        self._stop_ids = sorted(chat.stop_ids)
+        self.stop_ids = sorted(chat.stop_ids)
 
     async def generate(self, request: Request) -> list[Completion]:
         """Sample `request.samples` completions. Raises ContextOverflow, ValueError for an empty prompt, UserError
@@ -46,6 +58,8 @@ class ServerGenerator:
             raise ValueError("json_schema is for replies that do not train")
         if request.top_p < 1 and self._training:
             raise ValueError("a top_p below 1 is for replies that do not train")
+        if request.images:
+            return await ask_with_pictures(self, request)
         if request.allowed is None:
             return await self._free(request)
 
@@ -83,7 +97,27 @@ class ServerGenerator:
             **WHOLE_DISTRIBUTION,
             **params,
         }
-        answer = await self._client.ask("/completions", body, check=refuse_aborted)
+        return self._choices(await self._client.ask("/completions", body, check=refuse_aborted), samples)
+
+    async def ask_chat(self, messages: list[dict[str, Any]], samples: int, **params: Any) -> tuple[Any, list[Any]]:
+        """The token ids of the prompt as the server made it, and the choices, of one request in messages."""
+        body = {
+            "model": self._model,
+            "messages": messages,
+            "n": samples,
+            "logprobs": True,
+            "return_token_ids": True,
+            "ignore_eos": True,
+            "stream": False,
+            **WHOLE_DISTRIBUTION,
+            **params,
+        }
+        answer = await self._client.ask("/chat/completions", body, check=refuse_aborted)
+        choices = self._choices(answer, samples)
+        return answer.get("prompt_token_ids"), choices
+
+    def _choices(self, answer: Any, samples: int) -> list[Any]:
+        """Sample by sample."""
         choices = answer.get("choices") if isinstance(answer, dict) else None
         if not isinstance(choices, list) or sorted(map(index_of, choices)) != list(range(samples)):
             raise self.lacking(f"does not answer with {samples} choices", "use an OpenAI-compatible server")
@@ -103,12 +137,13 @@ class ServerGenerator:
             temperature=request.temperature,
             top_p=request.top_p,
             max_tokens=request.max_tokens,
-            stop_token_ids=self._stop_ids,
+            stop_token_ids=self.stop_ids,
             **held_to(request.json_schema),
+            **bias_against(self.banned),
         )
-        return [self._completion(choice, request.temperature) for choice in choices]
+        return [self.completion(choice, request.temperature) for choice in choices]
 
-    def _completion(self, choice: dict[str, Any], temperature: float) -> Completion:
+    def completion(self, choice: dict[str, Any], temperature: float) -> Completion:
         tokens, logprobs = self.sampled(choice, temperature)
         reason = choice.get("finish_reason")
         if reason not in tuple(FinishReason):
@@ -126,7 +161,7 @@ class ServerGenerator:
             raise self.lacking(
                 "returns no token ids, which training data needs", "use a server that knows return_token_ids"
             )
-        reported = (choice.get("logprobs") or {}).get("token_logprobs") or []
+        reported = token_logprobs(choice.get("logprobs") or {})
         known = len(reported) == len(tokens) and None not in reported
         if not known and self._training:
             raise self.lacking(
@@ -143,6 +178,14 @@ class ServerGenerator:
     def lacking(self, what: str, remedy: str) -> UserError:
         """The refusal of what the server does not do."""
         return UserError(f"generator.server {self._client.url}: {what}; {remedy}")
+
+
+def token_logprobs(reported: Mapping[str, Any]) -> list[Any]:
+    """Of a completion, or of a chat completion."""
+    content = reported.get("content")
+    if isinstance(content, list):
+        return [one.get("logprob") if isinstance(one, dict) else None for one in content]
+    return list(reported.get("token_logprobs") or [])
 
 
 def held_to(schema: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from rla.errors import UserError
 from rla.llm.chat import ChatFormat
 from rla.llm.http import JsonClient, ServerRefusal
 from rla.llm.server_engine import ServerGenerator
+from rla.models.vision import banned_tokens
 from rla.store.digests import folder_digest
 
 FLAG = "start vLLM with --logprobs-mode processed_logprobs (docs/guide/engines.md)"
@@ -53,9 +54,13 @@ def connect(config: GeneratorConfig, *, model: Path | str, chat: ChatFormat, tra
         patience=config.server_patience,
     )
 
+    banned = banned_tokens(model)
+
     async def introduce() -> ServerGenerator:
         served = chosen_model(await models(client, config.server_model), config, model)
-        engine = ServerGenerator(client, model=served.name, context=config.context, chat=chat, training=training)
+        engine = ServerGenerator(
+            client, model=served.name, context=config.context, chat=chat, training=training, banned=banned
+        )
         if training:
             await probe(engine, chat)
         return engine

@@ -19,16 +19,20 @@ from rla.errors import UserError
 from rla.llm import attention
 from rla.llm.base import BREATHS, Completion, Request
 from rla.llm.jobs import EngineJob, Row
+from rla.llm.picture_passes import passes_of
 from rla.llm.refusals import check_request
 from rla.llm.sampling import sample, uniforms
 from rla.llm.slot_cache import SlotCache
 from rla.llm.slots import Ints, SlotTable
+from rla.models.sight import set_text_attention
 
 if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
     from transformers import PreTrainedModel
+
+    from rla.models.vision import VisionFormat
 
 COUNTS = ("generated_tokens", "forced_tokens", "prefilled_tokens", "cached_tokens", "passes")
 
@@ -39,7 +43,7 @@ class TransformersGenerator:
     `max_sequences` slots of `context` tokens are allocated at once; at most `tokens_per_pass` tokens (longer
     prompts are cut into pieces) go through the model in one pass. A session that asked for nothing in the last
     `idle_seconds` may lose its slot to a request that waits. One event loop at a time may use the engine.
-    After each pass callers have the time to ask again.
+    After each pass callers have the time to ask again. `vision`: of a model that sees pictures.
     """
 
     def __init__(
@@ -51,13 +55,14 @@ class TransformersGenerator:
         context: int = 1024,
         tokens_per_pass: int = 8192,
         idle_seconds: float = 0.2,
+        vision: VisionFormat | None = None,
     ) -> None:
         text_config = model.config.get_text_config()
         limit = getattr(text_config, "max_position_embeddings", None)
         if limit is not None and context > limit:
             raise UserError(f"generator.context {context} exceeds the model's {limit} positions; lower it")
         attention.register()
-        model.set_attn_implementation(attention.IMPLEMENTATION)
+        set_text_attention(model, attention.IMPLEMENTATION)
         if model.config._attn_implementation != attention.IMPLEMENTATION:
             raise UserError(f"{type(model).__name__} has its own attention; use generator.backend vllm")
         self.context = context
@@ -69,6 +74,7 @@ class TransformersGenerator:
         self._cache = SlotCache(
             config=text_config, slots=max_sequences, context=context, dtype=model.dtype, device=model.device
         )
+        self._passes = passes_of(model, self._cache, context=context, vision=vision)
         self._live: list[Row] = []
         self._returning: list[Row] = []  # rows whose session holds a slot
         self._waiting: deque[Row] = deque()
@@ -77,11 +83,13 @@ class TransformersGenerator:
         self._seconds = 0.0
 
     async def generate(self, request: Request) -> list[Completion]:
-        """Sample `request.samples` completions. Raises ContextOverflow, ValueError for an empty prompt."""
+        """Sample `request.samples` completions. Raises ContextOverflow, ValueError for an empty prompt, and for
+        pictures that do not belong to its tokens.
+        """
         check_request(request, context=self.context, vocabulary=self._model.get_input_embeddings().weight.shape[0])
         job = EngineJob(
             request=request,
-            prompt=np.asarray(request.prompt_ids, dtype=np.int64),
+            prompt=self._passes.prompt(request),
             future=asyncio.get_running_loop().create_future(),
         )
         node = None if request.allowed is None else request.allowed.root
@@ -106,6 +114,7 @@ class TransformersGenerator:
         self._live, self._returning, self._waiting = [], [], deque()
         slots, context = self._table.ids.shape
         self._table = SlotTable(slots=slots, context=context)
+        self._passes.forget()
 
     async def reload(self, model: Path | str, *, stop_ids: Collection[int]) -> None:
         """Take the weights of another model of the same architecture. Raises RuntimeError as `forget` does."""
@@ -227,7 +236,9 @@ class TransformersGenerator:
         counts = self._fit(pending)
         keep = counts > 0
         complete = (counts == pending)[keep]
-        logits = self._forward(slots[keep], starts[keep], counts[keep], complete)
+        taken = [row for row, kept in zip(self._live, keep, strict=True) if kept]
+        logits = self._passes.logits(self._table, taken, slots[keep], starts[keep], counts[keep], complete)
+        self._stats["passes"] += 1
         self._table.valid[slots] += counts
         rows = [row for row, whole in zip(self._live, counts == pending, strict=True) if whole]
         if rows:
@@ -242,27 +253,6 @@ class TransformersGenerator:
         counts = np.empty_like(pending)
         counts[order] = np.clip(self._tokens_per_pass - before, 0, pending[order])
         return counts
-
-    @torch.inference_mode()
-    def _forward(self, slots: Ints, starts: Ints, counts: Ints, complete: np.ndarray) -> torch.Tensor:
-        """Logits [complete rows, V] after each complete row's last token; keys and values go to the cache."""
-        device = self._model.device
-        plan = attention.make_plan(slots=slots, starts=starts, counts=counts, context=self.context, device=device)
-        slot = np.repeat(slots, counts)
-        position = np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(len(slot))
-        last = (np.cumsum(counts) - 1)[complete]
-        self._cache.plan = plan
-        output = self._model(
-            input_ids=torch.from_numpy(self._table.ids[slot, position].astype(np.int64))[None].to(device),
-            position_ids=torch.from_numpy(position)[None].to(device),
-            past_key_values=self._cache,
-            use_cache=True,
-            logits_to_keep=torch.from_numpy(last).to(device),
-            slot_plan=plan,
-        )
-        self._stats["passes"] += 1
-        logits: torch.Tensor = output.logits[0]
-        return logits
 
     def _sample(self, rows: list[Row], logits: torch.Tensor) -> None:
         """Draw for every sample of every row; those that draw another token than their row's first part from it."""

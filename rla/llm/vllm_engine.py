@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,11 @@ from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
 from rla.llm.adapters import Adapter, Parts, base_folder, parts_of
 from rla.llm.base import Completion, FinishReason, Request
+from rla.llm.placed_images import PlacedImage
 from rla.llm.refusals import check_request
 from rla.llm.restricted import SEED_MASK, restricted
+from rla.llm.vllm_pictures import never_sampled, picture_engine_settings, refuse_other_prompt, vllm_prompt
+from rla.models.vision import load_vision
 
 CPU_CACHE_GIB = "2"
 # In pieces, a prompt of a seeded request ends the engine of the CPU build: it sets back a CUDA generator's offset.
@@ -80,6 +83,7 @@ class VllmGenerator:
         self._names = count()
         self._cached = self._prefilled = 0
         self._watched = False  # by its own processes, which a killed one would leave behind
+        self._vision = load_vision(model)
         parts = parts_of(model) if config.lora == "adapter" else Parts(model=model, weights=())
         self._own = self.over(parts.adapter, stop_ids=stop_ids)
         with base_folder(parts) as base:
@@ -100,6 +104,7 @@ class VllmGenerator:
                     enable_sleep_mode=self.sleeps,
                     worker_extension_cls="rla.llm.vllm_worker.WorkerMethods",
                     **adapter_settings(config),
+                    **picture_engine_settings(self._vision),
                     **({} if cuda else whole_prompts(config)),
                 )
             )
@@ -151,17 +156,28 @@ class VllmGenerator:
         if engine is not None:
             engine.shutdown()
 
-    async def ask(self, prompt: list[int], temperature: float, *, lora: Any, **params: Any) -> list[Any]:
+    async def ask(
+        self,
+        prompt: list[int],
+        temperature: float,
+        *,
+        lora: Any,
+        images: Sequence[PlacedImage] = (),
+        **params: Any,
+    ) -> list[Any]:
         """vLLM's completions, by the adapter `lora` or the base. Raises UserError where the engine has ended."""
         try:
-            return await self._asked(prompt, temperature, lora, **params)
+            return await self._asked(prompt, temperature, lora, images, **params)
         except self._ended as error:
             raise UserError(
                 "generator.backend vllm: the engine's process ended, its log above says why; "
                 "call the stage again: it goes on with the groups that are left"
             ) from error
 
-    async def _asked(self, prompt: list[int], temperature: float, lora: Any, **params: Any) -> list[Any]:
+    async def _asked(
+        self, prompt: list[int], temperature: float, lora: Any, images: Sequence[PlacedImage], **params: Any
+    ) -> list[Any]:
+        asked = vllm_prompt(prompt, images, self._vision)
         if not self._watched:
             self._watched = True
             if self._mixed_on_cpu:  # sent before any request is
@@ -179,13 +195,18 @@ class VllmGenerator:
             **params,
         )
         name = f"rla-{next(self._names)}"
-        async for output in self._engine.generate({"prompt_token_ids": prompt}, sampling, name, lora_request=lora):
+        async for output in self._engine.generate(asked, sampling, name, lora_request=lora):
             if output.finished:
+                refuse_other_prompt(prompt, output.prompt_token_ids, images)
                 cached = output.num_cached_tokens or 0
                 self._cached += cached
                 self._prefilled += len(prompt) - cached
                 return sorted(output.outputs, key=lambda completion: int(completion.index))
         raise RuntimeError(f"vLLM ended request {name} without a result")
+
+    def free_of_pictures(self) -> dict[str, Any]:
+        """What keeps a reply free of picture tokens, of a model that knows such."""
+        return never_sampled(self._vision)
 
     def held_to(self, schema: Mapping[str, Any] | None) -> dict[str, Any]:
         """The engine's tokenizer serves this alone: prompts and replies are token ids."""
@@ -210,6 +231,7 @@ class Over:
                 prompt,
                 request.temperature,
                 lora=self._lora,
+                images=request.images,
                 seed=seed,
                 top_p=request.top_p,
                 max_tokens=1,
@@ -230,11 +252,13 @@ class Over:
             list(request.prompt_ids),
             request.temperature,
             lora=self._lora,
+            images=request.images,
             seed=request.seed & SEED_MASK,
             n=request.samples,
             top_p=request.top_p,
             max_tokens=request.max_tokens,
             stop_token_ids=self._stop_ids,
+            **self._engine.free_of_pictures(),
             **self._engine.held_to(request.json_schema),
         )
         return [_completion(completion, greedy=request.temperature == 0) for completion in completions]

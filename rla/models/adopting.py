@@ -20,6 +20,7 @@ PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.jinja", "*.model"]  # what lo
 
 WEIGHTS = ("config.json", "generation_config.json", "model*.safetensors", "model.safetensors.index.json")
 TOKENIZER = ("tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "vocab.*", "chat_template.jinja")
+PROCESSOR = ("preprocessor_config.json", "video_preprocessor_config.json", "processor_config.json")
 RECORDED = (KEY, CHECKSUM, PARAMETERS)  # keys of a record that say nothing of the origin
 
 
@@ -79,7 +80,7 @@ def made_by_init(folder: Path) -> Callable[[Path], bool]:
 
 def is_model_file(path: Path) -> bool:
     """Whether `rla init-model` may have made it: a link, or a file as transformers names it."""
-    return path.is_symlink() or any(fnmatch(path.name, name) for name in (*WEIGHTS, *TOKENIZER))
+    return path.is_symlink() or any(fnmatch(path.name, name) for name in (*WEIGHTS, *TOKENIZER, *PROCESSOR))
 
 
 def adopt(source: str, folder: Path) -> None:

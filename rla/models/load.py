@@ -43,9 +43,11 @@ def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
 
 
 def load_model(source: str | Path, *, dtype: str = "float32", device: str = "cpu") -> PreTrainedModel:
-    """The causal language model in evaluation mode, weights as `dtype` on `device`. Raises UserError."""
+    """The causal language model, which may see pictures, in evaluation mode, weights as `dtype` on `device`.
+
+    Raises UserError.
+    """
     import torch
-    from transformers import AutoModelForCausalLM
     from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()  # a stage's log is read by people; a bar per load drowns it
@@ -59,7 +61,8 @@ def load_model(source: str | Path, *, dtype: str = "float32", device: str = "cpu
     if dtype not in ("float32", "bfloat16", "float16"):
         raise UserError(f"dtype {dtype!r} is not one of float32, bfloat16, float16")
     try:
-        model: Any = AutoModelForCausalLM.from_pretrained(str(folder or source), dtype=getattr(torch, dtype))
+        loads = _loading_class(_config_of(folder or source))
+        model: Any = loads.from_pretrained(str(folder or source), dtype=getattr(torch, dtype))
     except OSError as error:
         raise UserError(_hub_message(source, error)) from error
     return cast("PreTrainedModel", model.to(device).eval())
@@ -71,11 +74,24 @@ def hollow_model(folder: Path) -> PreTrainedModel:
     """
     import torch
     from accelerate import init_empty_weights
-    from transformers import AutoConfig, AutoModelForCausalLM
 
+    config = _config_of(folder)
     with init_empty_weights(include_buffers=False):
-        model: Any = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), dtype=torch.float32)
+        model: Any = _loading_class(config).from_config(config, dtype=torch.float32)
     return cast("PreTrainedModel", model.eval())
+
+
+def _config_of(source: str | Path) -> Any:
+    from transformers import AutoConfig
+
+    return AutoConfig.from_pretrained(str(source))
+
+
+def _loading_class(config: Any) -> Any:
+    """Of models that read texts alone, or of those that see pictures."""
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+
+    return AutoModelForImageTextToText if hasattr(config, "vision_config") else AutoModelForCausalLM
 
 
 def load_weights(model: PreTrainedModel, source: str | Path) -> None:

@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rla.envs.pictures import shows_images
 from rla.envs.protocols import Demonstrates, Judged, Labels, LabelsSeen, Probes
 from rla.envs.registry import environment
 from rla.metrics.probed import LABEL, LABELS, probe_figures, probe_labels, probe_votes
@@ -62,7 +63,8 @@ def is_probed(ctx: StageContext) -> bool:
     judged = isinstance(chosen, Judged) and not isinstance(chosen, Probes)
     labelled = isinstance(chosen, Labels) and not isinstance(chosen, LabelsSeen)
     wanted = config.evaluation.probe_tasks > 0 and config.judge.enabled and config.judge.trains
-    return wanted and judged and labelled and isinstance(chosen, Demonstrates)
+    seen = shows_images(chosen, config)  # scripted episodes keep no pictures, so nobody could judge them
+    return wanted and judged and labelled and isinstance(chosen, Demonstrates) and not seen
 
 
 def frozen_probe(ctx: StageContext) -> Path:

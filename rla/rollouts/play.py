@@ -25,6 +25,8 @@ from rla.envs.observation import (
 from rla.envs.prompts import PolicyPrompt, ToolPrompt
 from rla.llm.base import Generator, Request
 from rla.llm.chat import ChatFormat
+from rla.llm.picture_chat import PictureChat
+from rla.models.vision import VisionFormat
 from rla.rollouts.groups import run_groups
 from rla.rollouts.images import distinct_images
 from rla.seeds import derive
@@ -53,6 +55,21 @@ class Rollouts:
     iteration: int
     policy: str  # digest of the checkpoint
     top_p: float = 1.0  # of sampling; below 1 for evaluation alone (`top_p_of_episodes`)
+    vision: VisionFormat | None = None  # of a policy that sees the pictures of observations
+
+    @property
+    def pictures(self) -> PictureChat | None:
+        return None if self.vision is None else PictureChat(self.chat, self.vision)
+
+    def seen(self, observation: Observation) -> Observation:
+        """The same. Raises EnvironmentFailure where it shows what is no picture."""
+        if self.vision is not None:
+            for png in observation.images:
+                try:
+                    self.vision.grid(png)
+                except ValueError as error:
+                    raise EnvironmentFailure(f"a picture of the environment: {error}") from None
+        return observation
 
 
 def episodes_of(task: Task, *, count: int, seed: int, iteration: int) -> list[Episode]:
@@ -83,6 +100,7 @@ async def play(episode: Episode, shared: Rollouts, tries: CommandTries) -> Traje
         config=shared.config,
         tries=tries,
         instruction=episode.task.instruction,
+        pictures=shared.pictures,
     )
     session = f"{episode.task.task_id}/{episode.rollout}"
     steps: list[Step] = []
@@ -91,13 +109,13 @@ async def play(episode: Episode, shared: Rollouts, tries: CommandTries) -> Traje
     environment: Environment | AwaitedEnvironment | None = None
     try:
         environment = shared.make_env(episode.task)
-        observation = await settled(environment.reset())
+        observation = shared.seen(await settled(environment.reset()))
         seen.append(observation)
         stop = StopReason.MAX_STEPS
         for index in range(shared.env.max_steps):
             commands = offered(observation.commands, shared.env.omit_commands)
             told = [result.text for result in observation.results]
-            prompt_ids, trie = agent.prompt(observation.text, commands, told)
+            prompt_ids, trie = agent.prompt(observation.text, commands, told, observation.images)
             room = room_of_reply(shared, agent, len(prompt_ids))
             if room is None:
                 stop = StopReason.CONTEXT
@@ -110,10 +128,12 @@ async def play(episode: Episode, shared: Rollouts, tries: CommandTries) -> Traje
                 session=session,
                 allowed=trie,
                 top_p=shared.top_p,
+                images=agent.images(),
+                turns=agent.turns(),
             )
             (completion,) = await shared.generator.generate(request)
             steps.append(agent.read(completion, observation.text, commands))
-            observation = await settled(environment.step(steps[-1].action))
+            observation = shared.seen(await settled(environment.step(steps[-1].action)))
             seen.append(observation)
             if not observation.understood:
                 steps[-1] = replace(steps[-1], valid=False)
@@ -122,7 +142,7 @@ async def play(episode: Episode, shared: Rollouts, tries: CommandTries) -> Traje
                 stop = StopReason.WON if won else StopReason.ENDED
                 break
         if stop in (StopReason.MAX_STEPS, StopReason.CONTEXT) and steps and isinstance(environment, Concludes):
-            seen.append(await environment.stopped())
+            seen.append(shared.seen(await environment.stopped()))
             stop = StopReason.WON if seen[-1].success(shared.env.reward_threshold) else stop
     except EnvironmentFailure as failure:
         stop, error = StopReason.ENV_ERROR, str(failure)
@@ -165,6 +185,7 @@ def record(
         images=distinct_images([one.images for one in seen]),
         places=place_digests([one.place for one in seen[: len(steps)]]),
         calls=calls_made(seen[1:]) if isinstance(shared.prompt, ToolPrompt) else None,
+        image_spans=agent.image_spans(),
     )
 
 

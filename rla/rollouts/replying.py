@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rla.agents.judge import unscored_judgement
 from rla.config.judging import JudgeConfig
+from rla.envs.pictures import PictureMessage
 from rla.envs.prompts import JudgePrompt
 from rla.llm.base import Generator, Request
 from rla.llm.chat import ChatFormat, Message
+from rla.llm.picture_chat import PictureChat, PromptTokens
+from rla.llm.picture_parts import parts_message
 from rla.llm.trie import TokenTrie
+from rla.models.vision import VisionFormat
 from rla.store.records import Judgement
 
 if TYPE_CHECKING:
@@ -27,6 +31,12 @@ class Replier(Protocol):
         self, messages: Sequence[Message], *, seed: int, session: str | None = None
     ) -> tuple[list[int], list[Judgement]]: ...
 
+    async def look(
+        self, messages: Sequence[PictureMessage], *, seed: int, session: str | None = None
+    ) -> tuple[PromptTokens, list[Judgement]]:
+        """`reply` to turns with pictures."""
+        ...
+
     def release(self, session: str) -> None: ...
 
     def close(self) -> None: ...
@@ -34,30 +44,47 @@ class Replier(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineReplier:
-    """Replies of a Generator. `allowed`: all that may be said, with `judge.decoding: admissible`."""
+    """Replies of a Generator. `allowed`: all that may be said, with `judge.decoding: admissible`. `vision`: of a model
+    that sees pictures.
+    """
 
     generator: Generator
     chat: ChatFormat
     config: JudgeConfig
     allowed: TokenTrie | None = None
+    vision: VisionFormat | None = None
 
     async def reply(
         self, messages: Sequence[Message], *, seed: int, session: str | None = None
     ) -> tuple[list[int], list[Judgement]]:
-        prompt_ids = self.chat.first(messages)
-        if len(prompt_ids) + self.config.max_tokens > self.generator.context:
-            return prompt_ids, []
+        prompt = PromptTokens(ids=self.chat.first(messages))
+        return prompt.ids, await self._sampled(prompt, seed=seed, session=session)
+
+    async def look(
+        self, messages: Sequence[PictureMessage], *, seed: int, session: str | None = None
+    ) -> tuple[PromptTokens, list[Judgement]]:
+        if self.vision is None:
+            raise RuntimeError("pictures for a model that sees none")
+        prompt = PictureChat(self.chat, self.vision).first(messages)
+        return prompt, await self._sampled(prompt, seed=seed, session=session)
+
+    async def _sampled(self, prompt: PromptTokens, *, seed: int, session: str | None) -> list[Judgement]:
+        """Empty where the prompt does not fit."""
+        if len(prompt.ids) + self.config.max_tokens > self.generator.context:
+            return []
         request = Request(
-            prompt_ids=prompt_ids,
+            prompt_ids=prompt.ids,
             max_tokens=self.config.max_tokens,
             temperature=self.config.temperature,
             seed=seed,
             samples=self.config.votes,
             session=session,
             allowed=self.allowed,
+            images=prompt.images,
+            turns=prompt.turns,
         )
         completions = await self.generator.generate(request)
-        return prompt_ids, [unscored_judgement(completion, self.chat) for completion in completions]
+        return [unscored_judgement(completion, self.chat) for completion in completions]
 
     def release(self, session: str) -> None:
         self.generator.release(session)
@@ -68,7 +95,7 @@ class EngineReplier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerReplier:
-    """Replies of a chat server: text alone."""
+    """Replies of a chat server: text alone. It is sent pictures as parts of messages."""
 
     server: ChatServer
     config: JudgeConfig
@@ -76,6 +103,14 @@ class ServerReplier:
     async def reply(
         self, messages: Sequence[Message], *, seed: int, session: str | None = None
     ) -> tuple[list[int], list[Judgement]]:
+        return [], await self._replies(messages, seed=seed)
+
+    async def look(
+        self, messages: Sequence[PictureMessage], *, seed: int, session: str | None = None
+    ) -> tuple[PromptTokens, list[Judgement]]:
+        return PromptTokens(ids=[]), await self._replies(list(map(parts_message, messages)), seed=seed)
+
+    async def _replies(self, messages: Sequence[Mapping[str, Any]], *, seed: int) -> list[Judgement]:
         replies = await self.server.replies(
             messages,
             samples=self.config.votes,
@@ -83,7 +118,7 @@ class ServerReplier:
             temperature=self.config.temperature,
             max_tokens=self.config.max_tokens,
         )
-        return [], [
+        return [
             Judgement(score=None, text=one.text, truncated=one.truncated, token_ids=[], logprobs=[], allowed=[])
             for one in replies
         ]

@@ -13,6 +13,7 @@ from typing import Any
 
 from rla.config import Config
 from rla.envs.needing import need
+from rla.envs.pictures import shows_images
 from rla.envs.prompts import JudgePrompt
 from rla.envs.protocols import Judged, Probes
 from rla.envs.registry import environment
@@ -24,14 +25,16 @@ from rla.pipeline.context import StageContext
 from rla.pipeline.origins import check_failures, run_async
 from rla.rollouts.groups import each_of
 from rla.rollouts.judged_ahead import JudgedAhead, only_part
+from rla.rollouts.looking import seeing, with_pngs
 from rla.rollouts.replying import EngineReplier, Replier, ServerReplier, reply_trie
+from rla.store.images import images_folder, refuse_other_images
 from rla.store.pools import tasks_by_id
 from rla.store.reading import Entry, part_rows, read_manifest, read_nested, verify_shard
 from rla.store.records import StepScore, Task
 from rla.store.shards import ShardWriter
 
 PLAYED = ("task_id", "trajectory_id", "steps.list.element.valid")
-COLUMNS = ("task_id", "trajectory_id", "instruction", "steps", "final_observation", "stop_reason")
+COLUMNS = ("task_id", "trajectory_id", "instruction", "steps", "final_observation", "stop_reason", "screens")
 
 FINDS_PREFIXES = ("vllm", "server")
 FAILED = "failed"  # count of the replies that a chat server has not given; no other shard has it
@@ -52,13 +55,15 @@ class PlayedTask:
     def rows(self) -> list[dict[str, Any]]:
         """Those that have steps, in order; of those with an id in `only` where it is given."""
         if self.held is not None:
-            return list(self.held)
-        rows = (
-            row
-            for part, entry in self.parts.items()
-            for row in part_rows(part, COLUMNS, keys={self.task_id}, entry=entry)
-        )
-        return [row for row in rows if row["steps"] and (self.only is None or row["trajectory_id"] in self.only)]
+            return with_pngs(next(iter(self.parts)), self.held)
+        found: list[dict[str, Any]] = []
+        for part, entry in self.parts.items():
+            rows = part_rows(part, COLUMNS, keys={self.task_id}, entry=entry)
+            found += with_pngs(part, [row for row in rows if row["steps"] and self._wants(row)])
+        return found
+
+    def _wants(self, row: Mapping[str, Any]) -> bool:
+        return self.only is None or row["trajectory_id"] in self.only
 
 
 def played_tasks(trajectories: Path, only: frozenset[str] | None = None) -> list[PlayedTask]:
@@ -94,6 +99,8 @@ def score_played(
     hold the tasks, for environments that have to know them. `only`: as `played_tasks` takes it. `rm`: the checkpoint
     of the reward model, where it judges itself. `ahead`: what was judged while the shard was played.
     """
+    if images_folder(trajectories).exists() and shows_images(environment(ctx.config.env.name), ctx.config):
+        refuse_other_images(trajectories)
     groups = enumerate(played_tasks(trajectories, only))
     left = [(index, task) for index, task in groups if index not in writer.done and writer.slice.takes(index)]
     if ahead is not None and only is None:
@@ -154,7 +161,8 @@ def make_replier(config: Config, rm: Path | None, prompt: JudgePrompt | None) ->
     generator, tokenizer = make_generator(config.generator, model=model_folder(rm), seed=config.seed)
     chat = ChatFormat(tokenizer)
     allowed = None if prompt is None else reply_trie(chat, prompt, config.judge)
-    return EngineReplier(generator=generator, chat=chat, config=config.judge, allowed=allowed)
+    vision = None if prompt is None else seeing(environment(config.env.name), config, rm)
+    return EngineReplier(generator=generator, chat=chat, config=config.judge, allowed=allowed, vision=vision)
 
 
 def _judge(
@@ -167,7 +175,13 @@ def _judge(
     from rla.rollouts.judge import Judging, judge_groups
 
     engine = ctx.config.generator.engine_name if ctx.config.judge.trains else "server"
-    shared = Judging(replier=replier, prompt=prompt, seed=ctx.config.seed, at_once=engine in FINDS_PREFIXES)
+    shared = Judging(
+        replier=replier,
+        prompt=prompt,
+        seed=ctx.config.seed,
+        at_once=engine in FINDS_PREFIXES,
+        images=ctx.config.judge.images,
+    )
     run_async(
         judge_groups(
             (task.rows() async for task in each_of(tasks)),

@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 
 from rla.config.sections import Config
+from rla.envs.pictures import shows_images
 from rla.envs.pool.hosting import environments
 from rla.envs.pool.own import Environments
 from rla.envs.registry import environment
@@ -18,8 +19,12 @@ from rla.pipeline.context import StageContext
 from rla.pipeline.execution import joined_figures, told_figures
 from rla.pipeline.origins import check_failures, run_async
 from rla.rollouts.filling import filling_rounds, is_mixed
+from rla.rollouts.images import image_rows, without_pngs
+from rla.rollouts.looking import seeing
 from rla.rollouts.play import Episode, Rollouts, episodes_of, play_groups
 from rla.store.digests import digest
+from rla.store.images import ImageShard
+from rla.store.parts import group_of
 from rla.store.reading import read_nested, read_part
 from rla.store.records import Status, StopReason, Task, Trajectory
 from rla.store.shards import ShardWriter
@@ -38,11 +43,12 @@ def play_shard(
     iteration: int,
     training: bool = True,
     reserve: Sequence[Task] = (),
+    images: ImageShard | None = None,
 ) -> None:
     """Play `count` episodes of each task of the writer's slice that has no part yet, and finish the shard.
 
     `training`: it may be trained on. `reserve`: tasks that follow until enough groups are mixed
-    (`rla.rollouts.filling`).
+    (`rla.rollouts.filling`). `images`: where their pictures go.
     """
     known = [*tasks, *reserve]
     own = [index for index in range(len(known)) if writer.slice.takes(index)]
@@ -56,15 +62,21 @@ def play_shard(
     def waves() -> Iterator[Wave]:
         """What is left of each round, until the last one has ended."""
         for indices in rounds:
-            left = [index for index in indices if index not in writer.done]
+            left = [index for index in indices if not is_done(index)]
             ctx.progress.start("rollout", total=count * len(left))
             if left:
                 yield (episodes(known[index]) for index in left), partial(finished, left)
+
+    def is_done(index: int) -> bool:
+        return index in writer.done and (images is None or images.done(index))
 
     def episodes(task: Task) -> list[Episode]:
         return episodes_of(task, count=count, seed=ctx.config.seed, iteration=iteration)
 
     def finished(left: list[int], position: int, trajectories: list[Trajectory]) -> None:
+        if images is not None:
+            images.keep(left[position], image_rows(trajectories))
+            trajectories = list(map(without_pngs, trajectories))
         writer.write(left[position], [trajectory.row() for trajectory in trajectories])
         ctx.progress.advance(len(trajectories))
 
@@ -78,11 +90,22 @@ def play_shard(
 
     def check(counts: Mapping[str, int]) -> None:
         if counts["env_errors"] > ctx.config.rollout.max_failed_share * counts["episodes"]:
-            forget_failed(writer)
+            forget_failed(writer, images)
         check_failures(writer.folder, counts["env_errors"], counts["episodes"], ctx.config.rollout.max_failed_share)
+        if images is not None:
+            images.finish()
 
+    if images is not None:
+        images.finish_slice()
     tokenizer = tokenizer_fingerprint(model_folder(policy))
     writer.finish(trajectory_counts(writer.parts()), tokenizer=tokenizer, check=check)
+
+
+def image_shard(ctx: StageContext, writer: ShardWriter) -> ImageShard | None:
+    """Where the pictures of the writer's trajectories go; None where the environment shows no model any."""
+    if not shows_images(environment(ctx.config.env.name), ctx.config):
+        return None
+    return ImageShard(writer, overwrite=ctx.overwrite, tell=ctx.progress.note)
 
 
 def _play_in(
@@ -110,6 +133,7 @@ def _play_in(
         iteration=ctx.iteration,
         policy=digest(policy),
         top_p=top_p_of_episodes(ctx.config, training=training),
+        vision=seeing(environment(ctx.config.env.name), ctx.config, policy),
     )
 
     async def played() -> None:
@@ -144,10 +168,12 @@ def trajectory_counts(parts: Sequence[Path]) -> dict[str, int]:
     return counts
 
 
-def forget_failed(writer: ShardWriter) -> None:
+def forget_failed(writer: ShardWriter, images: ImageShard | None = None) -> None:
     """Remove the parts that hold failed episodes, so that the next call plays those groups again."""
     for part in sorted(writer.folder.glob("part-*.parquet")):
         with suppress(FileNotFoundError):  # another slice has come to the same end
             reasons = read_part(part, ["stop_reason"])["stop_reason"].to_pylist()
             if StopReason.ENV_ERROR in reasons:
                 writer.discard(part)
+                if images is not None:
+                    images.forget(group_of(part))

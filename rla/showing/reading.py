@@ -5,7 +5,7 @@ An iteration that is still going on shows what is there: votes, rewards and labe
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,14 @@ from rla.errors import UserError
 from rla.rollouts.ground_truth import labels_in
 from rla.rollouts.labels import LABELS
 from rla.showing.records import ShownCall, ShownEpisode, ShownStep, Vote
+from rla.store.images import images_of_part, named_images
 from rla.store.layout import artifact, held_out_root, numbered_folders
 from rla.store.parts import shard_parts
-from rla.store.reading import part_rows, read_table, stream_rows
+from rla.store.reading import part_rows, read_table, stream_placed_rows, stream_rows
 from rla.store.slices import is_complete
 
 EPISODE = ("trajectory_id", "task_id", "slot", "kind", "status", "iteration", "rollout", "outcome", "stop_reason")
-WHOLE = (*EPISODE, "instruction", "steps", "final_observation", "error", "reward", "images", "calls")
+WHOLE = (*EPISODE, "instruction", "steps", "final_observation", "error", "reward", "images", "screens", "calls")
 VOTES = ("trajectory_id", "step", *(f"judgements.list.element.{name}" for name in ("score", "text")))
 PAID = ("trajectory_id", "step", "reward", "advantage")
 
@@ -106,9 +107,9 @@ def read_episodes_whole(
     known = {(row["trajectory_id"], row["step"]): row["label"] for row in labels.iter_rows(named=True)}
     prompt = environment(config.env.name).policy_prompt(config)
     found = {}
-    for row in _finished_rows(played.trajectories, wanted):
+    for place, row in _finished_rows(played.trajectories, wanted):
         steps = []
-        pictures = _pictures(row)
+        pictures = _pictures(row, place)
         for index, step in enumerate(row["steps"]):
             key = row["trajectory_id"], index
             reward, advantage = paid.get(key, (None, None))
@@ -136,13 +137,13 @@ def read_episodes_whole(
     return found
 
 
-def _finished_rows(trajectories: Path, wanted: Collection[str] | None) -> Iterator[dict[str, Any]]:
-    """The episodes of a shard; of one that still grows those of the groups that are finished."""
-    if is_complete(trajectories):
-        yield from stream_rows(trajectories, "trajectories", WHOLE, keys=wanted)
+def _finished_rows(trajectories: Path, wanted: Collection[str] | None) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """The episodes of a shard, each with its part; of one that still grows those of the groups that are finished."""
+    if not is_complete(trajectories):
+        for part in shard_parts(trajectories):
+            yield from ((part, row) for row in part_rows(part, WHOLE, keys=wanted, kind="trajectories"))
         return
-    for part in shard_parts(trajectories):
-        yield from part_rows(part, WHOLE, keys=wanted, kind="trajectories")
+    yield from stream_placed_rows(trajectories, "trajectories", WHOLE, keys=wanted)
 
 
 def _votes(played: Played, wanted: Collection[str] | None) -> dict[tuple[str, int], list[Vote]]:
@@ -179,8 +180,11 @@ def _calls(prompt: ReadsCalls, action: str, row: dict[str, Any], index: int) -> 
     ]
 
 
-def _pictures(row: dict[str, Any]) -> dict[int, list[bytes]]:
+def _pictures(row: dict[str, Any], part: Path) -> Mapping[int, Sequence[bytes]]:
     """Observation -> the PNG files that it showed, in their order."""
+    if row["screens"] is not None:
+        pngs = images_of_part(part, named_images(row))
+        return {index: [pngs[digest] for digest in shown] for index, shown in enumerate(row["screens"])}
     placed: list[tuple[int, int, bytes]] = [
         (place["observation"], place["position"], image["png"])
         for image in row["images"] or ()

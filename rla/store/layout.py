@@ -5,6 +5,7 @@
 <run>/<i>/{trajectories,scores,verdicts,standings,pool,candidates}
 <run>/<i>/rewards/{policy,rm}, <run>/<i>/{policy,rm}, <run>/<i>/{metrics,tasks}.json
 <run>/<i>/judge-accuracy.json              of `rla judge-accuracy`, which is no part of the loop
+<run>/<i>/trajectories-images, <run>/eval/<i>/trajectories-images  the pictures of trajectories that have any
 <run>/eval/<i>/{trajectories,metrics.json}, <run>/eval/<i>/scores where the environment's reward model is evaluated too
 <run>/probe/trajectories, <run>/eval/<i>/probe  labelled steps, and what each evaluation's reward model says of them
 <run>/splits/<split>/{test/pool,eval/<i>/...}  the same of every further held-out split
@@ -37,6 +38,7 @@ PATHS = {
     "previous_candidates": "{p}/candidates",
     "previous_standings": "{p}/standings",
     "trajectories": "{i}/trajectories",
+    "images": "{i}/trajectories-images",
     "scores": "{i}/scores",
     "verdicts": "{i}/verdicts",
     "standings": "{i}/standings",
@@ -50,6 +52,7 @@ PATHS = {
     "policy": "{i}/policy",
     "rm": "{i}/rm",
     "eval_trajectories": "eval/{i}/trajectories",
+    "eval_images": "eval/{i}/trajectories-images",
     "eval_scores": "eval/{i}/scores",
     "eval_metrics": "eval/{i}/metrics.json",
     "probe_trajectories": "probe/trajectories",
@@ -75,6 +78,8 @@ SHARD_KINDS = {
     "eval_scores": "scores",
     "probe_trajectories": "trajectories",
     "probe_scores": "scores",
+    "images": "images",
+    "eval_images": "images",
 }
 
 TOGETHER = (("policy_rewards", "rm_rewards"), ("verdicts", "standings", "pool"))  # shards that one call makes

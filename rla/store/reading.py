@@ -125,13 +125,22 @@ def stream_rows(
     With `keys` only rows whose first column is among them. A part that is missing, foreign or truncated is found before
     the first row. A damaged page is found when it is its turn, and so is a part that has been replaced since.
     """
+    for _, row in stream_placed_rows(folder, kind, columns, keys=keys):
+        yield row
+
+
+def stream_placed_rows(
+    folder: Path, kind: str, columns: Sequence[str], *, keys: Collection[Any] | None = None
+) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """`stream_rows`, each row with the file of its part."""
     manifest = read_manifest(folder, kind)
     verify_shard(folder, manifest)
     for part in manifest["parts"]:
         if "footer_sha256" not in part:
             read_footer(folder / part["name"])
     for part in manifest["parts"]:
-        yield from part_rows(folder / part["name"], columns, keys=keys, kind=kind, entry=part)
+        path = folder / part["name"]
+        yield from ((path, row) for row in part_rows(path, columns, keys=keys, kind=kind, entry=part))
 
 
 def part_rows(

@@ -118,11 +118,22 @@ class ShownImage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ImageSpan:
+    """Where the tokens of the picture `digest` stand in a run of tokens."""
+
+    digest: str
+    start: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trajectory:
     """One episode. `outcome` is +1 iff it was won, else -1; `reward` is what it earned, where rewards are counted.
 
     `places`: of each step a digest of the state that it was taken in, where the environment says what that is. `calls`:
-    {"step", "status"} of every call of a tool, in order, where the policy may call one.
+    {"step", "status"} of every call of a tool, in order, where the policy may call one. `images`: with their bytes;
+    where they lie in a shard of their own (`rla.store.images`), `screens` has their digests, per observation.
+    `image_spans`: {"segment", "digest", "start", "length"} of each picture that the policy saw.
     """
 
     trajectory_id: str
@@ -145,6 +156,8 @@ class Trajectory:
     images: list[ShownImage] | None = None
     places: list[str | None] | None = None
     calls: list[dict[str, Any]] | None = None
+    screens: list[list[str]] | None = None
+    image_spans: list[dict[str, Any]] | None = None
 
     def row(self) -> dict[str, Any]:
         nested = {"steps": list(map(columns, self.steps)), "segments": list(map(columns, self.segments))}
@@ -166,7 +179,10 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepScore:
-    """All judgements of one step: they share `prompt_ids`. `mean_score` is over the valid ones (none: null)."""
+    """All judgements of one step: they share `prompt_ids`. `mean_score` is over the valid ones (none: null).
+
+    `image_spans`: {"digest", "start", "length"} of each picture in the prompt.
+    """
 
     trajectory_id: str
     task_id: str
@@ -174,6 +190,7 @@ class StepScore:
     prompt_ids: list[int]
     mean_score: float | None
     judgements: list[Judgement]
+    image_spans: list[dict[str, Any]] | None = None
 
     def row(self) -> dict[str, Any]:
         return columns(self) | {"judgements": list(map(columns, self.judgements))}

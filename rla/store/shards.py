@@ -153,10 +153,11 @@ class ShardWriter:
         *,
         tokenizer: str | None = None,
         check: Check = lambda counts: None,
+        joins: bool = True,
     ) -> dict[str, Any]:
         """Write the manifest; from here on the shard, or this slice of it, is complete. The last slice completes the
-        shard. `tokenizer`: the fingerprint of the one that made the shard's token ids. `check` raises where the counts
-        of the whole shard are not acceptable.
+        shard, with `joins`. `tokenizer`: the fingerprint of the one that made the shard's token ids. `check` raises
+        where the counts of the whole shard are not acceptable.
         """
         self.replace()
         manifest = {
@@ -172,7 +173,8 @@ class ShardWriter:
         if self.slice.count == 1:
             return self._complete(manifest, check)
         write_record(self.slice.manifest(self.folder), self.kind, sealed({**manifest, "slice": str(self.slice)}))
-        self.join(check)
+        if joins:
+            self.join(check)
         return manifest
 
     def _confirmed(self) -> list[dict[str, Any]]:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from rla.training.branches import Forks
+    from rla.training.branches import Branch, Forks
+    from rla.training.eyes import Eyes, Looks, SeenText
     from rla.training.packing import Packing
 
 
@@ -34,7 +35,7 @@ class Batch:
     sequences, `forks` for padded rows with branches.
     `replies` (N) numbers the replies that the loss tokens belong to, `segments` (N) what continues the same prompt: a
     sequence, or one of its branches, which do not see each other. `allowed` (N, A) is filled up with ids of the
-    same row; rows of unrestricted tokens (`restricted` false) are unused.
+    same row; rows of unrestricted tokens (`restricted` false) are unused. `looks`: for a vision-language model.
     """
 
     input_ids: Tensor
@@ -49,6 +50,7 @@ class Batch:
     advantages: Tensor
     replies: Tensor
     segments: Tensor
+    looks: Looks | None = None
 
 
 def steps_per_epoch(count: int, *, updates: int, sequences_per_update: int) -> int:
@@ -85,8 +87,12 @@ def micro_batches(
     return batches
 
 
-def collate(chosen: Sequence[TrainingSequence], *, device: torch.device, packed: bool) -> Batch:
-    """Tensors of the sequences; a row's last token is predicted only, so it is no input."""
+def collate(
+    chosen: Sequence[TrainingSequence], *, device: torch.device, packed: bool, eyes: Eyes | None = None
+) -> Batch:
+    """Tensors of the sequences; a row's last token is predicted only, so it is no input. `eyes`: of a model that sees
+    pictures.
+    """
     import torch
 
     from rla.training.branches import forks
@@ -117,7 +123,20 @@ def collate(chosen: Sequence[TrainingSequence], *, device: torch.device, packed:
         advantages=torch.tensor([x for one in chosen for x in one.advantages], dtype=torch.float32, device=device),
         replies=_number(replies).to(device),
         segments=_number(segments).to(device),
+        looks=None if eyes is None else eyes.looks(seen_texts(chosen, marks), packed=packed, device=device),
     )
+
+
+def seen_texts(chosen: Sequence[TrainingSequence], marks: Sequence[Sequence[Branch]]) -> list[SeenText]:
+    """What each row shows, without its last token."""
+    from rla.training.eyes import SeenText
+
+    found = []
+    for one, branches in zip(chosen, marks, strict=True):
+        length = len(one.token_ids) - 1
+        cut = [(start, min(end, length), anchor) for start, end, anchor in branches]
+        found.append(SeenText(length=length, images=one.images, branches=cut))
+    return found
 
 
 def _number(units: Sequence[tuple[int, int]]) -> Tensor:

@@ -22,6 +22,7 @@ from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from rla.errors import UserError
+from rla.models.sight import set_text_attention
 
 IMPLEMENTATION = "rla_branches"
 BLOCK = 128  # queries
@@ -82,7 +83,7 @@ def preferring_branches(model: PreTrainedModel) -> None:
     """Switch a model with plain SDPA in every layer to `branch_attention`; any other keeps what it has."""
     if model.config._attn_implementation == "sdpa" and _window(model) is None:
         AttentionInterface.register(IMPLEMENTATION, branch_attention)
-        model.set_attn_implementation(IMPLEMENTATION)
+        set_text_attention(model, IMPLEMENTATION)
 
 
 def _window(model: PreTrainedModel) -> int | None:

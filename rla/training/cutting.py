@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rla.training.data import TrainingSequence
+from rla.training.data import TrainingSequence, images_within
 
 
 def split_branches(sequence: TrainingSequence, *, budget: int) -> list[TrainingSequence]:
@@ -49,7 +49,9 @@ def without_long_replies(sequence: TrainingSequence, *, max_tokens: int) -> Trai
     kept = [index for index, reply in enumerate(replies) if reply not in late]
     if not kept:
         return None
-    return replace(only_tokens(sequence, kept), token_ids=sequence.token_ids[: sequence.positions[kept[-1]] + 1])
+    count = sequence.positions[kept[-1]] + 1
+    images = images_within(sequence.images, count)
+    return replace(only_tokens(sequence, kept), token_ids=sequence.token_ids[:count], images=images)
 
 
 def only_branches(sequence: TrainingSequence, numbers: Sequence[int]) -> TrainingSequence:

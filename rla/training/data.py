@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rla.errors import UserError
+from rla.store.records import ImageSpan
 
 Row = Mapping[str, Any]
 
@@ -31,7 +32,8 @@ class TrainingSequence:
 
     `token_ids` ends with the last loss token: what follows it cannot change any gradient. `branches` are
     spans (start, end) that each continue the tokens before the first of them; none: plain text. `replies` says which
-    reply each loss token belongs to (a step of the policy, a judgement), `owner` which trajectory.
+    reply each loss token belongs to (a step of the policy, a judgement), `owner` which trajectory. `images`: where
+    pictures stand among the tokens that all branches see.
     """
 
     token_ids: list[int]
@@ -42,6 +44,7 @@ class TrainingSequence:
     branches: tuple[tuple[int, int], ...] = ()
     replies: list[int] = field(default_factory=list)  # empty: one reply
     owner: str = ""
+    images: tuple[ImageSpan, ...] = field(default=(), repr=False)  # apart in digests: texts alone keep theirs
 
     def reply_numbers(self) -> list[int]:
         """Per loss token the number of its reply."""
@@ -100,7 +103,8 @@ def policy_sequences(
         for number, by_position in sorted(by_segment.items()):
             segment = trajectory["segments"][number]
             sampled = _sampled_tokens(segment, owner=f"trajectory {name}")
-            yield from _sequence(segment["token_ids"], sampled, by_position, owner=name)
+            shown = [span for span in trajectory.get("image_spans") or () if span["segment"] == number]
+            yield from _sequence(segment["token_ids"], sampled, by_position, owner=name, shown=shown)
     _refuse_unmatched(advantages, what="steps", rows="trajectories")
 
 
@@ -139,7 +143,8 @@ def reward_model_sequences(
                 )
             ]
             by_position = {token.position: (advantage, index) for token in sampled}
-            judgements += _sequence([*prompt, *tokens], sampled, by_position, owner=key[0])
+            shown = score.get("image_spans") or ()
+            judgements += _sequence([*prompt, *tokens], sampled, by_position, owner=key[0], shown=shown)
         if share_prompts and len(judgements) > 1:
             judgements = [_merge(judgements, prefix=len(prompt))]
         yield from judgements
@@ -165,6 +170,7 @@ def _merge(judgements: Sequence[TrainingSequence], *, prefix: int) -> TrainingSe
         branches=tuple(branches),
         replies=[number for one in judgements for number in one.replies],
         owner=judgements[0].owner,
+        images=judgements[0].images,
     )
 
 
@@ -213,9 +219,17 @@ def _sampled_tokens(segment: Row, *, owner: str) -> list[_Sampled]:
 
 
 def _sequence(
-    token_ids: Sequence[int], sampled: Iterable[_Sampled], given: Mapping[int, tuple[float, int]], *, owner: str
+    token_ids: Sequence[int],
+    sampled: Iterable[_Sampled],
+    given: Mapping[int, tuple[float, int]],
+    *,
+    owner: str,
+    shown: Iterable[Row] = (),
 ) -> list[TrainingSequence]:
-    """The sequence of one segment, or nothing where none of its tokens can train. `given`: (advantage, reply)."""
+    """The sequence of one segment, or nothing where none of its tokens can train. `given`: (advantage, reply).
+
+    `shown`: the pictures of the segment.
+    """
     loss_tokens = [token for token in sampled if token.position in given and len(token.allowed) != 1]
     if not loss_tokens:
         return []
@@ -226,6 +240,7 @@ def _sequence(
             )
         if not math.isfinite(token.logp):
             raise UserError(f"token {token.position} has log-probability {token.logp}; run the stage before again")
+    spans = (ImageSpan(digest=one["digest"], start=one["start"], length=one["length"]) for one in shown)
     return [
         TrainingSequence(
             token_ids=list(token_ids[: loss_tokens[-1].position + 1]),
@@ -235,5 +250,11 @@ def _sequence(
             advantages=[given[token.position][0] for token in loss_tokens],
             replies=[given[token.position][1] for token in loss_tokens],
             owner=owner,
+            images=images_within(spans, loss_tokens[-1].position),
         )
     ]
+
+
+def images_within(images: Iterable[ImageSpan], count: int) -> tuple[ImageSpan, ...]:
+    """Those that stand among the first `count` tokens. None stands half among them: a reply does not end in one."""
+    return tuple(one for one in images if one.start + one.length <= count)

@@ -11,16 +11,20 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from rla.agents.judge import views
+from rla.agents.picturing import judged_with_pictures
 from rla.config.training import SftConfig
 from rla.envs.needing import need
-from rla.envs.prompts import ToolPrompt, told_schemas
+from rla.envs.prompts import JudgePrompt, ToolPrompt, told_schemas
 from rla.envs.protocols import Demonstrates, Judged, Labels, Teaches
 from rla.envs.registry import environment
-from rla.envs.views import Demonstration
+from rla.envs.views import Demonstration, JudgeView
 from rla.llm.chat import ChatFormat
+from rla.llm.picture_chat import PictureChat, PromptTokens
+from rla.llm.placed_images import cache_keys
 from rla.pipeline.context import StageContext
 from rla.seeds import derive
 from rla.store.records import Task
+from rla.training.dialogues import as_it_is_asked, dialogue_examples
 
 if TYPE_CHECKING:
     from rla.training.sft import Example
@@ -44,18 +48,24 @@ def demonstrations(
     return played
 
 
-def policy_examples(ctx: StageContext, chat: ChatFormat, tasks: list[Task], config: SftConfig) -> list[Example]:
-    """One growing sequence per episode, as a rollout with `history: full` would see it.
+def policy_examples(
+    ctx: StageContext, chat: ChatFormat, tasks: list[Task], config: SftConfig, pictures: PictureChat | None = None
+) -> list[Example]:
+    """One growing sequence per episode, as a rollout with `history: full` would see it. With `history: window`, and
+    where the model sees pictures, an agent is told what the expert says (`rla.training.dialogues`).
 
     Random actions are cloned like the expert's: a demonstrator that errs leaves reinforcement something to mend.
     """
     prompt = environment(ctx.config.env.name).policy_prompt(ctx.config)
     from rla.training.sft import Example
 
-    examples = []
+    examples: list[Example] = []
     for task, shown in demonstrations(
         ctx, tasks, count=config.examples, random_shares=(0.0, 2 * config.noise), purpose="policy"
     ):
+        if as_it_is_asked(ctx):
+            examples += dialogue_examples(ctx, chat, pictures, task, shown, config)
+            continue
         ids: list[int] = []
         weights: list[float] = []
         for index, (observation, commands, action) in enumerate(
@@ -72,7 +82,8 @@ def policy_examples(ctx: StageContext, chat: ChatFormat, tasks: list[Task], conf
             weights += [config.observed] * len(asked) + [1.0] * len(reply)
         if len(ids) <= ctx.config.model.context:
             examples.append(Example(token_ids=ids, weights=weights))
-    say_left_out(ctx, config.examples - len(examples), "demonstrations")
+    if not as_it_is_asked(ctx):
+        say_left_out(ctx, config.examples - len(examples), "demonstrations")
     return examples
 
 
@@ -81,20 +92,22 @@ def say_left_out(ctx: StageContext, count: int, what: str) -> None:
         ctx.progress.note(f"warm-start: {count} {what} are longer than model.context")
 
 
-def reward_examples(ctx: StageContext, chat: ChatFormat, tasks: list[Task], config: SftConfig) -> list[Example]:
+def reward_examples(
+    ctx: StageContext, chat: ChatFormat, tasks: list[Task], config: SftConfig, pictures: PictureChat | None = None
+) -> list[Example]:
     """Judgements of demonstrated steps, or what the environment teaches on whole tasks: an example is a task's lesson,
     its replies as branches of the prompt.
     """
     teacher = environment(ctx.config.env.name)
     if not isinstance(teacher, Teaches):
-        return judge_examples(ctx, chat, tasks, config, alike=ctx.config.warm_start.alike)
+        return judge_examples(ctx, chat, tasks, config, alike=ctx.config.warm_start.alike, pictures=pictures)
     examples = []
     for number in range(config.examples):
         seed = derive(ctx.config.seed, "lessons", number)
         lesson = teacher.lesson(tasks[number % len(tasks)], ctx.config, seed=seed)
-        asked = chat.first(lesson.messages)
+        asked = PromptTokens(ids=chat.first(lesson.messages))
         replies = [[*chat.encode(reply), chat.end_id] for reply in lesson.replies]
-        if len(asked) + max(map(len, replies)) <= ctx.config.model.context:
+        if len(asked.ids) + max(map(len, replies)) <= ctx.config.model.context:
             examples.append(branching([asked] * len(replies), replies))
     say_left_out(ctx, config.examples - len(examples), "lessons")
     return examples
@@ -108,13 +121,15 @@ def judge_examples(
     *,
     alike: int,
     purpose: str = "judge",
+    pictures: PictureChat | None = None,
 ) -> list[Example]:
     """One example per episode, its judgements as branches of the last prompt; `noise`: share of flipped labels.
 
     Beside each action that was taken, others are judged that were not: in the same place, so that what tells them
     apart is the action, not the manner of the episode. With `alike` an episode teaches the same judgement no more
     often than that: nearly two thirds of all are returns and vain looks. It is then judged up to a random step alone,
-    which costs half as much. `purpose`: of the demonstrations; each has episodes of its own.
+    which costs half as much. `purpose`: of the demonstrations; each has episodes of its own. `pictures`: of a judge
+    that sees them.
     """
     chosen = environment(ctx.config.env.name)
     labeller = need(chosen, Labels, "warm-start")
@@ -125,7 +140,8 @@ def judge_examples(
     for task, shown in demonstrations(ctx, tasks, count=config.examples, random_shares=JUDGED, purpose=purpose):
         labels = labeller.label(task, ctx.config, shown.actions, others=OTHERS, seed=rng.getrandbits(62))
         until = rng.randint(1, len(labels)) if alike else len(labels)
-        steps = zip(views(as_row(task, shown, policy_prompt.render)), labels, strict=True)
+        row = as_row(task, shown, policy_prompt.render)
+        steps = zip(views(row, shown.images, images=ctx.config.judge.images), labels, strict=True)
         judged = [
             (view, one, rng.random() < config.noise)
             for view, labelled in islice(steps, until)
@@ -135,14 +151,29 @@ def judge_examples(
         for number in few_alike(rng, [(one.score, one.reason) for _, one, _ in judged], alike):
             view, one, flipped = judged[number]
             said = policy_prompt.render(one.action, view.commands)
-            tried = replace(view, action=one.action, reply=said, next_observation=one.next_observation)
-            asked.append(chat.first(prompt.messages(tried)))
+            tried = replace(
+                view,
+                action=one.action,
+                reply=said,
+                next_observation=one.next_observation,
+                next_images=one.next_images,
+            )
+            asked.append(judge_prompt_tokens(chat, prompt, tried, pictures))
             reply = prompt.render(-one.score if flipped else one.score, one.reason)
             replies.append([*chat.encode(reply), chat.end_id])
-        if max(map(len, map(operator.add, asked, replies))) <= ctx.config.model.context:
+        if max(map(operator.add, (len(one.ids) for one in asked), map(len, replies))) <= ctx.config.model.context:
             examples.append(branching(asked, replies))
     say_left_out(ctx, config.examples - len(examples), "judged episodes")
     return examples
+
+
+def judge_prompt_tokens(
+    chat: ChatFormat, prompt: JudgePrompt, view: JudgeView, pictures: PictureChat | None
+) -> PromptTokens:
+    """What the judge is asked about a step."""
+    if pictures is None:
+        return PromptTokens(ids=chat.first(prompt.messages(view)))
+    return pictures.first(judged_with_pictures(prompt, view))
 
 
 def few_alike(rng: random.Random, kinds: Sequence[Hashable], most: int) -> list[int]:
@@ -154,22 +185,27 @@ def few_alike(rng: random.Random, kinds: Sequence[Hashable], most: int) -> list[
     return sorted(chain.from_iterable(drawn))
 
 
-def branching(prompts: list[list[int]], replies: list[list[int]]) -> Example:
-    """The last prompt as the trunk; each reply, with what its own prompt does not share with the trunk, as a branch."""
+def branching(prompts: list[PromptTokens], replies: list[list[int]]) -> Example:
+    """The last prompt as the trunk; each reply, with what its own prompt does not share with the trunk, as a branch.
+    Tokens of different pictures are different ones.
+    """
     from rla.training.sft import Example
 
-    trunk = prompts[-1]
-    ids, weights = list(trunk), [0.0] * len(trunk)
+    last = prompts[-1]
+    trunk = cache_keys(last.ids, last.images).tolist()
+    ids, weights, images = list(last.ids), [0.0] * len(trunk), list(last.images)
     branches = []
     for prompt, reply in zip(prompts, replies, strict=True):
+        keys = cache_keys(prompt.ids, prompt.images).tolist()
         # The token that predicts a branch's first one must stand in the branch.
-        limit = min(len(prompt), len(trunk)) - 1
-        anchor = next((n for n in range(limit) if prompt[n] != trunk[n]), limit)
-        own = prompt[anchor:]
+        limit = min(len(keys), len(trunk)) - 1
+        anchor = next((n for n in range(limit) if keys[n] != trunk[n]), limit)
+        own = prompt.ids[anchor:]
+        images += [one for one in prompt.behind(len(ids) - anchor) if one.start >= len(ids)]
         branches.append((len(ids), len(ids) + len(own) + len(reply), anchor))
         ids += own + reply
         weights += [0.0] * len(own) + [1.0] * len(reply)
-    return Example(token_ids=ids, weights=weights, branches=branches)
+    return Example(token_ids=ids, weights=weights, branches=branches, images=tuple(images))
 
 
 def as_row(task: Task, shown: Demonstration, render: Any) -> dict[str, Any]:

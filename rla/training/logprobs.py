@@ -16,11 +16,16 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from rla.errors import UserError
+from rla.models.sight import image_features, joined_features, seeing_states
 from rla.training.batching import Batch
 from rla.training.packing import prefer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from transformers import PreTrainedModel
+
+    from rla.training.eyes import Looks
 
 CHUNK_LOGITS = 2**25  # logits of one chunk: 128 MiB in fp32
 SCALED_LOGITS = (
@@ -39,7 +44,8 @@ class TokenScorer(nn.Module):
 
     The entropy carries a gradient with `train_entropy` only. `mixed`: the forward pass runs in bf16. That rounds logits
     and moves log-probabilities by hundredths; with `fp32_head` the output layer runs in fp32 all the same. `packs`:
-    whether the model takes packed batches. Raises UserError for a model that rescales its logits afterwards.
+    whether the model takes packed batches. `banned`: ids that the sampler never drew, whose logits count as -inf.
+    Raises UserError for a model that rescales its logits afterwards.
     """
 
     def __init__(
@@ -51,6 +57,7 @@ class TokenScorer(nn.Module):
         train_entropy: bool = False,
         mixed: bool = False,
         fp32_head: bool = False,
+        banned: Sequence[int] = (),
     ) -> None:
         super().__init__()
         text = model.config.get_text_config()
@@ -64,6 +71,7 @@ class TokenScorer(nn.Module):
         self.train_entropy = train_entropy
         self.mixed = mixed
         self.fp32_head = fp32_head
+        self.banned = list(banned)
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         # Here and not around the call: DeepSpeed's engine switches off what it finds around itself.
@@ -72,18 +80,14 @@ class TokenScorer(nn.Module):
             return self._scores(batch)
 
     def _scores(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        options: dict[str, Any] = {}
-        if batch.packing is not None:
-            options = {"packing": batch.packing, "position_ids": batch.packing.places}
-        elif batch.forks is not None:
-            options = {"attention_mask": batch.forks.mask(self.model), "position_ids": batch.forks.place}
-        hidden = self.model.base_model(input_ids=batch.input_ids, use_cache=False, **options).last_hidden_state
+        hidden = self._hidden(batch)
         chosen = hidden[batch.rows, batch.columns]
         head = self.model.get_output_embeddings()
         weight, bias = head.weight, head.bias
         if self.fp32_head:
             chosen, weight = chosen.float(), weight.float()
             bias = None if bias is None else bias.float()
+        banned = torch.tensor(self.banned, device=chosen.device) if self.banned else None
         size = max(1, self.chunk_logits // head.weight.shape[0])
         count = len(batch.targets)
         parts: list[tuple[Tensor, Tensor]] = []
@@ -99,11 +103,39 @@ class TokenScorer(nn.Module):
                 self.temperature,
                 self.train_entropy,
                 self.fp32_head,
+                banned,
             )
             recompute = count > size and torch.is_grad_enabled()
             parts.append(checkpoint(_score, *arguments, use_reentrant=False) if recompute else _score(*arguments))
         logp, entropy = zip(*parts, strict=True)
         return torch.cat(logp), torch.cat(entropy)
+
+    def _hidden(self, batch: Batch) -> Tensor:
+        """Last hidden states (B, L, H)."""
+        options: dict[str, Any] = {}
+        if batch.packing is not None:
+            options = {"packing": batch.packing, "position_ids": batch.packing.places}
+        elif batch.forks is not None:
+            options = {"attention_mask": batch.forks.mask(self.model), "position_ids": batch.forks.place}
+        if batch.looks is not None:
+            options.pop("position_ids", None)
+            return looking_states(self.model, batch.input_ids, batch.looks, **options)
+        hidden: Tensor = self.model.base_model(input_ids=batch.input_ids, use_cache=False, **options).last_hidden_state
+        return hidden
+
+
+def looking_states(model: PreTrainedModel, input_ids: Tensor, looks: Looks, **options: Any) -> Tensor:
+    """The same of a vision-language model."""
+    features = None
+    found = [] if looks.pixels is None or looks.grids is None else image_features(model, looks.pixels, looks.grids)
+    if looks.order:
+        features = joined_features([found[place] for place in looks.order])
+    hidden = seeing_states(
+        model, input_ids, looks.positions, looked=looks.looked, features=features, use_cache=False, **options
+    )
+    if found and features is None:
+        hidden = hidden + 0.0 * sum(part.sum() for one in found for part in (one.embeds, *one.deep))
+    return hidden
 
 
 def _score(
@@ -116,9 +148,12 @@ def _score(
     temperature: float,
     train_entropy: bool,
     full: bool = False,
+    banned: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     with torch.autocast(hidden.device.type, enabled=False) if full else contextlib.nullcontext():
         logits = F.linear(hidden, weight, bias).float() / temperature
+    if banned is not None:
+        logits = logits.index_fill(1, banned, -torch.inf)
     if allowed is not None and restricted is not None:
         offered = torch.zeros_like(logits, dtype=torch.bool).scatter_(1, allowed, True)
         logits = logits.masked_fill(~(offered | ~restricted[:, None]), -torch.inf)

@@ -23,12 +23,14 @@ from rla.config.training import TrainConfig
 from rla.config.upkeep import LaunchConfig
 from rla.errors import UserError
 from rla.models.checkpoint import Checkpoint
+from rla.store.images import stream_images
 from rla.training.aggregation import token_weights
 from rla.training.batching import collate, plan_updates, steps_per_epoch
 from rla.training.checkpoint_writing import carry_over, refuse_existing, write_checkpoint
 from rla.training.complete import open_to_train, record_together, verify_together
 from rla.training.compute import Compute
 from rla.training.data import TrainingSequence
+from rla.training.image_file import StoredImages, write_image_file
 from rla.training.losses import LossInputs, policy_loss
 from rla.training.metrics import EXTREMES, Metrics, accumulate, counts, finite, means, pace, speed, statistics, summary
 from rla.training.prepare import PreparedStage, exported, prepare
@@ -55,13 +57,15 @@ def train(
     check: Callable[[Facts], None] | None = None,
     launch: LaunchConfig | None = None,
     replace: bool = False,
+    images: Path | None = None,
 ) -> Metrics:
     """Train and write the checkpoint `out`; returns the stage's metrics (`log` gets those of every update).
 
     `sequences` are consumed once, to a file beside `out`. `temperature` is the sampling temperature. Replies that end
     beyond `config.max_tokens` are counted and left out; `check` may refuse what is left, before a model is loaded.
     `record` is added to the checkpoint's manifest; `launch` says how several processes share the model. With `replace`
-    a checkpoint at `out` stays until the new one is complete. Raises UserError where `out` exists otherwise, where
+    a checkpoint at `out` stays until the new one is complete. `images`: the shard that has the pictures of the
+    sequences, where they show any. Raises UserError where `out` exists otherwise, where
     token ids and model do not match, where a file of the checkpoint changed since it was written, and where the
     gradient is not finite in more than `config.max_skipped` updates.
     """
@@ -74,7 +78,7 @@ def train(
     compute = Compute.choose(config, ranks, launch)
     with (
         progress.alone(first=ranks.first),
-        stored(progress.folder / "sequences.arrow", sequences, config=config, compute=compute) as kept,
+        stored(progress.folder / "sequences.arrow", sequences, config=config, compute=compute, images=images) as kept,
     ):
         found = counts(kept.facts)
         if check is not None:
@@ -105,16 +109,28 @@ def train(
 
 @contextmanager
 def stored(
-    file: Path, sequences: Iterable[TrainingSequence], *, config: TrainConfig, compute: Compute
+    file: Path,
+    sequences: Iterable[TrainingSequence],
+    *,
+    config: TrainConfig,
+    compute: Compute,
+    images: Path | None = None,
 ) -> Iterator[StoredSequences]:
-    """The stage's sequences in a file: the first rank writes it, all read it."""
+    """The stage's sequences in a file, and their pictures in another: the first rank writes them, all read them."""
     ranks, own = compute.ranks, None
+    shown = file.with_name("images.arrow")
     with ExitStack() as held:
         if ranks.first:
-            for name in (file, unfinished_sequences(file)):
+            for name in (file, unfinished_sequences(file), shown, unfinished_sequences(shown)):
                 held.callback(name.unlink, missing_ok=True)
             own = write_sequences(file, sequences, max_tokens=config.max_tokens, budget=compute.tokens_per_batch)
-        kept = StoredSequences(file, ranks.tell(own))
+            if own.pictures and images is not None:
+                write_image_file(shown, stream_images(images, own.pictures))
+        facts = ranks.tell(own)
+        pngs = StoredImages(shown) if facts.pictures and images is not None else None
+        if pngs is not None:
+            held.callback(pngs.close)
+        kept = StoredSequences(file, facts, images=pngs)
         held.callback(kept.close)
         yield kept
 
@@ -198,7 +214,7 @@ def forward(
 ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
     """Loss and entropy per token of one micro-batch, and per token what the metrics are made of."""
     config = stage.config
-    batch = collate(chosen, device=stage.compute.device, packed=stage.scorer.packs)
+    batch = collate(chosen, device=stage.compute.device, packed=stage.scorer.packs, eyes=stage.eyes)
     logp, entropy = stage.state.optimizing.module(batch)
     inputs = LossInputs(
         logp=logp,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rla.errors import UserError
 from rla.models.checkpoint import ADAPTER, REFERENCE, Checkpoint
 from rla.models.load import load_model
+from rla.models.sight import sees
 from rla.training.state import WEIGHTS, load_state_weights, matching, trainable
 from rla.training.tensors import TensorFiles
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from rla.config.training import LoraConfig, TrainConfig
+
+VISION = r".*\bvisual\b.*"  # names of the layers of a vision tower, as a regular expression
 
 
 def frozen_base(previous: Checkpoint, *, config: TrainConfig, mixed: bool) -> PreTrainedModel:
@@ -29,11 +32,15 @@ def frozen_base(previous: Checkpoint, *, config: TrainConfig, mixed: bool) -> Pr
     return model if mixed else model.float()
 
 
-def adapted(model: PreTrainedModel, config: LoraConfig) -> Any:
-    """`model` with a new adapter on the linear layers of its blocks, as a peft model. Raises UserError."""
+def adapted(model: PreTrainedModel, config: LoraConfig, *, vision: str = "trained") -> Any:
+    """`model` with a new adapter on the linear layers of its blocks, as a peft model. Raises UserError.
+
+    With `vision` frozen the vision tower of a model that has one gets none.
+    """
     import peft
 
     settings = peft.LoraConfig(
+        exclude_modules=VISION if vision == "frozen" and sees(model) else None,
         r=config.rank,
         lora_alpha=config.alpha,
         target_modules="all-linear" if not config.targets else list(config.targets),
@@ -53,7 +60,7 @@ def merged(previous: Checkpoint, state: Path, *, config: TrainConfig, mixed: boo
     """The base with the adapter of a train state added in, and the folder (beside the state) of that adapter."""
     import torch
 
-    whole = adapted(frozen_base(previous, config=config, mixed=mixed).float(), config.lora)
+    whole = adapted(frozen_base(previous, config=config, mixed=mixed).float(), config.lora, vision=config.vision)
     model = whole.get_base_model()
     with torch.no_grad():
         for parameter, value in matching(trainable(model), TensorFiles(state, WEIGHTS, required=True)):

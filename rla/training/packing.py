@@ -23,6 +23,7 @@ from torch import Tensor
 from transformers import AttentionInterface, PreTrainedModel
 
 from rla.errors import UserError
+from rla.models.sight import set_text_attention
 from rla.training.branches import Branch, Forks, branch_attention, forks
 
 IMPLEMENTATION = "rla_packed"
@@ -144,7 +145,7 @@ def prefer(model: PreTrainedModel) -> bool:
     )
     if able:
         AttentionInterface.register(IMPLEMENTATION, packed_attention)
-        model.set_attn_implementation(IMPLEMENTATION)
+        set_text_attention(model, IMPLEMENTATION)
     return bool(able)
 
 

@@ -14,8 +14,11 @@ from rla.config.training import TrainConfig
 from rla.errors import UserError
 from rla.models.checkpoint import REFERENCE, Checkpoint
 from rla.models.load import hollow_model, load_model
+from rla.models.sight import sees, vision_tower
+from rla.models.vision import load_vision
 from rla.training.batching import collate, micro_batches
 from rla.training.compute import Compute
+from rla.training.eyes import Eyes
 from rla.training.logprobs import TokenScorer
 from rla.training.optimizing import make_optimizing
 from rla.training.ranks import Sharing
@@ -42,6 +45,7 @@ class PreparedStage:
     reference: list[Tensor] | None
     old: list[Tensor] | None
     work: Work
+    eyes: Eyes | None = None
     loading_s: float = 0.0
 
     def passes(self, indices: Sequence[int]) -> list[list[int]]:
@@ -70,6 +74,10 @@ def prepare(
         )
     if config.gradient_checkpointing:
         checkpoint_gradients(model)
+    vision = load_vision(previous.model) if sees(model) else None
+    if vision is None and sequences.facts.pictures:
+        raise UserError(f"{previous.model}: reads texts alone; train the model that saw the pictures of these rows")
+    eyes = None if vision is None else Eyes(vision, sequences.images, always=compute.ranks.sharded)
     train_entropy = config.entropy_coef != 0
     scorer = TokenScorer(
         model,
@@ -77,6 +85,7 @@ def prepare(
         train_entropy=train_entropy,
         mixed=compute.mixed,
         fp32_head=config.fp32_head,
+        banned=() if vision is None else vision.banned,
     )
     work = Work.of(model)
     state = TrainState(model=model, optimizing=make_optimizing(scorer, config, compute), ranks=compute.ranks)
@@ -90,13 +99,13 @@ def prepare(
     if from_initial:
         if previous.reference is not None and not config.lora.rank:
             state.load_weights(previous.reference, REFERENCE)
-        reference = score(state, scorer, sequences, compute=compute)
+        reference = score(state, scorer, sequences, compute=compute, eyes=eyes)
     if previous.state is not None and (previous.adapter is not None or not config.lora.rank):
         with loading:
             state.load(previous.state)
     from_previous = config.kl_coef != 0 and not from_initial
     wanted = from_previous or config.old == "trainer"
-    current = score(state, scorer, sequences, compute=compute) if wanted else None
+    current = score(state, scorer, sequences, compute=compute, eyes=eyes) if wanted else None
     return PreparedStage(
         config=config,
         compute=compute,
@@ -106,6 +115,7 @@ def prepare(
         reference=current if from_previous else reference,
         old=current if config.old == "trainer" else None,
         work=work,
+        eyes=eyes,
         loading_s=loading.seconds,
     )
 
@@ -138,12 +148,23 @@ def _model(previous: Checkpoint, *, config: TrainConfig, compute: Compute, hollo
         )
     device = "cpu" if compute.ranks.sharded else str(compute.device)
     if hollow:
-        return hollow_model(Path(previous.model))
+        return with_frozen_tower(hollow_model(Path(previous.model)), config)
     if not config.lora.rank:
-        return load_model(previous.model, dtype="float32", device=device)
+        return with_frozen_tower(load_model(previous.model, dtype="float32", device=device), config)
     from rla.training.lora import adapted, frozen_base
 
-    return adapted(frozen_base(previous, config=config, mixed=compute.mixed), config.lora).get_base_model().to(device)
+    return (
+        adapted(frozen_base(previous, config=config, mixed=compute.mixed), config.lora, vision=config.vision)
+        .get_base_model()
+        .to(device)
+    )
+
+
+def with_frozen_tower(model: PreTrainedModel, config: TrainConfig) -> PreTrainedModel:
+    """The model, whose vision tower does not train where the parameters say so."""
+    if sees(model) and config.vision == "frozen":
+        vision_tower(model).requires_grad_(False)
+    return model
 
 
 def checkpoint_gradients(model: PreTrainedModel) -> None:
@@ -162,12 +183,20 @@ def checkpoint_gradients(model: PreTrainedModel) -> None:
 
 
 @torch.no_grad()
-def score(state: TrainState, scorer: TokenScorer, sequences: StoredSequences, *, compute: Compute) -> list[Tensor]:
+def score(
+    state: TrainState,
+    scorer: TokenScorer,
+    sequences: StoredSequences,
+    *,
+    compute: Compute,
+    eyes: Eyes | None = None,
+) -> list[Tensor]:
     """The log-probabilities of every sequence's loss tokens, in order."""
     scores: dict[int, Tensor] = {}
     parts = _passes(sequences, range(len(sequences)), compute, scorer)
     for indices, counted in compute.ranks.share(parts):
-        batch = collate([sequences[index] for index in indices], device=compute.device, packed=scorer.packs)
+        chosen = [sequences[index] for index in indices]
+        batch = collate(chosen, device=compute.device, packed=scorer.packs, eyes=eyes)
         logp, _ = state.optimizing.module(batch)
         if counted:
             found = logp.split([sequences.facts.loss_tokens[index] for index in indices])
@@ -197,6 +226,6 @@ def exported(stage: PreparedStage, previous: Checkpoint, state: Path) -> tuple[P
         return merged(previous, state, config=stage.config, mixed=stage.compute.mixed)
     if not stage.compute.ranks.sharded:
         return stage.scorer.model, None
-    model = load_model(previous.model, dtype=stage.config.dtype)
+    model = with_frozen_tower(load_model(previous.model, dtype=stage.config.dtype), stage.config)
     load_state_weights(model, state, WEIGHTS)
     return model, None

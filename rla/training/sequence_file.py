@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from rla.store.records import ImageSpan
 from rla.training.cutting import split_branches, without_long_replies
 from rla.training.data import TrainingSequence
 
@@ -32,6 +33,7 @@ TYPES: dict[str, Any] = {
     "branches": pa.list_(pa.list_(pa.int32(), 2)),
     "replies": pa.list_(pa.int32()),
     "owner": pa.string(),
+    "images": pa.list_(pa.struct([("digest", pa.string()), ("start", pa.int32()), ("length", pa.int32())])),
 }
 SCHEMA = pa.schema([(entry.name, TYPES[entry.name]) for entry in fields(TrainingSequence)])
 
@@ -55,6 +57,7 @@ class Facts:
     pairs: list[float]
     highest: int  # token id
     signal: bool  # whether any advantage is not zero
+    pictures: tuple[str, ...] = ()  # digests of those that the sequences show
 
     def groups(self) -> list[range]:
         """By sequence, the indices of its pieces."""
@@ -73,6 +76,7 @@ def write_sequences(file: Path, sequences: Iterable[TrainingSequence], *, max_to
     lengths: list[int] = []
     loss_tokens: list[int] = []
     pairs: list[float] = []
+    pictures: set[str] = set()
 
     def fitting() -> Iterator[TrainingSequence]:
         nonlocal too_long, shortened, replies, replies_kept, highest, signal
@@ -86,7 +90,8 @@ def write_sequences(file: Path, sequences: Iterable[TrainingSequence], *, max_to
             replies_kept += len(set(one.reply_numbers()))
             highest = max(highest, *one.token_ids)
             signal = signal or any(one.advantages)
-            digest.update(repr(one).encode())
+            digest.update((repr(one) + (repr(one.images) if one.images else "")).encode())
+            pictures.update(image.digest for image in one.images)
             cut = split_branches(one, budget=budget)
             pieces.append(len(cut))
             lengths.extend(len(piece.token_ids) for piece in cut)
@@ -113,6 +118,7 @@ def write_sequences(file: Path, sequences: Iterable[TrainingSequence], *, max_to
         pairs=pairs,
         highest=highest,
         signal=signal,
+        pictures=tuple(sorted(pictures)),
     )
 
 
@@ -123,14 +129,15 @@ def unfinished_sequences(file: Path) -> Path:
 
 def _row(one: TrainingSequence) -> dict[str, Any]:
     """Without the copies that `dataclasses.asdict` makes of every list."""
-    return {name: getattr(one, name) for name in SCHEMA.names}
+    images = [{"digest": image.digest, "start": image.start, "length": image.length} for image in one.images]
+    return {name: getattr(one, name) for name in SCHEMA.names} | {"images": images}
 
 
 class StoredSequences(Sequence[TrainingSequence]):
-    """What `write_sequences` wrote, by index."""
+    """What `write_sequences` wrote, by index. `images`: files of the pictures that they show, by digest."""
 
-    def __init__(self, file: Path, facts: Facts) -> None:
-        self.facts = facts
+    def __init__(self, file: Path, facts: Facts, *, images: Mapping[str, bytes] | None = None) -> None:
+        self.facts, self.images = facts, images or {}
         self._map = pa.memory_map(str(file))
         self._reader = pa.ipc.open_file(self._map)
 
@@ -144,7 +151,9 @@ class StoredSequences(Sequence[TrainingSequence]):
             raise IndexError(index)
         number, row = divmod(index % len(self), ROWS)
         [values] = self._reader.get_batch(number).slice(row, 1).to_pylist()
-        return TrainingSequence(**{**values, "branches": tuple((low, high) for low, high in values["branches"])})
+        branches = tuple((low, high) for low, high in values["branches"])
+        images = tuple(ImageSpan(**one) for one in values["images"])
+        return TrainingSequence(**{**values, "branches": branches, "images": images})
 
     def close(self) -> None:
         self._map.close()

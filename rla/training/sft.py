@@ -17,22 +17,28 @@ from typing import TYPE_CHECKING, Any
 
 from rla.config.training import SftConfig
 from rla.errors import UserError
+from rla.llm.placed_images import PlacedImage
 from rla.models.checkpoint import open_checkpoint
+from rla.store.records import columns
 from rla.training.checkpoint_writing import refuse_existing, write_checkpoint
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+    from rla.models.vision import VisionFormat
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
     """Token ids with a loss weight each. A branch (start, end, anchor) is a run of tokens that continues the first
-    `anchor` tokens and sees nothing else but itself: many short replies to one long text, in one pass.
+    `anchor` tokens and sees nothing else but itself: many short replies to one long text, in one pass. `images`: those
+    that stand among the tokens, in branches too.
     """
 
     token_ids: Sequence[int]
     weights: Sequence[float]
     branches: Sequence[tuple[int, int, int]] = ()
+    images: Sequence[PlacedImage] = ()
 
 
 Log = Callable[[dict[str, Any]], None]
@@ -63,6 +69,7 @@ def sft(
     import torch
 
     from rla.models.load import load_model, load_tokenizer
+    from rla.models.vision import load_vision
 
     started = time.perf_counter()
     refuse_existing(out, replace=replace)
@@ -71,13 +78,15 @@ def sft(
         torch.set_num_threads(threads)
     previous = open_checkpoint(model_folder)
     model = load_model(previous.model, dtype="float32")
+    vision = load_vision(previous.model)
     mixed = dtype == "bfloat16" and torch.cuda.is_available()
     tokenizer = load_tokenizer(previous.model)
     steps: list[dict[str, Any]] = []
     last = 0
     for useful, its in parts:
         last = len(steps)
-        steps += _fit(model, tokenizer, useful, config=its, seed=seed, mixed=mixed, log=log)
+        steps += _fit(model, tokenizer, useful, config=its, seed=seed, mixed=mixed, log=log, vision=vision)
+    model.requires_grad_(True)  # a frozen tower, too, belongs to the checkpoint
     seconds = round(time.perf_counter() - started, 3)
     metrics = {
         **_summary(steps, last=len(steps) - last),
@@ -122,17 +131,27 @@ def _fit(
     seed: int,
     mixed: bool,
     log: Log | None,
+    vision: VisionFormat | None = None,
 ) -> list[dict[str, Any]]:
     """Train `model` in place; the metrics of every step."""
     from datasets import Dataset
 
+    from rla.models.sight import vision_tower
     from rla.training.sft_trainer import WeightedTrainer, arguments
+
+    eyes = None
+    if vision is not None:
+        from rla.training.eyes import Eyes
+
+        vision_tower(model).requires_grad_(config.vision == "trained")
+        eyes = Eyes(vision, {image.digest: image.png for one in examples for image in one.images})
 
     rows = [
         {
             "input_ids": list(one.token_ids),
             "loss_weights": [float(x) for x in one.weights],
             "branches": [list(branch) for branch in one.branches],
+            **({"shown": [columns(image.span()) for image in one.images]} if eyes is not None else {}),
         }
         for one in examples
     ]
@@ -145,6 +164,7 @@ def _fit(
             packing=config.packing,
             tokens_per_pass=config.tokens_per_pass,
             on_step=log,
+            eyes=eyes,
         )
         trainer.train()
     return trainer.steps

@@ -15,13 +15,17 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
+from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 from transformers.trainer_callback import PrinterCallback
 from trl import SFTConfig as TrlConfig
 from trl import SFTTrainer
 
 from rla.config.training import SftConfig
+from rla.store.records import ImageSpan
 from rla.training.branches import forks, preferring_branches
+from rla.training.eyes import Eyes, SeenText
+from rla.training.logprobs import CHUNK_LOGITS, looking_states
 from rla.training.packing import pack, prefer
 
 IGNORED = -100
@@ -39,6 +43,7 @@ class WeightedTrainer(SFTTrainer):
         model: PreTrainedModel = arguments["model"]
         packs = packing and prefer(model)
         tokens = arguments.pop("tokens_per_pass")
+        self.eyes: Eyes | None = arguments.pop("eyes", None)
         super().__init__(data_collator=Collator(packs=packs, tokens_per_pass=tokens), **arguments)
         self.forking = model
         preferring_branches(self.forking)
@@ -64,6 +69,8 @@ class WeightedTrainer(SFTTrainer):
         num_items_in_batch: Tensor | int | None = None,
     ) -> Tensor:
         ids, weights = inputs["input_ids"], inputs["loss_weights"]
+        if self.eyes is not None:
+            return self._looking_loss(self.eyes, inputs)
         labels = ids.masked_fill(weights == 0, IGNORED)
         outputs = model(input_ids=ids, labels=labels, use_cache=False, fused_lm_head=True, **self._seen(inputs, ids))
         weights = weights[:, 1:]
@@ -71,6 +78,25 @@ class WeightedTrainer(SFTTrainer):
         self._counts.append(torch.stack([(outputs.is_top1 * full).sum(), full.sum()]))
         loss = -(outputs.log_probs * weights).sum() / inputs["total"]
         return cast("Tensor", loss)
+
+    def _looking_loss(self, eyes: Eyes, inputs: dict[str, Any]) -> Tensor:
+        """The loss of a vision-language model."""
+        ids, weights = inputs["input_ids"], inputs["loss_weights"]
+        seen = self._seen(inputs, ids)
+        seen.pop("position_ids", None)
+        texts = [
+            SeenText(length=length, images=[ImageSpan(**one) for one in shown], branches=branches)
+            for length, shown, branches in zip(inputs["sizes"], inputs["shown"], inputs["branches"], strict=True)
+        ]
+        looks = eyes.looks(texts, packed=inputs["lengths"] is not None, device=ids.device)
+        with torch.autocast(ids.device.type, dtype=torch.bfloat16, enabled=bool(self.args.bf16)):
+            hidden = looking_states(self.forking, ids, looks, **seen)
+            log_probs, is_top1 = next_log_probs(
+                self.forking, hidden, ids, counted=weights[:, 1:] != 0, banned=eyes.vision.banned
+            )
+        full = weights[:, 1:] == 1
+        self._counts.append(torch.stack([(is_top1 * full).sum(), full.sum()]))
+        return cast("Tensor", -(log_probs * weights[:, 1:]).sum() / inputs["total"])
 
     def _seen(self, inputs: dict[str, Any], ids: Tensor) -> dict[str, Any]:
         """What says which tokens see which. Rows are padded on the right, where causal attention does not look: without
@@ -127,6 +153,7 @@ def collate_examples(examples: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "loss_weights": pad_sequence(weights, batch_first=True),
         "branches": [example["branches"] for example in examples],
         "lengths": None,
+        **pictures_of(examples),
     }
 
 
@@ -138,7 +165,44 @@ def packed_examples(examples: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "loss_weights": torch.cat(weights)[None],
         "branches": [example["branches"] for example in examples],
         "lengths": [len(example["input_ids"]) for example in examples],
+        **pictures_of(examples),
     }
+
+
+def pictures_of(examples: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Of the rows of a vision-language model: sizes, and where pictures stand."""
+    if "shown" not in examples[0]:
+        return {}
+    sizes = [len(example["input_ids"]) for example in examples]
+    return {"sizes": sizes, "shown": [example["shown"] for example in examples]}
+
+
+def next_log_probs(
+    model: PreTrainedModel, hidden: Tensor, ids: Tensor, *, counted: Tensor, banned: Sequence[int]
+) -> tuple[Tensor, Tensor]:
+    """(B, L - 1) log-probabilities of the tokens that follow, and whether each is the likeliest; zero where not
+    `counted`. Logits exist for a chunk of tokens at a time.
+    """
+    head: Any = model.get_output_embeddings()
+    chosen, targets = hidden[:, :-1][counted], ids[:, 1:][counted]
+    idle = torch.tensor(list(banned), device=ids.device)
+    size = max(1, CHUNK_LOGITS // head.weight.shape[0])
+    parts = [
+        checkpoint(_predicted, head, part, wanted, idle, use_reentrant=False)
+        for part, wanted in zip(chosen.split(size), targets.split(size), strict=True)
+    ]
+    log_probs = hidden.new_zeros(counted.shape, dtype=torch.float32)
+    is_top1 = torch.zeros_like(counted)
+    if parts:
+        found, top = (torch.cat(one) for one in zip(*parts, strict=True))
+        log_probs = log_probs.masked_scatter(counted, found)
+        is_top1 = is_top1.masked_scatter(counted, top)
+    return log_probs, is_top1
+
+
+def _predicted(head: nn.Module, hidden: Tensor, targets: Tensor, banned: Tensor) -> tuple[Tensor, Tensor]:
+    logits = head(hidden).float().index_fill(1, banned, -torch.inf)
+    return logits.log_softmax(-1).gather(1, targets[:, None])[:, 0], logits.argmax(-1) == targets
 
 
 def arguments(folder: str, *, config: SftConfig, examples: int, seed: int, mixed: bool) -> TrlConfig:

@@ -6,9 +6,9 @@
                                                             of branches each token sees the prompt and its own branch
     utilisation = model FLOPs / seconds / measured matrix rate
 
-Recomputation (gradient checkpointing) is not the model's work; a window is counted as full attention. The rate is that
-of square products in the precision of the forward pass, measured once: peak figures of data sheets are not reached by
-any product. (PaLM, appendix B.)
+Recomputation (gradient checkpointing) is not the model's work; a window is counted as full attention, and what a vision
+tower computes is left out. The rate is that of square products in the precision of the forward pass, measured once:
+peak figures of data sheets are not reached by any product. (PaLM, appendix B.)
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
+
+from rla.models.sight import sees, vision_tower
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -40,6 +42,7 @@ class Work:
         text = model.config.get_text_config()
         inputs, outputs = model.get_input_embeddings(), model.get_output_embeddings()
         aside = {id(inputs.weight), id(outputs.weight)}
+        aside |= {id(weight) for weight in vision_tower(model).parameters()} if sees(model) else set()
         layers = [weight for weight in model.parameters() if id(weight) not in aside]
         passes = sum((6 if weight.requires_grad else 4) * weight.numel() for weight in layers)
         width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads

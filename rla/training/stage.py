@@ -58,10 +58,12 @@ def train_stage(
     temperature: float,
     data: tuple[Path, ...],
     sequences: Callable[[], Iterator[TrainingSequence]],
+    images: Path,
 ) -> dict[str, Any]:
     """Train `checkpoint` (an option's name) on `sequences`. A finished checkpoint of the same origin is kept.
 
-    The first folder of `data` is the shard that holds the token ids: it must have the checkpoint's tokenizer.
+    The first folder of `data` is the shard that holds the token ids: it must have the checkpoint's tokenizer. `images`:
+    the shard with the pictures of the sequences; it is opened where they show any.
     """
     for shard in data:
         read_manifest(shard)  # before a model is made for nothing
@@ -112,6 +114,7 @@ def train_stage(
             launch=ctx.config.launch,
             replace=ctx.overwrite,
             check=lambda facts: refuse_long(facts, ctx, config, data[0]),
+            images=images,
         )
     return {checkpoint: str(out), **metrics}
 

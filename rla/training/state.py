@@ -82,7 +82,8 @@ class TrainState:
     def load_weights(self, folder: Path, stem: str) -> None:
         """Into the parameters that train. Raises UserError where names or shapes differ."""
         self.optimizing.settle()
-        for parameter, value in matching(trainable(self.model), TensorFiles(folder, stem, required=True)):
+        files = TensorFiles(folder, stem, required=True)
+        for parameter, value in matching(trainable(self.model), files, frozen=frozen(self.model)):
             self.optimizing.set_weight(parameter, value)
 
     def fill(self, files: TensorFiles) -> None:
@@ -95,9 +96,21 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
-def matching(named: Mapping[str, nn.Parameter], files: TensorFiles) -> Iterator[tuple[nn.Parameter, StoredTensor]]:
-    """Each parameter and where its values are stored. Raises UserError where names or shapes differ."""
-    if files.shapes() != {name: full_shape(parameter) for name, parameter in named.items()}:
+def frozen(model: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that do not train: of an earlier stage that trained them, files may hold them all the same."""
+    return {name: parameter for name, parameter in model.named_parameters() if not parameter.requires_grad}
+
+
+def matching(
+    named: Mapping[str, nn.Parameter], files: TensorFiles, *, frozen: Mapping[str, nn.Parameter] | None = None
+) -> Iterator[tuple[nn.Parameter, StoredTensor]]:
+    """Each parameter and where its values are stored. Raises UserError where names or shapes differ.
+
+    `frozen`: parameters of the same model that the files may hold beside those.
+    """
+    shapes = files.shapes()
+    expected = dict(named) | {name: one for name, one in (frozen or {}).items() if name in shapes}
+    if shapes != {name: full_shape(parameter) for name, parameter in expected.items()}:
         raise UserError(
             f"{files.folder / files.stem}.safetensors: weights of another model; "
             "give the checkpoint folder that this state belongs to"
@@ -114,7 +127,8 @@ def full_shape(parameter: nn.Parameter) -> tuple[int, ...]:
 def load_state_weights(model: nn.Module, folder: Path, stem: str) -> None:
     """Copy all named parameters into a model that this process has whole. Raises UserError as `matching` does."""
     with torch.no_grad():
-        for parameter, value in matching(dict(model.named_parameters()), TensorFiles(folder, stem, required=True)):
+        files = TensorFiles(folder, stem, required=True)
+        for parameter, value in matching(trainable(model), files, frozen=frozen(model)):
             parameter.copy_(value.read())
 
 

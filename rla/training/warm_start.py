@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from rla.config.judging import JudgeConfig
 from rla.config.training import SftConfig
+from rla.envs.pictures import shows_images
 from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.llm.chat import ChatFormat
+from rla.llm.picture_chat import PictureChat
 from rla.models.checkpoint import model_folder
 from rla.models.verifying import verify_model
+from rla.models.vision import vision_for
 from rla.pipeline.context import StageContext
 from rla.seeds import derive
 from rla.store.pools import read_tasks
@@ -51,13 +54,20 @@ def warm_start_model(
         verify_model(model_folder(model))
         tokenizer = load_tokenizer(model_folder(model))
         chat, tasks = ChatFormat(tokenizer), shown_tasks(ctx, tasks_folder)
+        pictures = picture_chat(ctx, chat, model)
         if option == "policy" and source is not None:
+            if pictures is not None:
+                raise UserError(
+                    f"warm_start.conversations: {source} holds texts, and the policy is shown pictures; leave it "
+                    "empty, and the policy learns from demonstrations"
+                )
             examples = conversation_examples(ctx, tokenizer, source, config)
         else:
             make = policy_examples if option == "policy" else reward_examples
-            examples = make(ctx, chat, tasks, config)
+            examples = make(ctx, chat, tasks, config, pictures)
         if option == "rm" and (calibration.steps or calibration.epochs):
-            then = judge_examples(ctx, chat, tasks, calibration, alike=0, purpose="calibration"), calibration
+            more = judge_examples(ctx, chat, tasks, calibration, alike=0, purpose="calibration", pictures=pictures)
+            then = more, calibration
     if taught and (not examples or (then and not then[0])):
         raise UserError(f"{out}: no demonstration fits model.context = {ctx.config.model.context}; raise it")
     if not examples:
@@ -77,6 +87,13 @@ def warm_start_model(
         then=then,
         replace=ctx.overwrite,
     )
+
+
+def picture_chat(ctx: StageContext, chat: ChatFormat, model: Path) -> PictureChat | None:
+    """Of a model that learns from pictures. UserError where the environment shows some and the model sees none."""
+    shows = shows_images(environment(ctx.config.env.name), ctx.config)
+    vision = vision_for(model_folder(model), environment=ctx.config.env.name, shows=shows)
+    return None if vision is None else PictureChat(chat, vision)
 
 
 def judged_here(judge: JudgeConfig) -> bool:

@@ -7,6 +7,7 @@ import torch
 
 from rla.config.sections import ModelConfig
 from rla.llm.chat import ChatFormat
+from rla.llm.picture_chat import PromptTokens
 from rla.models.init import init_model
 from rla.models.load import load_model, load_tokenizer
 from rla.training.branches import IMPLEMENTATION, forks, preferring_branches
@@ -26,7 +27,7 @@ def test_a_branch_is_scored_as_if_it_stood_alone(tmp_path: Path, implementation:
     second = chat.first([*longer, {"role": "user", "content": "you see a judge:"}])
     replies = [[*chat.encode("it helps score +1"), chat.end_id], [*chat.encode("it does not score -1"), chat.end_id]]
 
-    example = branching([first, second], replies)
+    example = branching([PromptTokens(ids=first), PromptTokens(ids=second)], replies)
     assert sum(w == 1.0 for w in example.weights) == sum(map(len, replies))
     ids = torch.tensor([example.token_ids])
     found = forks([example.branches], ids.shape[1])

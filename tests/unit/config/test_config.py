@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from rla.config import config_digest, resolved
+from rla.config.load import effective_parameters
 from rla.config.sections import TasksConfig
 from rla.envs.configured import load_config, schema_of_params
 from rla.errors import UserError
@@ -210,3 +211,11 @@ def test_the_config_of_an_earlier_run_is_read_and_what_is_gone_is_refused(tmp_pa
     path.write_text("env: {name: alfworld}\nengine: {resident: true}\n")
     with pytest.raises(UserError, match=r"params.yaml: the key engine is gone; .* generator.backend: ray"):
         load_config(path)
+
+
+def test_keys_that_earlier_versions_did_not_know_enter_a_digest_only_where_they_are_set() -> None:
+    plain, seeing = configured(), configured("model.vision.kind=qwen3-vl", "policy.images=2")
+    assert "vision" not in effective_parameters(plain, ["model"])["model"]
+    assert effective_parameters(seeing, ["model"])["model"]["vision"] == {"kind": "qwen3-vl"}
+    assert "images" not in effective_parameters(plain, ["policy"])["policy"]
+    assert effective_parameters(seeing, ["policy"])["policy"]["images"] == 2

@@ -28,7 +28,7 @@ def shard(folder: Path) -> Path:
 def test_a_part_is_written_with_all_columns_whether_its_rows_need_them_or_not(tmp_path: Path) -> None:
     folder = shard(tmp_path)
     earlier, today = (pq.read_schema(folder / f"part-0000{number}.parquet").names for number in (0, 1))
-    assert set(today) - set(earlier) == {"reward", "images", "places", "calls"}
+    assert set(today) - set(earlier) == {"reward", "images", "places", "calls", "screens", "image_spans"}
 
 
 def test_places_are_null_where_the_environment_names_none(tmp_path: Path) -> None:

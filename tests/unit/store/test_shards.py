@@ -29,7 +29,13 @@ def test_rows_come_back_as_they_were(tmp_path: Path) -> None:
     rows = [trajectory("a").row(), trajectory("b", outcome=-1, stop_reason="max_steps").row()]
     write_shard(tmp_path / "x", "trajectories", rows, ORIGIN)
     expected = json.loads(json.dumps(rows))  # tuples become lists on disk
-    absent = {"reward": None, "images": None, "places": None}  # optional, and without a value here
+    absent = {
+        "reward": None,
+        "images": None,
+        "places": None,
+        "screens": None,
+        "image_spans": None,
+    }  # optional, and without a value here
     assert [row | absent for row in read_rows(tmp_path / "x", "trajectories")] == expected
 
 

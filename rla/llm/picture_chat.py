@@ -1,0 +1,94 @@
+"""Chat turns that hold pictures, as token ids: texts and pictures in order, each picture with all of its tokens.
+
+A picture comes from a `Picture`-like part alone. Texts are encoded without control tokens, as `ChatFormat` does, and
+what acts in chat templates or stands for a picture is broken in them before: a server that is sent the same turns as
+messages makes the same tokens of them. What a tokenizer makes of a text in spite of that is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from rla.errors import UserError
+from rla.llm.chat import ChatFormat
+from rla.llm.control_strings import plain_beside_pictures
+from rla.llm.placed_images import PlacedImage
+from rla.models.vision import VisionFormat
+from rla.store.images import png_digest
+
+
+class HasPng(Protocol):
+    """A picture in a prompt."""
+
+    @property
+    def png(self) -> bytes: ...
+
+
+class HasParts(Protocol):
+    """A turn of a chat."""
+
+    @property
+    def role(self) -> str: ...
+
+    @property
+    def parts(self) -> Sequence[str | HasPng]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptTokens:
+    """Ids, and the pictures that stand among them."""
+
+    ids: list[int]
+    images: tuple[PlacedImage, ...] = ()
+    turns: tuple[HasParts, ...] = ()  # of a whole conversation
+
+    def behind(self, count: int) -> tuple[PlacedImage, ...]:
+        """The pictures as they stand where these ids follow `count` others."""
+        return tuple(
+            PlacedImage(png=one.png, digest=one.digest, start=one.start + count, length=one.length)
+            for one in self.images
+        )
+
+
+class PictureChat:
+    """`ChatFormat` for turns with pictures. `vision`: of the model that reads them."""
+
+    def __init__(self, chat: ChatFormat, vision: VisionFormat) -> None:
+        self._chat, self._vision = chat, vision
+
+    def first(self, messages: Sequence[HasParts]) -> PromptTokens:
+        """A conversation, the header of the assistant's reply included. Raises ValueError for a broken picture."""
+        opening, *frames = self._chat.frames([message.role for message in messages])
+        ids, images = list(opening), list[PlacedImage]()
+        for message, frame in zip(messages, frames, strict=True):
+            self._add(ids, images, message.role, message.parts)
+            ids += frame
+        return PromptTokens(ids=ids, images=tuple(images), turns=tuple(messages))
+
+    def next_turn(self, parts: Sequence[str | HasPng], *, ended: bool) -> PromptTokens:
+        """What follows a reply, as `ChatFormat.next_turn` has it."""
+        between, closing = self._chat.between(ended=ended)
+        ids, images = list(between), list[PlacedImage]()
+        self._add(ids, images, "user", parts)
+        return PromptTokens(ids=[*ids, *closing], images=tuple(images))
+
+    def _add(self, ids: list[int], images: list[PlacedImage], role: str, parts: Sequence[str | HasPng]) -> None:
+        for part in parts:
+            if isinstance(part, str):
+                ids += self._text(role, part)
+                continue
+            own = self._vision.tokens(part.png)
+            place = {"start": len(ids) + 1, "length": len(own) - 2}  # between the two tokens that frame them
+            images.append(PlacedImage(png=part.png, digest=png_digest(part.png), **place))
+            ids += own
+
+    def _text(self, role: str, text: str) -> Sequence[int]:
+        ids = self._chat.content_ids(role, plain_beside_pictures(text))
+        if not set(self._vision.banned).isdisjoint(ids):
+            raise UserError(
+                f"{self._chat.tokenizer.name_or_path}: its tokenizer makes tokens of pictures out of texts; mark "
+                "<|image_pad|> and the like as special tokens in it"
+            )
+        return ids

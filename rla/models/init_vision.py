@@ -1,0 +1,118 @@
+"""A small new vision-language model: the text model of `rla init-model` with the vision tower of a Qwen model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rla.config.sections import ModelConfig
+from rla.errors import UserError
+from rla.models.vision import SETTINGS
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+# As in the tokenizers of Qwen: others who load the model look for these names.
+OPENING, CLOSING, IMAGE, VIDEO = "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"
+PICTURE = f"{OPENING}{IMAGE}{CLOSING}"
+# What others send as parts of a message is printed as `rla` lays it out.
+CONTENT = (
+    "{% if message['content'] is string %}{{ message['content'] }}{% else %}{% for part in message['content'] %}"
+    "{% if part['type'] == 'text' %}{{ part['text'] }}{% else %}{{ '" + PICTURE + "' }}{% endif %}"
+    "{% endfor %}{% endif %}"
+)
+VISION_TEMPLATE = (
+    "{% for message in messages %}"
+    "{{ '<' + message['role'] + '>' }}" + CONTENT + "{{ '<end>' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<assistant>' }}{% endif %}"
+)
+MERGE, TEMPORAL = 2, 2
+SIDE = 16  # the learnt positions of Qwen3-VL are a square of so many, interpolated to the picture's size
+CLIP = {"image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711]}
+
+
+def add_vision_tokens(tokenizer: PreTrainedTokenizerFast) -> dict[str, int]:
+    """Control tokens for pictures, behind all others; their ids by the names of a model's config."""
+    names = {
+        "vision_start_token_id": OPENING,
+        "vision_end_token_id": CLOSING,
+        "image_token_id": IMAGE,
+        "video_token_id": VIDEO,
+    }
+    tokenizer.add_special_tokens(
+        {"additional_special_tokens": list(names.values())}, replace_extra_special_tokens=False
+    )
+    tokenizer.chat_template = VISION_TEMPLATE
+    return {name: int(tokenizer.convert_tokens_to_ids(text)) for name, text in names.items()}
+
+
+def new_vision_model(config: ModelConfig, text: dict[str, Any], ids: dict[str, int]) -> PreTrainedModel:
+    """The model with random weights. `text`: parameters of its text model. UserError for sizes that do not fit."""
+    from transformers import (
+        Qwen2_5_VLConfig,
+        Qwen2_5_VLForConditionalGeneration,
+        Qwen3VLConfig,
+        Qwen3VLForConditionalGeneration,
+    )
+
+    vision = config.vision
+    if vision.hidden_size % (4 * vision.heads):
+        raise UserError(
+            "model.vision.hidden_size must be a multiple of 4 * model.vision.heads: rows and columns turn it"
+        )
+    half = text["head_dim"] // 2
+    if half < 3:
+        raise UserError("model.hidden_size / model.heads must be at least 6: three positions turn a head")
+    rest = half // 3
+    rope = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [half - 2 * rest, rest, rest]}
+    common = {
+        "depth": vision.layers,
+        "hidden_size": vision.hidden_size,
+        "intermediate_size": 2 * vision.hidden_size,
+        "num_heads": vision.heads,
+        "patch_size": vision.patch_size,
+        "spatial_merge_size": MERGE,
+        "temporal_patch_size": TEMPORAL,
+        "out_hidden_size": config.hidden_size,
+        "initializer_range": text["initializer_range"],
+    }
+    whole = {**ids, "tie_word_embeddings": True, "initializer_range": text["initializer_range"]}
+    if vision.kind == "qwen3-vl":
+        own = {"num_position_embeddings": SIDE**2, "deepstack_visual_indexes": [max(0, vision.layers // 2 - 1)]}
+        text = {**text, "rope_parameters": {**rope, "mrope_interleaved": True}}
+        return Qwen3VLForConditionalGeneration(
+            Qwen3VLConfig(text_config=text, vision_config={**common, **own}, **whole)
+        )
+    own = {"window_size": 4 * MERGE * vision.patch_size, "fullatt_block_indexes": [vision.layers - 1]}
+    text = {name: value for name, value in text.items() if name != "head_dim"} | {"rope_parameters": rope}
+    return Qwen2_5_VLForConditionalGeneration(
+        Qwen2_5_VLConfig(text_config=text, vision_config={**common, **own}, **whole)
+    )
+
+
+def write_processor(folder: Path, config: ModelConfig) -> None:
+    """The settings of the image processor, and those of the video processor, which others ask for beside it."""
+    side = MERGE * config.vision.patch_size
+    settings = {
+        "do_convert_rgb": True,
+        "do_resize": True,
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+        **CLIP,
+        "resample": 3,
+        "patch_size": config.vision.patch_size,
+        "temporal_patch_size": TEMPORAL,
+        "merge_size": MERGE,
+        "size": {"shortest_edge": side**2, "longest_edge": config.vision.most_tokens * side**2},
+    }
+    processor = "Qwen3VLProcessor" if config.vision.kind == "qwen3-vl" else "Qwen2_5_VLProcessor"
+    video = "Qwen3VLVideoProcessor" if config.vision.kind == "qwen3-vl" else "Qwen2VLVideoProcessor"
+    files = {
+        SETTINGS: {"image_processor_type": "Qwen2VLImageProcessor", "processor_class": processor, **settings},
+        "video_preprocessor_config.json": {"video_processor_type": video, "processor_class": processor, **settings},
+    }
+    for name, content in files.items():
+        (folder / name).write_text(json.dumps(content, indent=2) + "\n")

@@ -1,0 +1,39 @@
+"""Two processes train a vision-language model as one does, also where only one of them has a picture in its pass."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from rla.store.images import image_row
+from rla.store.shards import Origin, write_shard
+from tests.integration.pictures_in_ranks import FILES, run
+from tests.integration.test_ranks import ROOT, launched
+from tests.seeing import small_model
+
+SCRIPT = ROOT / "tests/integration/pictures_in_ranks.py"
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("images") / "trajectories-images"
+    write_shard(folder, "images", [image_row(png) for png in FILES], Origin(config="c", inputs={}, seed=0))
+    return folder
+
+
+@pytest.mark.parametrize(("config", "vision"), [("fsdp2", "trained"), ("fsdp2", "frozen"), ("ddp", "trained")])
+def test_weights_are_those_of_one_process(tmp_path: Path, images: Path, config: str, vision: str) -> None:
+    torch.set_num_threads(1)
+    start = small_model("qwen3-vl")
+    run(start, tmp_path / "alone", images, vision=vision)
+    launched(config, str(start), str(tmp_path / "ranks"), str(images), vision, script=SCRIPT)
+    alone, ranks = (load_file(tmp_path / name / "model/model.safetensors") for name in ("alone", "ranks"))
+    before = load_file(start / "model.safetensors")
+    assert alone.keys() == ranks.keys()
+    for name, value in alone.items():
+        torch.testing.assert_close(ranks[name], value, atol=2e-5, rtol=1e-4)
+        if vision == "frozen" and "visual" in name:
+            assert torch.equal(value, before[name])

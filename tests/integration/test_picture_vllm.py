@@ -1,0 +1,96 @@
+"""vLLM over prompts with pictures: its log-probabilities are those of transformers, commands are held, prefixes kept.
+
+vLLM's processors of pictures need torchvision, which the CPU extra leaves out because its wheels are for CUDA.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from pathlib import Path
+
+import pytest
+import torch
+
+from rla.config.sections import GeneratorConfig, ModelConfig
+from rla.config.vision import VisionConfig
+from rla.envs.pictures import Picture, PictureMessage
+from rla.llm.base import Completion, Request
+from rla.llm.chat import ChatFormat
+from rla.llm.factory import make_generator
+from rla.llm.picture_chat import PictureChat, PromptTokens
+from rla.llm.trie import TokenTrie
+from rla.models.init import init_model
+from rla.models.load import load_model
+from rla.models.pixels import PixelMaker
+from rla.models.plain_tokenizer import load_chat_tokenizer
+from rla.models.vision import load_vision
+from tests.seeing import COLOURS, KINDS, WORDS, png_of
+
+MISSING = [name for name in ("vllm", "torchvision") if importlib.util.find_spec(name) is None]
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}")
+
+
+def model_of(kind: str, folder: Path) -> Path:
+    """Heads of 32, the smallest that vLLM's attention takes."""
+    vision = VisionConfig(kind=kind, hidden_size=64, layers=2, heads=2, patch_size=14, most_tokens=64)
+    sizes = {"hidden_size": 128, "layers": 2, "heads": 4, "kv_heads": 2, "intermediate_size": 64, "context": 512}
+    init_model(folder, texts=WORDS, config=ModelConfig(**sizes, vision=vision), seed=3)
+    return folder
+
+
+def gap(folder: Path, request: Request, found: Completion) -> float:
+    """The largest difference of a log-probability to that of transformers in fp32."""
+    vision, model = load_vision(folder), load_model(folder)
+    assert vision is not None
+    ids = torch.tensor([[*request.prompt_ids, *found.token_ids]])
+    pixels, grids = PixelMaker(vision).pixels([one.png for one in request.images])
+    with torch.no_grad():
+        logits = model(
+            input_ids=ids, pixel_values=pixels, image_grid_thw=grids, mm_token_type_ids=(ids == vision.image).int()
+        ).logits[0]
+    logits[:, list(vision.banned)] = -torch.inf
+    rows = logits[len(request.prompt_ids) - 1 :] / request.temperature
+    gaps = []
+    for row, token, allowed, logp in zip(rows, found.token_ids, found.allowed, found.logprobs, strict=False):
+        total = row[allowed].logsumexp(0) if allowed else row.logsumexp(0)
+        gaps.append(abs(float(row[token] - total) - logp))
+    return max(gaps)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_vllm_samples_what_transformers_would(kind: str, tmp_path: Path) -> None:
+    folder = model_of(kind, tmp_path / "model")
+    config = GeneratorConfig(backend="vllm", context=512, max_sequences=8, enforce_eager=True, threads=1)
+    generator, tokenizer = make_generator(config, model=folder, seed=0)
+    vision = load_vision(folder)
+    assert vision is not None
+    chat = ChatFormat(tokenizer)
+    commands = TokenTrie([[*chat.encode(colour), chat.end_id] for colour in COLOURS])
+    told = PictureChat(ChatFormat(load_chat_tokenizer(folder)), vision)
+
+    def prompt(colour: str, text: str) -> PromptTokens:
+        shown = (Picture(png_of(colour, width=220, height=220)), text)
+        return told.first([PictureMessage(role="user", parts=shown)])
+
+    prompts = [prompt("red", "which colour is it ? " * 20), prompt("blue", "which colour is it ? " * 20)]
+    requests = [
+        Request(prompt_ids=one.ids, images=one.images, max_tokens=6, temperature=0.7, seed=seed, allowed=allowed)
+        for seed, one in enumerate(prompts)
+        for allowed in (None, commands)
+    ]
+
+    async def both_times() -> tuple[list[list[Completion]], list[list[Completion]]]:
+        first = [await generator.generate(request) for request in requests]
+        return first, [await generator.generate(request) for request in requests]
+
+    try:
+        first, again = asyncio.run(both_times())
+        kept = getattr(generator, "stats", dict)()
+    finally:
+        generator.close()
+    assert [one[0].token_ids for one in first] == [one[0].token_ids for one in again]
+    for request, (found,) in zip(requests, first, strict=True):
+        assert gap(folder, request, found) < 1e-4 and set(found.token_ids).isdisjoint(vision.banned)
+    assert kept["cached_tokens"] > 0

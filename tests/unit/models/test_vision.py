@@ -1,0 +1,105 @@
+"""What a picture becomes, against transformers' own image processor and positions."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
+
+from rla.errors import UserError
+from rla.models.init import init_model
+from rla.models.load import load_model
+from rla.models.pixels import PixelMaker, decoded_picture
+from rla.models.sight import image_features, vision_tower
+from rla.models.vision import VisionFormat, banned_tokens, load_vision, rope_positions, scaled_sides
+from tests.seeing import KINDS, WORDS, png_of, small_config, small_model
+
+
+def vision_of(kind: str) -> VisionFormat:
+    found = load_vision(small_model(kind))
+    assert found is not None
+    return found
+
+
+def test_sides_are_those_of_transformers() -> None:
+    rng = random.Random(0)
+    for _ in range(500):
+        height, width = rng.randint(5, 900), rng.randint(5, 900)
+        least, most = rng.choice([(784, 200704), (3136, 12544)])
+        found = scaled_sides(height, width, side=28, least=least, most=most)
+        assert found == smart_resize(height, width, 28, least, most)
+
+
+@pytest.mark.parametrize("size", [(40, 28), (7, 90), (300, 200), (16, 16)])
+def test_as_many_tokens_as_features(size: tuple[int, int]) -> None:
+    vision, model = vision_of("qwen3-vl"), load_model(small_model("qwen3-vl"))
+    png = png_of("red", width=size[0], height=size[1])
+    rows, columns = vision.grid(png)
+    pixels, grids = PixelMaker(vision).pixels([png])
+    assert grids.tolist() == [[1, rows * vision.merge, columns * vision.merge]]
+    (features,) = image_features(model, pixels, grids)
+    assert len(features.embeds) == rows * columns == vision.tokens(png).count(vision.image)
+    assert len(features.deep) == 1 and features.deep[0].shape == features.embeds.shape
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_positions_are_those_of_transformers(kind: str) -> None:
+    vision, model = vision_of(kind), load_model(small_model(kind))
+    pictures = [png_of("red"), png_of("blue", width=20, height=70)]
+    ids = [7, 8, *vision.tokens(pictures[0]), 9, *vision.tokens(pictures[1]), 5, 6]
+    first, second = ids.index(vision.image), len(ids) - 3 - vision.tokens(pictures[1]).count(vision.image)
+    grids = [(first, vision.grid(pictures[0])), (second, vision.grid(pictures[1]))]
+    found, following = rope_positions(len(ids), grids)
+    tensor = torch.tensor([ids])
+    _, shapes = PixelMaker(vision).pixels(pictures)
+    wanted, delta = model.base_model.get_rope_index(tensor, (tensor == vision.image).int(), image_grid_thw=shapes)
+    assert found.tolist() == wanted[:, 0].tolist()
+    assert following == len(ids) + int(delta)
+
+
+def test_texts_alone_count_tokens() -> None:
+    found, following = rope_positions(5, [])
+    assert np.array_equal(found, np.tile(np.arange(5), (3, 1))) and following == 5
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_new_model_is_small_and_has_its_processor_beside_it(kind: str, tmp_path: Path) -> None:
+    init_model(tmp_path / "again", texts=WORDS, config=small_config(kind), seed=3)
+    first, again = load_model(small_model(kind)), load_model(tmp_path / "again")
+    assert sum(parameter.numel() for parameter in first.parameters()) < 2_000_000
+    assert vision_tower(first).dtype is torch.float32
+    for one, other in zip(first.parameters(), again.parameters(), strict=True):
+        assert torch.equal(one, other)
+    vision = vision_of(kind)
+    assert banned_tokens(tmp_path / "again") == vision.banned and len(vision.banned) == 4
+
+
+def test_a_text_model_sees_nothing(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen3"}))
+    assert load_vision(tmp_path) is None and banned_tokens(tmp_path) == ()
+
+
+def test_other_kinds_and_a_missing_processor_are_refused(tmp_path: Path) -> None:
+    config = json.loads((small_model("qwen3-vl") / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match="preprocessor_config"):
+        load_vision(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(config | {"model_type": "llava"}))
+    with pytest.raises(UserError, match="llava"):
+        load_vision(tmp_path)
+
+
+def test_broken_and_odd_pictures_are_refused() -> None:
+    vision, png = vision_of("qwen3-vl"), png_of("red")
+    for broken in (b"", b"GIF89a", png[:20]):
+        with pytest.raises(ValueError, match="PNG"):
+            vision.grid(broken)
+    with pytest.raises(ValueError, match="200 times"):
+        vision.grid(png_of("red", width=900, height=4))
+    with pytest.raises(UserError, match="cannot be decoded"):
+        decoded_picture(png[:60])
