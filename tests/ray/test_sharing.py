@@ -22,9 +22,6 @@ def test_judging_follows_a_rollout_on_the_engines_of_the_same_cluster(rla: Rla, 
     rla("init-model", "--run", "both")
     warm = ("--model", "both/init/policy", "--set", "generator.context=512", *options[len(MANY) :])
     rla("engines", "start", *warm)  # which takes as long as the rollout
-    rla(
-        "engines", "start", "--model", "both/init/policy", "--set", "generator.context=512", *options[len(MANY) :]
-    )  # which takes as long as the rollout
     playing = started(tmp_path, "rollout", "--run", "both", "--set", "rollout.concurrency=1", *options)
     judging = started(tmp_path, "score-steps", "--run", "both", "--follow", *options)
     ahead = tmp_path / "both/1/.scores.ahead"
