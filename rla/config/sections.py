@@ -246,7 +246,7 @@ class EvaluationConfig:
     estimator: Literal["unbiased", "published"] = without_effect("unbiased")
     # share of the probability whose likeliest tokens are sampled; 1: all. Training always samples from all
     top_p: float = ranged(1.0, above=0.0, most=1.0)
-    probe_tasks: int = from_zero(96)  # on whose labelled steps every reward model is measured; 0: none
+    probe_tasks: int = from_zero(0)  # on whose labelled steps every reward model is measured; 0: none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
