@@ -58,7 +58,7 @@ def train_stage(
     temperature: float,
     data: tuple[Path, ...],
     sequences: Callable[[], Iterator[TrainingSequence]],
-    images: Path = (),
+    images: Path | None = None,
 ) -> dict[str, Any]:
     """Train `checkpoint` (an option's name) on `sequences`. A finished checkpoint of the same origin is kept.
 
