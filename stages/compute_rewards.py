@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rla.config.shaping import ShapingConfig
-from rla.credit.estimators import both_advantages
+from rla.credit.estimators import both_advantages, weighed
 from rla.envs.protocols import Probes
 from rla.envs.registry import environment
 from rla.errors import UserError
@@ -36,10 +36,12 @@ def run(ctx: StageContext) -> dict[str, Any]:
         ctx.path("trajectories"), ctx.path("scores"), texts=rule is not None, measured=shaping.of_episodes
     )
     training = training_episodes(episodes, ctx.path("verdicts"))
+    credit = ctx.config.credit
     if rule is None:
-        policy, rm = both_advantages(training, steps, judgements, ctx.config.credit)
+        credit = weighed(credit, training, steps)
+        policy, rm = both_advantages(training, steps, judgements, credit)
     else:
-        policy, rm = rule.rewards(training, read_judgements(ctx.path("scores")), ctx.config.credit)
+        policy, rm = rule.rewards(training, read_judgements(ctx.path("scores")), credit)
     made_from = origin(ctx, inputs, sections=("credit",))  # the rest is read for the metrics alone
     frames = (("policy-rewards", "policy_rewards", policy), ("rm-rewards", "rm_rewards", rm))
     outputs = [Output(folder=ctx.path(option), kind=kind, rows=frame.to_dicts()) for option, kind, frame in frames]
@@ -56,7 +58,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
         decided=read_manifest(ctx.path("verdicts"), "verdicts")["counts"],
         tools=read_tool_episodes(ctx.path("trajectories")),
     )
-    metrics = {"iteration": ctx.iteration, **found, **reward_statistics(policy, rm)}
+    metrics = {"iteration": ctx.iteration, **found, **reward_statistics(policy, rm), "step_weight": credit.step_weight}
     metrics |= {} if rule is None else rule.metrics(episodes, read_judgements(ctx.path("scores")))
     write_json(ctx.path("metrics"), metrics)
     return {key: metrics[key] for key in ("success", "mu", "policy_samples", "rm_samples")}

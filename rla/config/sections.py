@@ -183,6 +183,11 @@ class CreditConfig:
     estimator: Literal["integrated", "outcome", "step", "return", "anchor"] = "integrated"  # `docs/guide/credit.md`
     step_weight: float = ranged(1.0, least=0.0, most=1e6)  # lambda, the weight of the judgements beside the outcome
     normalise: Literal["step", "task", "place"] = "step"  # what a step's reward is compared over
+    # the share of lambda that the votes have earned: all; what they say of outcomes; what they say of choices
+    reliability: Literal["none", "pooled", "place"] = "none"
+    votes: Literal["all", "unanimous"] = "all"  # unanimous: a step whose votes differ counts as one without votes
+    # what the policy is paid for a step: the judgement, or by how much it differs from that of the step before
+    judged: Literal["step", "change"] = "step"
     discount: float = fraction(0.0)  # `return`: of later judgements, per step; 0: the step's own alone
     # `return`, `anchor`: of the outcome, per step that was still to go; GiGPO has 0.95
     outcome_discount: float = fraction(1.0)
@@ -192,6 +197,8 @@ class CreditConfig:
     policy_low: float = ranged(0.0, least=-1.0, most=2.0)
     policy_high: float = ranged(1.0, least=-1.0, most=2.0)  # upper end of that band
     reward_model_normalise: Literal["step", "task", "none"] = "step"  # what a judgement's reward is compared over
+    # what a judgement has to agree with: the episode's outcome, or that beside the outcomes of others in the same place
+    reward_model_outcome: Literal["episode", "place"] = "episode"
     # tasks whose accuracy lies outside [low, high] do not train the reward model
     reward_model_low: float = ranged(0.2, least=-1.0, most=2.0)
     reward_model_high: float = ranged(0.8, least=-1.0, most=2.0)  # upper end of that band

@@ -10,6 +10,9 @@ no judgement that parses gets as little as one that does not. Advantages are sta
     task   all judgements of the task: |R_i| counts, unanimous steps train.
     none   nothing: the advantage is the reward.
 
+With the differences D of `rla.credit.counterfactual` in place of O it is R_i = D + lambda |D| * mean_j S_ij, and only
+steps with D != 0 train: a judgement gains by telling the better choice from the worse, not by knowing who will win.
+
 The sign of R_i is that of O nearly everywhere. While most steps are those of lost episodes, whatever is common to all
 steps is therefore rewarded for -1, until the judge says nothing else. `balanced` scales the advantages so that steps of
 won and of lost episodes have the same sum of |advantage|: standardised over the step, a vote then gains by telling the
@@ -38,21 +41,28 @@ def rewards(
     low: float,
     high: float,
     balanced: bool = False,
+    differences: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
     """One row per judgement of a task whose accuracy lies in [low, high]: columns of `RM_REWARDS`.
 
     `judgements`: trajectory_id, step, judgement, score (+1, -1 or null where it did not parse).
     `policy_rewards`: trajectory_id, task_id, step, outcome, mean_score; judgements of other steps are left
     out. `accuracy`: task_id, accuracy. A task that is nearly always won or lost has too few steps of the
-    other kind to be judged against.
+    other kind to be judged against. `differences`: trajectory_id, step, difference, in place of the outcome.
     """
     trained = accuracy.filter(pl.col("accuracy").is_between(low, high)).select("task_id")
     steps = policy_rewards.select("trajectory_id", "task_id", "step", "outcome", "mean_score")
+    integrated = reward(step_weight)
+    if differences is not None:
+        known = differences.filter(pl.col("difference").abs() > TOLERANCE)
+        steps = steps.join(known, on=["trajectory_id", "step"])
+        weight = step_weight * pl.col("difference").abs()
+        integrated = pl.col("difference") + weight * pl.col("mean_score").fill_null(0.0)
     rows = (
         judgements.select("trajectory_id", "step", "judgement", "score")
         .join(steps.join(trained, on="task_id", how="semi"), on=["trajectory_id", "step"])
         .sort("trajectory_id", "step", "judgement")
-        .with_columns((reward(step_weight) * pl.col("score")).fill_null(-(1.0 + step_weight)).alias("reward"))
+        .with_columns((integrated * pl.col("score")).fill_null(-(1.0 + step_weight)).alias("reward"))
         .with_columns(_advantage(normalise).alias("advantage"))
     )
     return shaped(rows.with_columns(_balanced("advantage")) if balanced else rows, RM_REWARDS)

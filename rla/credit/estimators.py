@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import polars as pl
 
 from rla.config.sections import CreditConfig
-from rla.credit import anchor, integrated, outcome, returns, step
+from rla.credit import anchor, counterfactual, integrated, outcome, returns, step
 from rla.credit.consistency import rewards as consistency_rewards
+from rla.credit.normalise import POLICY_REWARDS, shaped
+from rla.credit.paid import paid_steps
+from rla.credit.reliability import licensed
 from rla.credit.shaping import scored_episodes
 
 
@@ -41,16 +46,18 @@ def policy_advantages(episodes: pl.DataFrame, steps: pl.DataFrame, config: Credi
 def both_advantages(
     episodes: pl.DataFrame, steps: pl.DataFrame, judgements: pl.DataFrame, config: CreditConfig
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Rows of `policy_rewards` and of `rm_rewards`, both of `episodes` alone.
+    """Rows of `policy_rewards` and of `rm_rewards`, both of `episodes` alone; `config` is `weighed` already.
 
     The policy's estimators take the shaped score (`credit.shaping`); accuracies and the reward model's rewards are of
-    the outcome itself.
+    the outcome itself, and of the judgements as they were given.
     """
-    own = steps.join(episodes.select("trajectory_id"), on="trajectory_id", how="semi")
-    policy = policy_advantages(scored_episodes(episodes, config.shaping), own, config)
+    own = own_steps(episodes, steps)
+    policy = policy_advantages(scored_episodes(episodes, config.shaping), paid_steps(own, config), config)
     accuracy = outcome.accuracies(episodes)
     if config.estimator != "step":  # that one asks nobody who won
         policy = only_mixed(policy, accuracy, low=config.policy_low, high=config.policy_high)
+    given = own.select("trajectory_id", "step", "mean_score")
+    policy = shaped(policy.drop("mean_score").join(given, on=["trajectory_id", "step"]), POLICY_REWARDS)
     rm = consistency_rewards(
         judgements,
         policy,
@@ -60,8 +67,20 @@ def both_advantages(
         low=config.reward_model_low,
         high=config.reward_model_high,
         balanced=config.reward_model_balanced,
+        differences=counterfactual.differences(episodes, own) if config.reward_model_outcome == "place" else None,
     )
     return policy, rm
+
+
+def weighed(config: CreditConfig, episodes: pl.DataFrame, steps: pl.DataFrame) -> CreditConfig:
+    """The section with lambda times the share of it that these episodes' judgements license (`credit.reliability`)."""
+    share = licensed(episodes, own_steps(episodes, steps), of=config.reliability)
+    return replace(config, step_weight=config.step_weight * share)
+
+
+def own_steps(episodes: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """The steps of these episodes."""
+    return steps.join(episodes.select("trajectory_id"), on="trajectory_id", how="semi")
 
 
 def only_mixed(policy: pl.DataFrame, accuracy: pl.DataFrame, *, low: float, high: float) -> pl.DataFrame:

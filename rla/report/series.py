@@ -33,6 +33,7 @@ HISTORY: tuple[str, ...] = (
     "accepted",
     "rejected",
     "reward_mean",
+    "step_weight",
 )
 PROBE = ("probe_balanced", "probe_mu")  # of an evaluation: `rla.metrics.probed`
 AGAINST_FACT = ("votes", "accuracy", "low", "high", "good", "bad", "balanced", "majority", "won", "lost")
