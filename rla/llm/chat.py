@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 Message = dict[str, str]
 CACHED_TEXTS = 65_536
 CACHED_TEMPLATES = 256
+MARKUP = re.compile(
+    r"<[|\uff5c].+[|\uff5c]>", re.DOTALL
+)  # how control tokens are written, be they marked as special or not
 
 
 class ChatFormat:
@@ -103,7 +106,7 @@ class ChatFormat:
     def _encode(self, text: str) -> tuple[int, ...]:
         ids = self._encoder(text)
         if self._control and not self._control.keys().isdisjoint(ids):
-            # A tokenizer that ignores the switch: break the control strings themselves.
+            # The switch is ignored, or spares tokens that are not marked as special: break the control strings.
             strings = sorted(filter(None, self._control.values()), key=len, reverse=True)
             pattern = "|".join(re.escape(string) for string in strings)
             broken = re.sub(pattern, lambda match: f"{match[0][0]} {match[0][1:]}", text)
@@ -165,8 +168,14 @@ def _plain_encoder(tokenizer: Any) -> Any:
 
 
 def _control_tokens(tokenizer: ChatTokenizer) -> dict[int, str]:
-    """id -> string of every special token except "unknown", which plain text may well become."""
-    control = {int(index): token.content for index, token in tokenizer.added_tokens_decoder.items() if token.special}
+    """id -> string of every special token except "unknown", which plain text may well become, and of every other token
+    that is written as one: in DeepSeek's tokenizers those that begin a turn are not marked as special.
+    """
+    control = {
+        int(index): token.content
+        for index, token in tokenizer.added_tokens_decoder.items()
+        if token.special or MARKUP.fullmatch(token.content)
+    }
     for index, string in zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True):
         control[int(index)] = str(string)
     if tokenizer.unk_token_id is not None:
