@@ -15,6 +15,7 @@ from rla.store.pools import read_tasks
 from rla.store.published import parts_of_source
 from rla.store.shards import ShardWriter
 from rla.store.slices import WHOLE, Slice
+from rla.training.conversing import named_conversations
 
 PLAYED = ("trajectories", "scores", "conversations")  # options that name what was played before
 
@@ -22,6 +23,9 @@ PLAYED = ("trajectories", "scores", "conversations")  # options that name what w
 def run(ctx: StageContext) -> dict[str, Any]:
     """Plays what an interrupted call has left; returns counts and where the shard lies."""
     given = {name: [Path(one) for one in ctx.options.get(name, ())] for name in PLAYED}
+    given["conversations"] = [
+        path for one in given["conversations"] for path in named_conversations(str(one), where="--conversations")
+    ]
     if given["scores"] and not given["trajectories"]:
         raise UserError("--scores ranks what --trajectories names; give both")
     if not any(given.values()):

@@ -40,7 +40,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
     """Writes the checkpoints of iteration 0. Models that need no warm start are carried over as they are."""
     tasks_folder = pool_of(ctx, "tasks")
     summary: dict[str, Any] = {}
-    source = conversations_source(ctx)
+    sources = conversations_source(ctx)
     for option, initial, config in (
         ("policy", "init-policy", ctx.config.warm_start.policy),
         ("rm", "init-rm", ctx.config.warm_start.reward),
@@ -48,7 +48,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
         model = policy_of(ctx, initial, option)
         if option == "rm" and ctx.config.warm_start.reward_from_policy:
             model = ctx.path("policy")
-        learnt = files_learnt_from(source if option == "policy" else None)
+        learnt = files_learnt_from(sources if option == "policy" else None)
         made_from = origin(ctx, [tasks_folder, model, *learnt], sections=SECTIONS[option], also=asked_as(ctx, option))
         marker = {"origin": made_from.as_json(), **made_from.named()}
         out = ctx.path(option)
@@ -61,7 +61,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
                 config=config,
                 tasks_folder=tasks_folder,
                 marker=marker,
-                source=source,
+                sources=sources,
             )
         summary[option] = {"folder": str(out), "digest": digest(out), **read_json(out / "metrics.json")}
     return summary

@@ -77,7 +77,8 @@ OWN_OPTIONS: dict[str, list[Option]] = {
                 list[Path] | None,
                 typer.Option(
                     "--conversations",
-                    help="Nobody plays: choose from a shard, or from a Parquet or JSONL file. May be given again.",
+                    help="Nobody plays: choose from a shard, a Parquet or JSONL file, or hub:owner/name. May be given "
+                    "again.",
                 ),
             ],
             None,

@@ -110,6 +110,6 @@ class WarmStartConfig:
     # Then the reward model goes on, on whole episodes: it learns how often each judgement is due. steps 0: no more.
     calibration: SftConfig = field(default_factory=lambda: SftConfig(steps=0))
     threads: int = ranged(0, least=0, most=4096)  # CPU threads; 0: as many as the process may use
-    # The policy learns from conversations in place of demonstrations: a shard, a Parquet or JSONL file, or a folder of
-    # those; `collected`: those of `rla collect`, which are made where they are missing.
+    # The policy learns from conversations in place of demonstrations: a shard, a Parquet or JSONL file, a folder of
+    # those, or hub:owner/name; `collected`: those of `rla collect`, which are made where they are missing.
     conversations: str = without_effect("")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rla.config.training import SftConfig
+from rla.envs.coding.importing.hub import PREFIX, fetched
 from rla.errors import UserError
 from rla.pipeline.context import StageContext
 from rla.pipeline.fallback import ensure
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 COLLECTED = "collected"  # the shard that `rla collect` makes of the run
 
 
-def conversations_source(ctx: StageContext) -> Path | None:
+def conversations_source(ctx: StageContext) -> list[Path] | None:
     """Where the conversations lie that the policy learns from; None: it learns from demonstrations. Those that are
     `collected` are made where they are missing. Those that somebody has chosen with options of `rla collect` are taken
     as they are; those that a teacher has played must be of these parameters.
@@ -32,14 +34,26 @@ def conversations_source(ctx: StageContext) -> Path | None:
     if not named or not ctx.config.warm_start.enabled:
         return None
     if named != COLLECTED:
-        path = Path(named).expanduser()
-        if not path.exists():
-            raise UserError(f"warm_start.conversations: {path}: no such file or folder; `rla collect` makes one")
-        return path
+        return named_conversations(named, where="warm_start.conversations")
     folder = artifact(ctx.run, "conversations", 0)
     if not (is_complete(folder) and chosen(ctx, folder)):
         ensure(ctx, "collect", overwrite=ctx.overwrite)
-    return folder
+    return [folder]
+
+
+def named_conversations(named: str, *, where: str) -> list[Path]:
+    """The shard, file or folder that somebody names, or the files of the split `train` of a data set on the Hub. Raises
+    UserError, which begins with `where`, if there is none.
+    """
+    if named.startswith(PREFIX):
+        return fetched(named, "train")
+    path = Path(named).expanduser()
+    if not path.exists():
+        raise UserError(
+            f"{where}: {path}: no such file or folder; `rla collect` makes one, and a data set of the Hub is "
+            "hub:owner/name"
+        )
+    return [path]
 
 
 def chosen(ctx: StageContext, folder: Path) -> bool:
@@ -48,20 +62,21 @@ def chosen(ctx: StageContext, folder: Path) -> bool:
     return not pool.exists() or digest(pool) not in inputs.values()
 
 
-def files_learnt_from(source: Path | None) -> list[Path]:
+def files_learnt_from(sources: Sequence[Path] | None) -> list[Path]:
     """The files that a training depends on, each of which has a digest."""
-    return [] if source is None else parts_of_source(source)
+    return [one for path in sources or () for one in parts_of_source(path)]
 
 
 def conversation_examples(
-    ctx: StageContext, tokenizer: PreTrainedTokenizerBase, source: Path, config: SftConfig
+    ctx: StageContext, tokenizer: PreTrainedTokenizerBase, sources: Sequence[Path], config: SftConfig
 ) -> list[Example]:
-    """All conversations of `source`: `config.examples` is for demonstrations. Those that are longer than the model's
+    """All conversations of `sources`: `config.examples` is for demonstrations. Those that are longer than the model's
     context, or that its chat template cannot print, are left out; with `max_length` they are cut.
     """
     from rla.training.chat_tokens import ChatTokens, NotRendered
 
-    tokens, found = ChatTokens(tokenizer), conversations_at(source, tell=ctx.progress.note)
+    tokens = ChatTokens(tokenizer)
+    found = [one for path in sources for one in conversations_at(path, tell=ctx.progress.note)]
     examples: list[Example] = []
     refused: list[str] = []
     for one in found:
@@ -79,6 +94,6 @@ def conversation_examples(
         ctx.progress.note(f"warm-start: {left} conversations are too long; see model.context and max_length")
     if not examples:
         raise UserError(
-            f"{source}: no conversation trains: {(refused or ['all are too long; raise model.context'])[0]}"
+            f"{sources[0]}: no conversation trains: {(refused or ['all are too long; raise model.context'])[0]}"
         )
     return examples

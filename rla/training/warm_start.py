@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,10 +37,10 @@ def warm_start_model(
     config: SftConfig,
     tasks_folder: Path,
     marker: dict[str, Any],
-    source: Path | None = None,
+    sources: Sequence[Path] | None = None,
 ) -> None:
-    """`source`: conversations that the policy learns from, in place of demonstrations. A model that shall learn for no
-    step is carried over as it is.
+    """`sources`: of conversations that the policy learns from, in place of demonstrations. A model that shall learn for
+    no step is carried over as it is.
     """
     from rla.models.load import load_tokenizer
     from rla.training.checkpoint_writing import carry_over
@@ -55,13 +56,13 @@ def warm_start_model(
         tokenizer = load_tokenizer(model_folder(model))
         chat, tasks = ChatFormat(tokenizer), shown_tasks(ctx, tasks_folder)
         pictures = picture_chat(ctx, chat, model)
-        if option == "policy" and source is not None:
+        if option == "policy" and sources is not None:
             if pictures is not None:
                 raise UserError(
-                    f"warm_start.conversations: {source} holds texts, and the policy is shown pictures; leave it "
+                    f"warm_start.conversations: {sources[0]} holds texts, and the policy is shown pictures; leave it "
                     "empty, and the policy learns from demonstrations"
                 )
-            examples = conversation_examples(ctx, tokenizer, source, config)
+            examples = conversation_examples(ctx, tokenizer, sources, config)
         else:
             make = policy_examples if option == "policy" else reward_examples
             examples = make(ctx, chat, tasks, config, pictures)

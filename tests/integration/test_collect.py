@@ -279,3 +279,25 @@ def test_a_warm_start_learns_from_a_file(folder: Path) -> None:
     assert stage(folder, "warm-start", *options) == 0
     assert read_json(folder / "run/0/policy/metrics.json")["examples"] == 1
     assert not (folder / "run/0/conversations").exists()
+
+
+def test_and_from_a_data_set_of_the_hub(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is named itself needs no list of files: the Hub's cache may have it where there is no network."""
+    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    (folder / "own.jsonl").write_text(json.dumps({"messages": messages}))
+
+    def unlisted(*_: Any, **__: Any) -> list[str]:
+        raise ConnectionError("no network")
+
+    monkeypatch.setattr("huggingface_hub.list_repo_files", unlisted)
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda repo, name, **_: str(folder / name))
+    assert stage(folder, "collect", "--conversations", "hub:owner/set:own.jsonl") == 0
+    (chosen,) = collected(folder)
+    assert [one.content for one in chosen.messages] == ["a", "b"]
+    assert stage(folder, "warm-start", "--set", "warm_start.conversations=hub:owner/set:own.jsonl") == 0
+    assert read_json(folder / "run/0/policy/metrics.json")["examples"] == 1
+
+
+def test_conversations_that_are_nowhere_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert stage(folder, "collect", "--conversations", "nowhere") == 2
+    assert "--conversations: nowhere: no such file or folder" in capsys.readouterr().err

@@ -1,8 +1,8 @@
 """Data files of a data set on the Hub: `hub:owner/name[@revision][:folder or file]`.
 
 Only the files of the split (see `rows.py`) below the folder are fetched, into the Hub's own cache, and read like local
-ones: no loading script runs. Examples: `hub:google-research-datasets/mbpp:sanitized`,
-`hub:livecodebench/code_generation_lite:test6.jsonl`.
+ones: no loading script runs. A file that is named itself is found in the cache without a network, too.
+Examples: `hub:google-research-datasets/mbpp:sanitized`, `hub:livecodebench/code_generation_lite:test6.jsonl`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,17 @@ def fetched(source: str, split: str) -> list[Path]:
     from huggingface_hub.errors import HFValidationError, HTTPError
 
     repo, revision = named["repo"], named["revision"]
+
+    def listed() -> list[str]:
+        try:
+            return list(list_repo_files(repo, repo_type="dataset", revision=revision))
+        except (HTTPError, OSError):
+            if not is_data_file(named["inside"]):
+                raise
+            return [named["inside"]]  # the Hub's cache may have it
+
     try:
-        names = chosen_files(list_repo_files(repo, repo_type="dataset", revision=revision), named["inside"], split)
+        names = chosen_files(listed(), named["inside"], split)
         if not names:
             raise UserError(f"{source}: has no data file of the split {split!r}; name a file of it behind a colon")
         return [Path(hf_hub_download(repo, name, repo_type="dataset", revision=revision)) for name in names]
@@ -40,7 +49,12 @@ def fetched(source: str, split: str) -> list[Path]:
 
 def chosen_files(names: list[str], inside: str | None, split: str) -> list[str]:
     """The file `inside`, or the files of the split below the folder `inside`, in name order."""
-    if inside in names and Path(inside).suffix in SUFFIXES:
+    if inside in names and is_data_file(inside):
         return [inside]
     below = [name for name in names if inside is None or name.startswith(f"{inside.rstrip('/')}/")]
     return sorted(of_split(below, split))
+
+
+def is_data_file(inside: str | None) -> bool:
+    """Whether a name behind the colon is that of a file, and not of a folder."""
+    return inside is not None and Path(inside).suffix in SUFFIXES
