@@ -57,6 +57,7 @@ class Tool:
         return builtin_questions(
             kinds=config.tasks.kinds_of(split) or DEFAULT,
             level=tool_params(config).level,
+            spread=tool_params(config).level_spread,
             count=config.tasks.count(split),
             held_out=config.tasks.held_out(split),
             seed=seed,

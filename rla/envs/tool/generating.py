@@ -13,9 +13,10 @@ question is on both sides.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import random
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice, zip_longest
 
 from rla.envs.adapters.reasoning_families import WITHOUT_ANSWER, opened_family
 from rla.envs.adapters.reasoning_items import (
@@ -34,7 +35,7 @@ from rla.envs.coding.builtin.drawing import LEVELS, drawn_problems
 from rla.envs.coding.data.problems import problem_payload, question
 from rla.envs.tool.families.generated import Made, Round
 from rla.envs.tool.families.reasoning_programs import PROGRAMS, teacher_program
-from rla.envs.tool.families.registry import levels_at, question_family
+from rla.envs.tool.families.registry import question_family
 from rla.envs.tool.questions import Question
 from rla.errors import UserError
 from rla.seeds import derive
@@ -45,13 +46,19 @@ KEY = "tasks.kinds"
 TESTS = 8  # of a coding problem
 
 
-def drawn_of_kind(kind: str, *, level: int, count: int, held_out: bool, seed: int) -> Iterator[Question]:
-    """Up to `count` different questions. Raises UserError for a kind that there is not."""
+def drawn_of_kind(
+    kind: str, *, level: int, spread: int = 0, count: int, held_out: bool, seed: int
+) -> Iterator[Question]:
+    """Up to `count` different questions of the levels from `level` to `level + spread`: of our families each attribute
+    has one of them, by lot; of other kinds all attributes have the same one, and the levels take turns. Raises UserError
+    for a kind that there is not.
+    """
+    levels = range(level, level + spread + 1)
     if kind == CODING:
-        return _coding(level, count=count, held_out=held_out, seed=seed)
+        return _coding(levels, count=count, held_out=held_out, seed=seed)
     if kind.startswith(GYM):
-        return _of_gym(kind.removeprefix(GYM), level, count=count, held_out=held_out, seed=seed)
-    return islice(_own(kind, level, held_out=held_out, seed=seed), count)
+        return islice(_of_gym(kind.removeprefix(GYM), levels, count=count, held_out=held_out, seed=seed), count)
+    return islice(_own(kind, levels, held_out=held_out, seed=seed), count)
 
 
 def question_of_item(package: str, item: Item) -> Question | None:
@@ -105,12 +112,14 @@ def likeness_of(asked: Question) -> str:
     return question_likeness(asked.source.removeprefix(GYM) if generated else "", asked.text)
 
 
-def _own(name: str, level: int, *, held_out: bool, seed: int) -> Iterator[Question]:
+def _own(name: str, levels: Sequence[int], *, held_out: bool, seed: int) -> Iterator[Question]:
     family = question_family(name)
     base, seen, dry = derive(seed, "tool", name) % SEEDS, set[str](), 0
-    start = Item(family=name, levels=levels_at(family, level), values={}, seed=base, index=0)
+    start = Item(family=name, levels={}, values={}, seed=base, index=0)
     for index in index_range(name, held_out=held_out):
-        made = question_of_item(OWN_PACKAGE, replace(start, index=index))
+        rng = random.Random(derive(base, "levels", index))
+        drawn = {one: min(rng.choice(levels), top) for one, top in family.tops.items()}
+        made = question_of_item(OWN_PACKAGE, replace(start, index=index, levels=drawn))
         assert made is not None  # every item of ours has an answer
         likeness, dry = likeness_of(made), dry + 1
         if dry > DRY:
@@ -121,19 +130,24 @@ def _own(name: str, level: int, *, held_out: bool, seed: int) -> Iterator[Questi
             yield made
 
 
-def _of_gym(name: str, level: int, *, count: int, held_out: bool, seed: int) -> Iterator[Question]:
-    family = opened_family(name, key=KEY)
+def _of_gym(name: str, levels: Sequence[int], *, count: int, held_out: bool, seed: int) -> Iterator[Question]:
+    family, seen = opened_family(name, key=KEY), set[str]()
     if name in WITHOUT_ANSWER:
         raise UserError(f"{KEY} has {GYM}{name}, which keeps no answers; choose another family")
-    for item in drawn_items(name, family.at(level), {}, count=count, held_out=held_out, seed=seed):
+    of_levels = [
+        drawn_items(name, family.at(level), {}, count=count, held_out=held_out, seed=seed) for level in levels
+    ]
+    for item in filter(None, chain.from_iterable(zip_longest(*of_levels))):
         found = question_of_item(NAME, item)
         assert found is not None  # what is drawn has a known answer
-        yield found
+        if (likeness := likeness_of(found)) not in seen:
+            seen.add(likeness)
+            yield found
 
 
-def _coding(level: int, *, count: int, held_out: bool, seed: int) -> Iterator[Question]:
-    """`level` counts from 0, the levels of the problems from 1; higher ones than there are mean the highest."""
-    levels = [min(LEVELS[0] + level, LEVELS[-1])]
-    for drawn in drawn_problems(seed=seed, count=count, tests=TESTS, levels=levels, held_out=held_out):
+def _coding(levels: Sequence[int], *, count: int, held_out: bool, seed: int) -> Iterator[Question]:
+    """`levels` count from 0, those of the problems from 1; higher ones than there are mean the highest."""
+    theirs = sorted({min(LEVELS[0] + level, LEVELS[-1]) for level in levels})
+    for drawn in drawn_problems(seed=seed, count=count, tests=TESTS, levels=theirs, held_out=held_out):
         text, payload = question(drawn.problem), problem_payload(drawn.problem)
         yield Question(text=text, check="code", answer="", source=CODING, problem=payload)

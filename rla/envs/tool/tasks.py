@@ -12,7 +12,14 @@ from rla.store.records import Task
 
 
 def builtin_questions(
-    *, kinds: Sequence[str] = DEFAULT, level: int = 0, count: int, held_out: bool, seed: int, split: str
+    *,
+    kinds: Sequence[str] = DEFAULT,
+    level: int = 0,
+    spread: int = 0,
+    count: int,
+    held_out: bool,
+    seed: int,
+    split: str,
 ) -> list[Task]:
     """`count` different questions (fewer where there are no more) as tasks of `split`.
 
@@ -22,7 +29,10 @@ def builtin_questions(
     names = tuple(kinds) or DEFAULT
     if len(set(names)) < len(names):
         raise UserError("tasks.kinds names a kind twice; name each once")
-    drawn = {kind: drawn_of_kind(kind, level=level, count=count, held_out=held_out, seed=seed) for kind in names}
+    drawn = {
+        kind: drawn_of_kind(kind, level=level, spread=spread, count=count, held_out=held_out, seed=seed)
+        for kind in names
+    }
     found: list[Task] = []
     while drawn:
         for kind in list(drawn):
