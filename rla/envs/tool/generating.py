@@ -35,7 +35,7 @@ from rla.envs.coding.builtin.drawing import LEVELS, drawn_problems
 from rla.envs.coding.data.problems import problem_payload, question
 from rla.envs.tool.families.generated import Made, Round
 from rla.envs.tool.families.reasoning_programs import PROGRAMS, teacher_program
-from rla.envs.tool.families.registry import question_family
+from rla.envs.tool.families.registry import drawn_levels, question_family
 from rla.envs.tool.questions import Question
 from rla.errors import UserError
 from rla.seeds import derive
@@ -49,9 +49,9 @@ TESTS = 8  # of a coding problem
 def drawn_of_kind(
     kind: str, *, level: int, spread: int = 0, count: int, held_out: bool, seed: int
 ) -> Iterator[Question]:
-    """Up to `count` different questions of the levels from `level` to `level + spread`: of our families each attribute
-    has one of them, by lot; of other kinds all attributes have the same one, and the levels take turns. Raises UserError
-    for a kind that there is not.
+    """Up to `count` different questions of the levels from `level` to `level + spread`. Of our families each attribute
+    has one of them, by lot; of other kinds all attributes have the same one, and the levels take turns. Raises
+    UserError for a kind that there is not.
     """
     levels = range(level, level + spread + 1)
     if kind == CODING:
@@ -118,8 +118,7 @@ def _own(name: str, levels: Sequence[int], *, held_out: bool, seed: int) -> Iter
     start = Item(family=name, levels={}, values={}, seed=base, index=0)
     for index in index_range(name, held_out=held_out):
         rng = random.Random(derive(base, "levels", index))
-        drawn = {one: min(rng.choice(levels), top) for one, top in family.tops.items()}
-        made = question_of_item(OWN_PACKAGE, replace(start, index=index, levels=drawn))
+        made = question_of_item(OWN_PACKAGE, replace(start, index=index, levels=drawn_levels(family, levels, rng)))
         assert made is not None  # every item of ours has an answer
         likeness, dry = likeness_of(made), dry + 1
         if dry > DRY:
@@ -134,9 +133,7 @@ def _of_gym(name: str, levels: Sequence[int], *, count: int, held_out: bool, see
     family, seen = opened_family(name, key=KEY), set[str]()
     if name in WITHOUT_ANSWER:
         raise UserError(f"{KEY} has {GYM}{name}, which keeps no answers; choose another family")
-    of_levels = [
-        drawn_items(name, family.at(level), {}, count=count, held_out=held_out, seed=seed) for level in levels
-    ]
+    of_levels = [drawn_items(name, family.at(level), {}, count=count, held_out=held_out, seed=seed) for level in levels]
     for item in filter(None, chain.from_iterable(zip_longest(*of_levels))):
         found = question_of_item(NAME, item)
         assert found is not None  # what is drawn has a known answer

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+import random
+from collections.abc import Mapping, Sequence
 
 from rla.envs.tool.families.generated import QuestionFamily
 from rla.envs.tool.families.numbers import ARITHMETIC, DIGITS, GCD, LCM, POWERS, SEARCH, STEPS
@@ -26,9 +27,9 @@ def question_family(name: str) -> QuestionFamily:
     return found
 
 
-def levels_at(family: QuestionFamily, level: int) -> dict[str, int]:
-    """Every attribute at `level`, or at its highest where that is less."""
-    return {name: min(level, top) for name, top in family.tops.items()}
+def drawn_levels(family: QuestionFamily, levels: Sequence[int], rng: random.Random) -> dict[str, int]:
+    """Every attribute at one of `levels`, by lot, or at its highest where that is less."""
+    return {name: min(rng.choice(levels), top) for name, top in family.tops.items()}
 
 
 def known_output(program: str) -> str | None:

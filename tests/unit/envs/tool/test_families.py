@@ -14,7 +14,7 @@ from rla.envs.adapters.reasoning_items import Item, known_answer, made_entry
 from rla.envs.tool.families.generated import Made, QuestionFamily, slip_of
 from rla.envs.tool.families.numbers import ARITHMETIC, POWERS, SEARCH
 from rla.envs.tool.families.reasoning_programs import PROGRAMS, teacher_program
-from rla.envs.tool.families.registry import OWN, known_output, levels_at, question_family
+from rla.envs.tool.families.registry import OWN, drawn_levels, known_output, question_family
 from rla.envs.tool.families.texts import COUNTING
 from rla.errors import UserError
 
@@ -28,6 +28,10 @@ def printed(program: str) -> str:
     with contextlib.redirect_stdout(told):
         exec(program, {})  # our own text
     return told.getvalue()
+
+
+def levels_at(family: QuestionFamily, level: int) -> dict[str, int]:
+    return drawn_levels(family, [level], random.Random(0))
 
 
 def items(family: QuestionFamily, level: int, count: int) -> list[Made]:

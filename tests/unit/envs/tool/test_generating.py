@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from rla.envs.adapters.reasoning_items import is_held_out
@@ -9,6 +11,7 @@ from rla.envs.tool.families.registry import DEFAULT
 from rla.envs.tool.generating import likeness_of, remade
 from rla.envs.tool.questions import Question, question_of
 from rla.errors import UserError
+from rla.store.records import Task
 from tests.unit.envs.tool.questions import drawn
 
 
@@ -38,6 +41,29 @@ def test_no_question_is_on_both_sides_whatever_seed_and_level() -> None:
     harder = {likeness_of(question_of(task)) for task in drawn(count=70, held_out=True, level=2)}
     assert not training & (held_out | harder)
     assert all(map(is_held_out, held_out | harder)) and not any(map(is_held_out, training))
+
+
+def levels_of(tasks: list[Task]) -> list[dict[str, int]]:
+    return [dict((question_of(task).family or {})["levels"]) for task in tasks]
+
+
+def test_attributes_of_our_families_have_levels_by_lot() -> None:
+    """Of `arithmetic` there are two attributes: all four pairs of two levels come, and none twice with one question."""
+    tasks = drawn("arithmetic", count=40, level=1, spread=1)
+    found = levels_of(tasks)
+    assert {tuple(sorted(one.items())) for one in found} == {
+        (("digits", digits), ("terms", terms)) for digits in (1, 2) for terms in (1, 2)
+    }
+    assert len({task.instruction for task in tasks}) == 40
+    assert tasks[:9] == drawn("arithmetic", count=9, level=1, spread=1)
+    assert set(map(str, levels_of(drawn("arithmetic", count=9, level=1)))) == {"{'digits': 1, 'terms': 1}"}
+
+
+def test_levels_of_other_kinds_take_turns() -> None:
+    first, second, third = levels_of(drawn("reasoning-gym:products", count=3, spread=1))
+    assert first == third != second
+    problems = [json.loads(question_of(task).problem or "{}") for task in drawn("coding", count=12, spread=1)]
+    assert {one["difficulty"] for one in problems} == {1, 2}
 
 
 def test_equal_arguments_draw_equal_tasks_and_another_seed_others() -> None:
