@@ -1,4 +1,4 @@
-"""ALFWorld tasks: drawn on built-in scenes or imported from a data folder, and the payload of a task row.
+"""ALFWorld tasks: drawn on built-in scenes, and the payload of a task row.
 
 The payload of a task is a JSON object {"problem": PDDL text, "sentence", "verbs"}. Its id is a digest of what
 matters to play: scene facts, goal, hint and verbs, not the wording.
@@ -9,15 +9,14 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from rla.envs.alfworld.catalog import Room
 from rla.envs.alfworld.engine import FastGame
 from rla.envs.alfworld.layout import layout_of, legal_goals
-from rla.envs.alfworld.problem import Game, Goal, TaskKind, Verbs, load_game, parse_problem, render_problem
+from rla.envs.alfworld.problem import Game, Goal, TaskKind, Verbs, parse_problem, render_problem
 from rla.envs.alfworld.scenes import Scene, Size, generate_scene
 from rla.envs.alfworld.sentences import VARIANTS, hint_of, sentence
 from rla.envs.alfworld.solver import solve
@@ -28,8 +27,6 @@ from rla.store.records import Status, Task, content_id
 ENV = "alfworld"
 CAN = "canContain"
 REQUIRED = frozenset({"problem", "sentence", "verbs"})
-SKIPPED = ("movable", "Sliced")
-"""Kinds of real games that ALFWorld itself leaves out, by a word in their path."""
 
 ROOMS_OF: dict[TaskKind, tuple[Room, ...]] = {
     TaskKind.PLACE: tuple(Room),
@@ -122,54 +119,6 @@ def _rooms(names: Sequence[str]) -> list[Room]:
     if unknown:
         raise UserError(f"tasks.rooms: {unknown[0]!r} is unknown; choose from {', '.join(Room)}")
     return [Room(name) for name in names] or list(Room)
-
-
-def imported_games(folder: Path, *, split: str, limit: int | None = None) -> Iterator[Task]:
-    """The solvable games of an ALFWorld data folder's `split`, each content once, in path order.
-
-    `folder` holds `json_2.1.x/<split>/`, or `<split>/`. Raises `UserError` when there is no game or a file is
-    not one.
-    """
-    seen: set[str] = set()
-    for path in _game_files(folder, split):
-        if limit is not None and len(seen) >= limit:
-            return
-        if not _solvable(path):
-            continue
-        task = task_from_game(load_game(path), split=split, scene=_floor_plan(path))
-        if task.task_id not in seen:
-            seen.add(task.task_id)
-            yield task
-
-
-def _game_files(folder: Path, split: str) -> list[Path]:
-    parts = Path(split).parts
-    if len(parts) != 1 or parts[0] in (".", "..", "/"):
-        raise UserError(f"tasks: {split!r} is not the name of a split folder such as train or valid_seen")
-    roots = [root for root in (folder, *sorted(folder.glob("json_*"), reverse=True)) if (root / split).is_dir()]
-    found = sorted(roots[0].joinpath(split).glob("*/*/game.tw-pddl")) if roots else []
-    files = [path for path in found if not any(word in str(path.relative_to(roots[0])) for word in SKIPPED)]
-    if not files:
-        raise UserError(
-            f"{folder / split}: no */*/game.tw-pddl in it; set tasks.path (--from) to the folder that holds "
-            f"json_2.1.1/{split}/ or {split}/"
-        )
-    return files
-
-
-def _solvable(path: Path) -> bool:
-    """Whether the file says that its game has a plan; what is no game at all is left to `load_game`."""
-    try:
-        content = json.loads(path.read_bytes())
-    except ValueError:
-        return True
-    return not isinstance(content, dict) or content.get("solvable") is True
-
-
-def _floor_plan(path: Path) -> str:
-    """`FloorPlan301` of a game: folder names end in the scene's number (or a built-in scene's id)."""
-    scene = path.parent.parent.name.rpartition("-")[2]
-    return f"FloorPlan{int(scene)}" if scene.isdecimal() else scene
 
 
 def task_from_game(game: Game, *, split: str, scene: str, **columns: Any) -> Task:
