@@ -31,6 +31,13 @@ class Alfworld:
     Params = AlfworldParams
     exact_text = False
 
+    def __init__(self, edits: frozenset[str] = frozenset()) -> None:
+        """`edits`: the names that proposed edits may have; none: what is said below `propose`."""
+        self._edits = edits
+
+    def tailored(self, config: Config) -> Alfworld:
+        return Alfworld(frozenset(config.adaptation.edits))
+
     @property
     def edit_fields(self) -> frozenset[str]:
         return frozenset(load_schema("edit")["properties"])
@@ -121,17 +128,22 @@ class Alfworld:
     def propose(
         self, task: Task, *, direction: str, critique: str, focus: str = "", seed: int, count: int
     ) -> list[str]:
-        """Up to `count` edits drawn by rule, as JSON texts, in the order of `propose_edits`."""
+        """Up to `count` edits drawn by rule, as JSON texts, in the order of `propose_edits`; of what is offered only where
+        `adaptation.edits` says so.
+        """
+        from rla.envs.alfworld.edit_format import SCENE_KEYS
         from rla.envs.alfworld.proposals import propose_edits
 
         game, rng = game_of_payload(task.payload), random.Random(seed)
-        edits = propose_edits(game, direction=direction, rng=rng, count=count, focus=focus)
+        fields = self._edits or SCENE_KEYS
+        edits = propose_edits(game, direction=direction, rng=rng, count=count, focus=focus, fields=fields)
         return [edit.to_json() for edit in edits]
 
     def proposal_prompt(self) -> ProposalPrompt:
+        from rla.envs.alfworld.edit_format import SCENE_KEYS
         from rla.envs.alfworld.proposal_prompt import EditPrompt
 
-        return EditPrompt()
+        return EditPrompt(self._edits or SCENE_KEYS)
 
     def apply(self, task: Task, edit: str, *, root: Task, taken: Collection[str], created: int) -> Task:
         """The verified child of `task`; RejectedEdit with the reason otherwise."""

@@ -1,7 +1,8 @@
 """ALFWorld tasks: drawn on built-in scenes, and the payload of a task row.
 
-The payload of a task is a JSON object {"problem": PDDL text, "sentence", "verbs"}. Its id is a digest of what
-matters to play: scene facts, goal, hint and verbs, not the wording.
+The payload of a task is a JSON object {"problem": PDDL text, "sentence", "verbs"}, with "withheld" (commands that are not
+offered, joined by ", ") where there are such. Its id is a digest of what matters to play: scene facts, goal, hint, verbs
+and what is withheld, not the wording.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from rla.store.records import Status, Task, content_id
 ENV = "alfworld"
 CAN = "canContain"
 REQUIRED = frozenset({"problem", "sentence", "verbs"})
+BETWEEN = ", "  # withheld commands of a payload
 
 ROOMS_OF: dict[TaskKind, tuple[Room, ...]] = {
     TaskKind.PLACE: tuple(Room),
@@ -139,12 +141,12 @@ def task_from_game(game: Game, *, split: str, scene: str, **columns: Any) -> Tas
 
 
 def game_digest(game: Game) -> str:
-    """Identity of a game: objects, facts, goal, hint and verbs, whatever their order, name and wording."""
+    """Identity of a game: objects, facts, goal, hint, verbs and what it withholds, whatever the order and wording."""
     goal = game.problem.goal
     objects = sorted(" ".join(entry) for entry in game.problem.objects)
     facts = sorted(" ".join(fact) for fact in game.problem.facts)
     head = (goal.kind.value, goal.object_type, goal.target_type, hint_of(game.sentence).value)
-    return content_id(ENV, *head, game.verbs.value, "\n".join(objects), "\n".join(facts))
+    return content_id(ENV, *head, game.verbs.value, "\n".join(objects), "\n".join(facts), *game.withheld)
 
 
 def game_likeness(game: Game) -> str:
@@ -165,19 +167,27 @@ def game_likeness(game: Game) -> str:
     label = {name: ",".join([*sorted(own.get(name, ())), place.get(name, "")]) for name in objects}
     facts = sorted(" ".join(label.get(part, part) for part in fact) for fact in game.problem.facts if fact[0] != CAN)
     head = (goal.kind.value, goal.object_type, goal.target_type, hint_of(game.sentence).value)
-    return content_id("alike", *head, "\n".join(facts))
+    return content_id("alike", *head, "\n".join(facts), *game.withheld)
 
 
 def game_payload(game: Game) -> str:
     """The JSON text that `game_of` reads back."""
     fields = {"problem": render_problem(game.problem), "sentence": game.sentence, "verbs": game.verbs.value}
+    if game.withheld:
+        fields["withheld"] = BETWEEN.join(game.withheld)
     return json.dumps(fields, sort_keys=True)
 
 
 def game_of(payload: str, *, force_packaged: bool = False) -> Game:
     """The game in a task's payload. Raises `UserError` when it is not an ALFWorld payload."""
     fields = _fields(payload)
-    game = Game(problem=parse_problem(fields["problem"]), sentence=fields["sentence"], verbs=Verbs(fields["verbs"]))
+    withheld = fields.get("withheld", "")
+    game = Game(
+        problem=parse_problem(fields["problem"]),
+        sentence=fields["sentence"],
+        verbs=Verbs(fields["verbs"]),
+        withheld=tuple(sorted(withheld.split(BETWEEN))) if withheld else (),
+    )
     return replace(game, verbs=Verbs.MOVE) if force_packaged else game
 
 
