@@ -1,8 +1,8 @@
 """Tasks that were accepted over the iterations of each arm, and the share of them that an independent player wins.
 
-The paper's figure of accepted tasks rises about as a straight line: r2 says how near ours comes, of the accepted tasks so
-far against the iteration, the mean over seeds. The player is the environment's expert (`HasExpert`), which does not learn:
-its success on accepted tasks, their parents and their roots counts every task alike.
+The paper's figure of accepted tasks rises about as a straight line: r2 says how near ours comes, of the accepted tasks
+so far against the iteration, the mean over seeds. The player is the environment's expert (`HasExpert`), which does not
+learn: its success on accepted tasks, their parents and their roots counts every task alike.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def accepted_table(arms: Sequence[ArmOutcome], *, until: int | None = None) -> T
     """One line for each arm that changes tasks; `until`: the last iteration that counts."""
     lines = [accepted_line(found, until) for found in arms if changes_tasks(found, until)]
     note = (
-        "means over seeds; judged: tasks that were played as pending ones; an iteration: the slope of the straight line "
-        "through the accepted tasks so far; the player sees observations only and does not learn"
+        "means over seeds; judged: tasks that were played as pending ones; an iteration: the slope of the straight "
+        "line through the accepted tasks so far; the player sees observations only and does not learn"
     )
     return Table(title="Accepted tasks", columns=ACCEPTED_COLUMNS, rows=tuple(lines), note=note)
 

@@ -1,7 +1,7 @@
 """The pairs of arms that a design compares, seed by seed, and how many seeds would settle each.
 
-Equal seeds draw the same games to train on, and begin with the same models, so that much of what a seed does is the same
-in both arms and leaves their difference. The interval is Student's t over seeds, with what games add
+Equal seeds draw the same games to train on, and begin with the same models, so that much of what a seed does is the
+same in both arms and leaves their difference. The interval is Student's t over seeds, with what games add
 (`rla.metrics.power`). Arms are compared on the seeds and the held-out tasks that both have.
 """
 
@@ -74,14 +74,14 @@ def settling_line(found: ArmOutcome, over: ArmOutcome, at: Sequence[int]) -> tup
         "yes" if interval.low > 0 or interval.high < 0 else "no",
         number(100 * sqrt(spread.of_one_seed(games=games)), 2),
         number(100 * sqrt(spread.evaluation / games), 2),
-        counted(settled),
-        counted(seeds_to_settle(estimate, spread, games=games, times=MORE)),
+        seeds_text(settled),
+        seeds_text(seeds_to_settle(estimate, spread, games=games, times=MORE)),
         number(hours, 2) if hours else ABSENT,
         number(hours * settled, 1) if hours and settled else ABSENT,
     )
 
 
-def counted(seeds: int | None) -> str:
+def seeds_text(seeds: int | None) -> str:
     return "none" if seeds is None else str(seeds)
 
 

@@ -15,13 +15,13 @@ from rla.adaptation.evidence import Evidence, read_evidence
 from rla.adaptation.kinds import Counted, edit_tally
 from rla.adaptation.playing import places
 from rla.adaptation.propose import NOT_TRIED, kept_to, prove
-from rla.adaptation.standings import agreeing, leading_slots, resting_slots
+from rla.adaptation.standings import measured_streaks, leading_slots, resting_slots
 from rla.adaptation.taken import Taken, held_out_tasks
 from rla.adaptation.validating import measured_accuracies, read_standings
 from rla.config.sections import GeneratorConfig
 from rla.envs.needing import need
-from rla.envs.protocols import Adapts, AsksModel, Env, Proves, Tailors
 from rla.envs.prompts import ProposalPrompt
+from rla.envs.protocols import Adapts, AsksModel, Env, Proves, Tailors
 from rla.envs.services import Ask, Proof
 from rla.models.checkpoint import model_folder
 from rla.pipeline.context import StageContext
@@ -59,7 +59,7 @@ def chosen_tasks_to_change(ctx: StageContext, *, pool: Path) -> list[Choice]:
         limit=places(ctx.config.rollout, config.acceptance),
         resting=resting_slots(standings, iteration=ctx.iteration),
         leading=leading_slots(standings, config=config),
-        streaks=agreeing(standings),
+        streaks=measured_streaks(standings),
         seed=derive(ctx.config.seed, "choose", ctx.iteration),
     )
 

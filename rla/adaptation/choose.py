@@ -48,7 +48,8 @@ def choose(
     """At most `config.max_tasks` choices, less the slots in `pending`, which still await their verdict.
 
     `accuracies`: task_id -> accuracy in [0, 1] of the tasks that were played. `resting`, `pending`, `leading`: slots.
-    `streaks`: slot -> measurements in a row on the side of the last one; 1 where it is not known. `limit`: how many can be played, where that may be fewer.
+    `streaks`: slot -> measurements in a row on the side of the last one; 1 where it is not known. `limit`: how many can
+    be played, where that may be fewer.
     """
     choices = []
     for task in pool:

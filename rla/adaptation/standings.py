@@ -115,8 +115,8 @@ def leading_slots(standings: Iterable[Standing], *, config: AdaptationConfig) ->
     return {standing.slot for standing in standings if standing.eased and config.return_after}
 
 
-def agreeing(standings: Iterable[Standing]) -> dict[str, int]:
-    """Slot -> how many measurements in a row lie on the side of the last one, that at which a task was accepted included."""
+def measured_streaks(standings: Iterable[Standing]) -> dict[str, int]:
+    """Slot -> how many measurements in a row lie on the side of the last one, that of its acceptance included."""
     return {standing.slot: max(standing.streak, 1) for standing in standings}
 
 

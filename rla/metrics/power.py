@@ -1,4 +1,4 @@
-"""How many seeds would tell two arms apart: where a difference's variance lies, and what more of each would leave of it.
+"""How many seeds would tell two arms apart: where a difference's variance lies, and what more seeds leave of it.
 
 Both arms have the same seeds and the same games; d_sg is the difference of their success rates with seed s in game g.
 

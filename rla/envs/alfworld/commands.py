@@ -1,9 +1,9 @@
 """The kinds of commands, and which commands a game withholds: they are not offered, and do nothing where they are said.
 
-A withheld command is a kind ("open": no command that opens anything), or the way to a place ("go to cabinet 3"). Places
-that share a location are withheld together: who stands at one of them can use the other. The kind of "move X to Y" and of
-"put X in/on Y" is "put". Source of the idea: EnvHarness (arXiv 2608.19880), in which an environment keeps its goal and
-changes what it offers.
+A withheld command is a kind ("open": no command that opens anything), or the way to a place ("go to cabinet 3").
+Places that share a location are withheld together: who stands at one of them can use the other. The kind of "move X to
+Y" and of "put X in/on Y" is "put". Source of the idea: EnvHarness (arXiv 2608.19880), in which an environment keeps its
+goal and changes what it offers.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 An edit says what changes: `{"goal": {"kind", "object_type", "target_type"}, "move": [{"object", "to"}],
 "add": [{"object_type", "to", "count"}], "remove": [{"object"}], "hint": "none|where|how|where_and_how",
-"withhold": ["open", "go to drawer 1"], "give": ["close"]}`, every key optional, at least one present (`schemas/edit.schema.json`). Things are named as the player sees
-them ("mug 1"), types as in the catalogue ("Mug"). Anything else is an `InvalidEdit`.
+"withhold": ["open", "go to drawer 1"], "give": ["close"]}`, every key optional, at least one present
+(`schemas/edit.schema.json`). Things are named as the player sees them ("mug 1"), types as in the catalogue ("Mug").
+Anything else is an `InvalidEdit`.
 """
 
 from __future__ import annotations

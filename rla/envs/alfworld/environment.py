@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rla.config import Config
@@ -128,8 +129,8 @@ class Alfworld:
     def propose(
         self, task: Task, *, direction: str, critique: str, focus: str = "", seed: int, count: int
     ) -> list[str]:
-        """Up to `count` edits drawn by rule, as JSON texts, in the order of `propose_edits`; of what is offered only where
-        `adaptation.edits` says so.
+        """Up to `count` edits drawn by rule, as JSON texts, in the order of `propose_edits`. What is offered changes
+        only where `adaptation.edits` says so.
         """
         from rla.envs.alfworld.edit_format import SCENE_KEYS
         from rla.envs.alfworld.proposals import propose_edits

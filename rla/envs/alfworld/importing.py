@@ -1,9 +1,9 @@
 """ALFWorld's data files as tasks: the games of a split folder, and rooms of the training split that are held out.
 
-    env.own.held_out_rooms: [301, 302]     scenes FloorPlan301 and FloorPlan302
-    the training split                     its games without those of these rooms
-    the split `held_out_rooms`             the games of the training split in these rooms, and no others
-    any other split                        all games of its folder, those rooms among them
+env.own.held_out_rooms: [301, 302]     scenes FloorPlan301 and FloorPlan302
+the training split                     its games without those of these rooms
+the split `held_out_rooms`             the games of the training split in these rooms, and no others
+any other split                        all games of its folder, those rooms among them
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a game offers after an edit that withholds commands or gives them back; the goal and the scene stay.
 
-`changed_offer` refuses what would change nothing: to withhold what is withheld or what the scene never offers, and to give
-what is not withheld. That the game can still be won, the solver proves.
+`changed_offer` refuses what would change nothing: to withhold what is withheld or what the scene never offers, and to
+give what is not withheld. That the game can still be won, the solver proves.
 """
 
 from __future__ import annotations

@@ -37,12 +37,13 @@ Name things as the scene below does ("mug 1") and types as it does ("Mug"). For 
 KEYS_TOLD = {
     "goal": '- "goal": {{"kind", "object_type", "target_type"}}: another goal. Kinds: {kinds}. The target is a type of '
     "receptacle that may hold the object, for look_at_obj_in_light a lamp. The goal may not be true already.",
-    "move": '- "move": [{{"object", "to"}}]: objects lie elsewhere from the start; in a closed receptacle they are hidden.',
+    "move": '- "move": [{{"object", "to"}}]: objects lie elsewhere from the start; '
+    "in a closed receptacle they are hidden.",
     "add": '- "add": [{{"object_type", "to", "count"}}]: more objects; of other types they distract.',
     "remove": '- "remove": [{{"object"}}]: objects that are gone.',
     "hint": '- "hint": what the task tells beyond its goal: none, where, how, where_and_how.',
-    "withhold": '- "withhold": [commands]: commands that are not offered any more: kinds ({offered}), or the way to one '
-    'place ("go to drawer 1"). What the task needs has to stay.',
+    "withhold": '- "withhold": [commands]: commands that are not offered any more: kinds ({offered}), or the way to '
+    'one place ("go to drawer 1"). What the task needs has to stay.',
     "give": '- "give": [commands]: withheld commands that are offered again. Withheld now: {withheld}.',
 }
 WANTED = {
@@ -83,7 +84,11 @@ class EditPrompt:
 
 def keys_told(game: Game, fields: Set[str]) -> str:
     """A line on each key that an edit may have."""
-    told = {"kinds": ", ".join(TaskKind), "offered": ", ".join(KINDS), "withheld": ", ".join(game.withheld) or "nothing"}
+    told = {
+        "kinds": ", ".join(TaskKind),
+        "offered": ", ".join(KINDS),
+        "withheld": ", ".join(game.withheld) or "nothing",
+    }
     return "\n".join(line.format(**told) for key, line in KEYS_TOLD.items() if key in fields)
 
 
@@ -106,7 +111,7 @@ def edit_schema_of(payload: str, wanted: frozenset[str] = SCENE_KEYS) -> dict[st
     ways = [GO + name for name in sorted(places)]
     fields["withhold"]["items"] = {"enum": [*KINDS, *ways]}
     fields["give"]["items"] = {"enum": list(game.withheld)}
-    missing = () if items else ("move", "remove")
+    missing: tuple[str, ...] = () if items else ("move", "remove")
     missing += () if game.withheld else ("give",)
     kept["properties"] = {key: field for key, field in fields.items() if key in wanted and key not in missing}
     return kept

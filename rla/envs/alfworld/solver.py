@@ -7,8 +7,8 @@ follow. Its length is
 
 and the shortest one is the minimum over few skeletons: which objects, from which receptacles, treated where,
 put where, and where a thing in the hand is laid down first. Receptacles that cannot matter differently are
-tried once. What the game withholds is no part of a plan: no withheld kind of command, no place that one cannot go to, and
-nothing in a shut receptacle where opening is withheld.
+tried once. What the game withholds is no part of a plan: no withheld kind of command, no place that one cannot go to,
+and nothing in a shut receptacle where opening is withheld.
 """
 
 from __future__ import annotations

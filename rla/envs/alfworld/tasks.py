@@ -1,8 +1,8 @@
 """ALFWorld tasks: drawn on built-in scenes, and the payload of a task row.
 
-The payload of a task is a JSON object {"problem": PDDL text, "sentence", "verbs"}, with "withheld" (commands that are not
-offered, joined by ", ") where there are such. Its id is a digest of what matters to play: scene facts, goal, hint, verbs
-and what is withheld, not the wording.
+The payload of a task is a JSON object {"problem": PDDL text, "sentence", "verbs"}, with "withheld" (commands that are
+not offered, joined by ", ") where there are such. Its id is a digest of what matters to play: scene facts, goal, hint,
+verbs and what is withheld, not the wording.
 """
 
 from __future__ import annotations

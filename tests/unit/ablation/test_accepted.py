@@ -9,9 +9,30 @@ from rla.ablation.outcomes import ArmOutcome, RunOutcome
 
 FIRST = (
     {"iteration": 1, "pending": 0, "accepted": 0},
-    {"iteration": 2, "pending": 4, "accepted": 2, "accepted_harder": 2, "expert_success": 0.5, "root_expert_success": 1},
-    {"iteration": 3, "pending": 4, "accepted": 2, "accepted_easier": 2, "expert_success": 1.0, "root_expert_success": 1},
-    {"iteration": 4, "pending": 4, "accepted": 2, "accepted_harder": 2, "expert_success": 0.0, "root_expert_success": 1},
+    {
+        "iteration": 2,
+        "pending": 4,
+        "accepted": 2,
+        "accepted_harder": 2,
+        "expert_success": 0.5,
+        "root_expert_success": 1,
+    },
+    {
+        "iteration": 3,
+        "pending": 4,
+        "accepted": 2,
+        "accepted_easier": 2,
+        "expert_success": 1.0,
+        "root_expert_success": 1,
+    },
+    {
+        "iteration": 4,
+        "pending": 4,
+        "accepted": 2,
+        "accepted_harder": 2,
+        "expert_success": 0.0,
+        "root_expert_success": 1,
+    },
 )
 SECOND = tuple({"iteration": number, "pending": 0, "accepted": 0} for number in (1, 2, 3, 4))
 EVALUATIONS = {0: {"a": [False]}, 4: {"a": [True]}}

@@ -35,8 +35,9 @@ def line(arms: Sequence[ArmOutcome], *comparisons: tuple[str, str]) -> dict[str,
 
 
 def test_a_pair_is_compared_seed_by_seed() -> None:
-    """Differences 1, 1 and 1, 1/2: of seeds 1 and 3/4. Each cell departs by 1/8: all mean squares are 1/16, and the noise
-    of the one rate that is not 0 or 1 is 1/4, of four cells 1/16. So evaluation explains all, and Var = (1/16) / 4."""
+    """Differences 1, 1 and 1, 1/2: of seeds 1 and 3/4. Each cell departs by 1/8: all mean squares are 1/16. The noise
+    of the one rate that is not 0 or 1 is 1/4, of four cells 1/16. So evaluation explains all, and Var = (1/16) / 4.
+    """
     found = line([BASE, FULL])
     assert (found["arm"], found["over"], found["seeds"], found["iteration"]) == ("full", "base", "2", "2")
     assert found["per seed"] == "+100.0 +75.0"

@@ -33,7 +33,7 @@ def test_a_quantile_that_does_not_exist_is_refused() -> None:
 
 
 def test_what_seeds_and_games_add_is_told_apart() -> None:
-    """Seeds have the means 0.3 and 0.1, games too, and no cell departs from their sum: mean squares 0.04, 0.04 and 0."""
+    """Seeds have the means 0.3 and 0.1, games too, and no cell departs from their sum: mean squares 0.04, 0.04, 0."""
     spread = difference_spread(np.array([[0.4, 0.2], [0.2, 0.0]]), NONE)
     assert (spread.seed, spread.game, spread.cell) == (pytest.approx(0.02), pytest.approx(0.02), pytest.approx(0.0))
     assert spread.variance(seeds=2, games=2) == pytest.approx(0.02)

@@ -89,3 +89,8 @@ def test_a_room_without_games_is_refused(folder: Path) -> None:
 def test_parameters_that_do_not_go_together_are_refused(folder: Path, overrides: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         config(folder, *overrides)
+
+
+def test_edits_that_the_environment_does_not_know_are_refused() -> None:
+    with pytest.raises(UserError, match=r"adaptation\.edits: 'shell' is unknown; alfworld has add, give, goal"):
+        load_config(None, ["env.name=alfworld", "adaptation.edits=[goal,shell]"])
