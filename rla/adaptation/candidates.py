@@ -15,7 +15,7 @@ from rla.adaptation.evidence import Evidence, read_evidence
 from rla.adaptation.kinds import Counted, edit_tally
 from rla.adaptation.playing import places
 from rla.adaptation.propose import NOT_TRIED, kept_to, prove
-from rla.adaptation.standings import measured_streaks, leading_slots, resting_slots
+from rla.adaptation.standings import leading_slots, measured_streaks, resting_slots
 from rla.adaptation.taken import Taken, held_out_tasks
 from rla.adaptation.validating import measured_accuracies, read_standings
 from rla.config.sections import GeneratorConfig

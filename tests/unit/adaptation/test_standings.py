@@ -12,8 +12,8 @@ from rla.adaptation.accept import Measured, TaskVerdict, judge_pending
 from rla.adaptation.next_pool import next_pool
 from rla.adaptation.standings import (
     Standing,
-    measured_streaks,
     leading_slots,
+    measured_streaks,
     next_standings,
     resting_slots,
     returned_slots,
