@@ -1,9 +1,9 @@
 """ALFWorld's data files as tasks: the games of a split folder, and rooms of the training split that are held out.
 
-env.own.held_out_rooms: [301, 302]     scenes FloorPlan301 and FloorPlan302
-the training split                     its games without those of these rooms
-the split `held_out_rooms`             the games of the training split in these rooms, and no others
-any other split                        all games of its folder, those rooms among them
+env.own.held_out_rooms: [FloorPlan301]   scenes, by the numbers in the names of the games' folders
+the training split                       its games without those of these rooms
+the split `held_out_rooms`               the games of the training split in these rooms, and no others
+any other split                          all games of its folder, those rooms among them
 """
 
 from __future__ import annotations
@@ -27,17 +27,19 @@ SKIPPED = ("movable", "Sliced")
 Keep = Callable[[Path], bool]
 
 
-def check_rooms(tasks: TasksConfig, rooms: Collection[int]) -> None:
+def check_rooms(tasks: TasksConfig, rooms: Collection[str]) -> None:
     """Raises UserError where rooms cannot be held out, or a split of them has none."""
     if rooms and tasks.source == "builtin":
-        raise UserError(f"{ROOMS_KEY}: built-in scenes have no numbers; set tasks.source: files or leave it empty")
+        raise UserError(
+            f"{ROOMS_KEY}: built-in scenes are drawn anew by each seed; set tasks.source: files or leave it empty"
+        )
     if ROOMS_SPLIT in tasks.held_out_splits and not rooms:
-        raise UserError(f"{ROOMS_KEY} is empty, and {ROOMS_SPLIT} is a held-out split; name rooms by their numbers")
+        raise UserError(f"{ROOMS_KEY} is empty, and {ROOMS_SPLIT} is a held-out split; name rooms such as FloorPlan301")
     if tasks.train_split == ROOMS_SPLIT:
         raise UserError(f"tasks.train_split: {ROOMS_SPLIT} is what {ROOMS_KEY} holds out; it cannot train")
 
 
-def split_games(tasks: TasksConfig, *, split: str, rooms: Collection[int]) -> list[Task]:
+def split_games(tasks: TasksConfig, *, split: str, rooms: Collection[str]) -> list[Task]:
     """The tasks of a split of the data at `tasks.path`. A split `test` is the data's `valid_seen`.
 
     Raises UserError as `imported_games` does, and for a room of which the training split has no game.
@@ -45,21 +47,20 @@ def split_games(tasks: TasksConfig, *, split: str, rooms: Collection[int]) -> li
     folder, train = Path(tasks.path or ""), tasks.train_split
     if split not in (train, ROOMS_SPLIT):
         return list(imported_games(folder, split=TEST if split == "test" else split, limit=tasks.limit))
-    held_out = {f"FloorPlan{number}" for number in rooms}
     refuse_absent_rooms(folder, train, rooms)
     wanted = split == ROOMS_SPLIT
 
     def keep(path: Path) -> bool:
-        return (_floor_plan(path) in held_out) == wanted
+        return (_floor_plan(path) in rooms) == wanted
 
     return list(imported_games(folder, split=train, limit=tasks.limit, keep=keep, named=split))
 
 
-def refuse_absent_rooms(folder: Path, split: str, rooms: Collection[int]) -> None:
-    """UserError for the first room without a game: a number that is mistyped would hold nothing out."""
+def refuse_absent_rooms(folder: Path, split: str, rooms: Collection[str]) -> None:
+    """UserError for the first room without a game: a name that is mistyped would hold nothing out."""
     known = {_floor_plan(path) for path in _game_files(folder, split)} if rooms else set()
-    if absent := [number for number in rooms if f"FloorPlan{number}" not in known]:
-        raise UserError(f"{ROOMS_KEY}: {folder / split} has no game in room {absent[0]}; name rooms that it has")
+    if absent := [room for room in rooms if room not in known]:
+        raise UserError(f"{ROOMS_KEY}: {folder / split} has no game in {absent[0]!r}; name rooms such as FloorPlan301")
 
 
 def imported_games(

@@ -52,14 +52,16 @@ def scenes(chosen: Config, split: str) -> list[str]:
 
 
 def test_games_of_held_out_rooms_do_not_train_and_are_a_split_of_their_own(folder: Path) -> None:
-    chosen = config(folder, "env.own.held_out_rooms=[301,7]", "tasks.test_splits=[valid_seen,held_out_rooms]")
+    chosen = config(
+        folder, "env.own.held_out_rooms=[FloorPlan301,FloorPlan7]", "tasks.test_splits=[valid_seen,held_out_rooms]"
+    )
     assert scenes(chosen, "train") == ["FloorPlan302"]
     assert sorted(scenes(chosen, "held_out_rooms")) == ["FloorPlan301", "FloorPlan301", "FloorPlan7"]
     assert scenes(chosen, "valid_seen") == ["FloorPlan301"]  # as it comes, whatever trains
 
 
 def test_a_held_out_task_names_its_split(folder: Path) -> None:
-    chosen = config(folder, "env.own.held_out_rooms=[302]", "tasks.test_split=held_out_rooms")
+    chosen = config(folder, "env.own.held_out_rooms=[FloorPlan302]", "tasks.test_split=held_out_rooms")
     (task,) = environment("alfworld").import_tasks(chosen, split="held_out_rooms")  # type: ignore[attr-defined]
     assert (task.split, task.scene) == ("held_out_rooms", "FloorPlan302")
 
@@ -69,21 +71,21 @@ def test_without_held_out_rooms_all_games_train(folder: Path) -> None:
 
 
 def test_the_limit_counts_games_that_are_kept(folder: Path) -> None:
-    chosen = config(folder, "env.own.held_out_rooms=[301]", "tasks.limit=1")
+    chosen = config(folder, "env.own.held_out_rooms=[FloorPlan301]", "tasks.limit=1")
     assert len(scenes(chosen, "train")) == 1 and scenes(chosen, "train") != ["FloorPlan301"]
 
 
 def test_a_room_without_games_is_refused(folder: Path) -> None:
-    with pytest.raises(UserError, match=r"env\.own\.held_out_rooms.*no game in room 303"):
-        scenes(config(folder, "env.own.held_out_rooms=[301,303]"), "train")
+    with pytest.raises(UserError, match=r"held_out_rooms.*no game in 'FloorPlan303'"):
+        scenes(config(folder, "env.own.held_out_rooms=[FloorPlan301,FloorPlan303]"), "train")
 
 
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["tasks.source=builtin", "env.own.held_out_rooms=[301]"], "built-in scenes have no numbers"),
+        (["tasks.source=builtin", "env.own.held_out_rooms=[FloorPlan301]"], "built-in scenes are drawn anew"),
         (["tasks.test_splits=[valid_seen,held_out_rooms]"], "held_out_rooms is empty"),
-        (["env.own.held_out_rooms=[301]", "tasks.train_split=held_out_rooms"], "cannot train"),
+        (["env.own.held_out_rooms=[FloorPlan301]", "tasks.train_split=held_out_rooms"], "cannot train"),
     ],
 )
 def test_parameters_that_do_not_go_together_are_refused(folder: Path, overrides: list[str], message: str) -> None:
