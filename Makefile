@@ -168,16 +168,16 @@ screenshots: .venv/.test
 solve-all: .venv/.run
 	$(PY) -m tests.bench.solve_all
 
-# Every arm of a design with every seed; what is done is kept, so the same call goes on. The design of the games is the
-# default, and it alone needs their folder.
+# Every arm of a design with every seed; what is done is kept, so the same call goes on. The designs of the games need
+# their folder.
 JOBS ?= 2
 ALFWORLD_DATA ?= data/alfworld
-GAMES_DESIGN := pipelines/ablation.yaml
-DESIGN ?= $(GAMES_DESIGN)
+GAMES_DESIGNS := pipelines/ablation.yaml pipelines/ablation-lambda.yaml pipelines/ablation-adaptation.yaml
+DESIGN ?= pipelines/ablation.yaml
 ABLATION_ROOT ?= runs/$(notdir $(basename $(DESIGN)))
 ABLATION_ARGS ?=
 ablation: .venv/.run
-	@export PATH="$(BIN):$$PATH"; games=$(if $(filter $(GAMES_DESIGN),$(DESIGN)),yes); \
+	@export PATH="$(BIN):$$PATH"; games=$(if $(filter $(GAMES_DESIGNS),$(DESIGN)),yes); \
 	test -z "$$games" || test -d "$(ALFWORLD_DATA)/json_2.1.1" || \
 	  { echo 'error: $(ALFWORLD_DATA)/json_2.1.1: no such folder; fetch the games with alfworld-download and set ALFWORLD_DATA' >&2; exit 2; }; \
 	set="$${games:+--set tasks.path=$(ALFWORLD_DATA)} $(foreach item,$(SET),--set $(item))"; \

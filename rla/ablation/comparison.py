@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from rla.ablation.accepted import accepted_table
 from rla.ablation.design import Design
 from rla.ablation.measures import measure_tables
 from rla.ablation.outcomes import outcomes
+from rla.ablation.settling import settling_tables
 from rla.ablation.table import ablation_tables
 from rla.errors import UserError
 from rla.report.render import as_markdown
@@ -30,6 +32,8 @@ def write_report(design: Design, root: Path, *, at: Sequence[int] = (), curves: 
             f"{root}: no arm has been evaluated at iteration {absent[0]}; there is {', '.join(map(str, known))}"
         )
     tables = ablation_tables(arms, baseline=design.baseline, at=at)
+    tables += settling_tables(arms, design, at=at)
+    tables += [table for table in (accepted_table(arms, until=max(at, default=None)),) if table.rows]
     tables += measure_tables(arms, design.measures, baseline=design.baseline, at=at)
     text = as_markdown(f"Ablation {root}", tables)
     write_text(root / TABLE, text)

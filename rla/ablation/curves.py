@@ -1,17 +1,18 @@
 """Learning curves of an ablation as an SVG file: one line per arm, its mean over seeds, and the range of its seeds.
 
 There is a panel for held-out success, one for each further held-out split, for what the iterations measured of the
-judge and for each measure that a design names; a panel without data is left out.
+judge, for accepted tasks and for each measure that a design names; a panel without data is left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rla.ablation.accepted import Course, accepted_course, changes_tasks, won_course
 from rla.ablation.measures import measured_series
 from rla.ablation.outcomes import ArmOutcome, held_out_names, on_split
 
@@ -22,6 +23,10 @@ ITERATION_KEYS = (
     ("success", "success on the tasks played"),
     ("rm_process_accuracy", "judge: process accuracy"),
     ("rm_outcome_accuracy", "judge: outcome accuracy"),
+)
+ACCEPTED: tuple[tuple[str, str, Callable[[ArmOutcome], Course]], ...] = (
+    ("accepted tasks so far", "", accepted_course),
+    ("accepted tasks that the player wins", "%", won_course),
 )
 MOST_BESIDE = 4  # panels of a row, which a page can show
 WIDTH, HEIGHT = 4.25, 3.9  # of a panel, in inches
@@ -65,6 +70,9 @@ def curve_panels(arms: Sequence[ArmOutcome], measures: Sequence[str] = ()) -> li
         panels.append(
             CurvePanel(title=title, unit="%", curves=[named_curve(p, series(found, key)) for p, found in known])
         )
+    changing = [(place, found) for place, found in known if changes_tasks(found)]
+    for title, unit, course in ACCEPTED:
+        panels.append(CurvePanel(title=title, unit=unit, curves=[named_curve(p, course(a)) for p, a in changing]))
     for measure in measures:
         curves = [named_curve(place, measured_mean(found, measure)) for place, found in known]
         panels.append(CurvePanel(title=measure, unit="", curves=curves))
@@ -117,11 +125,11 @@ def success_curve(place: int, found: ArmOutcome) -> ArmCurve:
     )
 
 
-def named_curve(place: int, points: tuple[list[int], list[float]]) -> ArmCurve:
+def named_curve(place: int, points: Course) -> ArmCurve:
     return ArmCurve(arm=place, steps=points[0], values=points[1])
 
 
-def series(found: ArmOutcome, key: str) -> tuple[list[int], list[float]]:
+def series(found: ArmOutcome, key: str) -> Course:
     """The iterations at which some seed has `key`, and its mean there in per cent."""
     by_iteration: dict[int, list[float]] = {}
     for run in found.runs:
@@ -132,7 +140,7 @@ def series(found: ArmOutcome, key: str) -> tuple[list[int], list[float]]:
     return steps, [sum(by_iteration[step]) / len(by_iteration[step]) for step in steps]
 
 
-def measured_mean(found: ArmOutcome, measure: str) -> tuple[list[int], list[float]]:
+def measured_mean(found: ArmOutcome, measure: str) -> Course:
     """The iterations at which every seed has the measure, and its mean there."""
     runs = [measured_series(run, measure) for run in found.runs]
     steps = sorted(set.intersection(*map(set, runs))) if runs else []

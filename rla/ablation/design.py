@@ -7,6 +7,7 @@ seeds: [0, 1, 2]                   of the arms; the warm start is made once and 
 start_per_seed: false              true: every seed has a warm start of its own
 baseline: outcome                  the arm that the others are compared with
 measures: [avg@8, policy_entropy]  further metrics that the report has a table of
+comparisons: [[full, outcome]]     what is compared seed by seed; none: every arm with the one that it is read against
 arms:
   outcome: {title: outcome only, set: {credit: {estimator: outcome}}}
   curated: {title: curated tasks, curated: true, set: {}}
@@ -60,6 +61,12 @@ class Design:
     arms: tuple[Arm, ...]
     start_per_seed: bool = False
     measures: tuple[str, ...] = ()
+    comparisons: tuple[tuple[str, str], ...] = ()
+
+    def compared(self) -> tuple[tuple[str, str], ...]:
+        """The pairs of arms to compare seed by seed, each (arm, over which)."""
+        against = ((arm.name, arm.against or self.baseline) for arm in self.arms)
+        return self.comparisons or tuple(pair for pair in against if pair[0] != pair[1])
 
     def params(self, arm: Arm | None, seed: int | None = None) -> dict[str, Any]:
         """The whole params of an arm, or those that all share."""
@@ -83,6 +90,7 @@ def load_design(path: Path, *, overrides: Mapping[str, Any] | None = None) -> De
         arms=arms,
         start_per_seed=read.get("start_per_seed", False),
         measures=tuple(read.get("measures", ())),
+        comparisons=tuple((first, second) for first, second in read.get("comparisons", ())),
     )
     for arm in arms:
         configured.from_mapping(design.params(arm), where=f"{path}, arm {arm.name}")
@@ -115,6 +123,9 @@ def refuse_malformed(path: Path, read: dict[str, Any]) -> None:
         raise UserError(f"{path}: arm {taken[0]}: folders of starts are called so; give it another name")
     if read["baseline"] not in read["arms"]:
         raise UserError(f"{path}: baseline {read['baseline']} is not one of the arms {', '.join(read['arms'])}")
+    named = [name for pair in read.get("comparisons", ()) for name in pair]
+    if unknown := [name for name in named if name not in read["arms"]]:
+        raise UserError(f"{path}: comparisons: {unknown[0]} is not one of the arms {', '.join(read['arms'])}")
     for name, body in read["arms"].items():
         if body.get("against", name) not in read["arms"]:
             raise UserError(f"{path}: arm {name}: against: {body['against']} is not one of {', '.join(read['arms'])}")

@@ -9,6 +9,7 @@ from typing import Any
 
 from rla.ablation.design import Arm, Design
 from rla.ablation.folders import RUN, arm_folder
+from rla.pipeline.timings import timed_calls
 from rla.report.collect import HeldOut, RunSummary, collect
 from rla.report.collect import task_outcomes as wins
 from rla.report.tables import ABSENT
@@ -24,7 +25,7 @@ class RunOutcome:
     """One arm with one seed: evaluations by iteration, the metrics of its iterations.
 
     `split` is the held-out split of `evaluations`, empty where they do not say it; `further`: those of the others.
-    `measured`: iteration -> what was measured in the evaluation on `split`.
+    `measured`: iteration -> what was measured in the evaluation on `split`. `hours`: that the run's own stages took.
     """
 
     seed: int
@@ -33,6 +34,7 @@ class RunOutcome:
     split: str = ""
     further: Mapping[str, Mapping[int, Wins]] = field(default_factory=dict)
     measured: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    hours: float = 0.0
 
     @property
     def last(self) -> int:
@@ -124,6 +126,7 @@ def outcome_of(summary: RunSummary, seed: int) -> RunOutcome:
         split=main.split,
         further={found.split: wins_of(roots[found.split], found) for found in further},
         measured={row["iteration"]: row for row in main.evaluations},
+        hours=sum(call.seconds for call in timed_calls(summary.run)) / 3600,
     )
 
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from rla.ablation.accepted import changes_tasks
 from rla.ablation.outcomes import ArmOutcome, against_text, compared_with, held_out_names, on_split, paired_seeds
 from rla.errors import UserError
 from rla.metrics import bootstrap
@@ -23,7 +24,6 @@ COLUMNS += ("over the baseline", "mu", "process accuracy", "balanced", "outcome 
 
 
 OF_SPLIT = COLUMNS.index("over the baseline") + 1  # columns that a further held-out split has, too
-PROPOSED = ("accepted", "rejected", "pending")  # figures of an iteration that are 0 where no task is ever changed
 
 
 def ablation_tables(arms: Sequence[ArmOutcome], *, baseline: str, at: Sequence[int] = ()) -> list[Table]:
@@ -106,7 +106,7 @@ def arm_line(found: ArmOutcome, against: ArmOutcome | None, read: Sequence[int])
 
 def accepted_tasks(found: ArmOutcome, until: int) -> float | None:
     """Of a seed in the mean; none where no task was ever proposed."""
-    if not any(run.total(key, until=until) for run in found.runs for key in PROPOSED):
+    if not changes_tasks(found, until):
         return None
     return sum(run.total("accepted", until=until) for run in found.runs) / len(found.runs)
 

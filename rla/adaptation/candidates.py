@@ -14,13 +14,14 @@ from rla.adaptation.drafting import Draft, Drafter, RulesDrafter, replies_of
 from rla.adaptation.evidence import Evidence, read_evidence
 from rla.adaptation.kinds import Counted, edit_tally
 from rla.adaptation.playing import places
-from rla.adaptation.propose import NOT_TRIED, prove
-from rla.adaptation.standings import leading_slots, resting_slots
+from rla.adaptation.propose import NOT_TRIED, kept_to, prove
+from rla.adaptation.standings import leading_slots, measured_streaks, resting_slots
 from rla.adaptation.taken import Taken, held_out_tasks
 from rla.adaptation.validating import measured_accuracies, read_standings
 from rla.config.sections import GeneratorConfig
 from rla.envs.needing import need
-from rla.envs.protocols import Adapts, AsksModel, Env, Proves
+from rla.envs.prompts import ProposalPrompt
+from rla.envs.protocols import Adapts, AsksModel, Env, Proves, Tailors
 from rla.envs.services import Ask, Proof
 from rla.models.checkpoint import model_folder
 from rla.pipeline.context import StageContext
@@ -58,6 +59,7 @@ def chosen_tasks_to_change(ctx: StageContext, *, pool: Path) -> list[Choice]:
         limit=places(ctx.config.rollout, config.acceptance),
         resting=resting_slots(standings, iteration=ctx.iteration),
         leading=leading_slots(standings, config=config),
+        streaks=measured_streaks(standings),
         seed=derive(ctx.config.seed, "choose", ctx.iteration),
     )
 
@@ -71,7 +73,7 @@ def write_candidates(
     if not choices:
         writer.write(0, [])
         return ()
-    editor = need(env, Adapts, "adapt-env")
+    editor: Adapts = env.tailored(ctx.config) if isinstance(env, Tailors) else need(env, Adapts, "adapt-env")
     with drafter_of(ctx, env, editor, model) as (drafter, ask):
         proof = env.proof(ctx.config, ask) if isinstance(env, Proves) else None
         if proof is not None and proof.remark:
@@ -98,13 +100,19 @@ def drafter_of(
     from rla.llm.chat import ChatFormat
     from rla.llm.factory import make_generator
 
-    own, prompt = ctx.config.adaptation.llm, need(env, AsksModel, "adaptation.proposer: llm").proposal_prompt()
+    own, prompt = ctx.config.adaptation.llm, prompt_of(env, editor)
     generator, tokenizer = make_generator(proposing(ctx), model=model, seed=ctx.config.seed, training=False)
     try:
         drafter = ModelDrafter(generator=generator, chat=ChatFormat(tokenizer), prompt=prompt, config=own)
         yield drafter, replies_of(drafter, seed=derive(ctx.config.seed, "proofs", ctx.iteration))
     finally:
         generator.close()
+
+
+def prompt_of(env: Env, editor: Adapts) -> ProposalPrompt:
+    """That of the environment as it proposes with the run's parameters."""
+    chosen = editor if isinstance(editor, AsksModel) else need(env, AsksModel, "adaptation.proposer: llm")
+    return chosen.proposal_prompt()
 
 
 def proposing(ctx: StageContext) -> GeneratorConfig:
@@ -147,7 +155,7 @@ async def _adapt_all(
             for index in left:
                 drafted, choice = await drafts.pop(index), choices[index]
                 proven = await prove(
-                    drafted.proposals,
+                    kept_to(drafted.proposals, ctx.config.adaptation.edits, known=editor.edit_fields),
                     choice,
                     editor=editor,
                     root=roots.get(choice.task.slot, choice.task),

@@ -4,7 +4,9 @@
 
 The most extreme come first (distance from the middle of the band), ties in an order drawn by seed. A slot
 changes only while it has no pending candidate, does not rest after a verdict, and its task is less than
-`max_depth` edits deep. A task that will give way to its root (`rla.adaptation.standings`) is not made harder.
+`max_depth` edits deep. With `ask_after` above 1, so many measurements in a row have to lie on the same side of the
+band, because one of few rollouts is often mistaken. A task that will give way to its root (`rla.adaptation.standings`)
+is not made harder.
 """
 
 from __future__ import annotations
@@ -39,13 +41,15 @@ def choose(
     resting: Collection[str] = (),
     pending: Collection[str] = (),
     leading: Collection[str] = (),
+    streaks: Mapping[str, int] | None = None,
     limit: int | None = None,
     seed: int,
 ) -> list[Choice]:
     """At most `config.max_tasks` choices, less the slots in `pending`, which still await their verdict.
 
     `accuracies`: task_id -> accuracy in [0, 1] of the tasks that were played. `resting`, `pending`, `leading`: slots.
-    `limit`: how many can be played, where that may be fewer.
+    `streaks`: slot -> measurements in a row on the side of the last one; 1 where it is not known. `limit`: how many can
+    be played, where that may be fewer.
     """
     choices = []
     for task in pool:
@@ -53,6 +57,8 @@ def choose(
         if accuracy is None or task.status != Status.ACTIVE or task.depth >= config.max_depth:
             continue
         if task.slot in resting or task.slot in pending:
+            continue
+        if (streaks or {}).get(task.slot, 1) < config.ask_after:
             continue
         direction = wanted_direction(accuracy, alpha_low=config.alpha_low, alpha_high=config.alpha_high)
         if direction is Direction.HARDER and task.slot in leading:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rla.adaptation.choose import Choice
+from rla.adaptation.kinds import NONE, UNREADABLE, edit_kind
 from rla.agents.proposer import Proposal
 from rla.envs.protocols import Adapts
 from rla.envs.views import RejectedEdit
@@ -85,6 +86,20 @@ async def prove(
         )
         proven |= not reason
     return candidates
+
+
+def kept_to(proposals: Iterable[Proposal], names: Collection[str], *, known: Collection[str]) -> list[Proposal]:
+    """The same proposals; edits with other names than `names` are refused. `names` empty: any. `known`: all names that
+    edits may have, because what is no edit at all the environment refuses with its own reason.
+    """
+    return [_within(proposal, names, known) if names else proposal for proposal in proposals]
+
+
+def _within(proposal: Proposal, names: Collection[str], known: Collection[str]) -> Proposal:
+    kind = edit_kind(proposal.edit, known)
+    if proposal.refused or kind in (NONE, UNREADABLE) or set(kind.split("+")) <= set(names):
+        return proposal
+    return proposal._replace(refused=f"adaptation.edits allows {', '.join(names)} alone")
 
 
 def _refused(parent: Task, edit: str | None, created: int) -> Task:

@@ -115,6 +115,11 @@ def leading_slots(standings: Iterable[Standing], *, config: AdaptationConfig) ->
     return {standing.slot for standing in standings if standing.eased and config.return_after}
 
 
+def measured_streaks(standings: Iterable[Standing]) -> dict[str, int]:
+    """Slot -> how many measurements in a row lie on the side of the last one, that of its acceptance included."""
+    return {standing.slot: max(standing.streak, 1) for standing in standings}
+
+
 def last_measurements(standings: Iterable[Standing]) -> dict[str, Seen]:
     """Slot -> the last measurement of the task that holds it, where there is one."""
     return {

@@ -11,7 +11,7 @@ from rla.config import load
 from rla.config.params_schema import params_schema
 from rla.config.protection import with_protection
 from rla.config.sections import Config
-from rla.envs.protocols import Checks
+from rla.envs.protocols import Adapts, Checks, Env
 from rla.envs.registry import BUILTIN, environment, params_of
 from rla.errors import UserError
 
@@ -33,12 +33,21 @@ def from_mapping(data: Mapping[str, Any], *, where: str) -> Config:
 def checked(config: Config, *, where: str) -> Config:
     """`config`, which the environment has found possible."""
     chosen = environment(config.env.name)
+    refuse_unknown_edits(chosen, config, where)
     if isinstance(chosen, Checks):
         try:
             chosen.check(config)
         except UserError as error:
             raise UserError(f"{where}: {error}") from None
     return config
+
+
+def refuse_unknown_edits(chosen: Env, config: Config, where: str) -> None:
+    """UserError where `adaptation.edits` names what no edit of the environment has."""
+    known = chosen.edit_fields if isinstance(chosen, Adapts) else frozenset()
+    if unknown := [name for name in config.adaptation.edits if name not in known]:
+        names = ", ".join(sorted(known)) or "no edits at all"
+        raise UserError(f"{where}: adaptation.edits: {unknown[0]!r} is unknown; {config.env.name} has {names}")
 
 
 def schema_of_params(names: Iterable[str] = BUILTIN) -> dict[str, Any]:

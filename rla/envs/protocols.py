@@ -15,7 +15,7 @@
 | `HasExpert` | `play_expert` | verdicts |
 | `Solves`, `Stitches` | `solve`; `stitch` | collect |
 | `Adapts` | `edit_fields`, `course`, `propose`, `apply`, `likeness` | adapt-env |
-| `AsksModel`, `Proves` | `proposal_prompt`; `proof` | adapt-env |
+| `Tailors`, `AsksModel`, `Proves` | `tailored`; `proposal_prompt`; `proof` | adapt-env |
 
 An environment has an ability where its class has these members: it inherits from nothing. A stage that cannot do
 without one asks for it with `rla.envs.needing.need`.
@@ -264,6 +264,17 @@ class Adapts(Protocol):
 
     def likeness(self, task: Task) -> str:
         """Equal for tasks that ask the same of the same scene, even where their ids differ."""
+        ...
+
+
+@runtime_checkable
+class Tailors(Protocol):
+    """What an `Adapts` has beside where the edits that it proposes depend on parameters."""
+
+    def tailored(self, config: Config) -> Adapts:
+        """The environment as it proposes with these parameters: edits of the names in `config.adaptation.edits`, or of
+        its own choice where there are none.
+        """
         ...
 
 

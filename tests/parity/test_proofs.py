@@ -9,9 +9,12 @@ from importlib.util import find_spec
 import pytest
 
 from rla.config import Config
+from rla.envs.alfworld.engine import FastEngine
 from rla.envs.alfworld.environment import Alfworld
+from rla.envs.alfworld.games import game_of_payload, tables_for
 from rla.envs.alfworld.proof import EngineProof, solution
 from rla.envs.alfworld.tasks import builtin_tasks
+from rla.envs.alfworld.textworld import StockEngine
 from rla.store.records import Task
 from tests.unit.builders import configured
 
@@ -48,3 +51,37 @@ def test_a_changed_task_is_replayed_in_the_stock_engine(
     assert proof.proven_in == ("fast", "textworld")
     found = asyncio.run(asked())
     assert reason in found and bool(found) is bool(reason)
+
+
+def test_neither_engine_offers_what_a_task_withholds() -> None:
+    """Along the plan of the task, with commands in between that it withholds."""
+    parent = builtin_tasks(seed=3, scenes=1, tasks_per_scene=1, size="tiny", kinds=["place"])[0]
+    held = Alfworld().apply(parent, '{"withhold": ["close", "look"]}', root=parent, taken=(), created=1)
+    fast, stock = FastEngine(tables_for(held, CONFIG)), StockEngine(game_of_payload(held.payload))
+    seen, told = fast.reset(), stock.reset()
+    for command in ["look", *(action for step in solution(held, CONFIG) for action in (step, "look"))]:
+        assert (told.text, told.commands, told.won) == (seen.text, seen.commands, seen.won)
+        assert not {"look", "close"} & {offered.partition(" ")[0] for offered in told.commands}
+        if told.won:
+            break
+        seen, told = fast.step(command), stock.step(command)
+    assert told.won
+    stock.close()
+
+
+def test_a_task_that_withholds_commands_is_proven_in_the_stock_engine() -> None:
+    parent = builtin_tasks(seed=3, scenes=1, tasks_per_scene=1, size="tiny", kinds=["place"])[0]
+    held = Alfworld().apply(parent, '{"withhold": ["close"]}', root=parent, taken=(), created=1)
+
+    async def asked(plan_of: Callable[[Task, Config], list[str]]) -> str:
+        proof = EngineProof(CONFIG, plan_of)
+        try:
+            return await proof(held)
+        finally:
+            await proof.close()
+
+    def using_it(task: Task, config: Config) -> list[str]:
+        return ["close drawer 1", *solution(task, config)]
+
+    assert asyncio.run(asked(solution)) == ""
+    assert "not admissible" in asyncio.run(asked(using_it))

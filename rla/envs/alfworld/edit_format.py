@@ -1,9 +1,10 @@
 """Task edits as untrusted JSON text: strict reading into records that hold whitelisted names only.
 
 An edit says what changes: `{"goal": {"kind", "object_type", "target_type"}, "move": [{"object", "to"}],
-"add": [{"object_type", "to", "count"}], "remove": [{"object"}], "hint": "none|where|how|where_and_how"}`,
-every key optional, at least one present (`schemas/edit.schema.json`). Things are named as the player sees
-them ("mug 1"), types as in the catalogue ("Mug"). Anything else is an `InvalidEdit`.
+"add": [{"object_type", "to", "count"}], "remove": [{"object"}], "hint": "none|where|how|where_and_how",
+"withhold": ["open", "go to drawer 1"], "give": ["close"]}`, every key optional, at least one present
+(`schemas/edit.schema.json`). Things are named as the player sees them ("mug 1"), types as in the catalogue ("Mug").
+Anything else is an `InvalidEdit`.
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ from functools import cache
 from typing import Any
 
 from rla.envs.alfworld import catalog
+from rla.envs.alfworld.commands import GO, KINDS, PLACE
 from rla.envs.alfworld.goals import Goal, TaskKind
 from rla.envs.alfworld.sentences import Hint
 
-KEYS = frozenset({"goal", "move", "add", "remove", "hint"})
+OFFER_KEYS = frozenset({"withhold", "give"})  # what changes what is offered, and neither goal nor scene
+SCENE_KEYS = frozenset({"goal", "move", "add", "remove", "hint"})  # the others, proposed where nothing is asked for
+KEYS = SCENE_KEYS | OFFER_KEYS
 MAX_TEXT = 4000
 MAX_ITEMS = 8
 MAX_COUNT = 4
@@ -50,16 +54,28 @@ class Add:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """What to change in a game. Nothing in `goal` or `hint`: as before."""
+    """What to change in a game. Nothing in `goal` or `hint`: as before. `withhold`, `give`: commands that the game does
+    not offer any more, or again (`rla.envs.alfworld.commands`).
+    """
 
     goal: Goal | None = None
     moves: tuple[MoveEdit, ...] = ()
     adds: tuple[Add, ...] = ()
     removes: tuple[str, ...] = ()
     hint: Hint | None = None
+    withhold: tuple[str, ...] = ()
+    give: tuple[str, ...] = ()
+
+    def keys(self) -> frozenset[str]:
+        """The names of what it changes."""
+        return frozenset(self.fields())
 
     def to_json(self) -> str:
         """The text that `parse_edit` reads back as an equal edit."""
+        return json.dumps(self.fields(), sort_keys=True)
+
+    def fields(self) -> dict[str, Any]:
+        """The JSON object: what is not changed has no name in it."""
         fields: dict[str, Any] = {}
         if self.goal is not None:
             fields["goal"] = {
@@ -75,7 +91,11 @@ class Edit:
             fields["remove"] = [{"object": name} for name in self.removes]
         if self.hint is not None:
             fields["hint"] = self.hint.value
-        return json.dumps(fields, sort_keys=True)
+        if self.withhold:
+            fields["withhold"] = list(self.withhold)
+        if self.give:
+            fields["give"] = list(self.give)
+        return fields
 
 
 def parse_edit(text: str) -> Edit:
@@ -95,6 +115,8 @@ def parse_edit(text: str) -> Edit:
         adds=tuple(_add(item) for item in _items(fields, "add")),
         removes=tuple(_remove(item) for item in _items(fields, "remove")),
         hint=Hint(_choice(fields["hint"], set(Hint), "hint")) if "hint" in fields else None,
+        withhold=tuple(_command(item, "withhold") for item in _items(fields, "withhold")),
+        give=tuple(_command(item, "give") for item in _items(fields, "give")),
     )
 
 
@@ -124,6 +146,15 @@ def _add(value: object) -> Add:
 
 def _remove(value: object) -> str:
     return _name(_object(value, "remove", required=frozenset({"object"}))["object"], "remove.object")
+
+
+def _command(value: object, where: str) -> str:
+    if isinstance(value, str) and value in KINDS:
+        return value
+    found = PLACE.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        raise InvalidEdit(f'{where} has something else than kinds of commands and ways such as "{GO}drawer 1"')
+    return GO + _name(found[1], where)
 
 
 def _no_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:

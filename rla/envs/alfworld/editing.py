@@ -17,6 +17,7 @@ from rla.envs.alfworld.engine import FastEngine, FastGame
 from rla.envs.alfworld.goals import Goal, TaskKind
 from rla.envs.alfworld.layout import Layout, layout_of, why_illegal
 from rla.envs.alfworld.names import display_names
+from rla.envs.alfworld.offering import changed_offer
 from rla.envs.alfworld.problem import Game, PddlProblem
 from rla.envs.alfworld.scenes import mangled, object_facts
 from rla.envs.alfworld.sentences import Hint, hint_of, hint_sentences, sentence, variant_of
@@ -48,9 +49,10 @@ def apply_edit(game: Game, edit: Edit) -> Game:
         objects, facts = _added(objects, facts, add, _home(add, ids, layout))
     goal = edit.goal if edit.goal is not None else problem.goal
     changed = replace(problem, objects=tuple(objects), facts=tuple(facts), goal=goal)
+    withheld = changed_offer(game, edit, ids=ids, layout=layout)
     hint = edit.hint if edit.hint is not None else hint_of(game.sentence)
     variant = variant_of(problem.goal, game.sentence)
-    return _with_sentence(replace(game, problem=changed), hint=hint, variant=variant)
+    return _with_sentence(replace(game, problem=changed, withheld=withheld), hint=hint, variant=variant)
 
 
 def verify(game: Game, *, parent: Game, root: Game | None = None, others: Collection[str] = ()) -> int:

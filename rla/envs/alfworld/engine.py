@@ -20,7 +20,7 @@ _LOOK, _INVENTORY, _HELP = Move(Op.LOOK), Move(Op.INVENTORY), Move(Op.HELP)
 
 
 def legal(tables: FastGame, state: State) -> dict[str, Move]:
-    """Every admissible command of `state` with its operator, unordered."""
+    """Every admissible command of `state` with its operator, unordered; none that the game withholds."""
     moves = dict(tables.travel_from(state.location))
     moves["look"] = _LOOK
     moves["inventory"] = _INVENTORY
@@ -36,6 +36,8 @@ def legal(tables: FastGame, state: State) -> dict[str, Move]:
             for item in tables.sliceable:
                 if (item, state.location) in state.lying:
                     moves[f"slice {tables.objects[item]} with {name}"] = Move(Op.SLICE, item)
+    if tables.game.withheld:
+        return {command: move for command, move in moves.items() if tables.offer.allows(command)}
     return moves
 
 

@@ -11,10 +11,11 @@ from rla.config import Config
 from rla.envs.alfworld import catalog, vocabulary
 from rla.envs.alfworld.demonstrating import contrast, expert_episode, to_compare
 from rla.envs.alfworld.games import engine_of, game_of_payload, household_params, tables_for
+from rla.envs.alfworld.importing import check_rooms, split_games
 from rla.envs.alfworld.labels import REASONS, label_steps
 from rla.envs.alfworld.params import AlfworldParams
 from rla.envs.alfworld.prompts import household_judge, household_policy
-from rla.envs.alfworld.tasks import builtin_tasks, game_likeness, imported_games, task_from_game
+from rla.envs.alfworld.tasks import builtin_tasks, game_likeness, task_from_game
 from rla.envs.course import Course
 from rla.envs.observation import Environment, offered
 from rla.envs.prompts import JudgePrompt, PolicyPrompt, ProposalPrompt
@@ -22,8 +23,6 @@ from rla.envs.services import Ask, Proof
 from rla.envs.views import Demonstration, Labelled, RejectedEdit
 from rla.store.records import Status, Task
 from rla.store.schema import load_schema
-
-HELD_OUT = "valid_seen"  # the data's own held-out split: it has none that is called test
 
 
 class Alfworld:
@@ -33,9 +32,19 @@ class Alfworld:
     Params = AlfworldParams
     exact_text = False
 
+    def __init__(self, edits: frozenset[str] = frozenset()) -> None:
+        """`edits`: the names that proposed edits may have; none: what is said below `propose`."""
+        self._edits = edits
+
+    def tailored(self, config: Config) -> Alfworld:
+        return Alfworld(frozenset(config.adaptation.edits))
+
     @property
     def edit_fields(self) -> frozenset[str]:
         return frozenset(load_schema("edit")["properties"])
+
+    def check(self, config: Config) -> None:
+        check_rooms(config.tasks, household_params(config).held_out_rooms)
 
     def tasks(self, config: Config, *, split: str, seed: int) -> list[Task]:
         return builtin_tasks(
@@ -67,9 +76,8 @@ class Alfworld:
             import_library()
 
     def import_tasks(self, config: Config, *, split: str, tell: Callable[[str], None] | None = None) -> list[Task]:
-        """Games of the folder that holds json_2.1.1. A split `test` is the data's `valid_seen`."""
-        named = HELD_OUT if split == "test" else split
-        return list(imported_games(Path(config.tasks.path or ""), split=named, limit=config.tasks.limit))
+        """Games of the folder that holds json_2.1.1, and of rooms that are held out (`rla.envs.alfworld.importing`)."""
+        return split_games(config.tasks, split=split, rooms=household_params(config).held_out_rooms)
 
     def export_tasks(self, tasks: Sequence[Task], folder: Path) -> int:
         from rla.envs.alfworld.export import export_games
@@ -121,17 +129,22 @@ class Alfworld:
     def propose(
         self, task: Task, *, direction: str, critique: str, focus: str = "", seed: int, count: int
     ) -> list[str]:
-        """Up to `count` edits drawn by rule, as JSON texts, in the order of `propose_edits`."""
+        """Up to `count` edits drawn by rule, as JSON texts, in the order of `propose_edits`. What is offered changes
+        only where `adaptation.edits` says so.
+        """
+        from rla.envs.alfworld.edit_format import SCENE_KEYS
         from rla.envs.alfworld.proposals import propose_edits
 
         game, rng = game_of_payload(task.payload), random.Random(seed)
-        edits = propose_edits(game, direction=direction, rng=rng, count=count, focus=focus)
+        fields = self._edits or SCENE_KEYS
+        edits = propose_edits(game, direction=direction, rng=rng, count=count, focus=focus, fields=fields)
         return [edit.to_json() for edit in edits]
 
     def proposal_prompt(self) -> ProposalPrompt:
+        from rla.envs.alfworld.edit_format import SCENE_KEYS
         from rla.envs.alfworld.proposal_prompt import EditPrompt
 
-        return EditPrompt()
+        return EditPrompt(self._edits or SCENE_KEYS)
 
     def apply(self, task: Task, edit: str, *, root: Task, taken: Collection[str], created: int) -> Task:
         """The verified child of `task`; RejectedEdit with the reason otherwise."""

@@ -55,12 +55,20 @@ class Expert:
         self._places = list(
             dict.fromkeys([*self._places, *(c.removeprefix(_GO) for c in commands if c.startswith(_GO))])
         )
+        for place in self._sealed(commands):  # nothing can be found in it, so it counts as seen
+            self._memory.contents.setdefault(place, set())
+            self._memory.shut.discard(place)
         turn = _Turn(self._errand, self._memory, frozenset(commands), self._places, self._like)
         action = turn.choose() or self._rng.choice(self._harmless(commands))
         if action == self._last and observation == "Nothing happens.":
             action = self._rng.choice(self._harmless(commands))
         self._last = action
         return action
+
+    def _sealed(self, commands: Sequence[str]) -> list[str]:
+        """Shut places that the agent is at and may not open."""
+        shut = (place for place in sorted(self._memory.shut) if _GO + place not in commands)
+        return [place for place in shut if f"open {place}" not in commands]
 
     def _like(self, kind: str, place: str) -> float:
         """How much it is worth to look for a `kind` in `place`; drawn once per place and kind."""

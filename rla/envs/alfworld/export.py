@@ -26,11 +26,14 @@ def export_games(tasks: Iterable[Task], folder: Path) -> int:
     """Writes one game per task below `folder` and says how many; existing files of the same task are
     replaced.
 
-    Raises `UserError` when the extra that brings `alfworld` is missing, or a name cannot be part of a path.
+    Raises `UserError` when the extra that brings `alfworld` is missing, a name cannot be part of a path, or a task
+    withholds commands, which a game's file cannot say.
     """
     count = 0
     for task in tasks:
         game = game_of(task.payload)
+        if game.withheld:
+            raise UserError(f"task {task.task_id} withholds commands, which a game.tw-pddl cannot say; leave it out")
         place = folder.joinpath(*_parts(task, game))
         data = {**game_data(game), "solvable": True}
         place.mkdir(parents=True, exist_ok=True)

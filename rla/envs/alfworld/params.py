@@ -16,3 +16,5 @@ class AlfworldParams:
     grammar: Literal["file", "packaged"] = "file"  # whose wording: the game file's, or the installed package's
     # What changed tasks are proven in; auto: both where both are installed. Candidates record what it came to.
     verify_engines: Literal["auto", "fast", "both"] = without_effect("auto")
+    # Scenes of the training games, such as FloorPlan301, that do not train: they are the split held_out_rooms
+    held_out_rooms: tuple[str, ...] = ()

@@ -41,11 +41,15 @@ class PddlProblem:
 
 @dataclass(frozen=True, slots=True)
 class Game:
-    """A problem with the sentence that states it ("put two newspaper in drawer.")."""
+    """A problem with the sentence that states it ("put two newspaper in drawer.").
+
+    `withheld`: commands that it does not offer, sorted (`rla.envs.alfworld.commands`). Only an edit withholds any.
+    """
 
     problem: PddlProblem
     sentence: str
     verbs: Verbs
+    withheld: tuple[str, ...] = ()
 
 
 _HEAD = re.compile(

@@ -7,12 +7,13 @@ that an engine that holds a reply to it can name nothing else. The reply is read
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from functools import lru_cache
 from typing import Any
 
 from rla.envs.alfworld import catalog
-from rla.envs.alfworld.edit_format import Add, Edit, MoveEdit, edit_type_names
+from rla.envs.alfworld.commands import GO, KINDS
+from rla.envs.alfworld.edit_format import SCENE_KEYS, Add, Edit, MoveEdit, edit_type_names
 from rla.envs.alfworld.editing import ids_by_name
 from rla.envs.alfworld.layout import DEVICES, Layout, layout_of
 from rla.envs.alfworld.problem import Game, TaskKind
@@ -28,16 +29,23 @@ sees the task and the receptacles' names, goes to them, opens them, takes an obj
 heat: microwave, cool: fridge) and puts it down.
 
 Answer with one JSON object and nothing else. Its keys, each optional, at least one:
-- "goal": {{"kind", "object_type", "target_type"}}: another goal. Kinds: {kinds}. The target is a type of receptacle \
-that may hold the object, for look_at_obj_in_light a lamp. The goal may not be true already.
-- "move": [{{"object", "to"}}]: objects lie elsewhere from the start; in a closed receptacle they are hidden.
-- "add": [{{"object_type", "to", "count"}}]: more objects; of other types they distract.
-- "remove": [{{"object"}}]: objects that are gone.
-- "hint": what the task tells beyond its goal: none, where, how, where_and_how.
+{keys}
 Name things as the scene below does ("mug 1") and types as it does ("Mug"). For example:
 {example}
 
 {quoted}"""
+KEYS_TOLD = {
+    "goal": '- "goal": {{"kind", "object_type", "target_type"}}: another goal. Kinds: {kinds}. The target is a type of '
+    "receptacle that may hold the object, for look_at_obj_in_light a lamp. The goal may not be true already.",
+    "move": '- "move": [{{"object", "to"}}]: objects lie elsewhere from the start; '
+    "in a closed receptacle they are hidden.",
+    "add": '- "add": [{{"object_type", "to", "count"}}]: more objects; of other types they distract.',
+    "remove": '- "remove": [{{"object"}}]: objects that are gone.',
+    "hint": '- "hint": what the task tells beyond its goal: none, where, how, where_and_how.',
+    "withhold": '- "withhold": [commands]: commands that are not offered any more: kinds ({offered}), or the way to '
+    'one place ("go to drawer 1"). What the task needs has to stay.',
+    "give": '- "give": [commands]: withheld commands that are offered again. Withheld now: {withheld}.',
+}
 WANTED = {
     "harder": "make this one harder, but still possible: it is won too often",
     "easier": "make this one easier: it is won too seldom",
@@ -46,16 +54,19 @@ CLOSING = "The change, as one JSON object:"
 
 
 class EditPrompt:
-    """`rla.envs.protocols.ProposalPrompt` of ALFWorld."""
+    """`rla.envs.protocols.ProposalPrompt` of ALFWorld. `fields`: the names that an edit may have."""
 
     criticised = True
+
+    def __init__(self, fields: Set[str]) -> None:
+        self._fields = frozenset(fields)
 
     def messages(self, task: Task, view: ProposalView) -> list[Message]:
         game = game_of(task.payload)
         rubric = RUBRIC.format(
             wanted=WANTED[view.direction],
-            kinds=", ".join(TaskKind),
-            example="\n".join(examples(game)),
+            keys=keys_told(game, self._fields),
+            example="\n".join(examples(game, self._fields)),
             quoted=QUOTED,
         )
         parts = {
@@ -68,12 +79,22 @@ class EditPrompt:
         return [{"role": "user", "content": f"{rubric}\n\n{quoted(parts)}\n\n{CLOSING}"}]
 
     def schema(self, task: Task) -> dict[str, Any]:
-        return edit_schema_of(task.payload)
+        return edit_schema_of(task.payload, self._fields)
+
+
+def keys_told(game: Game, fields: Set[str]) -> str:
+    """A line on each key that an edit may have."""
+    told = {
+        "kinds": ", ".join(TaskKind),
+        "offered": ", ".join(KINDS),
+        "withheld": ", ".join(game.withheld) or "nothing",
+    }
+    return "\n".join(line.format(**told) for key, line in KEYS_TOLD.items() if key in fields)
 
 
 @lru_cache(maxsize=64)
-def edit_schema_of(payload: str) -> dict[str, Any]:
-    """The edit schema with the names of this scene. Do not change what is returned."""
+def edit_schema_of(payload: str, wanted: frozenset[str] = SCENE_KEYS) -> dict[str, Any]:
+    """The edit schema with the names of this scene and the `wanted` keys. Do not change what is returned."""
     game = game_of(payload)
     layout, names = layout_of(game.problem), ids_by_name(game.problem)
     places = [name for name, identifier in names.items() if identifier in layout.receptacles]
@@ -87,8 +108,12 @@ def edit_schema_of(payload: str) -> dict[str, Any]:
     fields["add"]["items"]["properties"] |= {"object_type": types, "to": place}
     fields["move"]["items"]["properties"] = {"object": {"enum": sorted(items)}, "to": place}
     fields["remove"]["items"]["properties"] = {"object": {"enum": sorted(items)}}
-    if not items:
-        del fields["move"], fields["remove"]
+    ways = [GO + name for name in sorted(places)]
+    fields["withhold"]["items"] = {"enum": [*KINDS, *ways]}
+    fields["give"]["items"] = {"enum": list(game.withheld)}
+    missing: tuple[str, ...] = () if items else ("move", "remove")
+    missing += () if game.withheld else ("give",)
+    kept["properties"] = {key: field for key, field in fields.items() if key in wanted and key not in missing}
     return kept
 
 
@@ -135,8 +160,8 @@ def abilities(layout: Layout) -> list[str]:
     return lines
 
 
-def examples(game: Game) -> Sequence[str]:
-    """Two edits in the names of this scene; that they are legal is not promised."""
+def examples(game: Game, fields: Set[str] = SCENE_KEYS) -> Sequence[str]:
+    """Edits in the names of this scene, at most three; that they are legal is not promised."""
     layout = layout_of(game.problem)
     names = {identifier: name for name, identifier in ids_by_name(game.problem).items()}
     items = [item for item in layout.inside if movable(layout, item) and item in names]
@@ -148,4 +173,6 @@ def examples(game: Game) -> Sequence[str]:
             Edit(moves=(MoveEdit(item=names[item], to=names[other]),), hint=Hint.NONE),
             Edit(adds=(Add(object_type=layout.objects[item], to=names[place], count=1),)),
         ]
-    return [edit.to_json() for edit in found]
+    way = next((GO + names[place] for place in layout.receptacles if place in names), "examine")
+    found.append(Edit(withhold=("close", way)))
+    return [edit.to_json() for edit in found if edit.keys() <= fields]

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from operator import itemgetter
 from typing import NamedTuple
 
-from rla.envs.alfworld.edit_format import Edit, InvalidEdit
+from rla.envs.alfworld.edit_format import OFFER_KEYS, SCENE_KEYS, Edit, InvalidEdit
 from rla.envs.alfworld.editing import apply_edit, ids_by_name, verify
 from rla.envs.alfworld.engine import FastGame
 from rla.envs.alfworld.layout import Layout, layout_of
+from rla.envs.alfworld.offer_rules import OFFER_EASIER, OFFER_FOCUSED, OFFER_HARDER
+from rla.envs.alfworld.offering import unreachable
 from rla.envs.alfworld.priors import UNLIKELY, share
 from rla.envs.alfworld.problem import Game, TaskKind
 from rla.envs.alfworld.rules import EASIER, FOCUSED, HARDER, Rule, View
@@ -40,12 +43,16 @@ class Rank(NamedTuple):
 def view_of(game: Game) -> View:
     """Everything that the rules need to know about `game`."""
     layout = layout_of(game.problem)
+    names = {identifier: name for name, identifier in ids_by_name(game.problem).items()}
+    beyond = unreachable(game, layout, names)
+    order = search_order(layout, game.problem.goal.object_type)
     return View(
         goal=game.problem.goal,
         hint=hint_of(game.sentence),
         layout=layout,
-        names={identifier: name for name, identifier in ids_by_name(game.problem).items()},
-        searched=search_order(layout, game.problem.goal.object_type),
+        names=names,
+        searched=[place for place in order if place not in beyond],
+        withheld=frozenset(game.withheld),
     )
 
 
@@ -69,7 +76,15 @@ def effort(game: Game, *, plan_length: int) -> int:
     return plan_length + ranks[: view.needed][-1]
 
 
-def propose_edits(game: Game, *, direction: str, rng: random.Random, count: int, focus: str = "") -> list[Edit]:
+def propose_edits(
+    game: Game,
+    *,
+    direction: str,
+    rng: random.Random,
+    count: int,
+    focus: str = "",
+    fields: AbstractSet[str] = SCENE_KEYS,
+) -> list[Edit]:
     """At most `count` edits of `game`, all proven by `verify`, that move its effort in `direction`; the first is used.
 
     The order: no hints (what is changed in the scene is changed for every agent, what is said only for one that heeds
@@ -77,19 +92,21 @@ def propose_edits(game: Game, *, direction: str, rng: random.Random, count: int,
     the pool drifts to kinds that are short); the goal alone (a scene made easy no longer teaches what is hard in it);
     of the phase in `focus` (of `rla.envs.alfworld.phases`), by whose rules the first half is drawn; least effort left
     (what is never won has far to go, a long search is never won).
+
+    `fields`: the names that an edit may have. Where effort and hints stay, what withholds more is the easier task.
     """
     harder = Direction(direction) is Direction.HARDER
     view = view_of(game)
     before = effort(game, plan_length=_plan_length(game))
     found: dict[str, tuple[Rank, Edit]] = {}
-    first, rules = FOCUSED.get((Direction(direction), focus), ()), HARDER if harder else EASIER
+    first, rules = rules_of(Direction(direction), focus, fields)
     halves = [(first, (count + 1) // 2, False), (rules, count, True)] if first else [(rules, count, False)]
     for drawn_by, most, other in halves:
         for edit in _draws(view, drawn_by, rng, tries=TRIES_PER_EDIT * count // len(halves)):
             if len(found) == most:
                 break
             text = edit.to_json()
-            if text in found:
+            if text in found or not fields >= edit.keys():
                 continue
             try:
                 child = apply_edit(game, edit)
@@ -97,11 +114,25 @@ def propose_edits(game: Game, *, direction: str, rng: random.Random, count: int,
             except InvalidEdit:
                 continue
             told = _telling(hint_of(child.sentence)) - _telling(view.hint)
-            if (after, -told) > (before, 0) if harder else (after, -told) < (before, 0):
+            fewer = len(child.withheld) - len(game.withheld)
+            if (after, -told, -fewer) > (before, 0, 0) if harder else (after, -told, -fewer) < (before, 0, 0):
                 kept = child.problem.goal.kind is view.goal.kind
                 scene = bool(edit.moves or edit.adds or edit.removes)
                 found[text] = Rank(told != 0, not usual(view, edit), not kept, scene, other, after), edit
     return [edit for _, edit in sorted(found.values(), key=itemgetter(0))]
+
+
+def rules_of(direction: Direction, focus: str, fields: AbstractSet[str]) -> tuple[tuple[Rule, ...], tuple[Rule, ...]]:
+    """Those of the phase `focus` and all, of the kinds that may propose edits of these names."""
+    harder, phase = direction is Direction.HARDER, (direction, focus)
+    first: tuple[Rule, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    if not SCENE_KEYS.isdisjoint(fields):
+        first, rules = FOCUSED.get(phase, ()), HARDER if harder else EASIER
+    if not OFFER_KEYS.isdisjoint(fields):
+        first += OFFER_FOCUSED.get(phase, ())
+        rules += OFFER_HARDER if harder else OFFER_EASIER
+    return first, rules
 
 
 def usual(view: View, edit: Edit) -> bool:

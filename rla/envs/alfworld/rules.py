@@ -34,8 +34,8 @@ Rule = Callable[["View", random.Random], Edit | None]
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A game as the rules look at it. `searched` are receptacle ids, the likeliest home of the object
-    first.
+    """A game as the rules look at it. `searched` are ids of the receptacles that one can get at, the likeliest home of
+    the object first. `withheld`: commands that are not offered.
     """
 
     goal: Goal
@@ -43,6 +43,7 @@ class View:
     layout: Layout
     names: dict[str, str]
     searched: list[str]
+    withheld: frozenset[str] = frozenset()
 
     @property
     def ids(self) -> dict[str, str]:
@@ -50,7 +51,9 @@ class View:
 
     @property
     def instances(self) -> list[str]:
-        return self.layout.within_reach(self.goal.object_type)
+        """Ids of the objects asked for that one can get at."""
+        found = self.layout.within_reach(self.goal.object_type)
+        return [item for item in found if self.layout.inside[item] in self.searched] if self.withheld else found
 
     @property
     def needed(self) -> int:

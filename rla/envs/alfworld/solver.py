@@ -7,7 +7,8 @@ follow. Its length is
 
 and the shortest one is the minimum over few skeletons: which objects, from which receptacles, treated where,
 put where, and where a thing in the hand is laid down first. Receptacles that cannot matter differently are
-tried once.
+tried once. What the game withholds is no part of a plan: no withheld kind of command, no place that one cannot go to,
+and nothing in a shut receptacle where opening is withheld.
 """
 
 from __future__ import annotations
@@ -100,7 +101,9 @@ def _looking(tables: FastGame, state: State) -> Iterator[Skeleton]:
         Move(Op.GO, place=receptacle) if item in state.toggled else Move(Op.USE, item, receptacle)
         for receptacle, items in enumerate(state.contents)
         for item in items
-        if item in tables.lamps and tables.location_of[receptacle] != NOTHING
+        if item in tables.lamps
+        and tables.reachable(receptacle)
+        and (item in state.toggled or Op.USE not in tables.offer.kinds)
     ]
     for fetch in _fetches(tables, state):
         for lamp in lamps:
@@ -114,8 +117,8 @@ def _placing(tables: FastGame, state: State) -> Iterator[Skeleton]:
     for fetch in _fetches(tables, state):
         treatments: list[Skeleton] = [()]
         if treatment is not None and not tables.treated(state, fetch.item):
-            devices = (device for device in tables.devices[treatment] if tables.location_of[device] != NOTHING)
-            treatments = [(Move(treatment, fetch.item, device),) for device in sorted(devices)]
+            devices = [] if treatment in tables.offer.kinds else sorted(tables.devices[treatment])
+            treatments = [(Move(treatment, fetch.item, device),) for device in devices if tables.reachable(device)]
         # Some scenes list an object in two receptacles: taken out of one, it still counts as in the other.
         stays = any(fetch.item in state.contents[target] for target in tables.targets if target != fetch.source)
         for treat in treatments:
@@ -175,8 +178,10 @@ def _fetches(tables: FastGame, state: State) -> Iterator[_Fetch]:
 
 def _sources(tables: FastGame, state: State) -> Iterator[tuple[int, int]]:
     """(object, receptacle) that can be taken; of alike ones in one receptacle two are enough for any goal."""
+    if Op.TAKE in tables.offer.kinds:
+        return
     for receptacle, items in enumerate(state.contents):
-        if not items or tables.location_of[receptacle] == NOTHING:
+        if not items or not tables.usable(state, receptacle):
             continue
         seen = {True: 0, False: 0}
         for item in items:
@@ -189,10 +194,12 @@ def _sources(tables: FastGame, state: State) -> Iterator[tuple[int, int]]:
 
 def _drops(tables: FastGame, state: State, source: int) -> list[int]:
     """Where the thing in hand may go: here, at `source`, or in one open place; a shut one if need be."""
+    if Op.PUT in tables.offer.kinds:
+        return []
     fit = [
         receptacle
-        for receptacle, location in enumerate(tables.location_of)
-        if location != NOTHING and tables.accepts(receptacle, state.held)
+        for receptacle in range(len(tables.receptacles))
+        if tables.usable(state, receptacle) and tables.accepts(receptacle, state.held)
     ]
     near = (state.location, tables.location_of[source])
     away = [receptacle for receptacle in fit if tables.location_of[receptacle] not in near]
@@ -207,9 +214,9 @@ def _distinct_targets(tables: FastGame, state: State) -> list[int]:
     if treatment is not None:
         places.update(tables.location_of[device] for device in tables.devices[treatment])
     sorts: dict[tuple[int, bool, tuple[int, ...]], int] = {}
-    for target in tables.targets:
+    for target in tables.targets if Op.PUT not in tables.offer.kinds else ():
         location = tables.location_of[target]
-        if location == NOTHING:
+        if not tables.usable(state, target):
             continue
         wanted = tuple(item for item in state.contents[target] if item in tables.wanted)
         near = location if location in places else NOTHING

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
+from rla.envs.alfworld.commands import Offer
 from rla.envs.alfworld.goals import TaskKind
 from rla.envs.alfworld.names import display_names
 from rla.envs.alfworld.problem import Game, Verbs
@@ -30,6 +31,7 @@ class FastGame:
         self._facts = facts
         self._name_everything(game)
         self._place_receptacles()
+        self.offer = Offer(game.withheld, receptacles=self.receptacles, location_of=self.location_of)
         self._sort_by_type()
         self._sort_by_ability()
         self._set_goal(game)
@@ -42,6 +44,14 @@ class FastGame:
 
     def is_shut(self, state: State, receptacle: int) -> bool:
         return receptacle in self.openable and receptacle not in state.opened
+
+    def reachable(self, receptacle: int) -> bool:
+        """Whether one can go there."""
+        return self.location_of[receptacle] != NOTHING and receptacle not in self.offer.barred
+
+    def usable(self, state: State, receptacle: int) -> bool:
+        """Whether one can get at what is in it, now or after opening it."""
+        return self.reachable(receptacle) and not ("open" in self.offer.kinds and self.is_shut(state, receptacle))
 
     def travel_from(self, location: int) -> dict[str, Move]:
         """The commands that lead away from `location`: not to the receptacles that share it."""

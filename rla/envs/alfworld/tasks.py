@@ -1,7 +1,8 @@
-"""ALFWorld tasks: drawn on built-in scenes or imported from a data folder, and the payload of a task row.
+"""ALFWorld tasks: drawn on built-in scenes, and the payload of a task row.
 
-The payload of a task is a JSON object {"problem": PDDL text, "sentence", "verbs"}. Its id is a digest of what
-matters to play: scene facts, goal, hint and verbs, not the wording.
+The payload of a task is a JSON object {"problem": PDDL text, "sentence", "verbs"}, with "withheld" (commands that are
+not offered, joined by ", ") where there are such. Its id is a digest of what matters to play: scene facts, goal, hint,
+verbs and what is withheld, not the wording.
 """
 
 from __future__ import annotations
@@ -9,15 +10,14 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from rla.envs.alfworld.catalog import Room
 from rla.envs.alfworld.engine import FastGame
 from rla.envs.alfworld.layout import layout_of, legal_goals
-from rla.envs.alfworld.problem import Game, Goal, TaskKind, Verbs, load_game, parse_problem, render_problem
+from rla.envs.alfworld.problem import Game, Goal, TaskKind, Verbs, parse_problem, render_problem
 from rla.envs.alfworld.scenes import Scene, Size, generate_scene
 from rla.envs.alfworld.sentences import VARIANTS, hint_of, sentence
 from rla.envs.alfworld.solver import solve
@@ -28,8 +28,7 @@ from rla.store.records import Status, Task, content_id
 ENV = "alfworld"
 CAN = "canContain"
 REQUIRED = frozenset({"problem", "sentence", "verbs"})
-SKIPPED = ("movable", "Sliced")
-"""Kinds of real games that ALFWorld itself leaves out, by a word in their path."""
+BETWEEN = ", "  # withheld commands of a payload
 
 ROOMS_OF: dict[TaskKind, tuple[Room, ...]] = {
     TaskKind.PLACE: tuple(Room),
@@ -124,54 +123,6 @@ def _rooms(names: Sequence[str]) -> list[Room]:
     return [Room(name) for name in names] or list(Room)
 
 
-def imported_games(folder: Path, *, split: str, limit: int | None = None) -> Iterator[Task]:
-    """The solvable games of an ALFWorld data folder's `split`, each content once, in path order.
-
-    `folder` holds `json_2.1.x/<split>/`, or `<split>/`. Raises `UserError` when there is no game or a file is
-    not one.
-    """
-    seen: set[str] = set()
-    for path in _game_files(folder, split):
-        if limit is not None and len(seen) >= limit:
-            return
-        if not _solvable(path):
-            continue
-        task = task_from_game(load_game(path), split=split, scene=_floor_plan(path))
-        if task.task_id not in seen:
-            seen.add(task.task_id)
-            yield task
-
-
-def _game_files(folder: Path, split: str) -> list[Path]:
-    parts = Path(split).parts
-    if len(parts) != 1 or parts[0] in (".", "..", "/"):
-        raise UserError(f"tasks: {split!r} is not the name of a split folder such as train or valid_seen")
-    roots = [root for root in (folder, *sorted(folder.glob("json_*"), reverse=True)) if (root / split).is_dir()]
-    found = sorted(roots[0].joinpath(split).glob("*/*/game.tw-pddl")) if roots else []
-    files = [path for path in found if not any(word in str(path.relative_to(roots[0])) for word in SKIPPED)]
-    if not files:
-        raise UserError(
-            f"{folder / split}: no */*/game.tw-pddl in it; set tasks.path (--from) to the folder that holds "
-            f"json_2.1.1/{split}/ or {split}/"
-        )
-    return files
-
-
-def _solvable(path: Path) -> bool:
-    """Whether the file says that its game has a plan; what is no game at all is left to `load_game`."""
-    try:
-        content = json.loads(path.read_bytes())
-    except ValueError:
-        return True
-    return not isinstance(content, dict) or content.get("solvable") is True
-
-
-def _floor_plan(path: Path) -> str:
-    """`FloorPlan301` of a game: folder names end in the scene's number (or a built-in scene's id)."""
-    scene = path.parent.parent.name.rpartition("-")[2]
-    return f"FloorPlan{int(scene)}" if scene.isdecimal() else scene
-
-
 def task_from_game(game: Game, *, split: str, scene: str, **columns: Any) -> Task:
     """The task row of `game`; `columns` are further fields of `Task`. Without `slot` it is its own root."""
     task_id = game_digest(game)
@@ -190,12 +141,12 @@ def task_from_game(game: Game, *, split: str, scene: str, **columns: Any) -> Tas
 
 
 def game_digest(game: Game) -> str:
-    """Identity of a game: objects, facts, goal, hint and verbs, whatever their order, name and wording."""
+    """Identity of a game: objects, facts, goal, hint, verbs and what it withholds, whatever the order and wording."""
     goal = game.problem.goal
     objects = sorted(" ".join(entry) for entry in game.problem.objects)
     facts = sorted(" ".join(fact) for fact in game.problem.facts)
     head = (goal.kind.value, goal.object_type, goal.target_type, hint_of(game.sentence).value)
-    return content_id(ENV, *head, game.verbs.value, "\n".join(objects), "\n".join(facts))
+    return content_id(ENV, *head, game.verbs.value, "\n".join(objects), "\n".join(facts), *game.withheld)
 
 
 def game_likeness(game: Game) -> str:
@@ -216,19 +167,27 @@ def game_likeness(game: Game) -> str:
     label = {name: ",".join([*sorted(own.get(name, ())), place.get(name, "")]) for name in objects}
     facts = sorted(" ".join(label.get(part, part) for part in fact) for fact in game.problem.facts if fact[0] != CAN)
     head = (goal.kind.value, goal.object_type, goal.target_type, hint_of(game.sentence).value)
-    return content_id("alike", *head, "\n".join(facts))
+    return content_id("alike", *head, "\n".join(facts), *game.withheld)
 
 
 def game_payload(game: Game) -> str:
     """The JSON text that `game_of` reads back."""
     fields = {"problem": render_problem(game.problem), "sentence": game.sentence, "verbs": game.verbs.value}
+    if game.withheld:
+        fields["withheld"] = BETWEEN.join(game.withheld)
     return json.dumps(fields, sort_keys=True)
 
 
 def game_of(payload: str, *, force_packaged: bool = False) -> Game:
     """The game in a task's payload. Raises `UserError` when it is not an ALFWorld payload."""
     fields = _fields(payload)
-    game = Game(problem=parse_problem(fields["problem"]), sentence=fields["sentence"], verbs=Verbs(fields["verbs"]))
+    withheld = fields.get("withheld", "")
+    game = Game(
+        problem=parse_problem(fields["problem"]),
+        sentence=fields["sentence"],
+        verbs=Verbs(fields["verbs"]),
+        withheld=tuple(sorted(withheld.split(BETWEEN))) if withheld else (),
+    )
     return replace(game, verbs=Verbs.MOVE) if force_packaged else game
 
 

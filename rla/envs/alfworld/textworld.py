@@ -14,10 +14,12 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rla.envs.alfworld.engine import FastEngine
+from rla.envs.alfworld.engine import FastEngine, FastGame
+from rla.envs.alfworld.grammar import NOTHING_HAPPENS
 from rla.envs.alfworld.problem import Game, Verbs, check_sentence, read_grammar, render_problem
 from rla.envs.observation import EnvironmentFailure, Observation
 from rla.errors import UserError
@@ -43,6 +45,8 @@ class StockEngine:
 
     def __init__(self, game: Game, *, source: Path | None = None, beside: FastEngine | None = None) -> None:
         self._beside = beside
+        self._offer = FastGame(game).offer if game.withheld else None
+        self._seen: Observation | None = None
         self._env: Any = _IDLE.pop() if _IDLE else _new_env()
         with _kept_argv():
             try:
@@ -55,12 +59,20 @@ class StockEngine:
 
     def reset(self) -> Observation:
         with self._failing(), _kept_argv():
-            return _observation(self._env.reset(), self._beside.reset().place if self._beside else None)
+            return self._told(_observation(self._env.reset(), self._beside.reset().place if self._beside else None))
 
     def step(self, action: str) -> Observation:
+        if self._seen is not None and self._offer is not None and not self._offer.allows(action.strip()):
+            return replace(self._seen, text=NOTHING_HAPPENS)
         with self._failing():
             state, _, _ = self._env.step(action)
-            return _observation(state, self._beside.step(action).place if self._beside else None)
+            return self._told(_observation(state, self._beside.step(action).place if self._beside else None))
+
+    def _told(self, seen: Observation) -> Observation:
+        """Without the commands that the game withholds: TextWorld knows nothing of that."""
+        if self._offer is not None:
+            seen = self._seen = replace(seen, commands=tuple(filter(self._offer.allows, seen.commands)))
+        return seen
 
     @contextlib.contextmanager
     def _failing(self) -> Iterator[None]:

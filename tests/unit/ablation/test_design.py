@@ -91,12 +91,37 @@ def test_the_packaged_design_has_the_six_arms_of_the_comparison() -> None:
     assert len(design.seeds) >= 3
 
 
-@pytest.mark.parametrize("name", ["ablation", "ablation-tool"])
+@pytest.mark.parametrize("name", ["ablation", "ablation-adaptation", "ablation-lambda", "ablation-tool"])
 def test_no_packaged_arm_says_again_what_all_share(name: str) -> None:
     design = load_design(resource(f"pipelines/{name}.yaml"))
     shared = flattened(design.shared)
     for arm in design.arms:
         assert {key for key, value in flattened(arm.changes).items() if shared.get(key) == value} == set(), arm.name
+
+
+def test_the_packaged_designs_of_the_games_compare_neighbours_on_two_splits() -> None:
+    for name in ("ablation", "ablation-adaptation", "ablation-lambda"):
+        design = load_design(resource(f"pipelines/{name}.yaml"))
+        assert design.shared["tasks"]["test_splits"] == ["valid_seen", "held_out_rooms"]
+        assert design.comparisons and len(design.seeds) >= 5
+    ladder = {("integrated", "outcome"), ("reward-model", "integrated"), ("full", "reward-model"), ("full", "outcome")}
+    assert ladder <= set(load_design(resource("pipelines/ablation.yaml")).compared())
+
+
+def test_the_packaged_design_of_lambda_has_the_papers_weights() -> None:
+    design = load_design(resource("pipelines/ablation-lambda.yaml"))
+    arms = {arm.name: configured.from_mapping(design.params(arm), where=arm.name) for arm in design.arms}
+    judged = {name: params.credit.step_weight for name, params in arms.items() if params.judge.enabled}
+    assert judged == {"lambda-quarter": 0.25, "lambda-1": 1.0, "lambda-4": 4.0}
+
+
+def test_an_arm_is_compared_with_its_own_or_with_what_the_design_names(tmp_path: Path) -> None:
+    arms: dict[str, dict[str, Any]] = {"outcome": {}, "full": {}, "step": {"against": "full"}}
+    assert load_design(written(tmp_path, arms=arms)).compared() == (("full", "outcome"), ("step", "full"))
+    named = load_design(written(tmp_path, arms=arms, comparisons=[["step", "outcome"]]))
+    assert named.compared() == (("step", "outcome"),)
+    with pytest.raises(UserError, match=r"comparisons: other is not one of the arms outcome, full, step"):
+        load_design(written(tmp_path, arms=arms, comparisons=[["other", "outcome"]]))
 
 
 def test_the_packaged_design_of_the_tool_compares_recipes_clips_and_conversations() -> None:

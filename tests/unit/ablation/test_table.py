@@ -123,14 +123,15 @@ def test_panels_without_data_are_left_out_and_the_others_are_wrapped_into_rows(t
     assert [panel.title for panel in curve_panels([BASE, FULL])] == [
         "success on held-out tasks",
         "judge: process accuracy",
+        "accepted tasks so far",
     ]
     splits = {name: {2: LOST} for name in "abcdefgh"}
     shown = curve_panels([replace(FULL, runs=(replace(GOOD, further=splits),))], measures=["tool_calls"])
-    assert len(shown) == 10  # the measure has no data
+    assert len(shown) == 11  # the measure has no data
     figure = drawn_figure([FULL], shown)
     rows, columns = 3, 4
     assert columns <= MOST_BESIDE and len(figure.axes) == rows * columns
-    assert [axes.axison for axes in figure.axes] == [True] * 10 + [False] * 2
+    assert [axes.axison for axes in figure.axes] == [True] * 11 + [False]
     assert figure.get_size_inches()[0] < 20
     draw_curves([replace(FULL, runs=())], tmp_path / "none.svg")
     assert not (tmp_path / "none.svg").exists()

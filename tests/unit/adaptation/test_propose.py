@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from rla.adaptation.choose import Choice
-from rla.adaptation.propose import NOT_TRIED, Candidate, Replay, prove
+from rla.adaptation.propose import NOT_TRIED, Candidate, Replay, kept_to, prove
 from rla.agents.proposer import NOTHING, Proposal
 from rla.envs.views import RejectedEdit
 from rla.store.records import Direction, Status, Task
@@ -110,3 +110,11 @@ def test_where_nothing_is_proposed_the_critique_is_kept() -> None:
 def test_a_row_has_the_columns_of_a_candidates_shard() -> None:
     (candidate,) = proven('{"add": 1}')
     assert candidate.row().keys() == ROOT.row().keys() | {"valid", "reason", "parent_accuracy", "critique"}
+
+
+def test_edits_with_other_names_than_asked_for_are_refused() -> None:
+    texts = ['{"add": 1}', '{"add": 1, "take": 2}', '{"take": 2}', "no edit", '{"fly": 1}']
+    kept = kept_to([*map(Proposal, texts), NOTHING], ["add"], known={"add", "take"})
+    outside = "adaptation.edits allows add alone"
+    assert [proposal.refused for proposal in kept] == ["", outside, outside, "", "", NOTHING.refused]
+    assert kept_to([Proposal('{"take": 2}')], [], known={"add", "take"}) == [Proposal('{"take": 2}')]

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from rla.adaptation.accept import Measured, TaskVerdict, judge_pending
 from rla.adaptation.next_pool import next_pool
-from rla.adaptation.standings import Standing, leading_slots, next_standings, resting_slots, returned_slots
+from rla.adaptation.standings import (
+    Standing,
+    leading_slots,
+    measured_streaks,
+    next_standings,
+    resting_slots,
+    returned_slots,
+)
 from rla.config.sections import AdaptationConfig
 from rla.errors import UserError
 from rla.store.records import Status, Task
@@ -105,6 +112,16 @@ def test_return_after_says_how_many_and_0_never() -> None:
     assert after(held, [0.0], config=AdaptationConfig(return_after=1)).decision == "returned"
     assert after(held, [0.0] * 3, config=AdaptationConfig(return_after=4)).streak == 3
     assert after(held, [0.0] * 9, config=AdaptationConfig(return_after=0)).decision == "kept"
+
+
+def test_measurements_that_agree_are_counted_from_the_last_one_back() -> None:
+    """Too hard twice in a row, with an iteration between in which it was not played; an unplayed slot counts as one."""
+    assert measured_streaks([after(lineage("a", 0), [1.0, 0.0, None, 0.125])]) == {"a": 2}
+    assert (
+        measured_streaks([after(lineage("a", 0), [0.0, 1.0])])
+        == measured_streaks([after(lineage("a", 0), [None])])
+        == {"a": 1}
+    )
 
 
 def test_a_return_starts_the_slot_anew_and_counts() -> None:
