@@ -39,9 +39,8 @@ WAYS: tuple[tuple[str, ...], ...] = (
     (KEPT, ADAPTING, TRAINING),
     (KEPT, JUDGING, ADAPTING, TRAINING),
 )
-SIZES = ((8, 16), (32, 16), (32, 64))  # GPUs, tasks of an iteration
+SIZES = ((8, 16, 5), (32, 16, 5), (32, 64, 2))  # GPUs, tasks of an iteration, iterations whose mean is taken
 PARTS = ("rollout and score-steps", "train-policy and train-rm", "the rest")
-SEEDS = 5
 INF = float("inf")
 
 
@@ -318,12 +317,12 @@ def training(
 def main() -> None:
     """Print the table of all ways."""
     rates = Rates()
-    print("simulated from stated rates, the mean of", SEEDS, "iterations:")
+    print("simulated from stated rates:")
     print("  " + ", ".join(f"{name} {getattr(rates, name)}" for name in rates.__dataclass_fields__))
     table = Table("GPUs", "tasks", "way", "minutes an iteration", "idle", *(f"idle in {part}" for part in PARTS))
-    for gpus, tasks in SIZES:
+    for gpus, tasks, seeds in SIZES:
         for way in WAYS:
-            found = [iteration(replace(rates, tasks=tasks), gpus, way, seed) for seed in range(SEEDS)]
+            found = [iteration(replace(rates, tasks=tasks), gpus, way, seed) for seed in range(seeds)]
             lines = [one.timeline() for one in found]
             idle = [1 - line.busy_gpu_hours / line.wall_gpu_hours for line in lines]
             shares = [
