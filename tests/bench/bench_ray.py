@@ -122,8 +122,10 @@ def start_line(address: str) -> str:
     begun = time.perf_counter()
     subprocess.run([sys.executable, "-c", "pass"], check=True)
     plain = time.perf_counter() - begun
-    said = subprocess.run([sys.executable, "-c", STARTED, address], check=True, capture_output=True, text=True).stdout
-    joined, task = map(float, said.split())
+    done = subprocess.run([sys.executable, "-c", STARTED, address], check=False, capture_output=True, text=True)
+    if done.returncode:
+        return f"no process could join the cluster: {done.stderr.strip().splitlines()[-1:]}"
+    joined, task = map(float, done.stdout.split())
     return f"joining the cluster {joined:.2f} s, a first task {task:.2f} s; a fresh Python {plain:.2f} s"
 
 

@@ -17,10 +17,10 @@ from unittest.mock import patch
 
 START = 300.0  # seconds in which a node has started
 AGENTS = ("metrics_agent_port", "metrics_export_port", "runtime_env_agent_port")
-WAITS = {
+SETTINGS = {
     "RAY_gcs_server_port_wait_time_s": str(int(START)),
     "RAY_agent_register_timeout_ms": str(int(1000 * START)),
-    "RAY_raylet_start_wait_time_s": str(int(START)),
+    "RAY_worker_niceness": "0",  # 15 by default: all else on the machine would go before engines
 }
 
 
@@ -59,6 +59,6 @@ def patience() -> Iterator[None]:
     with (
         patch.object(services, "get_node", waited_for),
         patch.object(services, "start_raylet", started),
-        patch.dict(os.environ, WAITS),
+        patch.dict(os.environ, SETTINGS),
     ):
         yield
