@@ -20,7 +20,6 @@ AGENTS = ("metrics_agent_port", "metrics_export_port", "runtime_env_agent_port")
 SETTINGS = {
     "RAY_gcs_server_port_wait_time_s": str(int(START)),
     "RAY_agent_register_timeout_ms": str(int(1000 * START)),
-    "RAY_worker_niceness": "0",  # 15 by default: all else on the machine would go before engines
 }
 
 
