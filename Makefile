@@ -94,8 +94,10 @@ bench-kept: .venv/.test .bwrap $(if $(filter vllm,$(BACKEND)),.venv/.run-$(VLLM)
 bench-timeline: .venv/.test
 	$(PY) -m tests.bench.bench_timeline
 
+# BENCH_ARGS: further options, such as --latency 0.25.
+BENCH_ARGS ?=
 bench-ray: .venv/.test .bwrap
-	@$(LOOPBACK_ALONE) $(PY) -m tests.bench.bench_ray
+	@$(LOOPBACK_ALONE) $(PY) -m tests.bench.bench_ray $(BENCH_ARGS)
 
 .PHONY: .bwrap
 .bwrap:
@@ -186,6 +188,8 @@ ablation: .venv/.run
 
 test-vllm: .venv/.test .venv/.run-$(VLLM)
 	$(PY) -m pytest tests/integration/test_vllm.py tests/integration/test_vllm_lora.py tests/integration/test_vllm_server.py $(PYTEST_ARGS)
+	@if command -v bwrap >/dev/null; then $(LOOPBACK_ALONE) $(PY) -m pytest tests/ray/test_vllm.py $(PYTEST_ARGS); \
+	else echo 'tests/ray/test_vllm.py is left out: bubblewrap is missing (Debian: bubblewrap)'; fi
 
 # The site, in site/; strict about broken links. `--quiet` would hide warnings from strict mode.
 docs: .venv/.run-docs

@@ -19,7 +19,7 @@ from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
 from rla.pipeline.again import called_again
 from rla.pipeline.context import StageContext
-from rla.processes.executors import refuse_failures
+from rla.processes.executors import SliceExecutor, refuse_failures
 from rla.processes.slurm import LATE, SlurmArray
 from rla.processes.workers import LocalWorkers, workers_of
 from rla.store.reading import read_manifest
@@ -78,7 +78,7 @@ def call_slices(
     known = checked if replaced is None else {**checked, REPLACES: replaced}
     ctx.progress.note(f"{ctx.spec.name}: {share.count} workers")
     asked = "--workers" if "workers" in ctx.options else "generator.data_parallel:"
-    workers = LocalWorkers(generator=ctx.config.generator, asked=asked, more=known)
+    workers: SliceExecutor = LocalWorkers(generator=ctx.config.generator, asked=asked, more=known)
     with called_again(ctx, ctx.paths) as arguments:
         failures = workers.run([*arguments, *more], slices(share.count))
     refuse_failures(ctx.spec.name, failures, total=share.count, runner="workers")
@@ -88,7 +88,7 @@ def run_array(ctx: StageContext, writer: ShardWriter, more: Mapping[str, str]) -
     """The slices that are left, as a job array. Raises UserError."""
     left = writer.unmade_slices()
     folder = fresh_folder(ctx.run / ARRAYS, f"{ctx.iteration}-{ctx.spec.name}")
-    array = SlurmArray(
+    array: SliceExecutor = SlurmArray(
         folder=folder,
         name=array_name(ctx.spec.name, writer.folder),
         options=ctx.config.launch.sbatch,

@@ -28,6 +28,7 @@ import psutil
 from rla.report.tables import LOOP
 from rla.store.reading import read_rows
 from rla.store.resources import resource
+from tests.ray.patience import node_words, patience
 
 STAGES = (*LOOP, "evaluate")
 ENGINE_STAGES = ("rollout", "score-steps", "evaluate")
@@ -144,7 +145,8 @@ def main() -> None:
     given = parser.parse_args()
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(initialize_head=True, connect=False, head_node_args={"num_cpus": 2})
+    with patience():
+        cluster = Cluster(initialize_head=True, connect=False, head_node_args={**node_words(), "num_cpus": 2})
     overrides = ["tracking.trackers=[]", "generator.threads=1", *given.set]
     with tempfile.TemporaryDirectory() as name:
         bench = Bench(Path(name), backend=given.backend, address=str(cluster.address), overrides=overrides)

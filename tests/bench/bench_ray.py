@@ -1,9 +1,11 @@
 """`make bench-ray`: what engines on a cluster cost, on one machine with logical nodes.
 
-start      seconds of `ray.init` on a running cluster, of a first task and of a first engine; beside a fresh Python
+start      seconds until a process is connected to a running cluster (`ray.init`) and until a first task is done, beside
+           a fresh Python and a light stage, which the pre-fork server forks or which starts by itself
 scaling    tokens a second with 1, 2 and 4 engines and 512 episodes in flight, against as many times one engine's.
-           The engine is a clock: SLOTS requests at once, each of TOKENS tokens and LATENCY seconds, so that cores do
-           not limit it. The stage's own processor time for a request stands beside
+           The engine is a clock: SLOTS requests at once, each of TOKENS tokens and `--latency` seconds, so that cores
+           do not limit it. The stage's own processor time for a request stands beside. Four engines with 0.25 s answer
+           2,048 requests a second at most; where other work has the cores, a longer latency leaves room for them
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Collection
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from rla.config.sections import GeneratorConfig
@@ -25,24 +28,28 @@ from rla.llm.ray_actor import EngineActor
 from rla.llm.ray_cluster import EngineActorRef
 from rla.llm.ray_pool import RayGenerator
 from rla.llm.seats import Seats
+from rla.pipeline.repro import prefork_server
 from rla.processes.ray_connection import NAMESPACE, connected
+from tests.integration.pipelines import PARAMS
+from tests.ray.patience import node_words, patience
 from tests.unit.training.builders import tiny_model
 
-SLOTS, TOKENS, LATENCY = 128, 32, 0.5
-EPISODES, STEPS = 512, 12
+SLOTS, TOKENS = 128, 32
+EPISODES = 512
+TURNS = 3
 PROMPT = list(range(1, 257))  # token ids
 
 
 class Clock:
     """An engine that takes its time and no processor."""
 
-    def __init__(self) -> None:
-        self.context = 4096
+    def __init__(self, latency: float) -> None:
+        self.context, self._latency = 4096, latency
         self._slots = asyncio.Semaphore(SLOTS)
 
     async def generate(self, request: Request) -> list[Completion]:
         async with self._slots:
-            await asyncio.sleep(LATENCY)
+            await asyncio.sleep(self._latency)
         tokens = [1] * TOKENS
         return [
             Completion(
@@ -62,15 +69,15 @@ class Clock:
 class ClockActor(EngineActor):
     """The actor that stages ask, around a clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, latency: float) -> None:
         super().__init__()
-        self._seats = Seats(lambda wanted: Clock())
+        self._seats = Seats(lambda wanted: Clock(latency))
 
 
-def measured_rate(ray: Any, engines: int, model: Path) -> tuple[float, float]:
-    """Tokens a second, and milliseconds of this process's processor time a request."""
-    make = ray.remote(ClockActor)
-    handles = [make.options(num_cpus=0, max_concurrency=4096, namespace=NAMESPACE).remote() for _ in range(engines)]
+def measured_rate(ray: Any, engines: int, model: Path, *, latency: float, steps: int) -> tuple[float, float]:
+    """Requests a second, and milliseconds of this process's processor time a request."""
+    make = ray.remote(ClockActor).options(num_cpus=0, max_concurrency=4096, namespace=NAMESPACE)
+    handles = [make.remote(latency) for _ in range(engines)]
     refs = [EngineActorRef(name=str(number), handle=handle) for number, handle in enumerate(handles)]
     wanted = Wanted(model=str(model), config=GeneratorConfig(context=4096), stop_ids=(0,), seed=0)
     pool = RayGenerator(ray, refs, wanted=wanted, patience=120.0)
@@ -88,10 +95,10 @@ def measured_rate(ray: Any, engines: int, model: Path) -> tuple[float, float]:
     async def main() -> tuple[float, float]:
         await play(1)
         started, spent = time.perf_counter(), time.process_time()
-        await play(STEPS)
+        await play(steps)
         seconds, spent = time.perf_counter() - started, time.process_time() - spent
         pool.close()
-        return EPISODES * STEPS * TOKENS / seconds, 1000 * spent / (EPISODES * STEPS)
+        return EPISODES * steps / seconds, 1000 * spent / (EPISODES * steps)
 
     found = asyncio.run(main())
     for handle in handles:
@@ -115,33 +122,58 @@ def start_line(address: str) -> str:
     begun = time.perf_counter()
     subprocess.run([sys.executable, "-c", "pass"], check=True)
     plain = time.perf_counter() - begun
-    said = subprocess.run([sys.executable, "-c", STARTED, address], check=True, capture_output=True, text=True).stdout
-    joined, task = map(float, said.split())
+    done = subprocess.run([sys.executable, "-c", STARTED, address], check=False, capture_output=True, text=True)
+    if done.returncode:
+        return f"no process could join the cluster: {done.stderr.strip().splitlines()[-1:]}"
+    joined, task = map(float, done.stdout.split())
     return f"joining the cluster {joined:.2f} s, a first task {task:.2f} s; a fresh Python {plain:.2f} s"
+
+
+def stages_line(folder: Path) -> str:
+    """Seconds of `make-tasks` that the pre-fork server forks, and of one that starts by itself, in turn."""
+    (folder / "params.yaml").write_text(PARAMS)
+    spent: dict[str, list[float]] = {"forked": [], "by itself": []}
+    with prefork_server() as forking:
+        plain = {name: value for name, value in forking.items() if name != "RLA_PREFORK"}
+        for number in range(TURNS + 1):
+            for way, environment in (("forked", forking), ("by itself", plain)):
+                command = [sys.executable, "-m", "rla", "make-tasks", "--run", f"{way[0]}{number}"]
+                begun = time.perf_counter()
+                subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
+                spent[way].append(time.perf_counter() - begun)
+    # the first of each waits for the server's imports, or reads files that no cache has
+    return "a light stage: " + ", ".join(f"{median(times[1:]):.2f} s {way}" for way, times in spent.items())
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engines", type=int, nargs="+", default=[1, 2, 4])
-    counts = parser.parse_args().engines
+    parser.add_argument("--latency", type=float, default=0.5, help="seconds of a request in an engine")
+    parser.add_argument("--steps", type=int, default=12, help="of an episode")
+    given = parser.parse_args()
+    counts = given.engines
     from ray.cluster_utils import Cluster
 
     begun = time.perf_counter()
-    cluster = Cluster(initialize_head=True, connect=False, head_node_args={"num_cpus": 1})
-    for _ in range(max(counts) - 1):
-        cluster.add_node(num_cpus=1)
+    with patience():
+        cluster = Cluster(initialize_head=True, connect=False, head_node_args=node_words())
+        for _ in range(max(counts) - 1):
+            cluster.add_node(**node_words())
     print(f"a cluster of {max(counts)} nodes: {time.perf_counter() - begun:.1f} s")
-    print(start_line(str(cluster.address)))
+    print(start_line(str(cluster.address)), flush=True)
     ray = connected(str(cluster.address))
     with tempfile.TemporaryDirectory() as folder:
+        print(stages_line(Path(folder)), flush=True)
         model = tiny_model(Path(folder) / "model", seed=0)
         first = 0.0
         for engines in counts:
-            rate, cost = measured_rate(ray, engines, model)
+            rate, cost = measured_rate(ray, engines, model, latency=given.latency, steps=given.steps)
             first = first or rate / engines
-            share = rate / (first * engines)
             print(
-                f"{engines} engines: {rate:,.0f} tokens/s, {share:.2f} of linear, {cost:.2f} ms a request in the stage"
+                f"{engines} engines: {rate:,.0f} requests/s, {rate * TOKENS:,.0f} tokens/s, "
+                f"{rate / (first * engines):.3f} of linear, {rate * given.latency / (engines * SLOTS):.3f} of what the "
+                f"clocks allow, {cost:.2f} ms a request in the stage",
+                flush=True,
             )
     cluster.shutdown()
 

@@ -1,15 +1,16 @@
 """What the GPUs of a 7B run would do, simulated from stated rates (`make bench-timeline`).
 
 Nothing is measured here. An engine shares its tokens per second among the sequences that it decodes, episodes take
-turns with their environments, training takes its FLOP. Ways are compared on 8 and on 32 GPUs:
+turns with their environments, training takes its FLOP. Ways are compared on 8 GPUs, on 32 with the same iteration, and
+on 32 with one that has four times the tasks:
 
 | way | |
 |---|---|
 | `engine a stage` | stages after one another, each starts its engines |
 | `kept` | engines stay (`generator.backend: ray`), weights are swapped |
-| `+ judging` | and judging follows playing (`launch.together`) |
-| `+ adapting` | and tasks are proposed and proven beside training, by rules or by a server elsewhere |
-| `+ training` | and both models train at once, on shares of the GPUs |
+| `judging` | and judging follows playing (`launch.together`) |
+| `adapting` | and tasks are proposed and proven beside training, by rules or by a server elsewhere |
+| `training` | and both models train at once, on shares of the GPUs |
 
 A GPU is idle while it has no request in flight and trains nothing: while engines start, weights move, programs prove
 tasks, and other GPUs finish the last episodes.
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from statistics import fmean
 
@@ -28,9 +29,18 @@ from rich.table import Table
 
 from rla.report.timeline import Device, Span, Timeline, union_seconds
 
-WAYS = ("engine a stage", "kept", "+ judging", "+ adapting", "+ training")
+KEPT, JUDGING, ADAPTING, TRAINING = "kept", "judging", "adapting", "training"
+WAYS: tuple[tuple[str, ...], ...] = (
+    (),
+    (KEPT,),
+    (KEPT, JUDGING),
+    (KEPT, ADAPTING),
+    (KEPT, JUDGING, ADAPTING),
+    (KEPT, ADAPTING, TRAINING),
+    (KEPT, JUDGING, ADAPTING, TRAINING),
+)
+SIZES = ((8, 16, 5), (32, 16, 5), (32, 64, 2))  # GPUs, tasks of an iteration, iterations whose mean is taken
 PARTS = ("rollout and score-steps", "train-policy and train-rm", "the rest")
-SEEDS = 5
 INF = float("inf")
 
 
@@ -268,21 +278,22 @@ class Simulated:
         return self.gpus * (end - start) - sum(map(union_seconds, by_gpu.values()))
 
 
-def iteration(rates: Rates, gpus: int, way: str, seed: int) -> Simulated:
+def iteration(rates: Rates, gpus: int, way: Sequence[str], seed: int) -> Simulated:
     """One iteration on `gpus` GPUs."""
-    done, lots, level = Simulated(gpus), Random(seed), WAYS.index(way)
-    wait = rates.swap if level else rates.start
-    collection = Collection(rates, gpus, lots, now=0.0, wait=wait, follows=level >= 2)
+    done, lots = Simulated(gpus), Random(seed)
+    wait = rates.swap if KEPT in way else rates.start
+    collection = Collection(rates, gpus, lots, now=0.0, wait=wait, follows=JUDGING in way)
     played = collection.run()
     done.parts[PARTS[0]], done.windows[PARTS[0]] = list(collection.spans()), (0.0, played)
     began = played + rates.light
     steps = sum(map(len, collection.played))
-    trained, spans = training(rates, gpus, steps, began, at_once=level >= 4)
+    trained, spans = training(rates, gpus, steps, began, at_once=TRAINING in way)
     done.parts[PARTS[1]], done.windows[PARTS[1]] = spans, (began, trained)
     adapting = wait + rates.proposing / gpus + rates.proving
-    rest = 0.0 if level >= 3 else adapting
-    done.windows[PARTS[2]] = (trained - rates.light, max(trained + rest, began + adapting if level >= 3 else 0.0))
-    if level < 3:
+    beside = ADAPTING in way
+    ended = max(trained, began + adapting) if beside else trained + adapting
+    done.windows[PARTS[2]] = (trained - rates.light, ended)
+    if not beside:
         done.parts[PARTS[2]] = [(gpu, trained + wait, trained + wait + rates.proposing / gpus) for gpu in range(gpus)]
     return done
 
@@ -306,12 +317,12 @@ def training(
 def main() -> None:
     """Print the table of all ways."""
     rates = Rates()
-    print("simulated from stated rates, the mean of", SEEDS, "iterations:")
+    print("simulated from stated rates:")
     print("  " + ", ".join(f"{name} {getattr(rates, name)}" for name in rates.__dataclass_fields__))
-    table = Table("GPUs", "way", "minutes an iteration", "idle", *(f"idle in {part}" for part in PARTS))
-    for gpus in (8, 32):
+    table = Table("GPUs", "tasks", "way", "minutes an iteration", "idle", *(f"idle in {part}" for part in PARTS))
+    for gpus, tasks, seeds in SIZES:
         for way in WAYS:
-            found = [iteration(rates, gpus, way, seed) for seed in range(SEEDS)]
+            found = [iteration(replace(rates, tasks=tasks), gpus, way, seed) for seed in range(seeds)]
             lines = [one.timeline() for one in found]
             idle = [1 - line.busy_gpu_hours / line.wall_gpu_hours for line in lines]
             shares = [
@@ -319,7 +330,9 @@ def main() -> None:
                 for part in PARTS
             ]
             minutes = fmean(line.wall for line in lines) / 60
-            table.add_row(str(gpus), way, f"{minutes:.1f}", f"{fmean(idle):.1%}", *(f"{share:.1%}" for share in shares))
+            name = " + ".join(way) or "engine a stage"
+            numbers = (f"{minutes:.1f}", f"{fmean(idle):.1%}", *(f"{share:.1%}" for share in shares))
+            table.add_row(str(gpus), str(tasks), name, *numbers)
     Console(width=150).print(table)
 
 

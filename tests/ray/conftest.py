@@ -15,6 +15,7 @@ import pytest
 
 from rla.processes.ray_connection import NAMESPACE
 from tests.integration.pipelines import PARAMS
+from tests.ray.patience import node_words, patience
 
 Rla = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -35,7 +36,8 @@ class Nodes:
     def __init__(self) -> None:
         from ray.cluster_utils import Cluster
 
-        self.cluster = Cluster(initialize_head=True, connect=False, head_node_args={"num_cpus": 1})
+        with patience():
+            self.cluster = Cluster(initialize_head=True, connect=False, head_node_args=node_words())
         self.others: list[Any] = []
 
     @property
@@ -43,7 +45,8 @@ class Nodes:
         return str(self.cluster.address)
 
     def add(self) -> None:
-        self.others.append(self.cluster.add_node(num_cpus=1))
+        with patience():
+            self.others.append(self.cluster.add_node(**node_words()))
 
     def kill_one(self) -> None:
         """As a machine that loses its power: its workers end with it, where Ray's own would find out later."""

@@ -26,6 +26,7 @@ from tests.integration.pipelines import until
 from tests.integration.test_ranks import needs_deepspeed
 from tests.ray import dying_rank
 from tests.ray.conftest import Nodes, Rla
+from tests.ray.patience import node_words, patience
 from tests.unit.builders import configured
 from tests.unit.training.builders import tiny_model
 
@@ -178,7 +179,8 @@ def test_an_engine_shares_its_gpu_with_a_worker_and_one_of_several_gpus_ends(
     alone: Path, tmp_path: Path, nodes: Nodes, ray: Any, gpus: int
 ) -> None:
     own = [f"generator.tensor_parallel={gpus}"] if gpus > 1 else []
-    gpu = nodes.cluster.add_node(num_cpus=1, num_gpus=gpus)  # that Ray counts, and torch does not find
+    with patience():
+        gpu = nodes.cluster.add_node(**node_words(gpus=gpus))  # that Ray counts, and torch does not find
     values = on_workers(nodes, 1, "generator.backend=ray", "generator.ray.engine=transformers", *own)
     try:
         until(lambda: ray.available_resources().get("GPU") == gpus, seconds=DEADLINE)

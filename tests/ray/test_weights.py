@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import platform
 import shutil
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,11 +22,13 @@ from rla.llm.base import Request
 from rla.llm.kept_engines import Wanted
 from rla.llm.ray_actor import Opened
 from rla.llm.ray_cluster import stood_engines
-from rla.llm.ray_weights import model_from_files, put_files, travelling_files, visible
+from rla.llm.ray_weights import model_from_files, put_files, travelling_files, visible, weights_folder
 from rla.llm.seats import weights_of
 from rla.processes.code_digest import code_digest
 from rla.processes.devices import UsedDevice
-from tests.ray.conftest import Nodes
+from rla.store.reading import read_rows
+from tests.integration.test_slices import close
+from tests.ray.conftest import Nodes, Rla, on_ray
 from tests.unit.training.builders import tiny_model
 
 
@@ -59,3 +64,25 @@ def test_files_that_travelled_are_the_model(tmp_path: Path, ray: Any, monkeypatc
         asyncio.run(model_from_files(put_files(ray, model), f"other{number}"))
     assert len(list(folder.parent.parent.iterdir())) == ray_weights.KEPT and not folder.exists()
     shutil.rmtree(folder.parent.parent)
+
+
+def test_stages_need_no_folder_that_the_nodes_see(rla: Rla, tmp_path: Path, nodes: Nodes, ray: Any) -> None:
+    """The stages run where `alone` is the folder with the run; for the nodes that is an empty folder."""
+    own = ("--set", "generator.backend=transformers", "--set", "generator.max_sequences=8")
+    for stage in (("make-tasks",), ("init-model",), ("rollout", *own), ("score-steps", *own)):
+        rla(stage[0], "--run", "r", *stage[1:])
+    alone, began = tmp_path / "alone", time.time() - 1.0
+    alone.mkdir()
+    options = on_ray(nodes, "transformers", "max_sequences=8", "ray.replicas=2")
+    for stage, name in (("rollout", "trajectories"), ("score-steps", "scores")):
+        words = [sys.executable, "-m", "rla", stage, "--run", "r", "--out", name, *options]
+        apart = ["bwrap", "--dev-bind", "/", "/", "--bind", str(tmp_path), str(alone), "--chdir", str(alone), *words]
+        done = subprocess.run(apart, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        whole, spread = (read_rows(folder, name) for folder in (tmp_path / "r/1" / name, tmp_path / name))
+        assert len(whole) > 15 and spread == close(whole)
+    assert not list(alone.iterdir())
+    sent = [place for place in weights_folder().iterdir() if place.stat().st_mtime > began]
+    assert sent
+    for place in sent:
+        shutil.rmtree(place)
