@@ -1,0 +1,51 @@
+"""Parameters of the environment `browser`: `env.own`."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from typing import Literal
+
+from rla.config import Config
+from rla.config.bounds import LONGEST_WAIT, from_one, ranged
+from rla.config.effect import without_effect
+from rla.errors import UserError
+
+Success = Literal["positive", "full", "score"]
+PROGRAM = "chromium-headless-shell"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrowserParams:
+    """Parameters of the environment `browser` (`docs/guide/browser.md`)."""
+
+    mode: Literal["text", "pixels"] = "text"  # what the policy reads: the page as text, or screenshots
+    folder: str = ""  # pages of your own in the form of MiniWoB++; empty: those of the package miniwob
+    # positive: a raw reward above 0 wins; full: one of 1; score: it is the episode's reward (env.reward_threshold)
+    success: Success = "positive"
+    width: int = ranged(160, least=80, most=4096)  # of the viewport, in pixels
+    height: int = ranged(210, least=80, most=4096)
+    step_ms: int = from_one(500)  # time that passes on the page with each action: its clock stands still otherwise
+    executable: str = without_effect("")  # the browser; empty: chromium-headless-shell on PATH
+    processes: int = without_effect(1, least=1, most=64)  # browsers that the episodes of a stage share
+    contexts: int = without_effect(16, least=1, most=256)  # episodes that are open in one browser at a time
+    reset_s: float = without_effect(30.0, above=0.0, most=LONGEST_WAIT)  # a page has so long to begin
+    step_s: float = without_effect(15.0, above=0.0, most=LONGEST_WAIT)  # and so long for an action
+
+
+def browser_params(config: Config) -> BrowserParams:
+    """The environment's own parameters."""
+    own: BrowserParams = config.env.own
+    return own
+
+
+def browser_program(own: BrowserParams) -> str:
+    """The path of the browser. Raises UserError where there is none."""
+    found = shutil.which(own.executable or PROGRAM)
+    if found is None and own.executable:
+        raise UserError(f"env.own.executable: {own.executable} is no program; name Chromium, or leave it empty")
+    if found is None:
+        raise UserError(
+            f"{PROGRAM} is not on PATH (Debian: apt-get install {PROGRAM}); or name it in env.own.executable"
+        )
+    return found

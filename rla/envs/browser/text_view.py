@@ -1,0 +1,72 @@
+"""The mode `text`: a page as short lines, and commands on its elements.
+
+    17 button "Ok"
+    12 textbox "Name" value "Ada" focused
+    3 checkbox "blue" checked
+    text "Fill in the form."
+
+Numbers stay the same as long as an element is on the page; new elements get new ones.
+"""
+
+from __future__ import annotations
+
+from rla.envs.browser.colors import color_name
+from rla.envs.browser.commands import deed_of, page_commands
+from rla.envs.browser.deeds import DeedKind, perform
+from rla.envs.browser.driver import BrowserPage
+from rla.envs.browser.episode import Acted
+from rla.envs.browser.scenes import PageScene
+from rla.envs.browser.state import PageElement, PageState
+from rla.envs.observation import Observation
+
+EMPTY = "the page is empty"
+SHAPES = frozenset({"circle", "rect", "polygon", "ellipse", "path", "line", "text", "polyline"})
+
+
+class TextView:
+    """`rla.envs.browser.episode.BrowserView`."""
+
+    async def show(self, page: BrowserPage, state: PageState, scene: PageScene, *, first: bool) -> Observation:
+        text = page_text(state)
+        return Observation(
+            text=f"{scene.instruction}\n{text}" if first else text, commands=page_commands(state), place=state.digest()
+        )
+
+    async def act(self, page: BrowserPage, state: PageState, scene: PageScene, action: str) -> Acted:
+        deed = deed_of(action)
+        if deed is None:
+            return Acted(understood=False)
+        done = await perform(page, state, deed)
+        return Acted(understood=done, ended=deed.kind is DeedKind.DONE)
+
+
+def page_text(state: PageState) -> str:
+    """All lines of a page."""
+    return "\n".join(map(element_line, state.elements)) or EMPTY
+
+
+def element_line(element: PageElement) -> str:
+    """One line; quotation marks within a text become apostrophes."""
+    shape = element.role in SHAPES
+    parts = [str(element.ref)] if element.ref else []
+    parts += ["letter" if element.role == "text" else element.role or "text"]
+    parts += [quoted_label(element.text)] if element.text else []
+    parts += [color_name(element.color)] if shape or (element.role == "item" and not element.text) else []
+    parts += ["value", quoted_label(element.value)] if element.value else []
+    parts += ["options", *map(quoted_label, element.options)] if element.options else []
+    parts += ["chosen", *map(quoted_label, element.chosen)] if element.chosen else []
+    parts += [
+        word
+        for word, is_so in (
+            ("open" if element.role == "tab" else "checked", element.checked),
+            ("focused", element.focused),
+            ("disabled", element.disabled),
+        )
+        if is_so
+    ]
+    return " ".join(part for part in parts if part)
+
+
+def quoted_label(text: str) -> str:
+    plain = text.replace('"', "'")
+    return f'"{plain}"'
