@@ -16,7 +16,7 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -241,7 +241,7 @@ class BrowserPool:
 
 
 @contextlib.contextmanager
-def temporary_files_in(folder: Path) -> AsyncIterator[None]:  # type: ignore[misc]
+def temporary_files_in(folder: Path) -> Iterator[None]:
     """Processes that are started meanwhile keep their temporary files there."""
     tempfile.gettempdir()  # is remembered: this process keeps its own
     with _SWAPPING:
