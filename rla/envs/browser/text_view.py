@@ -28,10 +28,13 @@ class TextView:
     """`rla.envs.browser.episode.BrowserView`."""
 
     async def show(self, page: BrowserPage, state: PageState, scene: PageScene, *, first: bool) -> Observation:
-        text = page_text(state)
-        return Observation(
-            text=f"{scene.instruction}\n{text}" if first else text, commands=page_commands(state), place=state.digest()
-        )
+        text = self.first(scene, state) if first else page_text(state)
+        return Observation(text=text, commands=page_commands(state), place=state.digest())
+
+    @staticmethod
+    def first(scene: PageScene, state: PageState) -> str:
+        """What is to be done, and the page."""
+        return f"{scene.instruction}\n{page_text(state)}"
 
     async def act(self, page: BrowserPage, state: PageState, scene: PageScene, action: str) -> Acted:
         deed = deed_of(action)
