@@ -160,8 +160,8 @@ class BrowserPage:
 
 
 async def refused(route: Route) -> None:
-    """No request leaves the folder of pages."""
-    await route.abort("blockedbyclient")
+    """No request leaves the folder of pages. A page whose way out is aborted stays; any other error would replace it."""
+    await route.abort("aborted")
 
 
 def with_cursor(png: bytes, at: Sequence[float]) -> bytes:

@@ -16,7 +16,7 @@ from rla.envs.browser.commands import command_of, deed_of, page_commands
 from rla.envs.browser.deeds import DeedKind, PageDeed, perform
 from rla.envs.browser.driver import BrowserPage, answering
 from rla.envs.browser.expert.rules import expert_deed
-from rla.envs.browser.pages import KEEPING, miniwob_folder, page_file
+from rla.envs.browser.pages import page_file
 from rla.envs.browser.params import browser_params
 from rla.envs.browser.scenes import PageScene
 from rla.envs.browser.state import PageState
@@ -47,7 +47,7 @@ class ScenePlayer:
         page = self._open.page
         assert page is not None
         async with answering(self._pool.own.reset_s):
-            if self._open.name == scene.page and scene.page not in KEEPING and self._packaged():
+            if self._open.name == scene.page and self._pool.begins_again(scene.page):
                 state = await page.restart(scene.seed)
                 if state.digest() == scene.digest:
                     return state
@@ -78,9 +78,6 @@ class ScenePlayer:
         page, self._open = self._open.page, OpenPage()
         if page is not None:
             await self._pool.give(page)
-
-    def _packaged(self) -> bool:
-        return self._pool.folder == miniwob_folder()
 
     async def replayed(self, scene: PageScene, deeds: Sequence[PageDeed]) -> PageState:
         """The state after some deeds; those after the end do nothing."""

@@ -12,7 +12,7 @@
   const WHOLE = new Set(["button", "link", "tab", "menuitem", "option"]);  // nothing in them has a line of its own
   const INLINE = new Set(["B", "I", "EM", "STRONG", "SPAN", "A"]);
   const SIGNED = new Set(["item", "image", "link", "button"]);
-  const LISTED = 400, LONG = 300, MANY = 4;
+  const LISTED = 400, LONG = 300, ASKED = 2000, MANY = 4;
   const listening = new WeakSet();
   let numbers = new WeakMap(), next = 1;
 
@@ -111,13 +111,20 @@
     }
   }
 
+  function asked() {
+    try {
+      const said = core.getUtterance();
+      return String(typeof said === "object" ? said.utterance : said).replace(/\s+/g, " ").trim().slice(0, ASKED);
+    } catch {
+      return "";
+    }
+  }
+
   function read() {
     const lines = [];
     if (document.body) walk(document.body, lines, false);
-    const said = typeof core === "object" && core.getUtterance ? core.getUtterance() : "";
     return {
-      utterance: String(typeof said === "object" && said ? said.utterance : said).replace(/\s+/g, " ").trim().slice(0, 2000),
-      lines, found: next - 1, scrolled: [window.scrollX, window.scrollY],
+      utterance: asked(), lines,
       ready: typeof WOB_TASK_READY === "undefined" || WOB_TASK_READY === true,
       done: typeof WOB_DONE_GLOBAL !== "undefined" && WOB_DONE_GLOBAL === true,
       reward: typeof WOB_RAW_REWARD_GLOBAL === "number" ? WOB_RAW_REWARD_GLOBAL : 0,
