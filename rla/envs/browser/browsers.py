@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from playwright.async_api import Browser, Playwright
 
 STARTS = 3  # tries to start a browser
-CLOSING_S = 5.0  # for a context, a browser or the driver to close
+CLOSING_S = 20.0  # for a context, a browser or the driver to close
 WORN = 400  # contexts that a browser has served when it is replaced by a new one
 # Nothing is resolved and every connection goes to a closed port: pages are files.
 FLAGS = (
@@ -136,8 +136,7 @@ class BrowserPool:
                 await page.context.close()
         except PageLost:
             running.kill()
-        if running.open == 0 and not running.usable:
-            await self._retired(running)
+        await self._retired(running)
 
     async def _opened(self) -> BrowserPage:
         reason = ""
@@ -165,9 +164,9 @@ class BrowserPool:
                 if running is None:
                     async with self._starting:
                         await self._end_driver()
-                else:
+                else:  # other pages in it may be well: it gets no more of them
                     running.open -= 1
-                    running.kill()
+                    running.served = WORN
                     await self._retired(running)
         raise UserError(f"the browser {self._program} cannot be used: it {reason}; name another in env.own.executable")
 
@@ -211,6 +210,9 @@ class BrowserPool:
         return RunningDriver(playwright, manager, folder, sweeper)
 
     async def _retired(self, running: RunningBrowser) -> None:
+        """End a browser that has no page and shall get none."""
+        if running.open or running.usable:
+            return
         if self._driver is not None and running in self._driver.browsers:
             self._driver.browsers.remove(running)
         try:

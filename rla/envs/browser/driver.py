@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 READER = Path(__file__).with_name("reader.js")
 CALL = '(given) => window[Symbol.for("rla.reader")][given[0]](...given[1])'
-BEGIN = "2020-01-01T12:00:00Z"  # on the pages' clock
+INSTALLED, BEGIN = "2020-01-01T12:00:00Z", "2020-01-01T13:00:00Z"  # on the pages' clock: it goes on until it is stopped
 TICKS = 20  # times that a page which is not ready is given `step_ms`
 Button = Literal["left", "middle", "right"]
 CURSOR = ((0, 0), (0, 12), (3, 9), (5, 13), (7, 12), (5, 8), (9, 8))  # an arrow, in pixels from its tip
@@ -69,7 +69,7 @@ class BrowserPage:
         made = cls(context, page, step_ms=step_ms)
         await context.route(own_file(folder), refused)
         await page.route("**/*", made._stays)
-        await page.clock.install(time=BEGIN)
+        await page.clock.install(time=INSTALLED)
         await page.clock.pause_at(BEGIN)
         return made
 

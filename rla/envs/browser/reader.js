@@ -12,8 +12,8 @@
   const WHOLE = new Set(["button", "link", "tab", "menuitem", "option"]);  // nothing in them has a line of its own
   const INLINE = new Set(["B", "I", "EM", "STRONG", "SPAN", "A"]);
   const LISTED = 400, LONG = 300;
-  const listening = new WeakSet(), numbers = new WeakMap();
-  let next = 1;
+  const listening = new WeakSet();
+  let numbers = new WeakMap(), next = 1;
 
   const hear = EventTarget.prototype.addEventListener;
   EventTarget.prototype.addEventListener = function (type, ...rest) {
@@ -158,6 +158,7 @@
     Math.seedrandom(seed);
     core.EPISODE_MAX_TIME = 1e9;
     core.startEpisodeReal();
+    numbers = new WeakMap();
     next = 1;
   }
 
