@@ -17,6 +17,8 @@ from rla.envs.browser.browsers import BrowserPool
 from rla.envs.browser.params import BrowserParams
 
 Answer = TypeVar("Answer")
+# What does not matter to a pool.
+UNPOOLED: dict[str, Any] = {"mode": "text", "success": "positive", "actions": "short", "cell": 10, "blank": False}
 _DESKS: dict[tuple[int, BrowserParams], BrowserDesk] = {}
 _MAKING = threading.Lock()
 
@@ -52,7 +54,7 @@ class BrowserDesk:
 
 def browser_desk(own: BrowserParams) -> BrowserDesk:
     """The desk of this process for these parameters. Raises UserError where there is no browser."""
-    key = (os.getpid(), replace(own, mode="text", success="positive"))  # neither matters to a pool
+    key = (os.getpid(), replace(own, **UNPOOLED))
     with _MAKING:
         if key not in _DESKS:
             _DESKS[key] = BrowserDesk(key[1])

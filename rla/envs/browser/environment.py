@@ -8,18 +8,22 @@ from rla.envs.browser.desk import browser_desk
 from rla.envs.browser.episode import BrowserService, BrowserView
 from rla.envs.browser.lone import LonePage
 from rla.envs.browser.params import BrowserParams, browser_params
+from rla.envs.browser.pixel_view import PixelView
 from rla.envs.browser.scenes import scene_of
 from rla.envs.browser.tasks import NAME, page_tasks
 from rla.envs.browser.text_view import TextView
 from rla.envs.chat_prompts import judge_prompt, policy_prompt
 from rla.envs.observation import Environment
 from rla.envs.prompts import JudgePrompt, PolicyPrompt
+from rla.envs.screens.forms import FORMS
+from rla.envs.screens.prompts import ScreenJudge, ScreenPrompt
 from rla.store.records import Task
 
 RULES = (
     'You use a web page. Each line is an element with its number, or a text. Commands: click N, type "words" in N, '
     'select "option" in N, press Enter, drag N to M, and done, which ends the task.'
 )
+SCREEN_RULES = "You use a web page by mouse and keyboard. You see it in screenshots."
 AGENT = "an agent that uses a web page"
 
 
@@ -47,13 +51,22 @@ class BrowserPages:
     def service(self, config: Config) -> BrowserService:
         return BrowserService(BrowserPool(browser_params(config)), view_of(config))
 
+    def shows_images(self, config: Config) -> bool:
+        return browser_params(config).mode == "pixels"
+
     def policy_prompt(self, config: Config) -> PolicyPrompt:
+        if self.shows_images(config):
+            form = FORMS[browser_params(config).actions]
+            return ScreenPrompt(chat=policy_prompt(config), form=form, rules=SCREEN_RULES)
         return policy_prompt(config, rules=RULES)
 
     def judge_prompt(self, config: Config) -> JudgePrompt:
+        if self.shows_images(config) and config.judge.prompt == "published":
+            return ScreenJudge(agent=AGENT)
         return judge_prompt(config, rules=AGENT)
 
 
 def view_of(config: Config) -> BrowserView:
     """How the mode shows pages."""
-    return TextView()
+    own = browser_params(config)
+    return PixelView(own=own) if own.mode == "pixels" else TextView()

@@ -6,8 +6,7 @@
 
 Beside the call a reply may hold texts. The last call counts, and a text inside of it is data. Actions: `key`, `type`,
 `mouse_move`, `left_click`, `left_click_drag`, `right_click`, `middle_click`, `double_click`, `scroll`, `wait`,
-`terminate`. Source: `upstream`'s agent for Qwen3-VL; `triple_click` and `hscroll`, which it describes and does not know,
-are read, too.
+`terminate`. The published agent describes `triple_click` and `hscroll`, and does not know them; they are read here.
 """
 
 from __future__ import annotations
@@ -86,8 +85,10 @@ def deed_of_tool_call(reply: str) -> ScreenDeed | None:
         spoilt = at is None and "coordinate" in arguments
         return None if spoilt else ScreenDeed(motion=Motion.CLICK, at=at, button=button, count=count)
     if action in ("mouse_move", "left_click_drag"):
-        drag = action == "left_click_drag"
-        return None if at is None else ScreenDeed(motion=Motion.DRAG if drag else Motion.MOVE, **{"to" if drag else "at": at})
+        if at is None:
+            return None
+        drags = action == "left_click_drag"
+        return ScreenDeed(motion=Motion.DRAG, to=at) if drags else ScreenDeed(motion=Motion.MOVE, at=at)
     return unpointed(action, arguments)
 
 
@@ -160,8 +161,8 @@ def tool_call_of(deed: ScreenDeed) -> str:
         case Motion.PRESS:
             arguments = {"action": "key", "keys": list(deed.keys)}
         case Motion.SCROLL:
-            turned = {"action": "hscroll", "pixels": deed.right} if deed.right else {"action": "scroll", "pixels": -deed.down}
-            arguments = turned
+            across = {"action": "hscroll", "pixels": deed.right}
+            arguments = across if deed.right else {"action": "scroll", "pixels": -deed.down}
         case Motion.WAIT:
             arguments = {"action": "wait", "time": deed.wait // 1000}
         case Motion.DONE:

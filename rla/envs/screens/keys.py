@@ -1,4 +1,4 @@
-"""Names of keys. Models write those of playwright (`Control+a`) or of pyautogui (`ctrl`); deeds hold those of DOM events.
+"""Names of keys. Models write those of playwright (`Control+a`) or pyautogui (`ctrl`); deeds hold those of DOM events.
 
 Every key that is not in the list is refused: drivers raise on names that they do not know, and browsers have keys
 that leave the page.
