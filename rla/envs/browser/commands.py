@@ -16,6 +16,7 @@ DONE = "done"
 MOST_COMMANDS, MOST_WORDS, LONGEST_TYPED = 300, 60, 80
 FORMS = {
     DeedKind.CLICK: re.compile(r"click (?P<ref>\d{1,4})"),
+    DeedKind.HOVER: re.compile(r"hover (?P<ref>\d{1,4})"),
     DeedKind.TYPE: re.compile(r'type "(?P<text>[^\n]{1,200})" in (?P<ref>\d{1,4})'),
     DeedKind.SELECT: re.compile(r'select "(?P<text>[^\n]{1,300})" in (?P<ref>\d{1,4})'),
     DeedKind.PRESS: re.compile(r"press (?P<text>Enter|Tab|Escape|Up|Down|Left|Right)"),
@@ -23,6 +24,7 @@ FORMS = {
     DeedKind.DONE: re.compile(DONE),
 }
 KEYS = {"Up": "ArrowUp", "Down": "ArrowDown", "Left": "ArrowLeft", "Right": "ArrowRight"}
+TIMES = re.compile(r"\b\d{1,2}:\d\d [AP]M\b")
 QUOTES = re.compile(r'"([^"]{1,80})"')
 EDGES = ".,;:!?'\"()[]"
 
@@ -30,8 +32,8 @@ EDGES = ".,;:!?'\"()[]"
 def command_of(deed: PageDeed) -> str:
     """A deed as a command."""
     match deed.kind:
-        case DeedKind.CLICK:
-            return f"click {deed.ref}"
+        case DeedKind.CLICK | DeedKind.HOVER:
+            return f"{deed.kind} {deed.ref}"
         case DeedKind.DRAG:
             return f"drag {deed.ref} to {deed.to}"
         case DeedKind.PRESS:
@@ -71,6 +73,8 @@ def deeds_on(element: PageElement, state: PageState) -> Iterator[PageDeed]:
     if element.disabled:
         return
     yield PageDeed(kind=DeedKind.CLICK, ref=element.ref)
+    if element.role == "menuitem":
+        yield PageDeed(kind=DeedKind.HOVER, ref=element.ref)
     if element.takes_text:
         yield from (PageDeed(kind=DeedKind.TYPE, ref=element.ref, text=text) for text in typed_texts(state))
     for option in element.options:
@@ -79,14 +83,16 @@ def deeds_on(element: PageElement, state: PageState) -> Iterator[PageDeed]:
 
 def typed_texts(state: PageState) -> tuple[str, ...]:
     """What may be typed: quotations of the utterance, in capitals or small letters too where it speaks of them; where
-    it quotes nothing, its words and those of the page.
+    it quotes nothing but labels of buttons, its words, times of day, and the words and fields of the page.
     """
+    labels = {element.text.lower() for element in state.elements if element.role == "button"}
     quoted = [text.strip() for text in QUOTES.findall(state.utterance)]
+    quoted = [text for text in quoted if text and text.lower() not in labels]
     if quoted:
         cases = (str.upper, str.lower) if " case" in state.utterance else ()
-        return tuple(dict.fromkeys(text for each in quoted for text in (each, *(case(each) for case in cases)) if text))
+        return tuple(dict.fromkeys(text for each in quoted for text in (each, *(case(each) for case in cases))))
     shown = [text for element in state.elements for text in (element.text, element.value)]
     words = [word.strip(EDGES) for text in (state.utterance, *shown) for word in text.split()]
-    return tuple(dict.fromkeys(word for word in words if word and len(word) <= LONGEST_TYPED and '"' not in word))[
-        :MOST_WORDS
-    ]
+    whole = [*TIMES.findall(state.utterance), *(one.value for one in state.elements if one.role == "textarea")]
+    found = dict.fromkeys(text for text in (*whole, *words) if text and len(text) <= LONGEST_TYPED and '"' not in text)
+    return tuple(found)[:MOST_WORDS]

@@ -6,17 +6,21 @@ the mouse and the keyboard.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
 from rla.envs.browser.driver import BrowserPage
-from rla.envs.browser.state import PageState
+from rla.envs.browser.state import PageElement, PageState
+
+CLOCK = re.compile(r"(\d{1,2}):(\d\d) ([AP])M")
 
 
 class DeedKind(StrEnum):
     """The verbs of commands."""
 
     CLICK = "click"
+    HOVER = "hover"
     TYPE = "type"
     SELECT = "select"
     PRESS = "press"
@@ -47,7 +51,7 @@ async def perform(page: BrowserPage, state: PageState, deed: PageDeed) -> bool:
     if element is None:
         return False
     if deed.kind is DeedKind.TYPE:
-        return element.takes_text and await page.fill(deed.ref, deed.text)
+        return element.takes_text and await page.fill(deed.ref, keys_of(element, deed.text))
     if deed.kind is DeedKind.SELECT:
         return await page.choose(deed.ref, deed.text)
     end = await page.reach(deed.to) if deed.kind is DeedKind.DRAG else None
@@ -56,6 +60,16 @@ async def perform(page: BrowserPage, state: PageState, deed: PageDeed) -> bool:
         return False
     if end is not None:
         await page.drag(at, end)
+    elif deed.kind is DeedKind.HOVER:
+        await page.move(*at)
     else:
         await page.click(*at)
     return True
+
+
+def keys_of(element: PageElement, text: str) -> str:
+    """The keys that enter a text. In a field for times of day white space opens a window, and hours have two digits."""
+    found = CLOCK.fullmatch(text)
+    if element.kind != "time" or found is None:
+        return text
+    return f"{int(found[1]):02d}{found[2]}{found[3]}M"

@@ -11,7 +11,8 @@
   const ROLES = new Set(["tab", "button", "link", "menuitem", "slider", "option", "checkbox", "switch", "spinbutton"]);
   const WHOLE = new Set(["button", "link", "tab", "menuitem", "option"]);  // nothing in them has a line of its own
   const INLINE = new Set(["B", "I", "EM", "STRONG", "SPAN", "A"]);
-  const LISTED = 400, LONG = 300;
+  const SIGNED = new Set(["item", "image", "link", "button"]);
+  const LISTED = 400, LONG = 300, MANY = 4;
   const listening = new WeakSet();
   let numbers = new WeakMap(), next = 1;
 
@@ -28,6 +29,8 @@
     return numbers.get(el);
   };
 
+  const gripped = (el) => el.classList.contains("ui-resizable-handle") && el.closest(".ui-dialog");  // a window's edge
+
   function roleOf(el) {
     const tag = el.tagName.toLowerCase();
     if (el instanceof SVGElement) return SHAPES.has(tag) ? tag : "";
@@ -43,7 +46,7 @@
     const role = el.getAttribute("role");
     if (ROLES.has(role)) return role;
     if (tag === "a" || el.classList.contains("alink")) return "link";
-    if (FRAMES.has(el.id) || tag === "body" || tag === "html") return "";
+    if (FRAMES.has(el.id) || tag === "body" || tag === "html" || role === "dialog" || gripped(el)) return "";
     if (tag === "label" && el.control) return "";
     if (listening.has(el) || el.onclick || el.onmousedown) return tag === "img" ? "image" : "item";
     if (el.parentElement && getComputedStyle(el).cursor === "pointer"
@@ -61,7 +64,7 @@
     return text;
   }
 
-  const sign = (el) => short(el.id) || short(el.getAttribute("class")).split(" ")[0];  // of an icon
+  const sign = (el) => (short(el.id) || short(el.getAttribute("class")).split(" ")[0]).slice(0, 40);  // of an icon
 
   function nameOf(el, role) {
     if (["textbox", "textarea", "select", "checkbox", "radio"].includes(role)) {
@@ -71,14 +74,14 @@
     }
     if (role === "button" && el.tagName === "INPUT") return short(el.value);
     const said = short(textIn(el, WHOLE.has(role))) || el.getAttribute("aria-label") || el.getAttribute("title");
-    return short(said || el.getAttribute("alt") || (el instanceof SVGElement ? "" : sign(el)));
+    return short(said || el.getAttribute("alt"));
   }
 
   function line(el, role, text) {
     const box = el.getBoundingClientRect();
     const style = getComputedStyle(el);
     return {
-      ref: role ? numbered(el) : 0, role, text, tag: el.tagName.toLowerCase(), id: short(el.id),
+      ref: role ? numbered(el) : 0, role, text, sign: SIGNED.has(role) && !text ? sign(el) : "", tag: el.tagName.toLowerCase(), id: short(el.id),
       classes: short(el.getAttribute("class")), box: [box.x, box.y, box.width, box.height],
       value: ["textbox", "textarea"].includes(role) ? short(el.value ?? el.textContent) : "",
       checked: "checked" in el ? Boolean(el.checked) : el.getAttribute("aria-selected") === "true", focused: document.activeElement === el,
@@ -94,7 +97,8 @@
     const role = roleOf(el);
     const box = el.getBoundingClientRect();
     const sized = box.width > 0 && box.height > 0 || el instanceof SVGLineElement;
-    const holds = role === "item" && !textIn(el).trim() && [...el.querySelectorAll("*")].some(roleOf);
+    const inner = role === "item" ? [...el.querySelectorAll("*")].filter(roleOf).length : 0;
+    const holds = inner > MANY || inner > 0 && !textIn(el).trim();  // a part of the page, and no thing of its own
     const mine = role && sized && !holds;
     if (mine) lines.push(line(el, role, nameOf(el, role)));
     if (mine && (WHOLE.has(role) || role === "select" || role === "textarea" || el instanceof SVGElement)) return;

@@ -16,6 +16,8 @@ from rla.envs.observation import EnvironmentFailure
 
 MOST_ELEMENTS, LONGEST_TEXT, LONGEST_UTTERANCE = 400, 300, 2000
 MARKED = ("checkbox", "radio", "tab")  # what may be on or off
+TEXTS = ("role", "text", "tag", "id", "classes", "value", "kind", "color", "sign")
+ON = frozenset({"clicked", "selected", "active", "highlight", "on", "highlighted"})  # classes
 TYPED = ("textbox", "textarea")
 
 
@@ -25,7 +27,8 @@ class PageElement:
 
     `ref`: its number in this episode, from 1; 0 for a piece of text. `role`: `button`, `link`, `textbox`, `textarea`,
     `checkbox`, `radio`, `select`, `tab`, `slider`, `image`, `item` (something else that listens to the mouse), or the
-    name of a shape in a drawing; empty for a piece of text. `text`: its label. `kind`: the type of a form field.
+    name of a shape in a drawing; empty for a piece of text. `text`: its label; `sign`: the id or class of what has
+    none, such as an icon. `kind`: the type of a form field.
     `box`: x, y, width and height in pixels of the viewport.
     """
 
@@ -41,6 +44,7 @@ class PageElement:
     disabled: bool = False
     readonly: bool = False
     kind: str = ""
+    sign: str = ""
     options: tuple[str, ...] = ()
     chosen: tuple[str, ...] = ()
     color: str = ""
@@ -50,6 +54,15 @@ class PageElement:
     def middle(self) -> tuple[float, float]:
         x, y, width, height = self.box
         return x + width / 2, y + height / 2
+
+    @property
+    def name(self) -> str:
+        return self.text or self.sign
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the page marks it as chosen."""
+        return self.checked is True or not ON.isdisjoint(self.classes.lower().split())
 
     @property
     def takes_text(self) -> bool:
@@ -72,7 +85,7 @@ class PageState:
     def digest(self) -> str:
         """Of the utterance and the elements, and not of where they stand: fonts differ from machine to machine."""
         told = [
-            [one.ref, one.role, one.text, one.value, one.checked, one.disabled, one.options, one.chosen]
+            [one.ref, one.role, one.name, one.is_on, one.value, one.checked, one.disabled, one.options, one.chosen]
             for one in self.elements
         ]
         return hashlib.sha256(json.dumps([self.utterance, told]).encode()).hexdigest()[:16]
@@ -96,9 +109,7 @@ def page_state(found: Any) -> PageState:
 def page_element(found: Mapping[str, Any]) -> PageElement:
     """One line of the reader. Raises KeyError, TypeError or ValueError."""
     x, y, width, height = (float(number) for number in found["box"])
-    texts = {
-        name: plain_line(found[name]) for name in ("role", "text", "tag", "id", "classes", "value", "kind", "color")
-    }
+    texts = {name: plain_line(found[name]) for name in TEXTS}
     checked = found["checked"]
     return PageElement(
         ref=int(found["ref"]),

@@ -20,6 +20,7 @@ from rla.envs.browser.state import PageElement, PageState
 from rla.envs.observation import Observation
 
 EMPTY = "the page is empty"
+LONGEST_SHOWN = 120  # characters of a label or value
 SHAPES = frozenset({"circle", "rect", "polygon", "ellipse", "path", "line", "text", "polyline"})
 
 
@@ -50,23 +51,18 @@ def element_line(element: PageElement) -> str:
     shape = element.role in SHAPES
     parts = [str(element.ref)] if element.ref else []
     parts += ["letter" if element.role == "text" else element.role or "text"]
-    parts += [quoted_label(element.text)] if element.text else []
+    parts += [quoted_label(element.name)] if element.name else []
     parts += [color_name(element.color)] if shape or (element.role == "item" and not element.text) else []
+    parts += [f"size {max(element.box[2:]):.0f}"] if shape else []
     parts += ["value", quoted_label(element.value)] if element.value else []
     parts += ["options", *map(quoted_label, element.options)] if element.options else []
     parts += ["chosen", *map(quoted_label, element.chosen)] if element.chosen else []
-    parts += [
-        word
-        for word, is_so in (
-            ("open" if element.role == "tab" else "checked", element.checked),
-            ("focused", element.focused),
-            ("disabled", element.disabled),
-        )
-        if is_so
-    ]
+    on = {"tab": "open", "checkbox": "checked", "radio": "checked"}.get(element.role, "on")
+    marks = {on: element.is_on and element.ref, "focused": element.focused, "disabled": element.disabled}
+    parts += [word for word, is_so in marks.items() if is_so]
     return " ".join(part for part in parts if part)
 
 
 def quoted_label(text: str) -> str:
     plain = text.replace('"', "'")
-    return f'"{plain}"'
+    return f'"{plain if len(plain) <= LONGEST_SHOWN else plain[:LONGEST_SHOWN] + "..."}"'
