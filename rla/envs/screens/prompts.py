@@ -15,6 +15,7 @@ from rla.envs.chat_prompts import ANSWER, ChatJudge, ChatPrompt, boxed, tagged, 
 from rla.envs.pictures import PastStep, Picture, PictureMessage
 from rla.envs.quoting import QUOTED, plain_tags, quoted
 from rla.envs.screens.computer_use import SCHEMA
+from rla.envs.screens.deeds import LAST
 from rla.envs.screens.forms import ScreenForm, deed_of_action
 from rla.envs.views import JudgeView, Message
 
@@ -110,6 +111,12 @@ class ScreenPrompt:
             return self.chat.render(action, commands)
         deed = deed_of_action(action)
         return action if deed is None else self.form.write(deed)
+
+    def pointed(self, action: str) -> list[tuple[float, float]]:
+        """`rla.envs.pictures.PointsAtPictures`."""
+        deed = deed_of_action(action)
+        ends = () if deed is None else (deed.at, deed.to)
+        return [(end[0] / LAST, end[1] / LAST) for end in ends if end is not None]
 
     @property
     def _small(self) -> bool:
