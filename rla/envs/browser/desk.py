@@ -14,12 +14,17 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from rla.envs.browser.browsers import BrowserPool
+from rla.envs.browser.driver import PageLost
 from rla.envs.browser.params import BrowserParams
+from rla.envs.browser.playing import ScenePlayer
+from rla.envs.observation import EnvironmentFailure
 
 Answer = TypeVar("Answer")
-# What does not matter to a pool.
-UNPOOLED: dict[str, Any] = {"mode": "text", "success": "positive", "actions": "short", "cell": 10, "blank": False}
+TRIES = 2
+# What a pool does not ask.
+UNPOOLED = ("mode", "success", "other_pages", "actions", "cell", "blank")
 _DESKS: dict[tuple[int, BrowserParams], BrowserDesk] = {}
+_LATEST = BrowserParams()
 _MAKING = threading.Lock()
 
 
@@ -31,15 +36,31 @@ class BrowserDesk:
         self._thread = threading.Thread(target=self._loop.run_forever, name="rla-browser", daemon=True)
         self._thread.start()
         self.pool = self._made(own)
+        self._player = ScenePlayer(self.pool)
+        self._turn = threading.Lock()
 
     def ask(self, work: Callable[[BrowserPool], Coroutine[Any, Any, Answer]]) -> Answer:
         """What `work` returns of the pool. Raises what it raises."""
         return asyncio.run_coroutine_threadsafe(work(self.pool), self._loop).result()
 
+    def play(self, work: Callable[[ScenePlayer], Coroutine[Any, Any, Answer]]) -> Answer:
+        """What `work` returns of the player, which has one caller at a time. It is done again where the page is lost,
+        so it has to begin its scenes itself. Raises EnvironmentFailure where that happens twice.
+        """
+        with self._turn:
+            for _ in range(TRIES):
+                try:
+                    return self.ask(lambda _: work(self._player))
+                except PageLost as error:
+                    lost = error
+                    self.ask(lambda _: self._player.lose())
+            raise EnvironmentFailure(f"the page {lost}, twice")
+
     def close(self) -> None:
         """Ends the browsers and the thread."""
         if not self._loop.is_closed():
-            asyncio.run_coroutine_threadsafe(self.pool.close(), self._loop).result()
+            self.ask(lambda _: self._player.close())
+            self.ask(lambda pool: pool.close())
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()
@@ -54,11 +75,23 @@ class BrowserDesk:
 
 def browser_desk(own: BrowserParams) -> BrowserDesk:
     """The desk of this process for these parameters. Raises UserError where there is no browser."""
-    key = (os.getpid(), replace(own, **UNPOOLED))
+    plain: dict[str, Any] = {name: getattr(BrowserParams(), name) for name in UNPOOLED}
+    key = (os.getpid(), replace(own, **plain))
     with _MAKING:
         if key not in _DESKS:
             _DESKS[key] = BrowserDesk(key[1])
         return _DESKS[key]
+
+
+def remember(own: BrowserParams) -> None:
+    """Parameters that this process has read: `latest_desk` is of the last ones."""
+    global _LATEST
+    _LATEST = own
+
+
+def latest_desk() -> BrowserDesk:
+    """For callers that are told no parameters. Raises UserError where there is no browser."""
+    return browser_desk(_LATEST)
 
 
 @atexit.register

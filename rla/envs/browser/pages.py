@@ -8,6 +8,7 @@ A *family* is a row of pages that ask for the same skill, from easy to hard: `cl
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +18,27 @@ from rla.errors import UserError
 INSTALL = "pip install 'rla[browser]'"
 # What happens there depends on how long a player takes.
 CLOCK_BOUND = frozenset({"chase-circle", "moving-items", "simon-says", "stock-market"})
+# They keep something of an episode for the next one, so they are loaded for each.
+KEEPING = frozenset(
+    {
+        "book-flight",
+        "book-flight-nodelay",
+        "choose-date",
+        "choose-date-easy",
+        "choose-date-medium",
+        "choose-date-nodelay",
+        "click-menu",
+        "email-inbox-nl-turk",
+        "email-inbox-noscroll",
+        "scroll-text",
+        "scroll-text-2",
+        "social-media",
+        "use-autocomplete",
+        "use-autocomplete-nodelay",
+        "use-colorwheel",
+        "use-colorwheel-2",
+    }
+)
 # Each from easy to hard. A page is in one family at most.
 FAMILIES: dict[str, tuple[str, ...]] = {
     "autocomplete": ("use-autocomplete-nodelay", "use-autocomplete"),
@@ -112,3 +134,15 @@ def neighbours(page: str, *, harder: bool) -> tuple[str, ...]:
     members = FAMILIES.get(family_of(page), (page,))
     at = members.index(page)
     return members[at + 1 :] if harder else members[:at][::-1]
+
+
+def pages_of_kinds(kinds: Iterable[str], folder: Path, *, key: str = "tasks.kinds") -> tuple[str, ...]:
+    """Pages by their names and by those of families, in order. Raises UserError, which names the key, for others."""
+    there, found = set(playable_pages(folder)), dict[str, None]()
+    for kind in kinds:
+        named = FAMILIES.get(kind, (kind,))
+        unknown = [page for page in named if page not in there]
+        if unknown:
+            raise UserError(f"{key}: {unknown[0]!r} is no page of {folder} that is played (docs/guide/browser.md)")
+        found |= dict.fromkeys(named)
+    return tuple(found)

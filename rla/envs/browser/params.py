@@ -9,6 +9,7 @@ from typing import Literal
 from rla.config import Config
 from rla.config.bounds import LONGEST_WAIT, from_one, ranged
 from rla.config.effect import without_effect
+from rla.envs.browser.pages import pages_folder, pages_of_kinds
 from rla.envs.screens.forms import FormName
 from rla.errors import UserError
 
@@ -22,6 +23,7 @@ class BrowserParams:
 
     mode: Literal["text", "pixels"] = "text"  # what the policy reads: the page as text, or screenshots
     folder: str = ""  # pages of your own in the form of MiniWoB++; empty: those of the package miniwob
+    other_pages: tuple[str, ...] = ()  # of the held-out splits but the first (tasks.test_splits); empty: tasks.kinds
     # positive: a raw reward above 0 wins; full: one of 1; score: it is the episode's reward (env.reward_threshold)
     success: Success = "positive"
     width: int = ranged(160, least=80, most=4096)  # of the viewport, in pixels
@@ -42,6 +44,19 @@ def browser_params(config: Config) -> BrowserParams:
     """The environment's own parameters."""
     own: BrowserParams = config.env.own
     return own
+
+
+def check_browser(config: Config) -> None:
+    """Refuses what is not there, and what does not go together. Raises UserError."""
+    own = browser_params(config)
+    folder = pages_folder(own.folder)
+    pages_of_kinds(config.tasks.kinds, folder, key="tasks.kinds")
+    pages_of_kinds(config.tasks.test_kinds, folder, key="tasks.test_kinds")
+    pages_of_kinds(own.other_pages, folder, key="env.own.other_pages")
+    if own.other_pages and len(config.tasks.held_out_splits) < 2:
+        raise UserError("env.own.other_pages are for a second held-out split; set tasks.test_splits: [test, pages]")
+    if config.tasks.source != "builtin":
+        raise UserError("env.name: browser makes its own tasks; set tasks.source: builtin")
 
 
 def browser_program(own: BrowserParams) -> str:

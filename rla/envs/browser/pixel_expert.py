@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from rla.envs.browser.deeds import DeedKind, PageDeed
 from rla.envs.browser.params import BrowserParams
-from rla.envs.browser.pixel_view import page_grid
+from rla.envs.browser.pixel_commands import page_grid
 from rla.envs.browser.state import PageElement, PageState
 from rla.envs.screens.deeds import Motion, Point, ScreenDeed, pixel_of, point_of
 from rla.envs.screens.forms import FORMS

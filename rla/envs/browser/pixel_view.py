@@ -1,7 +1,6 @@
 """The mode `pixels`: a page as a screenshot, and deeds of mouse and keyboard on points.
 
-`env.own.actions` says in which form they are written (`rla.envs.screens`). With `short` all clicks on a grid, the texts
-that may be typed into a field which has the focus, and `press Enter` are offered as commands.
+`env.own.actions` says in which form they are written (`rla.envs.screens`).
 """
 
 from __future__ import annotations
@@ -10,19 +9,18 @@ import io
 from dataclasses import dataclass
 from functools import lru_cache
 
-from rla.envs.browser.commands import typed_texts
 from rla.envs.browser.driver import BrowserPage
 from rla.envs.browser.episode import Acted
+from rla.envs.browser.expert.rules import expert_deed
 from rla.envs.browser.params import BrowserParams
+from rla.envs.browser.pixel_commands import pixel_commands
+from rla.envs.browser.pixel_expert import pixel_action
 from rla.envs.browser.scenes import PageScene
-from rla.envs.browser.state import PageState
+from rla.envs.browser.state import PageState, state_key
 from rla.envs.observation import Observation
 from rla.envs.screens.deeds import Motion, Point, ScreenDeed, pixel_of
 from rla.envs.screens.forms import deed_of_action
-from rla.envs.screens.short import Grid, grid_clicks, grid_of
 
-TYPING_KEYS = ("press Enter", "press Backspace")
-ALWAYS = ("scroll up", "scroll down", "done")
 SEEN = "screen"  # all that observations after the first say in words
 
 
@@ -38,7 +36,7 @@ class PixelView:
             text=scene.instruction if first else SEEN,
             commands=pixel_commands(self.own, state),
             images=(seen,),
-            place=state.digest(),
+            place="{} {}".format(*state_key(state)),
         )
 
     async def act(self, page: BrowserPage, state: PageState, scene: PageScene, action: str) -> Acted:
@@ -48,21 +46,8 @@ class PixelView:
         await do_on_page(page, deed, self.own)
         return Acted(ended=deed.motion is Motion.DONE)
 
-
-def page_grid(own: BrowserParams) -> Grid:
-    """The points that commands name."""
-    return grid_of(own.width, own.height, own.cell)
-
-
-def pixel_commands(own: BrowserParams, state: PageState) -> tuple[str, ...]:
-    """What is offered; nothing where actions are calls."""
-    if own.actions != "short":
-        return ()
-    clicks = grid_clicks(page_grid(own))
-    typing: tuple[str, ...] = ()
-    if any(element.focused and element.takes_text for element in state.elements):
-        typing = (*(f'type "{text}"' for text in typed_texts(state)), *TYPING_KEYS)
-    return (*clicks, *typing, *ALWAYS)
+    def expert(self, state: PageState, scene: PageScene) -> str:
+        return pixel_action(expert_deed(scene.page, state), state, self.own)
 
 
 async def do_on_page(page: BrowserPage, deed: ScreenDeed, own: BrowserParams) -> None:

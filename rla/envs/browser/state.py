@@ -91,6 +91,11 @@ class PageState:
         return hashlib.sha256(json.dumps([self.utterance, told]).encode()).hexdigest()[:16]
 
 
+def state_key(state: PageState) -> tuple[str, int]:
+    """What the page shows, and which element has the focus: typing depends on it."""
+    return state.digest(), next((one.ref for one in state.elements if one.focused), 0)
+
+
 def page_state(found: Any) -> PageState:
     """What the reader returned, as a state. Raises EnvironmentFailure for anything that it never returns."""
     try:

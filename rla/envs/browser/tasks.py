@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from rla.envs.authoring import root_task
 from rla.envs.browser.browsers import BrowserPool
 from rla.envs.browser.desk import BrowserDesk
 from rla.envs.browser.driver import BrowserPage, PageLost, answering
-from rla.envs.browser.pages import FAMILIES, family_of, page_file, playable_pages
+from rla.envs.browser.pages import family_of, page_file, pages_of_kinds, playable_pages
 from rla.envs.browser.scenes import PageScene
 from rla.envs.browser.state import PageState
 from rla.errors import UserError
@@ -24,25 +24,11 @@ SIDES = 5  # one scene of so many is held out
 DRY = 40  # seeds in a row without a new scene of the side: the page has no more
 
 
-def pages_of_kinds(kinds: Iterable[str], pages: Sequence[str]) -> tuple[str, ...]:
-    """Pages by their names and by those of families, in order. Raises UserError for other names."""
-    found: list[str] = []
-    for kind in kinds:
-        named = FAMILIES.get(kind, (kind,))
-        unknown = [page for page in named if page not in pages]
-        if unknown:
-            raise UserError(
-                f"tasks.kinds: {unknown[0]!r} is no page that is played; `rla envs` and the guide list them"
-            )
-        found += [page for page in named if page not in found]
-    return tuple(found)
-
-
 def page_tasks(
     desk: BrowserDesk, kinds: Sequence[str], *, count: int, held_out: bool, seed: int, split: str
 ) -> list[Task]:
     """Up to `count` tasks, the same number of each page as far as pages have so many scenes."""
-    pages = pages_of_kinds(kinds or DEFAULT, playable_pages(desk.pool.folder))
+    pages = pages_of_kinds(kinds or DEFAULT, desk.pool.folder) or playable_pages(desk.pool.folder)
     each = -(-count // len(pages))
 
     async def drawn(pool: BrowserPool) -> list[list[PageScene]]:
@@ -86,8 +72,8 @@ async def first_scene(pool: BrowserPool, shown: BrowserPage, page: str, seed: in
     return scene_of_state(page, seed, state)
 
 
-def scene_of_state(page: str, seed: int, state: PageState) -> PageScene:
-    return PageScene(page=page, seed=seed, utterance=state.utterance, digest=state.digest())
+def scene_of_state(page: str, seed: int, state: PageState, *, hint: str = "") -> PageScene:
+    return PageScene(page=page, seed=seed, utterance=state.utterance, digest=state.digest(), hint=hint)
 
 
 def is_held_out(scene: PageScene) -> bool:

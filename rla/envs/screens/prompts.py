@@ -28,7 +28,7 @@ CALLS = (
 )
 WORDS = (
     'Actions: click X Y, drag X Y to X Y, type "text", press KEY, scroll up, scroll down, done. X and Y are from 0 to '
-    "999: 0 0 is the upper left corner and 999 999 the lower right one. Give one action at a time."
+    "99: 0 0 is the upper left corner and 99 99 the lower right one. Give one action at a time."
 )
 TOOL = (
     "# Tools\n\nYou use a computer by calls of this function:\n<tools>\n{schema}\n</tools>\n\n"

@@ -1,9 +1,9 @@
 """Deeds in a few words for small models: each word and each number is one token of a tokenizer of words.
 
-    click 469 381     drag 94 119 to 469 381     type "Ada"     press Enter     scroll down     done
+    click 46 38     drag 9 11 to 46 38     type "Ada"     press Enter     scroll down     done
 
-Points are from 0 to 999. On a grid they are the middles of cells, so that there are few of them: all clicks that a
-small model may choose from can be enumerated.
+Places are in hundredths of the screen, from 0 to 99: numbers of two digits are one token of every small tokenizer here.
+On a grid they are the middles of cells, so all clicks that a small model may choose from can be enumerated.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from rla.envs.screens.deeds import LAST, LONGEST_TYPED, Motion, Point, ScreenDeed, read_point
+from rla.envs.screens.deeds import LAST, LONGEST_TYPED, Motion, Point, ScreenDeed
 from rla.envs.screens.keys import chord_of
 
 LONGEST = LONGEST_TYPED + 20
 WHEEL = 100  # pixels of one turn
-POINT = r"(\d{1,3}) (\d{1,3})"
+TENTH = (LAST + 1) // 100  # points of a hundredth
+POINT = r"(\d{1,2}) (\d{1,2})"
 CLICK = re.compile(rf"click {POINT}")
 DRAG = re.compile(rf"drag {POINT} to {POINT}")
 TYPE = re.compile(r'type "([^\n]+)"')
@@ -37,7 +38,7 @@ class Grid:
     rows: int
 
     def point(self, column: int, row: int) -> Point:
-        return middle_of(column, self.columns), middle_of(row, self.rows)
+        return said_point(middle_of(column, self.columns), middle_of(row, self.rows))
 
     def nearest(self, point: Point) -> Point:
         """The middle of the cell that a point is in."""
@@ -50,8 +51,18 @@ class Grid:
 
 
 def middle_of(cell: int, cells: int) -> int:
-    """The middle of one of so many cells between 0 and 999."""
-    return (2 * cell + 1) * (LAST + 1) // (2 * cells)
+    """The middle of one of so many cells between 0 and 99."""
+    return (2 * cell + 1) * 100 // (2 * cells)
+
+
+def said_point(x: int, y: int) -> Point:
+    """The point in the middle of a place in hundredths."""
+    return TENTH * x + TENTH // 2, TENTH * y + TENTH // 2
+
+
+def hundredths(point: Point) -> str:
+    """The place of a point, as it is written."""
+    return f"{point[0] // TENTH} {point[1] // TENTH}"
 
 
 def grid_of(width: int, height: int, side: int) -> Grid:
@@ -62,7 +73,7 @@ def grid_of(width: int, height: int, side: int) -> Grid:
 @lru_cache(maxsize=16)
 def grid_clicks(grid: Grid) -> tuple[str, ...]:
     """The clicks on all points of a grid."""
-    return tuple(f"click {x} {y}" for x, y in grid.points())
+    return tuple(f"click {hundredths(point)}" for point in grid.points())
 
 
 def deed_of_words(text: str) -> ScreenDeed | None:
@@ -71,11 +82,10 @@ def deed_of_words(text: str) -> ScreenDeed | None:
     if len(text) > LONGEST:
         return None
     if found := CLICK.fullmatch(text):
-        at = read_point(found[1], found[2])
-        return None if at is None else ScreenDeed(motion=Motion.CLICK, at=at)
+        return ScreenDeed(motion=Motion.CLICK, at=said_point(int(found[1]), int(found[2])))
     if found := DRAG.fullmatch(text):
-        start, end = read_point(found[1], found[2]), read_point(found[3], found[4])
-        return None if start is None or end is None else ScreenDeed(motion=Motion.DRAG, at=start, to=end)
+        x, y, across, below = map(int, found.groups())
+        return ScreenDeed(motion=Motion.DRAG, at=said_point(x, y), to=said_point(across, below))
     if found := TYPE.fullmatch(text):
         return ScreenDeed(motion=Motion.TYPE, text=found[1])
     if found := PRESS.fullmatch(text):
@@ -86,12 +96,12 @@ def deed_of_words(text: str) -> ScreenDeed | None:
 
 def words_of_deed(deed: ScreenDeed) -> str:
     """A deed in words. Raises ValueError for one that there are no words for."""
-    x, y = deed.at or (0, 0)
+    at, to = deed.at or (0, 0), deed.to or (0, 0)
     match deed.motion:
         case Motion.CLICK if deed.button == "left" and deed.count == 1:
-            return f"click {x} {y}"
+            return f"click {hundredths(at)}"
         case Motion.DRAG:
-            return "drag {} {} to {} {}".format(x, y, *(deed.to or (0, 0)))
+            return f"drag {hundredths(at)} to {hundredths(to)}"
         case Motion.TYPE if "\n" not in deed.text:
             return f'type "{deed.text}"'
         case Motion.PRESS:

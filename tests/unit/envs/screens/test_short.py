@@ -11,8 +11,8 @@ from rla.envs.screens.short import Grid, deed_of_words, grid_clicks, grid_of, wo
 @pytest.mark.parametrize(
     "deed",
     [
-        ScreenDeed(motion=Motion.CLICK, at=(31, 976)),
-        ScreenDeed(motion=Motion.DRAG, at=(0, 1), to=(2, 3)),
+        ScreenDeed(motion=Motion.CLICK, at=(35, 975)),
+        ScreenDeed(motion=Motion.DRAG, at=(5, 15), to=(995, 35)),
         ScreenDeed(motion=Motion.TYPE, text='say "hi"'),
         ScreenDeed(motion=Motion.PRESS, keys=("Enter",)),
         ScreenDeed(motion=Motion.SCROLL, down=100),
@@ -24,7 +24,7 @@ def test_a_deed_comes_back_from_its_words(deed: ScreenDeed) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["click 5", "click 1000 5", "click 5 -5", "click 5 5 5", "type Ada", 'type "a\nb"', "press Fn", "no action"]
+    "text", ["click 5", "click 100 5", "click 5 -5", "click 5 5 5", "type Ada", 'type "a\nb"', "press Fn", "no action"]
 )
 def test_other_words_are_no_action(text: str) -> None:
     assert deed_of_words(text) is None
@@ -33,8 +33,8 @@ def test_other_words_are_no_action(text: str) -> None:
 def test_cells_of_a_page() -> None:
     grid = grid_of(160, 210, 10)
     assert grid == Grid(columns=16, rows=21)
-    assert grid.point(0, 0) == (31, 23)  # 1000 / 32 and 1000 / 42
-    assert grid.nearest((999, 999)) == grid.point(15, 20) == (968, 976)
+    assert grid.point(0, 0) == (35, 25)  # within hundredths 100 / 32 and 100 / 42
+    assert grid.nearest((999, 999)) == grid.point(15, 20) == (965, 975)
     assert len(grid_clicks(grid)) == len(set(grid_clicks(grid))) == 16 * 21
     assert all(grid.nearest(point) == point for point in grid.points())
 
