@@ -15,6 +15,7 @@ from typing import Any
 from rla.envs.observation import EnvironmentFailure
 
 MOST_ELEMENTS, LONGEST_TEXT, LONGEST_UTTERANCE = 400, 300, 2000
+LOOK = 5.0
 MARKED = ("checkbox", "radio", "tab")  # what may be on or off
 TEXTS = ("role", "text", "tag", "id", "classes", "value", "kind", "color", "sign")
 ON = frozenset({"clicked", "selected", "active", "highlight", "on", "highlighted"})  # classes
@@ -81,6 +82,11 @@ class PageState:
 
     def element(self, ref: int) -> PageElement | None:
         return next((one for one in self.elements if ref and one.ref == ref), None)
+
+    def look(self) -> str:
+        """Of what is seen: the digest, and where elements stand, to LOOK pixels, in which colours."""
+        seen = [[round(side / LOOK) for side in one.box] + [one.color] for one in self.elements]
+        return hashlib.sha256(json.dumps([self.digest(), seen]).encode()).hexdigest()[:16]
 
     def digest(self) -> str:
         """Of the utterance and the elements, and not of where they stand: fonts differ from machine to machine."""

@@ -72,13 +72,15 @@ async def first_scene(pool: BrowserPool, shown: BrowserPage, page: str, seed: in
     return scene_of_state(page, seed, state)
 
 
-def scene_of_state(page: str, seed: int, state: PageState, *, hint: str = "") -> PageScene:
-    return PageScene(page=page, seed=seed, utterance=state.utterance, digest=state.digest(), hint=hint)
+def scene_of_state(page: str, seed: int, state: PageState, *, hint: str = "", seen: bool = False) -> PageScene:
+    """`seen`: the scene is looked at."""
+    look = state.look() if seen else ""
+    return PageScene(page=page, seed=seed, utterance=state.utterance, digest=state.digest(), hint=hint, look=look)
 
 
 def is_held_out(scene: PageScene) -> bool:
     """Which side of the splits a scene is on: by what it shows, whatever its seed."""
-    return int(content_id(NAME, scene.page, scene.digest), 16) % SIDES == 0
+    return int(content_id(NAME, scene.page, scene.identity), 16) % SIDES == 0
 
 
 def task_of_scene(scene: PageScene, *, split: str) -> Task:
@@ -95,4 +97,4 @@ def task_of_scene(scene: PageScene, *, split: str) -> Task:
 
 def scene_likeness(scene: PageScene) -> str:
     """Equal for tasks that ask the same of the same page, whatever the seed."""
-    return content_id(NAME, scene.page, scene.digest, scene.hint)
+    return content_id(NAME, scene.page, scene.identity, scene.hint)
