@@ -63,6 +63,7 @@ class BrowserPages:
             held_out=config.tasks.held_out(split),
             seed=seed,
             split=split,
+            seen=self.shows_images(config),
         )
 
     def make(self, task: Task, config: Config) -> Environment:

@@ -8,9 +8,8 @@ from rla.envs.screens.forms import FORMS, FormName
 from rla.envs.screens.prompts import ScreenJudge, ScreenPrompt
 from rla.envs.views import JudgeView
 
-CALL = (
-    '<tool_call>\n{"name": "computer_use", "arguments": {"action": "left_click", "coordinate": [9, 8]}}\n</tool_call>'
-)
+ARGUMENTS = '{"action": "left_click", "coordinate": [9, 8]}'
+CALL = f'<tool_call>\n{{"name": "computer_use", "arguments": {ARGUMENTS}}}\n</tool_call>'
 PAST = (
     PastStep(observation="Buy milk.", reply=f"Action: I open\tthe list.\n{CALL}", action="mouse_click(1, 2)"),
     PastStep(observation="screen", reply=CALL, action="mouse_click(9, 8)", images=(b"one",)),
