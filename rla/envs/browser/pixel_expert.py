@@ -16,7 +16,6 @@ from rla.envs.screens.deeds import Motion, Point, ScreenDeed, pixel_of, point_of
 from rla.envs.screens.forms import FORMS
 from rla.envs.screens.short import WHEEL
 
-INSIDE = 1.0  # pixels that a click keeps away from the edge of an element
 GIVES_UP = ScreenDeed(motion=Motion.DONE, succeeded=False)
 
 
@@ -66,7 +65,7 @@ def point_within(element: PageElement, own: BrowserParams) -> Point | None:
 
     def within(point: Point) -> bool:
         across, below = pixel_of(point, own.width, own.height)
-        return left + INSIDE <= across < right - INSIDE and top + INSIDE <= below < bottom - INSIDE
+        return left <= across < right and top <= below < bottom
 
     def distance(point: Point) -> float:
         across, below = pixel_of(point, own.width, own.height)
