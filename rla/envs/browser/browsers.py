@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla.envs.browser.driver import BrowserPage, PageLost, answering
-from rla.envs.browser.pages import INSTALL, pages_folder
+from rla.envs.browser.pages import INSTALL, KEEPING, pages_folder
 from rla.envs.browser.params import BrowserParams, browser_program
 from rla.errors import UserError
 
@@ -91,6 +91,10 @@ class BrowserPool:
         self._driver: RunningDriver | None = None
         self._of: dict[BrowserPage, RunningBrowser] = {}
         self._ending = set[asyncio.Task[None]]()
+
+    def begins_again(self, page: str) -> bool:
+        """Whether a page that is open may begin another episode without being loaded: it keeps nothing of the last."""
+        return page not in KEEPING and not self.own.folder
 
     async def take(self) -> BrowserPage:
         """A page in a new context; waits for a place. Raises UserError."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 READER = Path(__file__).with_name("reader.js")
 CALL = '(given) => window[Symbol.for("rla.reader")][given[0]](...given[1])'
 INSTALLED, BEGIN = "2020-01-01T12:00:00Z", "2020-01-01T13:00:00Z"  # on the pages' clock: it goes on until it is stopped
+DOCUMENTS = re.compile(r"\.html?(?:[?#]|$)")  # of the folder; other addresses are refused anyway
 TICKS = 20  # times that a page which is not ready is given `step_ms`
 Button = Literal["left", "middle", "right"]
 CURSOR = ((0, 0), (0, 12), (3, 9), (5, 13), (7, 12), (5, 8), (9, 8))  # an arrow, in pixels from its tip
@@ -68,7 +69,7 @@ class BrowserPage:
         page = await context.new_page()
         made = cls(context, page, step_ms=step_ms)
         await context.route(own_file(folder), refused)
-        await page.route("**/*", made._stays)
+        await page.route(DOCUMENTS, made._stays)
         await page.clock.install(time=INSTALLED)
         await page.clock.pause_at(BEGIN)
         return made
@@ -168,8 +169,8 @@ class BrowserPage:
 
 
 async def refused(route: Route) -> None:
-    """No request leaves the folder of pages."""
-    await route.abort("blockedbyclient")
+    """No request leaves the folder of pages. A page whose way out is aborted stays; other errors would replace it."""
+    await route.abort("aborted")
 
 
 def with_cursor(png: bytes, at: Sequence[float]) -> bytes:

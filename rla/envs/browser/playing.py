@@ -15,7 +15,7 @@ from rla.envs.browser.browsers import BrowserPool
 from rla.envs.browser.deeds import PageDeed, perform
 from rla.envs.browser.driver import BrowserPage, answering
 from rla.envs.browser.episode import Acted, BrowserView
-from rla.envs.browser.pages import KEEPING, miniwob_folder, page_file
+from rla.envs.browser.pages import page_file
 from rla.envs.browser.params import browser_params
 from rla.envs.browser.scenes import PageScene
 from rla.envs.browser.state import PageState
@@ -45,7 +45,7 @@ class ScenePlayer:
         page = self._open.page
         assert page is not None
         async with answering(self._pool.own.reset_s):
-            if self._open.name == scene.page and scene.page not in KEEPING and self._packaged():
+            if self._open.name == scene.page and self._pool.begins_again(scene.page):
                 state = await page.restart(scene.seed)
                 if state.digest() == scene.digest:
                     return state
@@ -93,9 +93,6 @@ class ScenePlayer:
         page, self._open = self._open.page, OpenPage()
         if page is not None:
             await self._pool.give(page)
-
-    def _packaged(self) -> bool:
-        return self._pool.folder == miniwob_folder()
 
     async def replayed(self, view: BrowserView, scene: PageScene, actions: Sequence[str]) -> tuple[PageState, bool]:
         """The state after some actions, and whether they have ended the episode; those after the end do nothing."""

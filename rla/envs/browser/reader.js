@@ -12,8 +12,8 @@
   const WHOLE = new Set(["button", "link", "tab", "menuitem", "option"]);  // nothing in them has a line of its own
   const INLINE = new Set(["B", "I", "EM", "STRONG", "SPAN", "A"]);
   const SIGNED = new Set(["item", "image", "link", "button"]);
-  const LISTED = 400, LONG = 300, MANY = 4;
-  const listening = new WeakSet();
+  const LISTED = 400, LONG = 300, ASKED = 2000, MANY = 4;
+  const listening = new WeakSet(), pictures = new Map();
   let numbers = new WeakMap(), next = 1;
 
   const hear = EventTarget.prototype.addEventListener;
@@ -99,7 +99,7 @@
     const sized = box.width > 0 && box.height > 0 || el instanceof SVGLineElement;
     const inner = role === "item" ? [...el.querySelectorAll("*")].filter(roleOf).length : 0;
     const holds = inner > MANY || inner > 0 && !textIn(el).trim();  // a part of the page, and no thing of its own
-    const mine = role && sized && !holds;
+    const mine = role && !holds && (sized || role === "item" && box.width + box.height > 0);
     if (mine) lines.push(line(el, role, nameOf(el, role)));
     if (mine && (WHOLE.has(role) || role === "select" || role === "textarea" || el instanceof SVGElement)) return;
     for (const node of el.childNodes) {
@@ -111,13 +111,20 @@
     }
   }
 
+  function asked() {
+    try {
+      const said = core.getUtterance();
+      return String(typeof said === "object" ? said.utterance : said).replace(/\s+/g, " ").trim().slice(0, ASKED);
+    } catch {
+      return "";
+    }
+  }
+
   function read() {
     const lines = [];
     if (document.body) walk(document.body, lines, false);
-    const said = typeof core === "object" && core.getUtterance ? core.getUtterance() : "";
     return {
-      utterance: String(typeof said === "object" && said ? said.utterance : said).replace(/\s+/g, " ").trim().slice(0, 2000),
-      lines, found: next - 1, scrolled: [window.scrollX, window.scrollY],
+      utterance: asked(), lines,
       ready: typeof WOB_TASK_READY === "undefined" || WOB_TASK_READY === true,
       done: typeof WOB_DONE_GLOBAL !== "undefined" && WOB_DONE_GLOBAL === true,
       reward: typeof WOB_RAW_REWARD_GLOBAL === "number" ? WOB_RAW_REWARD_GLOBAL : 0,
@@ -158,12 +165,24 @@
     return true;
   }
 
-  function start(seed) {
+  // A picture that loads later has no size until then: those of the page's own styles are there before it begins.
+  async function preload() {
+    const rules = [...document.querySelectorAll("style")].map((style) => style.textContent).join(" ");
+    const found = new Set([...rules.matchAll(/url\(\s*["']?([^"')]+)["']?\s*\)/g)].map((one) => one[1]));
+    for (const address of [...found].slice(0, LISTED)) {
+      if (!pictures.has(address)) pictures.set(address, Object.assign(new Image(), { src: address }));
+    }
+    await Promise.allSettled([...pictures.values(), ...document.images].map((image) => image.decode()));
+  }
+
+  async function start(seed) {
+    await preload();
     Math.seedrandom(seed);
     core.EPISODE_MAX_TIME = 1e9;
     core.startEpisodeReal();
     numbers = new WeakMap();
     next = 1;
+    await Promise.allSettled([...document.images].map((image) => image.decode()));
   }
 
   const reader = Object.freeze({ read, reach, choose, clear, start });

@@ -54,9 +54,10 @@ async def drawn_scenes(
     luck, found, dry = random.Random(derive(seed, NAME, page)), dict[str, PageScene](), 0
     shown = await pool.take()
     try:
+        anew = True
         while len(found) < count and dry < DRY:
-            number = luck.randrange(SEEDS)
-            scene = await first_scene(pool, shown, page, number, seen=seen)
+            scene = await first_scene(pool, shown, page, luck.randrange(SEEDS), anew=anew, seen=seen)
+            anew = not pool.begins_again(page)
             if scene.identity in found or is_held_out(scene) is not held_out:
                 dry += 1
                 continue
@@ -66,11 +67,13 @@ async def drawn_scenes(
     return list(found.values())
 
 
-async def first_scene(pool: BrowserPool, shown: BrowserPage, page: str, seed: int, *, seen: bool) -> PageScene:
-    """How a page begins with a seed. Raises UserError."""
+async def first_scene(
+    pool: BrowserPool, shown: BrowserPage, page: str, seed: int, *, anew: bool, seen: bool
+) -> PageScene:
+    """How a page begins with a seed; `anew`: it is loaded first. Raises UserError."""
     try:
         async with answering(pool.own.reset_s):
-            state = await shown.start(page_file(pool.folder, page), seed)
+            state = await (shown.start(page_file(pool.folder, page), seed) if anew else shown.restart(seed))
     except PageLost as lost:
         raise UserError(f"the page {page} of {pool.folder} {lost}; leave it out of tasks.kinds") from None
     return scene_of_state(page, seed, state, seen=seen)
