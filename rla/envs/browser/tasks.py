@@ -68,7 +68,7 @@ async def drawn_scenes(
 
 
 async def first_scene(
-    pool: BrowserPool, shown: BrowserPage, page: str, seed: int, *, anew: bool, seen: bool
+    pool: BrowserPool, shown: BrowserPage, page: str, seed: int, *, anew: bool, seen: bool = False
 ) -> PageScene:
     """How a page begins with a seed; `anew`: it is loaded first. Raises UserError."""
     try:
