@@ -15,12 +15,12 @@ from rla.envs.browser.state import PageElement, PageState
 DONE = "done"
 MOST_COMMANDS, MOST_WORDS, LONGEST_TYPED = 300, 60, 80
 FORMS = {
-    DeedKind.CLICK: re.compile(r"click (?P<ref>\d{1,4})"),
-    DeedKind.HOVER: re.compile(r"hover (?P<ref>\d{1,4})"),
-    DeedKind.TYPE: re.compile(r'type "(?P<text>[^\n]{1,200})" in (?P<ref>\d{1,4})'),
-    DeedKind.SELECT: re.compile(r'select "(?P<text>[^\n]{1,300})" in (?P<ref>\d{1,4})'),
+    DeedKind.CLICK: re.compile(r"click (?P<ref>[0-9]{1,4})"),
+    DeedKind.HOVER: re.compile(r"hover (?P<ref>[0-9]{1,4})"),
+    DeedKind.TYPE: re.compile(r'type "(?P<text>[^\n]{1,200})" in (?P<ref>[0-9]{1,4})'),
+    DeedKind.SELECT: re.compile(r'select "(?P<text>[^\n]{1,300})" in (?P<ref>[0-9]{1,4})'),
     DeedKind.PRESS: re.compile(r"press (?P<text>Enter|Tab|Escape|Up|Down|Left|Right)"),
-    DeedKind.DRAG: re.compile(r"drag (?P<ref>\d{1,4}) to (?P<to>\d{1,4})"),
+    DeedKind.DRAG: re.compile(r"drag (?P<ref>[0-9]{1,4}) to (?P<to>[0-9]{1,4})"),
     DeedKind.DONE: re.compile(DONE),
 }
 KEYS = {"Up": "ArrowUp", "Down": "ArrowDown", "Left": "ArrowLeft", "Right": "ArrowRight"}
