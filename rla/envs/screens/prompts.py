@@ -148,7 +148,7 @@ class ScreenJudge:
     def with_pictures(self, view: JudgeView) -> list[PictureMessage]:
         before = [Picture(png) for screen in view.images for png in screen]
         after = [Picture(png) for png in view.next_images]
-        parts = (
+        parts: tuple[str | Picture, ...] = (
             self._role() + "\n\nThe screen before the action:",
             *before,
             "The screen after the action:",
