@@ -122,6 +122,10 @@ class BrowserPool:
         await self._ended(page)
         return await self._opened()
 
+    def running(self) -> list[tuple[BrowserPage, RunningBrowser]]:
+        """The pages that are in use, each with its browser."""
+        return list(self._of.items())
+
     async def close(self) -> None:
         """End everything that was started. Episodes must be closed before."""
         await asyncio.gather(*self._ending, return_exceptions=True)
@@ -230,7 +234,7 @@ class BrowserPool:
         driver, self._driver = self._driver, None
         if driver is None:
             return
-        parents = {parent for one in driver.browsers if (parent := parent_of(one.pid))} - {os.getpid(), 1}
+        pids = [pid for one in driver.browsers if (pid := driver_of(one.pid))]
         for running in driver.browsers:
             with contextlib.suppress(PageLost):
                 async with answering(CLOSING_S):
@@ -240,7 +244,7 @@ class BrowserPool:
             async with answering(CLOSING_S):
                 await driver.playwright.stop()
         except PageLost:
-            for pid in parents:
+            for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         swept(driver.sweeper, driver.folder)
@@ -269,6 +273,14 @@ def swept(sweeper: subprocess.Popen[bytes], folder: Path) -> None:
         sweeper.stdin.close()
     sweeper.wait()
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def driver_of(pid: int) -> int | None:
+    """The process below this one that a browser descends from; there may be a shell between. None where it is gone."""
+    above = parent_of(pid)
+    while above is not None and above != os.getpid():
+        pid, above = above, parent_of(above)
+    return pid if above is not None else None
 
 
 def parent_of(pid: int) -> int | None:

@@ -76,13 +76,16 @@ class BrowserPage:
 
     async def start(self, file: Path, seed: int) -> PageState:
         """Load the file anew, and begin the episode of a seed."""
-        self._begun, self.cursor = False, None
+        self._begun = False
         await self._page.goto(file.as_uri(), wait_until="load")
         self._begun = True
         return await self.restart(seed)
 
     async def restart(self, seed: int) -> PageState:
         """Begin the episode of a seed on the page as it is. Some pages keep something of the episode before."""
+        if self.cursor is not None:
+            await self._page.mouse.move(0, 0)
+            self.cursor = None
         await self._call("start", seed)
         await self.pass_time()
         state = await self.read()

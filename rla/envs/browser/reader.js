@@ -177,6 +177,7 @@
 
   async function start(seed) {
     await preload();
+    document.activeElement?.blur();
     Math.seedrandom(seed);
     core.EPISODE_MAX_TIME = 1e9;
     core.startEpisodeReal();
