@@ -56,7 +56,7 @@ def rule_edits(scene: PageScene, rng: random.Random, *, harder: bool) -> Iterato
     ways = ways_of(scene, [rng.randrange(SEEDS) for _ in range(TRIED)])
     if harder and scene.hint:
         yield {"page": scene.page, "seed": scene.seed, "hint": ""}
-    elif not harder and not scene.hint:
+    elif not harder and not scene.hint and not scene.look:  # which speaks of elements
         own = ways_of(scene, [scene.seed])
         yield from ({"page": scene.page, "seed": scene.seed, "hint": f"{START} {way.commands[0]}"} for way in own)
     ways.sort(key=lambda way: len(way.commands), reverse=harder)
@@ -87,7 +87,7 @@ def child_of_page(task: Task, edit: str, *, root: Task, taken: Collection[str], 
     if not 0 <= seed < SEEDS:
         raise RejectedEdit(f"seed must lie in [0, {SEEDS})")
     try:
-        found = latest_desk().ask(lambda pool: proven_once_more(pool, page, seed, hint=hint))
+        found = latest_desk().ask(lambda pool: proven_once_more(pool, page, seed, hint=hint, seen=bool(first.look)))
     except Unproven as reason:
         raise RejectedEdit(str(reason)) from None
     scene = found.scene

@@ -21,6 +21,8 @@ from rla.envs.observation import EnvironmentFailure
 
 Answer = TypeVar("Answer")
 TRIES = 2
+# What a pool does not ask.
+UNPOOLED = ("mode", "success", "other_pages", "actions", "cell", "blank")
 _DESKS: dict[tuple[int, BrowserParams], BrowserDesk] = {}
 _LATEST = BrowserParams()
 _MAKING = threading.Lock()
@@ -73,7 +75,8 @@ class BrowserDesk:
 
 def browser_desk(own: BrowserParams) -> BrowserDesk:
     """The desk of this process for these parameters. Raises UserError where there is no browser."""
-    key = (os.getpid(), replace(own, mode="text", success="positive", other_pages=()))  # which a pool does not ask
+    plain: dict[str, Any] = {name: getattr(BrowserParams(), name) for name in UNPOOLED}
+    key = (os.getpid(), replace(own, **plain))
     with _MAKING:
         if key not in _DESKS:
             _DESKS[key] = BrowserDesk(key[1])

@@ -99,9 +99,9 @@ class BrowserPage:
     async def read(self) -> PageState:
         return page_state(await self._call("read"))
 
-    async def pass_time(self) -> None:
-        """Let the page's clock go on by `step_ms`."""
-        await self._page.clock.run_for(self._step_ms)
+    async def pass_time(self, ms: int | None = None) -> None:
+        """Let the page's clock go on by `step_ms`, or by so much."""
+        await self._page.clock.run_for(self._step_ms if ms is None else ms)
 
     async def reach(self, ref: int) -> tuple[float, float] | None:
         """The middle of an element, scrolled into view; None where it is gone."""
@@ -123,6 +123,14 @@ class BrowserPage:
         await self._page.mouse.move(*end, steps=stops)
         await self._page.mouse.up()
         self.cursor = end
+
+    async def button(self, button: Button, *, down: bool) -> None:
+        """Press a button of the mouse where it is, or let it go."""
+        await (self._page.mouse.down(button=button) if down else self._page.mouse.up(button=button))
+
+    async def key(self, key: str, *, down: bool) -> None:
+        """Press a key and hold it, or let it go."""
+        await (self._page.keyboard.down(key) if down else self._page.keyboard.up(key))
 
     async def scroll(self, x: float, y: float, *, right: float = 0.0, down: float = 0.0) -> None:
         """Turn the wheel over a point, by pixels."""

@@ -14,6 +14,8 @@ from rla.envs.browser.episode import BrowserService, BrowserView
 from rla.envs.browser.labels import REASONS, StepLabels
 from rla.envs.browser.lone import LonePage
 from rla.envs.browser.params import BrowserParams, browser_params, check_browser
+from rla.envs.browser.pixel_view import PixelView
+from rla.envs.browser.pixel_vocabulary import pixel_texts
 from rla.envs.browser.playing import demonstrated_page
 from rla.envs.browser.proving import StepsProof
 from rla.envs.browser.scenes import scene_of
@@ -24,6 +26,8 @@ from rla.envs.chat_prompts import PlainJudge, judge_prompt, policy_prompt
 from rla.envs.course import Course
 from rla.envs.observation import Environment
 from rla.envs.prompts import JudgePrompt, PolicyPrompt, ProposalPrompt
+from rla.envs.screens.forms import FORMS
+from rla.envs.screens.prompts import ScreenJudge, ScreenPrompt
 from rla.envs.services import Ask, Proof
 from rla.envs.views import Demonstration, Labelled
 from rla.store.records import Task
@@ -32,6 +36,7 @@ RULES = (
     'You use a web page. Each line is an element with its number, or a text. Commands: click N, type "words" in N, '
     'select "option" in N, press Enter, hover N, drag N to M, and done, which ends the task.'
 )
+SCREEN_RULES = "You use a web page by mouse and keyboard. You see it in screenshots."
 AGENT = "an agent that uses a web page"
 
 
@@ -58,6 +63,7 @@ class BrowserPages:
             held_out=config.tasks.held_out(split),
             seed=seed,
             split=split,
+            seen=self.shows_images(config),
         )
 
     def make(self, task: Task, config: Config) -> Environment:
@@ -70,29 +76,40 @@ class BrowserPages:
     def spreads(self, config: Config) -> bool:
         return True
 
+    def shows_images(self, config: Config) -> bool:
+        return browser_params(config).mode == "pixels"
+
     def policy_prompt(self, config: Config) -> PolicyPrompt:
+        if self.shows_images(config):
+            form = FORMS[browser_params(config).actions]
+            return ScreenPrompt(chat=policy_prompt(config), form=form, rules=SCREEN_RULES)
         return policy_prompt(config, rules=RULES)
 
     def judge_prompt(self, config: Config) -> JudgePrompt:
         if config.judge.prompt == "plain":
             return PlainJudge(repeat_task=config.policy.repeat_task, reasons=("", *REASONS))
+        if self.shows_images(config):
+            return ScreenJudge(agent=AGENT)
         return judge_prompt(config, rules=AGENT)
 
     def demonstrate(self, task: Task, config: Config, *, seed: int, random_share: float) -> Demonstration:
-        scene = scene_of(task)
+        scene, view = scene_of(task), view_of(config)
         return browser_desk(browser_params(config)).play(
-            lambda player: demonstrated_page(player, scene, config, seed=seed, random_share=random_share)
+            lambda player: demonstrated_page(player, scene, config, view, seed=seed, random_share=random_share)
         )
 
     def label(
         self, task: Task, config: Config, actions: Sequence[str], *, others: int = 0, seed: int = 0
     ) -> list[list[Labelled]]:
-        scene = scene_of(task)
+        scene, view = scene_of(task), view_of(config)
         return browser_desk(browser_params(config)).play(
-            lambda player: StepLabels(player, scene, config).of(actions, others=others, rng=random.Random(seed))
+            lambda player: StepLabels(player, scene, config, view).of(actions, others=others, rng=random.Random(seed))
         )
 
     def tokenizer_texts(self, tasks: Iterable[Task], config: Config) -> Iterator[str]:
+        if self.shows_images(config):
+            return pixel_texts(tasks, browser_params(config), verdicts=self.judge_prompt(config).replies())
+
         def played(task: Task, number: int) -> Demonstration:
             return self.demonstrate(task, config, seed=number, random_share=0.2)
 
@@ -125,4 +142,5 @@ class BrowserPages:
 
 def view_of(config: Config) -> BrowserView:
     """How the mode shows pages."""
-    return TextView()
+    own = browser_params(config)
+    return PixelView(own=own) if own.mode == "pixels" else TextView()

@@ -42,6 +42,10 @@ class BrowserView(Protocol):
 
     async def act(self, page: BrowserPage, state: PageState, scene: PageScene, action: str) -> Acted: ...
 
+    def expert(self, state: PageState, scene: PageScene) -> str:
+        """The next action of the expert; where it gives up, one that ends the episode."""
+        ...
+
 
 def won(reward: float, success: Success) -> bool:
     """Whether a raw reward wins by `env.own.success`; with `score` the threshold of rewards decides."""

@@ -10,6 +10,7 @@ from rla.config import Config
 from rla.config.bounds import LONGEST_WAIT, from_one, ranged
 from rla.config.effect import without_effect
 from rla.envs.browser.pages import pages_folder, pages_of_kinds
+from rla.envs.screens.forms import FormName
 from rla.errors import UserError
 
 Success = Literal["positive", "full", "score"]
@@ -27,6 +28,10 @@ class BrowserParams:
     success: Success = "positive"
     width: int = ranged(160, least=80, most=4096)  # of the viewport, in pixels
     height: int = ranged(210, least=80, most=4096)
+    # pixels: how deeds are written: in few words, by BrowserGym's names, or as calls of Qwen's computer_use
+    actions: FormName = "short"
+    cell: int = from_one(10)  # `short`: pixels of a side of the cells whose middles are clicked on
+    blank: bool = False  # pixels: show a white picture in place of the page, to see whether a policy looks
     step_ms: int = from_one(500)  # time that passes on the page with each action: its clock stands still otherwise
     executable: str = without_effect("")  # the browser; empty: chromium-headless-shell on PATH
     processes: int = without_effect(1, least=1, most=64)  # browsers that the episodes of a stage share

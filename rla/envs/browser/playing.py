@@ -12,16 +12,14 @@ from dataclasses import dataclass
 
 from rla.config import Config
 from rla.envs.browser.browsers import BrowserPool
-from rla.envs.browser.commands import command_of, deed_of, page_commands
-from rla.envs.browser.deeds import DeedKind, PageDeed, perform
+from rla.envs.browser.deeds import PageDeed, perform
 from rla.envs.browser.driver import BrowserPage, answering
-from rla.envs.browser.expert.rules import expert_deed
+from rla.envs.browser.episode import Acted, BrowserView
 from rla.envs.browser.pages import page_file
 from rla.envs.browser.params import browser_params
 from rla.envs.browser.scenes import PageScene
 from rla.envs.browser.state import PageState
-from rla.envs.browser.text_view import TextView, page_text
-from rla.envs.observation import EnvironmentFailure, offered
+from rla.envs.observation import EnvironmentFailure, Observation, offered
 from rla.envs.views import Demonstration
 
 
@@ -67,6 +65,23 @@ class ScenePlayer:
                 await page.pass_time()
             return await page.read()
 
+    async def act(self, view: BrowserView, state: PageState, scene: PageScene, action: str) -> tuple[PageState, Acted]:
+        """The state after an action of a mode, and whether it was read and ends the episode. Raises PageLost."""
+        page = self._open.page
+        assert page is not None
+        async with answering(self._pool.own.step_s):
+            acted = await view.act(page, state, scene, action)
+            if acted.understood and not acted.ended:
+                await page.pass_time()
+            return await page.read(), acted
+
+    async def seen(self, view: BrowserView, state: PageState, scene: PageScene, *, first: bool) -> Observation:
+        """What a mode shows of the state that the page is in. Raises PageLost."""
+        page = self._open.page
+        assert page is not None
+        async with answering(self._pool.own.step_s):
+            return await view.show(page, state, scene, first=first)
+
     async def lose(self) -> None:
         """Have a new page next time."""
         lost, self._open = self._open.page, OpenPage()
@@ -79,49 +94,44 @@ class ScenePlayer:
         if page is not None:
             await self._pool.give(page)
 
-    async def replayed(self, scene: PageScene, deeds: Sequence[PageDeed]) -> PageState:
-        """The state after some deeds; those after the end do nothing."""
+    async def replayed(self, view: BrowserView, scene: PageScene, actions: Sequence[str]) -> tuple[PageState, bool]:
+        """The state after some actions, and whether they have ended the episode; those after the end do nothing."""
         state = await self.begin(scene)
-        for deed in deeds:
-            if state.done or deed.kind is DeedKind.DONE:
-                break
-            state = await self.do(state, deed)
-        return state
+        for action in actions:
+            state, acted = await self.act(view, state, scene, action)
+            if state.done or acted.ended:
+                return state, True
+        return state, False
 
 
 async def demonstrated_page(
-    player: ScenePlayer, scene: PageScene, config: Config, *, seed: int, random_share: float
+    player: ScenePlayer, scene: PageScene, config: Config, view: BrowserView, *, seed: int, random_share: float
 ) -> Demonstration:
     """The expert's episode, with a share of the actions drawn from the commands; at most `env.max_steps`. Raises
     PageLost.
     """
     rng = random.Random(seed)
     state = await player.begin(scene)
-    texts, commands, actions = [first_text(scene, state)], list[tuple[str, ...]](), list[str]()
+    seen, commands, actions = [await player.seen(view, state, scene, first=True)], list[tuple[str, ...]](), list[str]()
     over = False
     while not over and len(actions) < config.env.max_steps:
-        shown = offered(page_commands(state), config.env.omit_commands)
-        action = command_of(expert_deed(scene.page, state))
+        shown = offered(seen[-1].commands, config.env.omit_commands)
+        action = view.expert(state, scene)
         if shown and (rng.random() < random_share or action not in shown):
             action = rng.choice(shown)
         commands.append(shown)
         actions.append(action)
-        deed = deed_of(action) or PageDeed(kind=DeedKind.DONE)
-        state = await player.do(state, deed)
-        over = state.done or deed.kind is DeedKind.DONE
-        texts.append(page_text(state))
+        state, acted = await player.act(view, state, scene, action)
+        over = state.done or acted.ended
+        seen.append(await player.seen(view, state, scene, first=False))
     return Demonstration(
-        observations=texts[:-1],
+        observations=[one.text for one in seen[:-1]],
         commands=commands,
         actions=actions,
-        final_observation=texts[-1],
+        final_observation=seen[-1].text,
         won=is_won(state, config),
+        images=[one.images for one in seen] if any(one.images for one in seen) else (),
     )
-
-
-def first_text(scene: PageScene, state: PageState) -> str:
-    """As the mode `text` shows it."""
-    return TextView.first(scene, state)
 
 
 def is_won(state: PageState, config: Config) -> bool:

@@ -32,14 +32,14 @@ class ProvenScene:
     commands: tuple[str, ...]
 
 
-async def proven_scene(pool: BrowserPool, page: str, seed: int, *, hint: str = "") -> ProvenScene:
+async def proven_scene(pool: BrowserPool, page: str, seed: int, *, hint: str = "", seen: bool = False) -> ProvenScene:
     """The scene of a page and a seed. Raises Unproven, and PageLost where the browser fails."""
     shown = await pool.take()
     player = ScenePlayer(pool)
     try:
         async with answering(pool.own.reset_s):
             state = await shown.start(page_file(pool.folder, page), seed)
-        scene = scene_of_state(page, seed, state, hint=hint)
+        scene = scene_of_state(page, seed, state, hint=hint, seen=seen)
         async with answering(pool.own.step_s):
             for _ in range(WAITS):
                 await shown.pass_time()
@@ -69,13 +69,15 @@ async def expert_commands(player: ScenePlayer, scene: PageScene) -> tuple[str, .
     return tuple(said)
 
 
-async def proven_once_more(pool: BrowserPool, page: str, seed: int, *, hint: str = "") -> ProvenScene:
+async def proven_once_more(
+    pool: BrowserPool, page: str, seed: int, *, hint: str = "", seen: bool = False
+) -> ProvenScene:
     """The same, on a new page where the first was lost. Raises Unproven."""
     try:
-        return await proven_scene(pool, page, seed, hint=hint)
+        return await proven_scene(pool, page, seed, hint=hint, seen=seen)
     except (PageLost, EnvironmentFailure):
         try:
-            return await proven_scene(pool, page, seed, hint=hint)
+            return await proven_scene(pool, page, seed, hint=hint, seen=seen)
         except (PageLost, EnvironmentFailure) as lost:
             raise Unproven(f"its page {lost}, twice") from None
 

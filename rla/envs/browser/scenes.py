@@ -18,13 +18,21 @@ LONGEST_HINT = 200  # characters
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageScene:
-    """`utterance`: what the page asks for; a seed that begins otherwise has another `digest`. `hint`: further words."""
+    """`utterance`: what the page asks for; a seed that begins otherwise has another `digest`. `hint`: further words.
+    `look`: of a scene that is looked at, what tells it apart; pages that read alike may look otherwise.
+    """
 
     page: str
     seed: int
     utterance: str
     digest: str
     hint: str = ""
+    look: str = ""
+
+    @property
+    def identity(self) -> str:
+        """Equal for scenes of a page that are the same to a player."""
+        return self.look or self.digest
 
     @property
     def instruction(self) -> str:

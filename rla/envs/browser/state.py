@@ -15,6 +15,7 @@ from typing import Any
 from rla.envs.observation import EnvironmentFailure
 
 MOST_ELEMENTS, LONGEST_TEXT, LONGEST_UTTERANCE = 400, 300, 2000
+LOOK = 5.0
 MARKED = ("checkbox", "radio", "tab")  # what may be on or off
 TEXTS = ("role", "text", "tag", "id", "classes", "value", "kind", "color", "sign")
 ON = frozenset({"clicked", "selected", "active", "highlight", "on", "highlighted"})  # classes
@@ -82,6 +83,11 @@ class PageState:
     def element(self, ref: int) -> PageElement | None:
         return next((one for one in self.elements if ref and one.ref == ref), None)
 
+    def look(self) -> str:
+        """Of what is seen: the digest, and where elements stand, to LOOK pixels, in which colours."""
+        seen = [[round(side / LOOK) for side in one.box] + [one.color] for one in self.elements]
+        return hashlib.sha256(json.dumps([self.digest(), seen]).encode()).hexdigest()[:16]
+
     def digest(self) -> str:
         """Of the utterance and the elements, and not of where they stand: fonts differ from machine to machine."""
         told = [
@@ -89,6 +95,11 @@ class PageState:
             for one in self.elements
         ]
         return hashlib.sha256(json.dumps([self.utterance, told]).encode()).hexdigest()[:16]
+
+
+def state_key(state: PageState) -> tuple[str, int]:
+    """What the page shows, and which element has the focus: typing depends on it."""
+    return state.digest(), next((one.ref for one in state.elements if one.focused), 0)
 
 
 def page_state(found: Any) -> PageState:

@@ -25,14 +25,16 @@ DRY = 40  # seeds in a row without a new scene of the side: the page has no more
 
 
 def page_tasks(
-    desk: BrowserDesk, kinds: Sequence[str], *, count: int, held_out: bool, seed: int, split: str
+    desk: BrowserDesk, kinds: Sequence[str], *, count: int, held_out: bool, seed: int, split: str, seen: bool
 ) -> list[Task]:
-    """Up to `count` tasks, the same number of each page as far as pages have so many scenes."""
+    """Up to `count` tasks, the same number of each page as far as pages have so many scenes. `seen`: scenes are looked
+    at, so those that only look otherwise are different ones.
+    """
     pages = pages_of_kinds(kinds or DEFAULT, desk.pool.folder) or playable_pages(desk.pool.folder)
     each = -(-count // len(pages))
 
     async def drawn(pool: BrowserPool) -> list[list[PageScene]]:
-        found = [drawn_scenes(pool, page, count=each, held_out=held_out, seed=seed) for page in pages]
+        found = [drawn_scenes(pool, page, count=each, held_out=held_out, seed=seed, seen=seen) for page in pages]
         return list(await asyncio.gather(*found))
 
     scenes = desk.ask(drawn)
@@ -45,41 +47,47 @@ def in_turn(rows: Sequence[Sequence[PageScene]]) -> Iterator[PageScene]:
     return (row[number] for number in range(longest) for row in rows if number < len(row))
 
 
-async def drawn_scenes(pool: BrowserPool, page: str, *, count: int, held_out: bool, seed: int) -> list[PageScene]:
+async def drawn_scenes(
+    pool: BrowserPool, page: str, *, count: int, held_out: bool, seed: int, seen: bool
+) -> list[PageScene]:
     """Different scenes of a page, all of one side. Raises UserError where the page cannot be played."""
-    luck, seen, dry = random.Random(derive(seed, NAME, page)), dict[str, PageScene](), 0
+    luck, found, dry = random.Random(derive(seed, NAME, page)), dict[str, PageScene](), 0
     shown = await pool.take()
     try:
         anew = True
-        while len(seen) < count and dry < DRY:
-            scene = await first_scene(pool, shown, page, luck.randrange(SEEDS), anew=anew)
+        while len(found) < count and dry < DRY:
+            scene = await first_scene(pool, shown, page, luck.randrange(SEEDS), anew=anew, seen=seen)
             anew = not pool.begins_again(page)
-            if scene.digest in seen or is_held_out(scene) is not held_out:
+            if scene.identity in found or is_held_out(scene) is not held_out:
                 dry += 1
                 continue
-            seen[scene.digest], dry = scene, 0
+            found[scene.identity], dry = scene, 0
     finally:
         await pool.give(shown)
-    return list(seen.values())
+    return list(found.values())
 
 
-async def first_scene(pool: BrowserPool, shown: BrowserPage, page: str, seed: int, *, anew: bool) -> PageScene:
+async def first_scene(
+    pool: BrowserPool, shown: BrowserPage, page: str, seed: int, *, anew: bool, seen: bool = False
+) -> PageScene:
     """How a page begins with a seed; `anew`: it is loaded first. Raises UserError."""
     try:
         async with answering(pool.own.reset_s):
             state = await (shown.start(page_file(pool.folder, page), seed) if anew else shown.restart(seed))
     except PageLost as lost:
         raise UserError(f"the page {page} of {pool.folder} {lost}; leave it out of tasks.kinds") from None
-    return scene_of_state(page, seed, state)
+    return scene_of_state(page, seed, state, seen=seen)
 
 
-def scene_of_state(page: str, seed: int, state: PageState, *, hint: str = "") -> PageScene:
-    return PageScene(page=page, seed=seed, utterance=state.utterance, digest=state.digest(), hint=hint)
+def scene_of_state(page: str, seed: int, state: PageState, *, hint: str = "", seen: bool = False) -> PageScene:
+    """`seen`: the scene is looked at."""
+    look = state.look() if seen else ""
+    return PageScene(page=page, seed=seed, utterance=state.utterance, digest=state.digest(), hint=hint, look=look)
 
 
 def is_held_out(scene: PageScene) -> bool:
     """Which side of the splits a scene is on: by what it shows, whatever its seed."""
-    return int(content_id(NAME, scene.page, scene.digest), 16) % SIDES == 0
+    return int(content_id(NAME, scene.page, scene.identity), 16) % SIDES == 0
 
 
 def task_of_scene(scene: PageScene, *, split: str) -> Task:
@@ -96,4 +104,4 @@ def task_of_scene(scene: PageScene, *, split: str) -> Task:
 
 def scene_likeness(scene: PageScene) -> str:
     """Equal for tasks that ask the same of the same page, whatever the seed."""
-    return content_id(NAME, scene.page, scene.digest, scene.hint)
+    return content_id(NAME, scene.page, scene.identity, scene.hint)

@@ -11,10 +11,11 @@ Numbers stay the same as long as an element is on the page; new elements get new
 from __future__ import annotations
 
 from rla.envs.browser.colors import color_name
-from rla.envs.browser.commands import deed_of, page_commands
+from rla.envs.browser.commands import command_of, deed_of, page_commands
 from rla.envs.browser.deeds import DeedKind, perform
 from rla.envs.browser.driver import BrowserPage
 from rla.envs.browser.episode import Acted
+from rla.envs.browser.expert.rules import expert_deed
 from rla.envs.browser.scenes import PageScene
 from rla.envs.browser.state import PageElement, PageState
 from rla.envs.observation import Observation
@@ -42,6 +43,9 @@ class TextView:
             return Acted(understood=False)
         done = await perform(page, state, deed)
         return Acted(understood=done, ended=deed.kind is DeedKind.DONE)
+
+    def expert(self, state: PageState, scene: PageScene) -> str:
+        return command_of(expert_deed(scene.page, state))
 
 
 def page_text(state: PageState) -> str:
