@@ -136,10 +136,10 @@ def menu_path(state: PageState) -> PageDeed | None:
 
 
 def menu_entry(state: PageState) -> PageDeed | None:
-    wanted = quotes(state)[-1:] if len(quotes(state)) > 1 else []
-    return first(
-        *(click(element_named(state, name, roles=("menuitem", "item"))) for name in wanted), press_button(state, "Menu")
-    )
+    """`Click the "Menu" button, and then find and click on the item labeled "Prev".` Some are under `Playback`."""
+    names = quotes(state)
+    entry = click(element_named(state, names[1], roles=("menuitem",))) if len(names) > 1 else None
+    return first(entry, hover(element_named(state, "Playback")), press_button(state, "Menu"))
 
 
 def contact_detail(state: PageState) -> PageDeed | None:
@@ -184,7 +184,7 @@ def posts_of(state: PageState, user: str) -> list[list[PageElement]]:
 def post_button(state: PageState) -> PageDeed | None:
     """`For the user @leo, click on the "Mute" button.` It may be in a menu under `more`."""
     user, wanted = text_between(state.utterance, "user ", ","), first_quote(state)
-    shown = element_named(state, wanted, roles=("item", "link", "menuitem"))
+    shown = element_named(state, wanted, f"{wanted} {user}", roles=("item", "link", "menuitem"))
     if shown is not None and shown.text:
         return click(shown)
     row = next(iter(posts_of(state, user)), [])
