@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.skipif(
 class Heard(BaseHTTPRequestHandler):
     """Notes every request."""
 
-    paths: list[str] = []
+    paths: ClassVar[list[str]] = []
 
     def do_GET(self) -> None:
         self.paths.append(self.path)

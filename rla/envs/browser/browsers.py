@@ -42,7 +42,6 @@ FLAGS = (
     "--proxy-bypass-list=<-loopback>",
     "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
     "--font-render-hinting=none",
-    "--no-sandbox",
 )
 SWEEP = 'cat >/dev/null; for _ in 1 2 3 4 5 6 7 8 9 10; do rm -rf -- "$1" && sleep 0.5; done; rm -rf -- "$1"'
 _SWAPPING = threading.Lock()  # of TMPDIR
@@ -187,7 +186,11 @@ class BrowserPool:
         if best is not None and (best.open == 0 or len(usable) >= self.own.processes):
             return best
         async with answering(self.own.reset_s):
-            browser = await self._driver.playwright.chromium.launch(executable_path=self._program, args=list(FLAGS))
+            browser = await self._driver.playwright.chromium.launch(
+                executable_path=self._program,
+                args=list(FLAGS),
+                chromium_sandbox=os.geteuid() != 0,  # root has none: Chromium refuses to start
+            )
             session = await browser.new_browser_cdp_session()
             found = await session.send("SystemInfo.getProcessInfo")
         pid = next(one["id"] for one in found["processInfo"] if one["type"] == "browser")
