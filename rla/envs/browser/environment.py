@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rla.config import Config
@@ -84,7 +85,7 @@ class BrowserPages:
     def policy_prompt(self, config: Config) -> PolicyPrompt:
         if self.shows_images(config):
             form = FORMS[browser_params(config).actions]
-            return ScreenPrompt(chat=policy_prompt(config), form=form, rules=SCREEN_RULES)
+            return ScreenPrompt(chat=replace(policy_prompt(config), listed=False), form=form, rules=SCREEN_RULES)
         return policy_prompt(config, rules=RULES)
 
     def judge_prompt(self, config: Config) -> JudgePrompt:

@@ -55,8 +55,18 @@ def check_browser(config: Config) -> None:
     pages_of_kinds(own.other_pages, folder, key="env.own.other_pages")
     if own.other_pages and len(config.tasks.held_out_splits) < 2:
         raise UserError("env.own.other_pages are for a second held-out split; set tasks.test_splits: [test, pages]")
+    if own.mode == "pixels":
+        check_pixels(config)
     if config.tasks.source != "builtin":
         raise UserError("env.name: browser makes its own tasks; set tasks.source: builtin")
+
+
+def check_pixels(config: Config) -> None:
+    """What the mode `pixels` cannot do. Raises UserError."""
+    if config.policy.reply == "index":
+        raise UserError("policy.reply: index counts commands, which pixels does not list; set it to text or tagged")
+    if browser_params(config).actions != "short" and config.policy.decoding == "admissible":
+        raise UserError("policy.decoding: admissible chooses among commands; with it, set env.own.actions: short")
 
 
 def browser_program(own: BrowserParams) -> str:

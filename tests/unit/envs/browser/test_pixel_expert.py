@@ -11,6 +11,8 @@ from rla.envs.browser.params import BrowserParams
 from rla.envs.browser.pixel_commands import pixel_commands
 from rla.envs.browser.pixel_expert import pixel_action
 from rla.envs.browser.state import PageElement, PageState
+from rla.envs.configured import load_config
+from rla.errors import UserError
 
 OWN = BrowserParams(mode="pixels")
 
@@ -52,3 +54,13 @@ def test_only_what_shows_of_an_element_is_clicked_on() -> None:
 )
 def test_the_expert_gives_up_where_a_screenshot_shows_no_way(deed: PageDeed) -> None:
     assert pixel_action(deed, page(), OWN) == "done"
+
+
+@pytest.mark.parametrize(
+    ("setting", "named"),
+    [("policy.reply=index", "policy.reply"), ("env.own.actions=browsergym", "policy.decoding: admissible")],
+)
+def test_what_pixels_cannot_do_is_refused(setting: str, named: str) -> None:
+    pixels = ["env.name=browser", "env.own.mode=pixels", "policy.reply=text", "policy.decoding=admissible"]
+    with pytest.raises(UserError, match=named):
+        load_config(None, [*pixels, setting])
