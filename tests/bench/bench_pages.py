@@ -21,8 +21,8 @@ from PIL import Image
 from rla.envs.browser.browsers import BrowserPool
 from rla.envs.browser.commands import deed_of, page_commands
 from rla.envs.browser.deeds import DeedKind, perform
-from rla.envs.browser.driver import BrowserPage, PageLost, answering
-from rla.envs.browser.expert.rules import RULES, expert_deed
+from rla.envs.browser.driver import BrowserPage, PageLost, page_answering
+from rla.envs.browser.expert_rules import RULES, expert_deed
 from rla.envs.browser.pages import CLOCK_BOUND, KEEPING, all_pages, family_of
 from rla.envs.browser.params import BrowserParams
 from rla.envs.browser.proving import LONGEST
@@ -79,7 +79,7 @@ async def row_of(pool: BrowserPool, page: str) -> PageRow:
     row.note = "depends on the clock: left out" if page in CLOCK_BOUND else ""
     shown = await pool.take()
     try:
-        async with answering(PATIENCE):
+        async with page_answering(PATIENCE):
             state: PageState = await shown.start(file, 0)
             row.elements, row.commands = len(state.elements), len(page_commands(state))
             with Image.open(io.BytesIO(await shown.screenshot())) as picture:

@@ -18,12 +18,12 @@ from typing import Any
 from rla.envs.authoring import changed_task, edit_values
 from rla.envs.browser.browsers import BrowserPool
 from rla.envs.browser.desk import latest_desk
-from rla.envs.browser.expert.rules import RULES
-from rla.envs.browser.pages import FAMILIES, family_of, neighbours, playable_pages
+from rla.envs.browser.expert_rules import RULES
+from rla.envs.browser.pages import FAMILIES, family_of, neighbour_pages, playable_pages
 from rla.envs.browser.proving import ProvenScene, Unproven, proven_once_more
 from rla.envs.browser.scenes import LONGEST_HINT, PageScene, scene_of
 from rla.envs.browser.state import plain_line
-from rla.envs.browser.tasks import SEEDS, is_held_out, scene_likeness
+from rla.envs.browser.tasks import SEEDS, scene_is_held_out, scene_likeness
 from rla.envs.course import Course, Phase
 from rla.envs.quoting import QUOTED, plain_tags, quoted
 from rla.envs.views import Message, ProposalView, RejectedEdit
@@ -40,7 +40,7 @@ MODEL_RULES = (
 
 
 def drawn_page_edits(task: Task, *, direction: str, seed: int, count: int) -> list[str]:
-    """Up to `count` edits of a task: neighbours first, then hints, then other seeds of the same page."""
+    """Up to `count` edits of a task: neighbour_pages first, then hints, then other seeds of the same page."""
     rng, scene = random.Random(seed), scene_of(task)
     harder = direction == Direction.HARDER
     edits = list(rule_edits(scene, rng, harder=harder))
@@ -50,7 +50,7 @@ def drawn_page_edits(task: Task, *, direction: str, seed: int, count: int) -> li
 
 def rule_edits(scene: PageScene, rng: random.Random, *, harder: bool) -> Iterator[dict[str, Any]]:
     """The edits of a direction, the likeliest first."""
-    for page in neighbours(scene.page, harder=harder):
+    for page in neighbour_pages(scene.page, harder=harder):
         if page in RULES:
             yield {"page": page, "seed": rng.randrange(SEEDS), "hint": ""}
     ways = ways_of(scene, [rng.randrange(SEEDS) for _ in range(TRIED)])
@@ -91,7 +91,7 @@ def child_of_page(task: Task, edit: str, *, root: Task, taken: Collection[str], 
     except Unproven as reason:
         raise RejectedEdit(str(reason)) from None
     scene = found.scene
-    if is_held_out(scene) is not is_held_out(first):
+    if scene_is_held_out(scene) is not scene_is_held_out(first):
         raise RejectedEdit("what it shows is on the other side of the splits")
     if scene_likeness(scene) in {*taken, scene_likeness(parent), scene_likeness(first)}:
         raise RejectedEdit("there is such a task already")

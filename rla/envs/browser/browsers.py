@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla.envs.browser.driver import BrowserPage, PageLost, answering
+from rla.envs.browser.driver import BrowserPage, PageLost, page_answering
 from rla.envs.browser.pages import INSTALL, KEEPING, pages_folder
 from rla.envs.browser.params import BrowserParams, browser_program
 from rla.errors import UserError
@@ -139,7 +139,7 @@ class BrowserPool:
             return
         running.open -= 1
         try:
-            async with answering(CLOSING_S):
+            async with page_answering(CLOSING_S):
                 await page.context.close()
         except PageLost:
             running.kill()
@@ -154,7 +154,7 @@ class BrowserPool:
                     running = await self._browser()
                     running.open += 1
                     running.served += 1
-                async with answering(self.own.reset_s):
+                async with page_answering(self.own.reset_s):
                     context = await running.browser.new_context(
                         viewport={"width": self.own.width, "height": self.own.height},
                         accept_downloads=False,
@@ -185,7 +185,7 @@ class BrowserPool:
         best = min(usable, key=lambda one: one.open, default=None)
         if best is not None and (best.open == 0 or len(usable) >= self.own.processes):
             return best
-        async with answering(self.own.reset_s):
+        async with page_answering(self.own.reset_s):
             browser = await self._driver.playwright.chromium.launch(
                 executable_path=self._program,
                 args=list(FLAGS),
@@ -213,7 +213,7 @@ class BrowserPool:
         try:
             with temporary_files_in(folder):
                 manager = async_playwright()
-                async with answering(self.own.reset_s):
+                async with page_answering(self.own.reset_s):
                     playwright = await manager.start()
         except BaseException:
             swept(sweeper, folder)
@@ -227,7 +227,7 @@ class BrowserPool:
         if self._driver is not None and running in self._driver.browsers:
             self._driver.browsers.remove(running)
         try:
-            async with answering(CLOSING_S):
+            async with page_answering(CLOSING_S):
                 await running.browser.close()
         except PageLost:
             pass
@@ -240,11 +240,11 @@ class BrowserPool:
         pids = [pid for one in driver.browsers if (pid := driver_of(one.pid))]
         for running in driver.browsers:
             with contextlib.suppress(PageLost):
-                async with answering(CLOSING_S):
+                async with page_answering(CLOSING_S):
                     await running.browser.close()
             running.kill()
         try:
-            async with answering(CLOSING_S):
+            async with page_answering(CLOSING_S):
                 await driver.playwright.stop()
         except PageLost:
             for pid in pids:

@@ -36,7 +36,7 @@ class PageLost(Exception):
 
 
 @asynccontextmanager
-async def answering(seconds: float) -> AsyncIterator[None]:
+async def page_answering(seconds: float) -> AsyncIterator[None]:
     """Raises PageLost for what takes longer, and for every error of the driver."""
     from playwright.async_api import Error
 
@@ -55,7 +55,7 @@ def own_file(folder: Path) -> re.Pattern[str]:
 
 
 class BrowserPage:
-    """A page in a context. Everything but `opened` raises PageLost or playwright's own errors: see `answering`."""
+    """A page in a context. Everything but `opened` raises PageLost or playwright's own errors: see `page_answering`."""
 
     def __init__(self, context: BrowserContext, page: Page, *, step_ms: int) -> None:
         self.context, self._page, self._step_ms = context, page, step_ms

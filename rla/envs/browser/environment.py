@@ -12,7 +12,7 @@ from rla.envs.browser.adapting import PAGE_FIELDS, PageProposals, child_of_page,
 from rla.envs.browser.browsers import BrowserPool
 from rla.envs.browser.desk import browser_desk, remember
 from rla.envs.browser.episode import BrowserService, BrowserView
-from rla.envs.browser.labels import REASONS, StepLabels
+from rla.envs.browser.labels import REASONS, PageLabels
 from rla.envs.browser.lone import LonePage
 from rla.envs.browser.params import BrowserParams, browser_params, check_browser
 from rla.envs.browser.pixel_view import PixelView
@@ -69,10 +69,12 @@ class BrowserPages:
 
     def make(self, task: Task, config: Config) -> Environment:
         """An episode in the browser of this process; the episodes of a stage share a pool (`service`)."""
-        return LonePage(browser_desk(browser_params(config)), scene_of(task), view_of(config), browser_params(config))
+        return LonePage(
+            browser_desk(browser_params(config)), scene_of(task), browser_view(config), browser_params(config)
+        )
 
     def service(self, config: Config) -> BrowserService:
-        return BrowserService(BrowserPool(browser_params(config)), view_of(config))
+        return BrowserService(BrowserPool(browser_params(config)), browser_view(config))
 
     def spreads(self, config: Config) -> bool:
         return True
@@ -94,7 +96,7 @@ class BrowserPages:
         return judge_prompt(config, rules=AGENT)
 
     def demonstrate(self, task: Task, config: Config, *, seed: int, random_share: float) -> Demonstration:
-        scene, view = scene_of(task), view_of(config)
+        scene, view = scene_of(task), browser_view(config)
         return browser_desk(browser_params(config)).play(
             lambda player: demonstrated_page(player, scene, config, view, seed=seed, random_share=random_share)
         )
@@ -102,9 +104,9 @@ class BrowserPages:
     def label(
         self, task: Task, config: Config, actions: Sequence[str], *, others: int = 0, seed: int = 0
     ) -> list[list[Labelled]]:
-        scene, view = scene_of(task), view_of(config)
+        scene, view = scene_of(task), browser_view(config)
         return browser_desk(browser_params(config)).play(
-            lambda player: StepLabels(player, scene, config, view).of(actions, others=others, rng=random.Random(seed))
+            lambda player: PageLabels(player, scene, config, view).of(actions, others=others, rng=random.Random(seed))
         )
 
     def tokenizer_texts(self, tasks: Iterable[Task], config: Config) -> Iterator[str]:
@@ -141,7 +143,7 @@ class BrowserPages:
         return StepsProof(max_steps=config.env.max_steps)
 
 
-def view_of(config: Config) -> BrowserView:
+def browser_view(config: Config) -> BrowserView:
     """How the mode shows pages."""
     own = browser_params(config)
     return PixelView(own=own) if own.mode == "pixels" else TextView()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from rla.envs.browser.browsers import BrowserPool
-from rla.envs.browser.driver import BrowserPage, PageLost, answering
+from rla.envs.browser.driver import BrowserPage, PageLost, page_answering
 from rla.envs.browser.pages import page_file
 from rla.envs.browser.params import Success
 from rla.envs.browser.scenes import PageScene, scene_of
@@ -105,7 +105,7 @@ class BrowserEpisode:
 
     async def _asked(self, action: str | None) -> Observation:
         own = self._pool.own
-        async with answering(own.reset_s if action is None else own.step_s):
+        async with page_answering(own.reset_s if action is None else own.step_s):
             return await (self._begun() if action is None else self._acted(action))
 
     async def _begun(self) -> Observation:

@@ -23,7 +23,7 @@ NEARER, USELESS, SPOILT, UNREAD = "it helps", "it does not help", "it cannot be 
 REASONS = (NEARER, USELESS, SPOILT, UNREAD)
 
 
-class StepLabels:
+class PageLabels:
     """Labels of one scene. What is known of a state is remembered: pages that read alike are alike."""
 
     def __init__(self, player: ScenePlayer, scene: PageScene, config: Config, view: BrowserView) -> None:

@@ -129,7 +129,7 @@ def family_of(page: str) -> str:
     return next((name for name, members in FAMILIES.items() if page in members), page)
 
 
-def neighbours(page: str, *, harder: bool) -> tuple[str, ...]:
+def neighbour_pages(page: str, *, harder: bool) -> tuple[str, ...]:
     """The pages of its family beyond it, the nearest first."""
     members = FAMILIES.get(family_of(page), (page,))
     at = members.index(page)

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from rla.envs.browser.driver import BrowserPage
 from rla.envs.browser.episode import Acted
-from rla.envs.browser.expert.rules import expert_deed
+from rla.envs.browser.expert_rules import expert_deed
 from rla.envs.browser.params import BrowserParams
 from rla.envs.browser.pixel_commands import pixel_commands
 from rla.envs.browser.pixel_expert import pixel_action

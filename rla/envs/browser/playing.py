@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from rla.config import Config
 from rla.envs.browser.browsers import BrowserPool
 from rla.envs.browser.deeds import PageDeed, perform
-from rla.envs.browser.driver import BrowserPage, answering
+from rla.envs.browser.driver import BrowserPage, page_answering
 from rla.envs.browser.episode import Acted, BrowserView
 from rla.envs.browser.pages import page_file
 from rla.envs.browser.params import browser_params
@@ -44,7 +44,7 @@ class ScenePlayer:
             self._open = OpenPage(await self._pool.take())
         page = self._open.page
         assert page is not None
-        async with answering(self._pool.own.reset_s):
+        async with page_answering(self._pool.own.reset_s):
             if self._open.name == scene.page and self._pool.begins_again(scene.page):
                 state = await page.restart(scene.seed)
                 if state.digest() == scene.digest:
@@ -60,7 +60,7 @@ class ScenePlayer:
         """The state after a deed. Raises PageLost."""
         page = self._open.page
         assert page is not None
-        async with answering(self._pool.own.step_s):
+        async with page_answering(self._pool.own.step_s):
             if await perform(page, state, deed):
                 await page.pass_time()
             return await page.read()
@@ -69,7 +69,7 @@ class ScenePlayer:
         """The state after an action of a mode, and whether it was read and ends the episode. Raises PageLost."""
         page = self._open.page
         assert page is not None
-        async with answering(self._pool.own.step_s):
+        async with page_answering(self._pool.own.step_s):
             acted = await view.act(page, state, scene, action)
             if acted.understood and not acted.ended:
                 await page.pass_time()
@@ -79,7 +79,7 @@ class ScenePlayer:
         """What a mode shows of the state that the page is in. Raises PageLost."""
         page = self._open.page
         assert page is not None
-        async with answering(self._pool.own.step_s):
+        async with page_answering(self._pool.own.step_s):
             return await view.show(page, state, scene, first=first)
 
     async def lose(self) -> None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from rla.envs.browser.browsers import BrowserPool
 from rla.envs.browser.commands import command_of
 from rla.envs.browser.deeds import DeedKind, PageDeed
-from rla.envs.browser.driver import PageLost, answering
-from rla.envs.browser.expert.rules import expert_deed
+from rla.envs.browser.driver import PageLost, page_answering
+from rla.envs.browser.expert_rules import expert_deed
 from rla.envs.browser.pages import page_file
 from rla.envs.browser.playing import ScenePlayer
 from rla.envs.browser.scenes import PageScene
@@ -37,10 +37,10 @@ async def proven_scene(pool: BrowserPool, page: str, seed: int, *, hint: str = "
     shown = await pool.take()
     player = ScenePlayer(pool)
     try:
-        async with answering(pool.own.reset_s):
+        async with page_answering(pool.own.reset_s):
             state = await shown.start(page_file(pool.folder, page), seed)
         scene = scene_of_state(page, seed, state, hint=hint, seen=seen)
-        async with answering(pool.own.step_s):
+        async with page_answering(pool.own.step_s):
             for _ in range(WAITS):
                 await shown.pass_time()
             idle = await shown.read()

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from rla.envs.authoring import root_task
 from rla.envs.browser.browsers import BrowserPool
 from rla.envs.browser.desk import BrowserDesk
-from rla.envs.browser.driver import BrowserPage, PageLost, answering
+from rla.envs.browser.driver import BrowserPage, PageLost, page_answering
 from rla.envs.browser.pages import family_of, page_file, pages_of_kinds, playable_pages
 from rla.envs.browser.scenes import PageScene
 from rla.envs.browser.state import PageState
@@ -58,7 +58,7 @@ async def drawn_scenes(
         while len(found) < count and dry < DRY:
             scene = await first_scene(pool, shown, page, luck.randrange(SEEDS), anew=anew, seen=seen)
             anew = not pool.begins_again(page)
-            if scene.identity in found or is_held_out(scene) is not held_out:
+            if scene.identity in found or scene_is_held_out(scene) is not held_out:
                 dry += 1
                 continue
             found[scene.identity], dry = scene, 0
@@ -72,7 +72,7 @@ async def first_scene(
 ) -> PageScene:
     """How a page begins with a seed; `anew`: it is loaded first. Raises UserError."""
     try:
-        async with answering(pool.own.reset_s):
+        async with page_answering(pool.own.reset_s):
             state = await (shown.start(page_file(pool.folder, page), seed) if anew else shown.restart(seed))
     except PageLost as lost:
         raise UserError(f"the page {page} of {pool.folder} {lost}; leave it out of tasks.kinds") from None
@@ -85,7 +85,7 @@ def scene_of_state(page: str, seed: int, state: PageState, *, hint: str = "", se
     return PageScene(page=page, seed=seed, utterance=state.utterance, digest=state.digest(), hint=hint, look=look)
 
 
-def is_held_out(scene: PageScene) -> bool:
+def scene_is_held_out(scene: PageScene) -> bool:
     """Which side of the splits a scene is on: by what it shows, whatever its seed."""
     return int(content_id(NAME, scene.page, scene.identity), 16) % SIDES == 0
 

@@ -15,7 +15,7 @@ from rla.envs.browser.commands import command_of, deed_of, page_commands
 from rla.envs.browser.deeds import DeedKind, perform
 from rla.envs.browser.driver import BrowserPage
 from rla.envs.browser.episode import Acted
-from rla.envs.browser.expert.rules import expert_deed
+from rla.envs.browser.expert_rules import expert_deed
 from rla.envs.browser.scenes import PageScene
 from rla.envs.browser.state import PageElement, PageState
 from rla.envs.observation import Observation

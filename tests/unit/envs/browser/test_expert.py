@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rla.envs.browser.commands import command_of
-from rla.envs.browser.expert.rules import RULES, expert_deed
+from rla.envs.browser.expert_rules import RULES, expert_deed
 from rla.envs.browser.pages import CLOCK_BOUND
 from rla.envs.browser.state import PageState
 from tests.unit.envs.browser.states import said, state, thing

@@ -10,9 +10,17 @@ import pytest
 
 from rla.envs.browser.adapting import checked_hint, first_change, page_course
 from rla.envs.browser.episode import won
-from rla.envs.browser.pages import FAMILIES, all_pages, family_of, neighbours, page_file, pages_of_kinds, playable_pages
+from rla.envs.browser.pages import (
+    FAMILIES,
+    all_pages,
+    family_of,
+    neighbour_pages,
+    page_file,
+    pages_of_kinds,
+    playable_pages,
+)
 from rla.envs.browser.scenes import PageScene, scene_of
-from rla.envs.browser.tasks import is_held_out, scene_likeness, task_of_scene
+from rla.envs.browser.tasks import scene_is_held_out, scene_likeness, task_of_scene
 from rla.envs.configured import load_config
 from rla.envs.observation import EnvironmentFailure
 from rla.envs.views import RejectedEdit
@@ -55,9 +63,9 @@ def test_families_have_no_page_in_common_and_no_name_of_a_page() -> None:
 
 
 def test_neighbours_are_the_pages_before_and_behind_the_nearest_first() -> None:
-    assert neighbours("click-tab-2-medium", harder=True) == ("click-tab-2-hard", "click-tab-2")
-    assert neighbours("click-tab-2-medium", harder=False) == ("click-tab-2-easy", "click-tab")
-    assert neighbours("click-link", harder=True) == () and family_of("click-link") == "click-link"
+    assert neighbour_pages("click-tab-2-medium", harder=True) == ("click-tab-2-hard", "click-tab-2")
+    assert neighbour_pages("click-tab-2-medium", harder=False) == ("click-tab-2-easy", "click-tab")
+    assert neighbour_pages("click-link", harder=True) == () and family_of("click-link") == "click-link"
 
 
 def test_kinds_name_pages_and_families(folder: Path) -> None:
@@ -97,9 +105,9 @@ def test_a_task_keeps_its_page_its_seed_and_what_is_seen_first() -> None:
 
 def test_what_is_shown_decides_the_side_and_not_the_seed_or_the_hint() -> None:
     other = dataclasses.replace(SCENE, seed=4)
-    assert is_held_out(SCENE) is is_held_out(other) and scene_likeness(SCENE) == scene_likeness(other)
+    assert scene_is_held_out(SCENE) is scene_is_held_out(other) and scene_likeness(SCENE) == scene_likeness(other)
     assert scene_likeness(dataclasses.replace(SCENE, hint="Hurry.")) != scene_likeness(SCENE)
-    shares = [is_held_out(dataclasses.replace(SCENE, digest=f"{number:016x}")) for number in range(1000)]
+    shares = [scene_is_held_out(dataclasses.replace(SCENE, digest=f"{number:016x}")) for number in range(1000)]
     assert 120 < sum(shares) < 280
 
 

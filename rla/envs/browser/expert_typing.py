@@ -6,23 +6,23 @@ import re
 from itertools import pairwise
 
 from rla.envs.browser.deeds import PageDeed
-from rla.envs.browser.expert.finding import (
+from rla.envs.browser.expert_finding import (
     PUNCTUATION,
     after_label,
     at,
-    between,
     click,
+    element_named,
     first,
     first_quote,
-    named,
     of_role,
     ordinal,
     press_button,
     quotes,
     select,
     submit,
+    text_between,
 )
-from rla.envs.browser.expert.finding import fill as typed
+from rla.envs.browser.expert_finding import fill as typed
 from rla.envs.browser.state import PageElement, PageState
 
 MONTHS = (
@@ -54,7 +54,7 @@ def text_in_all(state: PageState) -> PageDeed | None:
 
 def sign_in(state: PageState) -> PageDeed | None:
     """Name and password, one field each; a window that asks to leave is cancelled first."""
-    if (cancel := named(state, "Cancel", roles=("button",))) is not None:
+    if (cancel := element_named(state, "Cancel", roles=("button",))) is not None:
         return click(cancel)
     pairs = zip(fields(state), quotes(state), strict=False)
     return first(*(typed(field, text) for field, text in pairs), submit(state))
@@ -96,7 +96,7 @@ def picked_date(state: PageState) -> PageDeed | None:
     month = int(found[1]) - 1
     if shown != month:
         return press_button(state, "Prev" if shown > month else "Next")
-    return click(named(state, str(int(found[2])), roles=("link",)))
+    return click(element_named(state, str(int(found[2])), roles=("link",)))
 
 
 def nth_word(state: PageState) -> PageDeed | None:
@@ -107,7 +107,7 @@ def nth_word(state: PageState) -> PageDeed | None:
 
 def table_value(state: PageState) -> PageDeed | None:
     """`Enter the value of Color into the text field`; or a form whose labels stand in a table, too."""
-    label = between(state.utterance, "value of ", " into")
+    label = text_between(state.utterance, "value of ", " into")
     if label:
         value = after_label(state, label)
         return first(typed(at(fields(state), 0), value.text if value else ""), submit(state))
@@ -139,7 +139,7 @@ def radio_and_number(state: PageState) -> PageDeed | None:
 
 
 def option_and_button(state: PageState) -> PageDeed | None:
-    wanted = between(state.utterance, "Choose ", " from the dropdown")
+    wanted = text_between(state.utterance, "Choose ", " from the dropdown")
     return first(select(at(of_role(state, "select"), 0), wanted), press_button(state, first_quote(state)))
 
 

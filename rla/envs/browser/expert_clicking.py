@@ -6,19 +6,19 @@ import re
 
 from rla.envs.browser.colors import color_name
 from rla.envs.browser.deeds import PageDeed
-from rla.envs.browser.expert.finding import (
+from rla.envs.browser.expert_finding import (
     at,
-    between,
     click,
+    element_named,
     first,
     first_quote,
     hover,
-    named,
     of_role,
     press_button,
     quotes,
     select,
     submit,
+    text_between,
 )
 from rla.envs.browser.state import PageElement, PageState
 
@@ -30,7 +30,7 @@ POSTS = re.compile(r"on (all|\d+) posts? by (@\S+)")
 
 
 def quoted_button(state: PageState) -> PageDeed | None:
-    return click(named(state, first_quote(state), roles=("button",)))
+    return click(element_named(state, first_quote(state), roles=("button",)))
 
 
 def only_button(state: PageState) -> PageDeed | None:
@@ -43,17 +43,17 @@ def button_one(state: PageState) -> PageDeed | None:
 
 def one_then_two(state: PageState) -> PageDeed | None:
     """A button that was clicked has the focus."""
-    one = named(state, "ONE")
+    one = element_named(state, "ONE")
     return press_button(state, "TWO") if one is not None and one.focused else click(one)
 
 
 def quoted_link(state: PageState) -> PageDeed | None:
-    return click(named(state, first_quote(state), roles=("link",)))
+    return click(element_named(state, first_quote(state), roles=("link",)))
 
 
 def tab_of_number(state: PageState) -> PageDeed | None:
     found = re.search(r"Tab #(\d+)", state.utterance)
-    return click(named(state, found[0], roles=("tab",))) if found else None
+    return click(element_named(state, found[0], roles=("tab",))) if found else None
 
 
 def link_behind_tabs(state: PageState) -> PageDeed | None:
@@ -75,7 +75,7 @@ def close_dialog(state: PageState) -> PageDeed | None:
 
 def asked_choices(state: PageState) -> list[str]:
     """`Select a, b and click Submit`, `Select a from the list and click Submit`."""
-    said = between(state.utterance, "Select ", " and click Submit").partition(" from ")[0]
+    said = text_between(state.utterance, "Select ", " and click Submit").partition(" from ")[0]
     return [] if said == "nothing" else [name.strip() for name in said.split(", ")]
 
 
@@ -102,7 +102,7 @@ def widget(state: PageState) -> PageDeed | None:
 
 
 def colored_box(state: PageState) -> PageDeed | None:
-    said = between(state.utterance, "Click on the ", " colored box")
+    said = text_between(state.utterance, "Click on the ", " colored box")
     wanted = SAME_COLOR.get(said, said)
     return click(next((one for one in of_role(state, "item") if color_name(one.color) == wanted), None))
 
@@ -132,20 +132,20 @@ def grid_point(state: PageState) -> PageDeed | None:
 def menu_path(state: PageState) -> PageDeed | None:
     """The last item of `Select A>B>C` where it is seen; else the mouse goes to the one before it."""
     *before, last = (name.strip() for name in state.utterance.removeprefix("Select ").split(">"))
-    return first(click(named(state, last)), *(hover(named(state, name)) for name in reversed(before)))
+    return first(click(element_named(state, last)), *(hover(element_named(state, name)) for name in reversed(before)))
 
 
 def menu_entry(state: PageState) -> PageDeed | None:
-    wanted = quotes(state)[-1:] if len(quotes(state)) > 1 else []
-    return first(
-        *(click(named(state, name, roles=("menuitem", "item"))) for name in wanted), press_button(state, "Menu")
-    )
+    """`Click the "Menu" button, and then find and click on the item labeled "Prev".` Some are under `Playback`."""
+    names = quotes(state)
+    entry = click(element_named(state, names[1], roles=("menuitem",))) if len(names) > 1 else None
+    return first(entry, hover(element_named(state, "Playback")), press_button(state, "Menu"))
 
 
 def contact_detail(state: PageState) -> PageDeed | None:
     """`Find Sayre in the contact book and click on their address.`"""
-    person = between(state.utterance, "Find ", " in the contact book")
-    wanted = between(state.utterance, "their ", ".").split(" ")[0]
+    person = text_between(state.utterance, "Find ", " in the contact book")
+    wanted = text_between(state.utterance, "their ", ".").split(" ")[0]
     shown = next((one.text for one in state.elements if not one.role), "")
     if shown != person:
         return press_button(state, ">")
@@ -165,7 +165,7 @@ def following(state: PageState, label: str, *, role: str) -> PageElement | None:
 def tree_entry(state: PageState) -> PageDeed | None:
     """The entry where it is seen; else a folder that is closed."""
     closed = next((one for one in of_role(state, "item") if "expandable-hitarea" in one.classes), None)
-    return first(click(named(state, first_quote(state), roles=("item", "link"))), click(closed))
+    return first(click(element_named(state, first_quote(state), roles=("item", "link"))), click(closed))
 
 
 def posts_of(state: PageState, user: str) -> list[list[PageElement]]:
@@ -183,8 +183,8 @@ def posts_of(state: PageState, user: str) -> list[list[PageElement]]:
 
 def post_button(state: PageState) -> PageDeed | None:
     """`For the user @leo, click on the "Mute" button.` It may be in a menu under `more`."""
-    user, wanted = between(state.utterance, "user ", ","), first_quote(state)
-    shown = named(state, wanted, roles=("item", "link", "menuitem"))
+    user, wanted = text_between(state.utterance, "user ", ","), first_quote(state)
+    shown = element_named(state, wanted, f"{wanted} {user}", roles=("item", "link", "menuitem"))
     if shown is not None and shown.text:
         return click(shown)
     row = next(iter(posts_of(state, user)), [])

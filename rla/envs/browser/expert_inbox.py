@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from rla.envs.browser.deeds import PageDeed
-from rla.envs.browser.expert.finding import at, click, first, first_quote, named, of_role
-from rla.envs.browser.expert.finding import fill as typed
+from rla.envs.browser.expert_finding import at, click, element_named, first, first_quote, of_role
+from rla.envs.browser.expert_finding import fill as typed
 from rla.envs.browser.state import PageElement, PageState
 
 SENDER = re.compile(r"email by (\w+)")
@@ -29,16 +29,16 @@ def icon_beside(state: PageState, sender: str, icon: str) -> PageElement | None:
     """The icon in the row of an email, or of the one that is open."""
     rows = of_role(state, "item")
     found = [number for number, one in enumerate(rows) if one.text.startswith(f"{sender} ")]
-    rest = rows[found[0] :] if found else rows if named(state, "close-email") else []
+    rest = rows[found[0] :] if found else rows if element_named(state, "close-email") else []
     return next((one for one in rest if one.sign == icon), None)
 
 
 def sent(state: PageState, sender: str, receiver: str, answer: str) -> PageDeed | None:
     """Open the email, choose what to do with it, write, and send."""
-    send = named(state, "send-forward" if receiver else "send-reply")
+    send = element_named(state, "send-forward" if receiver else "send-reply")
     if send is not None:
         field = of_role(state, "textbox") if receiver else of_role(state, "textarea")
         return first(typed(at(field, 0), receiver or answer), click(send))
-    if named(state, "close-email") is not None:
-        return click(named(state, "Forward" if receiver else "Reply"))
+    if element_named(state, "close-email") is not None:
+        return click(element_named(state, "Forward" if receiver else "Reply"))
     return click(next((one for one in of_role(state, "item") if one.text.startswith(f"{sender} ")), None))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from rla.envs.browser import expert_clicking as clicking
+from rla.envs.browser import expert_typing as typing
 from rla.envs.browser.deeds import DeedKind, PageDeed
-from rla.envs.browser.expert import clicking, typing
-from rla.envs.browser.expert.inbox import inbox
+from rla.envs.browser.expert_inbox import inbox
 from rla.envs.browser.state import PageState
 
 Rule = Callable[[PageState], PageDeed | None]

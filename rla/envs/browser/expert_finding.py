@@ -33,7 +33,7 @@ def of_role(state: PageState, *roles: str) -> list[PageElement]:
     return [one for one in state.elements if one.ref and not one.disabled and (not roles or one.role in roles)]
 
 
-def named(state: PageState, *names: str, roles: Sequence[str] = ()) -> PageElement | None:
+def element_named(state: PageState, *names: str, roles: Sequence[str] = ()) -> PageElement | None:
     """The first element with one of these names as they are, else whatever their capitals."""
     there = of_role(state, *roles)
     exact = next((one for name in names for one in there if one.name == name), None)
@@ -51,7 +51,7 @@ def hover(element: PageElement | None) -> PageDeed | None:
 
 def press_button(state: PageState, *names: str) -> PageDeed | None:
     """Click what is named so, whatever it is."""
-    return click(named(state, *names))
+    return click(element_named(state, *names))
 
 
 def submit(state: PageState) -> PageDeed | None:
@@ -81,7 +81,7 @@ def first(*deeds: PageDeed | None) -> PageDeed | None:
     return next((deed for deed in deeds if deed is not None), None)
 
 
-def between(text: str, before: str, after: str) -> str:
+def text_between(text: str, before: str, after: str) -> str:
     """The part of a text between two others; empty where they are not there."""
     _, found, rest = text.partition(before)
     inside, ended, _ = rest.partition(after)
