@@ -19,7 +19,7 @@ PYTEST_ARGS ?=
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help test-openenv test-ray bench-ray bench-kept bench-timeline docs docs-reference run test lint types unit test-slow attack parity bench-env bench-train bench-shape plan-memory bench-judge bench-rollout bench-memory bench-pictures bench-reading bench-exec bench-tool bench-view screenshots solve-all ablation test-vllm venv clean
+.PHONY: help browser-pages test-openenv test-ray bench-ray bench-kept bench-timeline docs docs-reference run test lint types unit test-slow attack parity bench-env bench-train bench-shape plan-memory bench-judge bench-rollout bench-memory bench-pictures bench-gui bench-reading bench-exec bench-tool bench-view screenshots solve-all ablation test-vllm venv clean
 
 # A CPU or CUDA build of torch that suits the machine, unless a folder of wheels is given.
 UV_VERSION := 0.13.8
@@ -33,7 +33,7 @@ PLAN = --iterations $(ITERATIONS) --evaluate-every $(EVALUATE_EVERY) --params $(
 
 help:
 	@echo 'make run [ITERATIONS=12] [SEED=0] [PARAMS=params.yaml] [EVALUATE_EVERY=0] [RUN=runs/name] [EXTRAS=vllm] [SET="key=value ..."] [OVERWRITE=1]'
-	@echo 'make test | lint | types | unit | test-slow | attack [MINUTES=60] [SEED=0] [ONLY=area/trial] | parity [GAMES=60] | bench-env | bench-train | bench-shape SHAPE=qwen2.5-7b | plan-memory SHAPE=qwen2.5-7b GPUS=8 | bench-judge RUN=runs/name | bench-rollout | bench-memory | bench-pictures | bench-reading | bench-exec [PROGRAMS=1000] | bench-tool | bench-view RUN=runs/name | screenshots [RUN=runs/name] | solve-all | ablation [DESIGN=pipelines/ablation.yaml] [JOBS=2] [ALFWORLD_DATA=data/alfworld] | test-vllm | test-openenv | test-ray | bench-ray | bench-kept [BACKEND=transformers] | bench-timeline | docs | docs-reference | venv | clean'
+	@echo 'make test | browser-pages | lint | types | unit | test-slow | attack [MINUTES=60] [SEED=0] [ONLY=area/trial] | parity [GAMES=60] | bench-env | bench-train | bench-shape SHAPE=qwen2.5-7b | plan-memory SHAPE=qwen2.5-7b GPUS=8 | bench-judge RUN=runs/name | bench-rollout | bench-memory | bench-pictures | bench-gui [BROWSERGYM=venv/bin/python] | bench-reading | bench-exec [PROGRAMS=1000] | bench-tool | bench-view RUN=runs/name | screenshots [RUN=runs/name] | solve-all | ablation [DESIGN=pipelines/ablation.yaml] [JOBS=2] [ALFWORLD_DATA=data/alfworld] | test-vllm | test-openenv | test-ray | bench-ray | bench-kept [BACKEND=transformers] | bench-timeline | docs | docs-reference | venv | clean'
 
 .venv/.uv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] < (3, 11))' || \
@@ -145,6 +145,15 @@ bench-memory: .venv/.test
 # Peak memory of stages whose episodes show pictures, and the trainer on them.
 bench-pictures: .venv/.test
 	$(PY) -m tests.bench.bench_pictures
+
+# Every page of MiniWoB++ in a real Chromium; needs chromium-headless-shell. PAGES_ARGS: --out docs/results/gui.md.
+PAGES_ARGS ?=
+browser-pages: .venv/.test
+	$(PY) -m tests.bench.bench_pages $(PAGES_ARGS)
+
+# Resets, steps, screenshots and memory of pages in Chromium; BROWSERGYM: the Python that has browsergym-miniwob.
+bench-gui: .venv/.test
+	$(PY) -m tests.bench.bench_gui $(if $(BROWSERGYM),--browsergym $(BROWSERGYM))
 
 # What verifying a shard costs those who read it.
 bench-reading: .venv/.test

@@ -73,6 +73,17 @@ class PicturesJudge(Protocol):
     def with_pictures(self, view: JudgeView) -> list[PictureMessage]: ...
 
 
+@runtime_checkable
+class PointsAtPictures(Protocol):
+    """What a `PolicyPrompt` has beside, for whoever shows episodes, where actions point at places of a picture."""
+
+    def pointed(self, action: str) -> Sequence[tuple[float, float]]:
+        """The place, or both ends of a drag, as shares of width and height from the upper left corner; none for other
+        actions. `action` is text of a model.
+        """
+        ...
+
+
 def shows_images(env: object, config: Config) -> bool:
     """Whether policy and judge see pictures in an environment."""
     return isinstance(env, Pictured) and env.shows_images(config)

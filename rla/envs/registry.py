@@ -18,6 +18,7 @@ from rla.errors import UserError
 GROUP = "rla.envs"
 BUILTIN = {
     "alfworld": "rla.envs.alfworld.environment:Alfworld",
+    "browser": "rla.envs.browser.environment:BrowserPages",
     "coding": "rla.envs.coding.environment:Coding",
     "openenv": "rla.envs.adapters.openenv:OpenEnv",
     "reasoning-gym": "rla.envs.adapters.reasoning_gym:ReasoningGym",

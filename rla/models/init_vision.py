@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,8 @@ VISION_TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<assistant>' }}{% endif %}"
 )
 MERGE, TEMPORAL = 2, 2
+FASTEST = 3.0  # waves double so often from the slowest, half a turn over the picture, to the fastest
+QUIET = 0.7  # what the patches' projection makes of pixel values of size 1
 SIDE = 16  # the learnt positions of Qwen3-VL are a square of so many, interpolated to the picture's size
 CLIP = {"image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711]}
 
@@ -82,14 +85,37 @@ def new_vision_model(config: ModelConfig, text: dict[str, Any], ids: dict[str, i
     if vision.kind == "qwen3-vl":
         own = {"num_position_embeddings": SIDE**2, "deepstack_visual_indexes": [max(0, vision.layers // 2 - 1)]}
         text = {**text, "rope_parameters": {**rope, "mrope_interleaved": True}}
-        return Qwen3VLForConditionalGeneration(
+        model = Qwen3VLForConditionalGeneration(
             Qwen3VLConfig(text_config=text, vision_config={**common, **own}, **whole)
         )
+        begin_with_places(model.base_model.visual)
+        return model
     own = {"window_size": 4 * MERGE * vision.patch_size, "fullatt_block_indexes": [vision.layers - 1]}
     text = {name: value for name, value in text.items() if name != "head_dim"} | {"rope_parameters": rope}
     return Qwen2_5_VLForConditionalGeneration(
         Qwen2_5_VLConfig(text_config=text, vision_config={**common, **own}, **whole)
     )
+
+
+def begin_with_places(tower: Any) -> None:
+    """Let a new tower tell places apart from its first step on; otherwise it has to learn that from many pictures.
+
+    Learnt positions start as sine and cosine waves over rows and columns, as those of masked autoencoders do
+    (arXiv:2111.06377). The projection of patches is as quiet as the number of its inputs asks for, so that a page's
+    white does not drown them.
+    """
+    import torch
+
+    places = tower.pos_embed.weight
+    side, width = math.isqrt(places.shape[0]), places.shape[1]
+    speeds = math.pi / 2 * 2.0 ** torch.linspace(0, FASTEST, width // 4)
+    turns = torch.linspace(-1, 1, side)[:, None] * speeds
+    waves = torch.cat([turns.sin(), turns.cos()], dim=1)
+    whole = torch.cat([waves[:, None].expand(-1, side, -1), waves[None].expand(side, -1, -1)], dim=-1)
+    with torch.no_grad():
+        places.copy_(whole.reshape(side * side, width))
+        patches = tower.patch_embed.proj.weight
+        patches.mul_(QUIET / (patches.std() * math.sqrt(patches[0].numel())))
 
 
 def write_processor(folder: Path, config: ModelConfig) -> None:

@@ -13,11 +13,13 @@ from typing import Any
 import polars as pl
 
 from rla.config import Config
+from rla.envs.pictures import PointsAtPictures
 from rla.envs.prompts import ReadsCalls
 from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.rollouts.ground_truth import labels_in
 from rla.rollouts.labels import LABELS
+from rla.showing.pointing import with_pointer
 from rla.showing.records import ShownCall, ShownEpisode, ShownStep, Vote
 from rla.store.images import images_of_part, named_images
 from rla.store.layout import artifact, held_out_root, numbered_folders
@@ -121,7 +123,7 @@ def read_episodes_whole(
                     reward=reward,
                     advantage=advantage,
                     label=known.get(key),
-                    images=pictures.get(index, ()),
+                    images=_pointed(prompt, step["action"], pictures.get(index, ())),
                     calls=_calls(prompt, step["action"], row, index) if isinstance(prompt, ReadsCalls) else (),
                 )
             )
@@ -178,6 +180,12 @@ def _calls(prompt: ReadsCalls, action: str, row: dict[str, Any], index: int) -> 
         ShownCall(name=name, arguments=arguments, status=status, fault=fault)
         for (name, arguments, fault), status in zip(prompt.calls_in(action), ended, strict=False)
     ]
+
+
+def _pointed(prompt: Any, action: str, pngs: Sequence[bytes]) -> Sequence[bytes]:
+    """The pictures of an observation, with the place that the action points at drawn into the last one."""
+    places = prompt.pointed(action) if pngs and isinstance(prompt, PointsAtPictures) else ()
+    return [*pngs[:-1], with_pointer(pngs[-1], places)] if places else pngs
 
 
 def _pictures(row: dict[str, Any], part: Path) -> Mapping[int, Sequence[bytes]]:

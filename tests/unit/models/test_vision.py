@@ -103,3 +103,14 @@ def test_broken_and_odd_pictures_are_refused() -> None:
         vision.grid(png_of("red", width=900, height=4))
     with pytest.raises(UserError, match="cannot be decoded"):
         decoded_picture(png[:60])
+
+
+def test_a_new_tower_tells_the_places_of_a_white_picture_apart() -> None:
+    model, vision = load_model(small_model("qwen3-vl")), load_vision(small_model("qwen3-vl"))
+    assert vision is not None
+    pixels, grids = PixelMaker(vision).pixels([png_of((255, 255, 255), width=64, height=64)])
+    with torch.no_grad():
+        (found,) = image_features(model, pixels, grids)
+    rows = found.embeds[-16:].reshape(2, 8, -1)  # the lower quarter, where no corner is
+    between = (rows[0, 0] - rows[0, 4]).norm()
+    assert between > 0.2 * rows[0, 0].norm()  # 0.07 with positions drawn at random

@@ -1,0 +1,102 @@
+"""Browsers for callers that wait: tasks, demonstrations, labels and proofs are asked for outside of an event loop.
+
+A process has one desk: a thread with an event loop of its own, and a pool of browsers that ends with the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from rla.envs.browser.browsers import BrowserPool
+from rla.envs.browser.driver import PageLost
+from rla.envs.browser.params import BrowserParams
+from rla.envs.browser.playing import ScenePlayer
+from rla.envs.observation import EnvironmentFailure
+
+Answer = TypeVar("Answer")
+TRIES = 2
+# What a pool does not ask.
+UNPOOLED = ("mode", "success", "other_pages", "actions", "cell", "blank")
+_DESKS: dict[tuple[int, BrowserParams], BrowserDesk] = {}
+_LATEST = BrowserParams()
+_MAKING = threading.Lock()
+
+
+class BrowserDesk:
+    """A pool of browsers in a thread. `ask` may be called from any other thread."""
+
+    def __init__(self, own: BrowserParams) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="rla-browser", daemon=True)
+        self._thread.start()
+        self.pool = self._made(own)
+        self._player = ScenePlayer(self.pool)
+        self._turn = threading.Lock()
+
+    def ask(self, work: Callable[[BrowserPool], Coroutine[Any, Any, Answer]]) -> Answer:
+        """What `work` returns of the pool. Raises what it raises."""
+        return asyncio.run_coroutine_threadsafe(work(self.pool), self._loop).result()
+
+    def play(self, work: Callable[[ScenePlayer], Coroutine[Any, Any, Answer]]) -> Answer:
+        """What `work` returns of the player, which has one caller at a time. It is done again where the page is lost,
+        so it has to begin its scenes itself. Raises EnvironmentFailure where that happens twice.
+        """
+        with self._turn:
+            for _ in range(TRIES):
+                try:
+                    return self.ask(lambda _: work(self._player))
+                except PageLost as error:
+                    lost = error
+                    self.ask(lambda _: self._player.lose())
+            raise EnvironmentFailure(f"the page {lost}, twice")
+
+    def close(self) -> None:
+        """Ends the browsers and the thread."""
+        if not self._loop.is_closed():
+            self.ask(lambda _: self._player.close())
+            self.ask(lambda pool: pool.close())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    def _made(self, own: BrowserParams) -> BrowserPool:
+        try:
+            return BrowserPool(own)
+        except BaseException:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            raise
+
+
+def browser_desk(own: BrowserParams) -> BrowserDesk:
+    """The desk of this process for these parameters. Raises UserError where there is no browser."""
+    plain: dict[str, Any] = {name: getattr(BrowserParams(), name) for name in UNPOOLED}
+    key = (os.getpid(), replace(own, **plain))
+    with _MAKING:
+        if key not in _DESKS:
+            _DESKS[key] = BrowserDesk(key[1])
+        return _DESKS[key]
+
+
+def remember(own: BrowserParams) -> None:
+    """Parameters that this process has read: `latest_desk` is of the last ones."""
+    global _LATEST
+    _LATEST = own
+
+
+def latest_desk() -> BrowserDesk:
+    """For callers that are told no parameters. Raises UserError where there is no browser."""
+    return browser_desk(_LATEST)
+
+
+@atexit.register
+def _close_desks() -> None:
+    """A process that was forked has none of its own; those of its parent are not in it."""
+    for (pid, _), desk in list(_DESKS.items()):
+        if pid == os.getpid():
+            desk.close()

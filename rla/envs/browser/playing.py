@@ -1,0 +1,141 @@
+"""Episodes for demonstrations, labels and proofs, in the browser of this process.
+
+Such episodes are many and short. So a page that is open is begun anew by its seed where it keeps nothing of the
+episode before, which is ten times faster than loading it. What it shows then has to be what the task says.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rla.config import Config
+from rla.envs.browser.browsers import BrowserPool
+from rla.envs.browser.deeds import PageDeed, perform
+from rla.envs.browser.driver import BrowserPage, page_answering
+from rla.envs.browser.episode import Acted, BrowserView
+from rla.envs.browser.pages import page_file
+from rla.envs.browser.params import browser_params
+from rla.envs.browser.scenes import PageScene
+from rla.envs.browser.state import PageState
+from rla.envs.observation import EnvironmentFailure, Observation, offered
+from rla.envs.views import Demonstration
+
+
+@dataclass(slots=True)
+class OpenPage:
+    """A page that is kept between episodes. `name`: what it shows."""
+
+    page: BrowserPage | None = None
+    name: str = ""
+
+
+class ScenePlayer:
+    """Plays scenes one after the other on one page. Raises PageLost; `lose` it then."""
+
+    def __init__(self, pool: BrowserPool) -> None:
+        self._pool, self._open = pool, OpenPage()
+
+    async def begin(self, scene: PageScene) -> PageState:
+        """The first state of a scene. Raises PageLost, and EnvironmentFailure where it is another one."""
+        file = page_file(self._pool.folder, scene.page)
+        if self._open.page is None:
+            self._open = OpenPage(await self._pool.take())
+        page = self._open.page
+        assert page is not None
+        async with page_answering(self._pool.own.reset_s):
+            if self._open.name == scene.page and self._pool.begins_again(scene.page):
+                state = await page.restart(scene.seed)
+                if state.digest() == scene.digest:
+                    return state
+            self._open.name = ""
+            state = await page.start(file, scene.seed)
+        self._open.name = scene.page
+        if state.digest() != scene.digest:
+            raise EnvironmentFailure(f"{scene.page} begins otherwise than when the task was made; make new tasks")
+        return state
+
+    async def do(self, state: PageState, deed: PageDeed) -> PageState:
+        """The state after a deed. Raises PageLost."""
+        page = self._open.page
+        assert page is not None
+        async with page_answering(self._pool.own.step_s):
+            if await perform(page, state, deed):
+                await page.pass_time()
+            return await page.read()
+
+    async def act(self, view: BrowserView, state: PageState, scene: PageScene, action: str) -> tuple[PageState, Acted]:
+        """The state after an action of a mode, and whether it was read and ends the episode. Raises PageLost."""
+        page = self._open.page
+        assert page is not None
+        async with page_answering(self._pool.own.step_s):
+            acted = await view.act(page, state, scene, action)
+            if acted.understood and not acted.ended:
+                await page.pass_time()
+            return await page.read(), acted
+
+    async def seen(self, view: BrowserView, state: PageState, scene: PageScene, *, first: bool) -> Observation:
+        """What a mode shows of the state that the page is in. Raises PageLost."""
+        page = self._open.page
+        assert page is not None
+        async with page_answering(self._pool.own.step_s):
+            return await view.show(page, state, scene, first=first)
+
+    async def lose(self) -> None:
+        """Have a new page next time."""
+        lost, self._open = self._open.page, OpenPage()
+        if lost is not None:
+            self._pool.lost += 1
+            await self._pool.give(lost)
+
+    async def close(self) -> None:
+        page, self._open = self._open.page, OpenPage()
+        if page is not None:
+            await self._pool.give(page)
+
+    async def replayed(self, view: BrowserView, scene: PageScene, actions: Sequence[str]) -> tuple[PageState, bool]:
+        """The state after some actions, and whether they have ended the episode; those after the end do nothing."""
+        state = await self.begin(scene)
+        for action in actions:
+            state, acted = await self.act(view, state, scene, action)
+            if state.done or acted.ended:
+                return state, True
+        return state, False
+
+
+async def demonstrated_page(
+    player: ScenePlayer, scene: PageScene, config: Config, view: BrowserView, *, seed: int, random_share: float
+) -> Demonstration:
+    """The expert's episode, with a share of the actions drawn from the commands; at most `env.max_steps`. Raises
+    PageLost.
+    """
+    rng = random.Random(seed)
+    state = await player.begin(scene)
+    seen, commands, actions = [await player.seen(view, state, scene, first=True)], list[tuple[str, ...]](), list[str]()
+    over = False
+    while not over and len(actions) < config.env.max_steps:
+        shown = offered(seen[-1].commands, config.env.omit_commands)
+        action = view.expert(state, scene)
+        if shown and (rng.random() < random_share or action not in shown):
+            action = rng.choice(shown)
+        commands.append(shown)
+        actions.append(action)
+        state, acted = await player.act(view, state, scene, action)
+        over = state.done or acted.ended
+        seen.append(await player.seen(view, state, scene, first=False))
+    return Demonstration(
+        observations=[one.text for one in seen[:-1]],
+        commands=commands,
+        actions=actions,
+        final_observation=seen[-1].text,
+        won=is_won(state, config),
+        images=[one.images for one in seen] if any(one.images for one in seen) else (),
+    )
+
+
+def is_won(state: PageState, config: Config) -> bool:
+    """By `env.own.success`; with `score` by the threshold of rewards."""
+    success = browser_params(config).success
+    bar = {"positive": 0.0, "full": 1.0, "score": config.env.reward_threshold}[success]
+    return state.done and (state.reward > bar if success == "positive" else state.reward >= bar)

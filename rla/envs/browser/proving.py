@@ -1,0 +1,99 @@
+"""What shows that a task can be won: the expert wins it twice by the same steps, and doing nothing does not win it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rla.envs.browser.browsers import BrowserPool
+from rla.envs.browser.commands import command_of
+from rla.envs.browser.deeds import DeedKind, PageDeed
+from rla.envs.browser.driver import PageLost, page_answering
+from rla.envs.browser.expert_rules import expert_deed
+from rla.envs.browser.pages import page_file
+from rla.envs.browser.playing import ScenePlayer
+from rla.envs.browser.scenes import PageScene
+from rla.envs.browser.tasks import scene_of_state
+from rla.envs.observation import EnvironmentFailure
+from rla.store.records import Task
+
+LONGEST = 40  # steps of an expert that still count as a win
+WAITS = 4  # times that nothing is done
+
+
+class Unproven(Exception):
+    """A scene that the expert does not win, or that is won by nothing; the message says which."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProvenScene:
+    """A scene with the commands by which the expert wins it."""
+
+    scene: PageScene
+    commands: tuple[str, ...]
+
+
+async def proven_scene(pool: BrowserPool, page: str, seed: int, *, hint: str = "", seen: bool = False) -> ProvenScene:
+    """The scene of a page and a seed. Raises Unproven, and PageLost where the browser fails."""
+    shown = await pool.take()
+    player = ScenePlayer(pool)
+    try:
+        async with page_answering(pool.own.reset_s):
+            state = await shown.start(page_file(pool.folder, page), seed)
+        scene = scene_of_state(page, seed, state, hint=hint, seen=seen)
+        async with page_answering(pool.own.step_s):
+            for _ in range(WAITS):
+                await shown.pass_time()
+            idle = await shown.read()
+        if idle.done and idle.reward > 0:
+            raise Unproven("it is won by doing nothing")
+        first = await expert_commands(player, scene)
+        if first != await expert_commands(player, scene):
+            raise Unproven("the expert wins it once, and then by other steps")
+    finally:
+        await pool.give(shown)
+        await player.close()
+    return ProvenScene(scene=scene, commands=first)
+
+
+async def expert_commands(player: ScenePlayer, scene: PageScene) -> tuple[str, ...]:
+    """The commands by which the expert wins. Raises Unproven where it does not."""
+    state, said = await player.begin(scene), list[str]()
+    while not state.done:
+        deed: PageDeed = expert_deed(scene.page, state)
+        if deed.kind is DeedKind.DONE or len(said) == LONGEST:
+            raise Unproven(f"the expert does not win {scene.page}")
+        said.append(command_of(deed))
+        state = await player.do(state, deed)
+    if state.reward <= 0:
+        raise Unproven(f"the expert does not win {scene.page}")
+    return tuple(said)
+
+
+async def proven_once_more(
+    pool: BrowserPool, page: str, seed: int, *, hint: str = "", seen: bool = False
+) -> ProvenScene:
+    """The same, on a new page where the first was lost. Raises Unproven."""
+    try:
+        return await proven_scene(pool, page, seed, hint=hint, seen=seen)
+    except (PageLost, EnvironmentFailure):
+        try:
+            return await proven_scene(pool, page, seed, hint=hint, seen=seen)
+        except (PageLost, EnvironmentFailure) as lost:
+            raise Unproven(f"its page {lost}, twice") from None
+
+
+class StepsProof:
+    """`rla.envs.services.Proof`: there are steps enough in an episode for the expert."""
+
+    proven_in: tuple[str, ...] = ()
+    remark = ""
+
+    def __init__(self, *, max_steps: int) -> None:
+        self._max_steps = max_steps
+
+    async def __call__(self, task: Task) -> str:
+        needed = task.plan_length or 0
+        return f"the expert needs {needed} steps, and env.max_steps is {self._max_steps}" * (needed > self._max_steps)
+
+    async def close(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,264 @@
+"""Pages of MiniWoB++ in a real Chromium: tasks, episodes, demonstrations, labels, changed tasks, and what is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from rla.config import Config
+from rla.envs.browser.adapting import START
+from rla.envs.browser.browsers import BrowserPool, driver_of
+from rla.envs.browser.environment import BrowserPages
+from rla.envs.browser.episode import BrowserEpisode
+from rla.envs.browser.pages import page_file
+from rla.envs.browser.params import BrowserParams
+from rla.envs.browser.scenes import scene_of
+from rla.envs.browser.text_view import TextView
+from rla.envs.configured import load_config
+from rla.envs.observation import EnvironmentFailure
+from rla.envs.views import RejectedEdit
+from rla.store.records import Task
+from tests.browser.chromium import chromium
+
+pytest.importorskip("playwright", reason="needs the browser extra")
+pytestmark = pytest.mark.skipif(
+    chromium() is None, reason="no Chromium on PATH: apt-get install chromium-headless-shell"
+)
+
+KINDS = ("login-user", "click-tab-2-hard", "click-button")
+Answer = TypeVar("Answer")
+
+
+@pytest.fixture(scope="module")
+def config() -> Config:
+    sizes = ["tasks.train_scenes=6", "tasks.test_scenes=3", "tasks.tasks_per_scene=1", "env.max_steps=8"]
+    return load_config(None, ["env.name=browser", f"tasks.kinds=[{','.join(KINDS)}]", *sizes])
+
+
+@pytest.fixture(scope="module")
+def env() -> BrowserPages:
+    return BrowserPages()
+
+
+@pytest.fixture(scope="module")
+def tasks(env: BrowserPages, config: Config) -> list[Task]:
+    return env.tasks(config, split="train", seed=0)
+
+
+def of_kind(tasks: list[Task], kind: str) -> Task:
+    return next(task for task in tasks if task.kind == kind)
+
+
+def in_pool(work: Callable[[BrowserPool], Awaitable[Answer]], own: BrowserParams | None = None) -> Answer:
+    """What `work` returns of a pool, which is closed then."""
+
+    async def run() -> Answer:
+        pool = BrowserPool(own or BrowserParams())
+        try:
+            return await work(pool)
+        finally:
+            await pool.close()
+
+    return asyncio.run(run())
+
+
+def episode_of(pool: BrowserPool, task: Task) -> BrowserEpisode:
+    return BrowserEpisode(pool, scene_of(task), TextView(), success="positive")
+
+
+def test_tasks_are_pages_in_turn_and_splits_share_no_scene(
+    env: BrowserPages, config: Config, tasks: list[Task]
+) -> None:
+    assert [task.kind for task in tasks] == [*KINDS, *KINDS]
+    assert env.tasks(config, split="train", seed=0) == tasks
+    held_out = env.tasks(config, split="test", seed=0)
+    assert len(held_out) == 3
+    assert not {env.likeness(task) for task in tasks} & {env.likeness(task) for task in held_out}
+
+
+def test_a_seed_begins_alike_in_every_browser_and_an_episode_is_won(
+    env: BrowserPages, config: Config, tasks: list[Task]
+) -> None:
+    task = of_kind(tasks, "login-user")
+    shown = env.demonstrate(task, config, seed=0, random_share=0.0)
+    assert shown.won and len(shown.actions) == 3
+
+    async def played(pool: BrowserPool) -> list[str]:
+        episode = episode_of(pool, task)
+        seen = [await episode.reset()]
+        for action in shown.actions:
+            assert action in seen[-1].commands
+            seen.append(await episode.step(action))
+        assert seen[-1].won and seen[-1].commands == ()
+        episode.close()
+        return [one.text for one in seen]
+
+    assert in_pool(played) == [*shown.observations, shown.final_observation]
+
+
+def test_a_task_of_another_version_of_a_page_is_not_played(tasks: list[Task]) -> None:
+    task = of_kind(tasks, "click-button")
+    other = json.loads(task.payload) | {"digest": "0" * 16}
+    changed = Task(**(task.row() | {"payload": json.dumps(other)}))
+
+    async def begun(pool: BrowserPool) -> None:
+        await episode_of(pool, changed).reset()
+
+    with pytest.raises(EnvironmentFailure, match="begins otherwise"):
+        in_pool(begun)
+
+
+@pytest.mark.parametrize("whom", ["browser", "driver", "page"])
+def test_a_lost_browser_is_replaced_and_the_episode_goes_on(
+    env: BrowserPages, config: Config, tasks: list[Task], whom: str
+) -> None:
+    task = of_kind(tasks, "login-user")
+    actions = env.demonstrate(task, config, seed=0, random_share=0.0).actions
+
+    async def played(pool: BrowserPool) -> int:
+        episode = episode_of(pool, task)
+        seen = await episode.reset()
+        for number, action in enumerate(actions):
+            if number == 2:
+                await lose(pool, whom)
+            seen = await episode.step(action)
+        assert seen.won
+        episode.close()
+        return pool.lost
+
+    assert in_pool(played) == 1
+
+
+async def lose(pool: BrowserPool, whom: str) -> None:
+    (page, running), *_ = pool.running()
+    if whom == "page":
+        await page.context.close()
+    else:
+        pid = running.pid if whom == "browser" else driver_of(running.pid)
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_episodes_of_a_stage_share_browsers_and_wait_for_a_place(tasks: list[Task]) -> None:
+    async def together(pool: BrowserPool) -> list[str]:
+        async def one(task: Task) -> str:
+            episode = episode_of(pool, task)
+            text = (await episode.reset()).text
+            episode.close()
+            return text
+
+        return list(await asyncio.gather(*(one(task) for task in tasks)))
+
+    texts = in_pool(together, BrowserParams(processes=1, contexts=2))
+    assert all(text.startswith(task.instruction) for task, text in zip(tasks, texts, strict=True))
+
+
+def test_labels_say_whether_the_expert_still_wins_and_is_nearer(
+    env: BrowserPages, config: Config, tasks: list[Task]
+) -> None:
+    task = of_kind(tasks, "login-user")
+    name, word, press = env.demonstrate(task, config, seed=0, random_share=0.0).actions
+    swapped = name.removesuffix("1") + "2"
+    labels = env.label(task, config, [name, swapped, word, press], others=2, seed=0)
+    taken = [(one.score, one.before, one.after) for one, *_ in labels]
+    assert taken == [(1, 3.0, 2.0), (-1, 2.0, 2.0), (1, 2.0, 1.0), (1, 1.0, 0.0)]
+    assert all(len(step) == 3 for step in labels)
+    ((early, *_),) = env.label(task, config, [press])
+    assert (early.score, early.after) == (-1, float("inf"))
+
+
+def test_a_changed_task_is_a_neighbour_a_seed_or_a_hint_and_is_proven(env: BrowserPages, tasks: list[Task]) -> None:
+    task = of_kind(tasks, "click-tab-2-hard")
+    easier = [json.loads(edit) for edit in env.propose(task, direction="easier", critique="", seed=1, count=8)]
+    assert [edit["page"] for edit in easier[:3]] == ["click-tab-2-medium", "click-tab-2-easy", "click-tab"]
+    hinted = next(edit for edit in easier if edit["hint"].startswith(START))
+    child = env.apply(task, json.dumps(hinted), root=task, taken=set(), created=1)
+    assert child.instruction == f"{task.instruction} {hinted['hint']}" and child.plan_length
+    assert child.scene == task.scene and child.parent_id == task.task_id
+    with pytest.raises(RejectedEdit, match="already"):
+        env.apply(child, json.dumps(hinted | {"hint": ""}), root=task, taken=set(), created=2)
+
+
+@pytest.mark.parametrize(
+    ("edit", "why"),
+    [
+        ({"page": "login-user", "seed": 1, "hint": ""}, "no page of the family"),
+        ({"page": "../secret", "seed": 1, "hint": ""}, "no page of the family"),
+        ({"page": "click-tab", "seed": -1, "hint": ""}, "seed must lie"),
+        ({"page": "click-tab", "seed": 1, "hint": "a\nb"}, "one line"),
+    ],
+)
+def test_other_edits_are_refused(env: BrowserPages, tasks: list[Task], edit: dict[str, object], why: str) -> None:
+    task = of_kind(tasks, "click-tab-2-hard")
+    with pytest.raises(RejectedEdit, match=why):
+        env.apply(task, json.dumps(edit), root=task, taken=set(), created=1)
+
+
+SCRIPT = """
+import asyncio
+from rla.envs.browser.browsers import BrowserPool
+from rla.envs.browser.pages import page_file
+from rla.envs.browser.params import BrowserParams
+
+async def main():
+    pool = BrowserPool(BrowserParams())
+    page = await pool.take()
+    await page.start(page_file(pool.folder, "click-test"), 1)
+    print("begun", flush=True)
+    await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+def test_nothing_is_left_of_a_stage_that_is_killed(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT], env=os.environ | {"TMPDIR": str(tmp_path)}, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None and process.stdout.readline() == "begun\n"
+    assert [folder.name[:12] for folder in tmp_path.iterdir()] == ["rla-browser-"] and speaking_of(tmp_path)
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    end = time.monotonic() + 60
+    while (speaking_of(tmp_path) or list(tmp_path.iterdir())) and time.monotonic() < end:
+        time.sleep(0.2)
+    assert speaking_of(tmp_path) == [] and list(tmp_path.iterdir()) == []
+
+
+def speaking_of(folder: Path) -> list[str]:
+    """Processes whose command line or environment names a folder."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            said = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
+        except OSError:
+            continue
+        if str(folder).encode() in said and entry.name != str(os.getpid()):
+            found.append(entry.name)
+    return found
+
+
+def test_a_page_and_its_browser_leave_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    async def played(pool: BrowserPool) -> None:
+        page = await pool.take()
+        await page.start(page_file(pool.folder, "click-test"), 1)
+        assert [folder.name[:12] for folder in tmp_path.iterdir()] == ["rla-browser-"]
+        assert (await page.screenshot()).startswith(b"\x89PNG")
+        await pool.give(page)
+
+    in_pool(played)
+    assert list(tmp_path.iterdir()) == []
