@@ -19,6 +19,7 @@ GROUP = "rla.envs"
 BUILTIN = {
     "alfworld": "rla.envs.alfworld.environment:Alfworld",
     "coding": "rla.envs.coding.environment:Coding",
+    "desktop": "rla.envs.desktop.environment:Desktop",
     "openenv": "rla.envs.adapters.openenv:OpenEnv",
     "reasoning-gym": "rla.envs.adapters.reasoning_gym:ReasoningGym",
     "textarena": "rla.envs.adapters.textarena:TextArena",

@@ -50,6 +50,13 @@ class GuestClient:
         if session is not None:
             await session.close()
 
+    def drop(self) -> None:
+        """As `close`, at once."""
+        session, self._session = self._session, None
+        if session is not None and session.connector is not None:
+            session.connector.close()
+            session.detach()
+
     async def screenshot(self, *, still_ms: int = 0) -> bytes:
         """A PNG file. `still_ms` is heeded by our server alone."""
         data = await self._asked("GET", f"/screenshot?still_ms={still_ms}" if self.ours else "/screenshot")

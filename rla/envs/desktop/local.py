@@ -67,31 +67,22 @@ class LocalDesktop:
 
     async def stop(self) -> None:
         process, self._process = self._process, None
+        self.drop()
         if process is not None:
-            await self._end(process)
+            await ended(process)
         group, self._group = self._group, None
         if group is not None:
             os.close(group.joining)
             await asyncio.to_thread(group.remove)
+
+    def drop(self) -> None:
+        first, self._first = self._first, 0
+        if first:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(first, signal.SIGKILL)  # and with process 1 everything on the machine
         lease, self._lease = self._lease, None
         if lease is not None:
             lease.end()
-
-    async def _end(self, process: asyncio.subprocess.Process) -> None:
-        first, self._first = self._first, 0
-        with contextlib.suppress(ProcessLookupError):
-            if first:
-                os.kill(first, signal.SIGKILL)  # and with process 1 everything on the machine
-            else:
-                os.killpg(process.pid, signal.SIGKILL)
-        if process.stdin is not None:
-            process.stdin.close()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), ENDING_S)
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
 
     async def _launch(self) -> None:
         assert self._lease is not None
@@ -185,3 +176,15 @@ class LocalDesktop:
         data = await self._process.stderr.read(KEPT_ERRORS)
         lines = data.decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else f"exit code {self._process.returncode}"
+
+
+async def ended(process: asyncio.subprocess.Process) -> None:
+    """Until bubblewrap has ended, which it does with process 1; after a moment it is killed."""
+    if process.stdin is not None:
+        process.stdin.close()
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(process.wait(), ENDING_S)
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()

@@ -33,6 +33,10 @@ class Machine(Protocol):
         """Nothing of it is left. May be called at any time, and twice."""
         ...
 
+    def drop(self) -> None:
+        """End it at once, without waiting, where no event loop may run any more; `stop` may follow."""
+        ...
+
 
 class MachineLost(Exception):
     """A machine that did not start, died or answered nonsense; the message says how."""

@@ -9,6 +9,7 @@ from rla.config import Config
 from rla.config.bounds import LONGEST_WAIT, ranged
 from rla.config.checks import web_address
 from rla.config.effect import without_effect
+from rla.envs.screens.forms import FormName
 from rla.errors import UserError
 
 DesktopSuccess = Literal["positive", "full", "score"]
@@ -18,13 +19,15 @@ DesktopSuccess = Literal["positive", "full", "score"]
 class DesktopParams:
     """Parameters of the environment `desktop` (`docs/guide/desktop.md`)."""
 
-    actions: Literal["calls", "computer_use"] = "calls"  # how actions are written: short calls, or the published tool
+    actions: FormName = "browsergym"  # how actions are written: calls, short words, or the published tool
     # positive: a score above 0 wins (published); full: one of 1; score: it is the reward (env.reward_threshold)
     success: DesktopSuccess = "positive"
     hints: bool = False  # instructions of our own tasks begin with their first hint
     width: int = ranged(1280, least=320, most=3840)  # of the screen of a local machine, in pixels
     height: int = ranged(720, least=240, most=2160)
-    still_ms: int = ranged(1500, least=0, most=10000)  # a screenshot waits so long at most until the screen stands still
+    still_ms: int = ranged(
+        1500, least=0, most=10000
+    )  # a screenshot waits so long at most until the screen stands still
     metrics: Literal["own", "osworld"] = "own"  # osworld: every metric by OSWorld's own code
     osworld_python: str = ""  # the Python of a virtual environment with desktop_env, for metrics that are not ours
     files: str = ""  # a folder with the files that tasks download, by their names; empty: none

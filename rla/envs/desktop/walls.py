@@ -47,7 +47,12 @@ def seccomp_filter() -> bytes:
         raise UserError(f"env.own.machine is local, and there is no filter of system calls for {machine}")
     column = MACHINES[machine][0]
     code = with_head(machine)
-    code += [line for name, numbers in DENIED.items() if name not in ALLOWED for line in only(numbers[column], [fails(errno.EPERM)])]
+    code += [
+        line
+        for name, numbers in DENIED.items()
+        if name not in ALLOWED
+        for line in only(numbers[column], [fails(errno.EPERM)])
+    ]
     code.append((RETURN, 0, 0, ALLOW))
     return b"".join(struct.pack("=HBBI", *line) for line in code)
 

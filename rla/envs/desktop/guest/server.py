@@ -100,8 +100,9 @@ def read_body(headers: Message, body: bytes) -> tuple[dict[str, Any], dict[str, 
         parts = whole.get_payload() if whole.is_multipart() else []
         values, files = dict[str, Any](), dict[str, bytes]()
         for part in parts if isinstance(parts, list) else []:
-            name = part.get_param("name", header="content-disposition")
-            data = part.get_payload(decode=True) if isinstance(part, Message) else None
+            if not isinstance(part, Message):
+                continue
+            name, data = part.get_param("name", header="content-disposition"), part.get_payload(decode=True)
             if isinstance(name, str) and isinstance(data, bytes):
                 (files if part.get_filename() is not None else values)[name] = data
         return {name: data.decode(errors="replace") for name, data in values.items()}, files

@@ -25,6 +25,19 @@ READY_S = 30.0
 LOG = "/tmp/session.log"
 GTK = "[Settings]\ngtk-cursor-blink=0\ngtk-enable-animations=0\ngtk-recent-files-enabled=0\n"
 PANEL = "[*]\nwallpaper_mode=color\ndesktop_bg=#4a6a7a\ndesktop_fg=#ffffff\nshow_trash=0\nshow_mounts=0\n"
+OFFICE = ".config/libreoffice/4/user"
+ITEM = '<item oor:path="/org.openoffice.{}"><prop oor:name="{}" oor:op="fuse"><value>{}</value></prop></item>'
+# No tip of the day, no first start, no question whether a file keeps its format, no recovery.
+CHOSEN = (
+    ("Office.Common/Misc", "ShowTipOfTheDay", "false"),
+    ("Office.Common/Misc", "FirstRun", "false"),
+    ("Office.Common/Save/Document", "WarnAlienFormat", "false"),
+    ("Office.Common/Save/Document", "AutoSave", "false"),
+    ("Office.Recovery/RecoveryInfo", "Enabled", "false"),
+    ("Setup/Product", "ooSetupLastVersion", "99.9"),
+    ("Setup/Product", "LastTimeGetInvolvedShown", "4102444800"),
+    ("Setup/Product", "LastTimeDonateShown", "4102444800"),
+)
 FOLDERS = ("Desktop", "Documents", "Downloads", "Music", "Pictures", "Videos")
 
 
@@ -49,6 +62,12 @@ def furnish(home: Path) -> None:
     (home / ".runtime").chmod(0o700)
     (home / ".config/gtk-3.0/settings.ini").write_text(GTK)
     (home / ".config/pcmanfm/default/desktop-items-0.conf").write_text(PANEL)
+    (home / OFFICE).mkdir(parents=True)
+    items = "".join(ITEM.format(*choice) for choice in CHOSEN)
+    (home / OFFICE / "registrymodifications.xcu").write_text(
+        '<?xml version="1.0" encoding="UTF-8"?><oor:items xmlns:oor="http://openoffice.org/2001/registry">'
+        f"{items}</oor:items>"
+    )
     listed = "\n".join(f'XDG_{name.upper()}_DIR="$HOME/{name}"' for name in FOLDERS if name != "Downloads")
     (home / ".config/user-dirs.dirs").write_text(f'{listed}\nXDG_DOWNLOAD_DIR="$HOME/Downloads"\n')
 
@@ -78,6 +97,12 @@ def started(command: list[str], space: dict[str, str], **options: Any) -> subpro
         return subprocess.Popen(command, env=space, stdin=subprocess.DEVNULL, stderr=log, **options)
 
 
+def line_of(ready: int) -> str:
+    """The whole line: programs write it in parts, and end where nobody reads the rest."""
+    with open(ready) as file:
+        return file.readline().strip()
+
+
 def display(settings: dict[str, Any], space: dict[str, str]) -> None:
     """Start the display and wait until it takes connections."""
     ready, theirs = os.pipe()
@@ -85,9 +110,8 @@ def display(settings: dict[str, Any], space: dict[str, str]) -> None:
     command = ["Xvfb", settings["display"], "-screen", "0", screen, "-nolisten", "tcp", "-noreset", "-dpi", "96"]
     started([*command, "-displayfd", str(theirs)], space, stdout=subprocess.DEVNULL, pass_fds=(theirs,))
     os.close(theirs)
-    if not os.read(ready, 16):
+    if not line_of(ready):
         raise OSError("the display did not start")
-    os.close(ready)
 
 
 def bus(space: dict[str, str]) -> str:
@@ -96,8 +120,7 @@ def bus(space: dict[str, str]) -> str:
     command = ["dbus-daemon", "--session", "--nofork", "--nopidfile", f"--print-address={theirs}"]
     started(command, space, stdout=subprocess.DEVNULL, pass_fds=(theirs,))
     os.close(theirs)
-    address = os.read(ready, 4096).decode().strip()
-    os.close(ready)
+    address = line_of(ready)
     if not address:
         raise OSError("the bus of the session did not start")
     return address

@@ -66,7 +66,9 @@ def of_call(name: str, call: ast.Call) -> list[Deed]:
         keys = values[0] if len(values) == 1 and isinstance(values[0], list | tuple) else values
         return [{"motion": "press", "keys": list(map(str, keys))}]
     words = NAMES[name]
-    given = dict(zip(words, values, strict=False)) | {OTHER_WORDS.get(word, word): value for word, value in named.items()}
+    given = dict(zip(words, values, strict=False)) | {
+        OTHER_WORDS.get(word, word): value for word, value in named.items()
+    }
     if len(values) > len(words):
         raise ValueError(name)
     return SAID[name](name, given)

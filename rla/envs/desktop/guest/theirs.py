@@ -2,8 +2,8 @@
 
     RLA_GUEST_TOKEN=... python -m rla.envs.desktop.guest.theirs CHECKOUT --listening 3
 
-It needs what OSWorld says: flask, pyautogui, python-xlib, lxml, numpy, pillow, requests, pyatspi. Their server keeps one
-file for all screenshots, so it answers one request after another.
+It needs what OSWorld says: flask, pyautogui, python-xlib, lxml, numpy, pillow, requests, pyatspi. Their server keeps
+one file for all screenshots, so it answers one request after another.
 """
 
 from __future__ import annotations

@@ -72,7 +72,11 @@ class Libraries:
             ("XkbKeycodeToKeysym", c_ulong, [pointer, ctypes.c_ubyte, c_int, c_int]),
             ("XDisplayKeycodes", c_int, [pointer, POINTER(c_int), POINTER(c_int)]),
             ("XChangeKeyboardMapping", c_int, [pointer, c_int, c_int, POINTER(c_ulong), c_int]),
-            ("XQueryPointer", c_int, [pointer, c_ulong, *[POINTER(c_ulong)] * 2, *[POINTER(c_int)] * 4, POINTER(c_uint)]),
+            (
+                "XQueryPointer",
+                c_int,
+                [pointer, c_ulong, *[POINTER(c_ulong)] * 2, *[POINTER(c_int)] * 4, POINTER(c_uint)],
+            ),
         ):
             function = getattr(x11, name)
             function.restype, function.argtypes = result, arguments
@@ -181,5 +185,3 @@ class Screen:
 
     def _sync(self) -> None:
         self._lib.x11.XSync(self._display, 0)
-
-

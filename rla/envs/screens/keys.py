@@ -1,0 +1,59 @@
+"""Names of keys. Models write those of playwright (`Control+a`) or pyautogui (`ctrl`); deeds hold those of DOM events.
+
+Every key that is not in the list is refused: drivers raise on names that they do not know, and browsers have keys
+that leave the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+MODIFIERS = ("Alt", "Control", "Meta", "Shift")
+NAMED = (
+    *("ArrowDown", "ArrowLeft", "ArrowRight", "ArrowUp", "Backspace", "Delete", "End", "Enter", "Escape", "Home"),
+    *("Insert", "PageDown", "PageUp", "Tab", *MODIFIERS, *(f"F{number}" for number in range(1, 13))),
+)
+ALIASES = {
+    "ctrl": "Control",
+    "control": "Control",
+    "cmd": "Meta",
+    "command": "Meta",
+    "win": "Meta",
+    "super": "Meta",
+    "option": "Alt",
+    "return": "Enter",
+    "esc": "Escape",
+    "del": "Delete",
+    "space": " ",
+    "spacebar": " ",
+    "up": "ArrowUp",
+    "down": "ArrowDown",
+    "left": "ArrowLeft",
+    "right": "ArrowRight",
+    "pgup": "PageUp",
+    "pgdn": "PageDown",
+    "page_up": "PageUp",
+    "page_down": "PageDown",
+}
+KNOWN = {name.lower(): name for name in NAMED} | ALIASES
+TOGETHER = 4  # keys of one chord
+
+
+def key_name(text: str) -> str | None:
+    """The name of a key; a single visible character is a key of its own. None for every other text."""
+    if len(text) == 1:
+        return text if text.isprintable() and text.isascii() else None
+    return KNOWN.get(text.strip().lower())
+
+
+def chord(names: Sequence[str]) -> tuple[str, ...] | None:
+    """Keys that are pressed together; None where one is unknown, where there are too many, or none."""
+    keys = [key_name(name) for name in names[: TOGETHER + 1]]
+    if not keys or len(keys) > TOGETHER or None in keys:
+        return None
+    return tuple(key for key in keys if key is not None)
+
+
+def chord_of(text: str) -> tuple[str, ...] | None:
+    """`Control+a` as keys; `+` itself is a key, too."""
+    return chord([text]) if len(text) == 1 else chord(text.split("+"))
