@@ -6,7 +6,9 @@ says that it cannot do what is asked.
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +18,7 @@ from rla.envs.desktop.machines import GuestAddress, MachineLost
 from rla.envs.desktop.pyautogui_source import program_of_deeds
 
 MOST_ANSWER = 256 << 20  # bytes
+LOOK_S = 0.3  # between looks at the screen of a guest that does not wait itself
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -58,8 +61,19 @@ class GuestClient:
             session.detach()
 
     async def screenshot(self, *, still_ms: int = 0) -> bytes:
-        """A PNG file. `still_ms` is heeded by our server alone."""
-        data = await self._asked("GET", f"/screenshot?still_ms={still_ms}" if self.ours else "/screenshot")
+        """A PNG file; with `still_ms` once the screen stands still, or after that time."""
+        if self.ours or not still_ms:
+            return await self._picture(f"/screenshot?still_ms={still_ms}" if self.ours else "/screenshot")
+        until, found = time.monotonic() + still_ms / 1000, await self._picture("/screenshot")
+        while time.monotonic() < until:
+            await asyncio.sleep(LOOK_S)
+            before, found = found, await self._picture("/screenshot")
+            if before == found:
+                break
+        return found
+
+    async def _picture(self, path: str) -> bytes:
+        data = await self._asked("GET", path)
         if not data.startswith(PNG):
             raise MachineLost("gave a screenshot that is no PNG file")
         return data

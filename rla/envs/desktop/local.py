@@ -13,6 +13,7 @@ import os
 import secrets
 import signal
 import socket
+import subprocess
 from pathlib import Path
 
 from rla.envs.desktop.client import GuestClient, GuestRefusal
@@ -25,7 +26,7 @@ from rla.envs.execution.records import Limits
 
 DISPLAY = ":0"
 KEPT_ERRORS = 4000  # bytes
-ENDING_S = 1.0
+ENDING_S, LOOK_S = 1.0, 0.05
 
 
 def walls_of(own: DesktopParams) -> Walls:
@@ -42,7 +43,7 @@ class LocalDesktop:
     def __init__(self, own: DesktopParams, walls: Walls) -> None:
         self._own, self._walls = own, walls
         self._lease: Lease | None = None
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._group: BoxGroup | None = None
         self._token = ""
         self._first = 0  # process 1 of the machine, by its number here
@@ -66,20 +67,21 @@ class LocalDesktop:
         await self.start()
 
     async def stop(self) -> None:
-        process, self._process = self._process, None
-        self.drop()
-        if process is not None:
-            await ended(process)
-        group, self._group = self._group, None
-        if group is not None:
-            os.close(group.joining)
-            await asyncio.to_thread(group.remove)
+        await asyncio.to_thread(self.drop)
 
     def drop(self) -> None:
+        """Ends process 1, and with it everything on the machine; then bubblewrap ends by itself."""
+        process, self._process = self._process, None
         first, self._first = self._first, 0
         if first:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(first, signal.SIGKILL)  # and with process 1 everything on the machine
+                os.kill(first, signal.SIGKILL)
+        if process is not None:
+            wait_for_end(process)
+        group, self._group = self._group, None
+        if group is not None:
+            os.close(group.joining)
+            group.remove()
         lease, self._lease = self._lease, None
         if lease is not None:
             lease.end()
@@ -94,29 +96,33 @@ class LocalDesktop:
             listening.bind(str(self._lease.folder / "socket"))
             listening.listen(64)
             walled = self._walls.around(self._session(listening.fileno()), joining=joining)
-            await self._spawn(walled, (listening.fileno(), *([] if joining < 0 else [joining])))
+            told = self._spawn(walled, (listening.fileno(), *([] if joining < 0 else [joining])))
+        await asyncio.to_thread(self._note, told)
 
-    async def _spawn(self, walled: Walled, kept: tuple[int, ...]) -> None:
+    def _spawn(self, walled: Walled, kept: tuple[int, ...]) -> int:
+        """Returns the descriptor on which bubblewrap says what process 1 is."""
+        assert self._lease is not None
         told, telling = os.pipe()
+        command = [walled.command[0], "--info-fd", str(telling), *walled.command[1:]]
         try:
-            self._process = await asyncio.create_subprocess_exec(
-                *walled.command[:1],
-                "--info-fd",
-                str(telling),
-                *walled.command[1:],
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.PIPE,
-                pass_fds=(telling, *kept, *walled.files),
-                start_new_session=True,
-                env={},
-            )
+            with open(self._lease.folder / "errors", "wb") as errors:
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    stderr=errors,
+                    pass_fds=(telling, *kept, *walled.files),
+                    start_new_session=True,
+                    env={},
+                )
         finally:
             for fd in (telling, *walled.files):
                 os.close(fd)
-        await asyncio.to_thread(self._note, told)
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{self._token}\n".encode())
+        with contextlib.suppress(BrokenPipeError):  # it has ended already, and says why
+            self._process.stdin.write(f"{self._token}\n".encode())
+            self._process.stdin.flush()
+        return told
 
     def _note(self, told: int) -> None:
         """What bubblewrap says about process 1; nothing where it does not start."""
@@ -152,39 +158,37 @@ class LocalDesktop:
         assert self._process is not None
         client = GuestClient(self.address, longest_s=self._own.start_s)
         greeting = asyncio.ensure_future(client.greet())
-        ending = asyncio.ensure_future(self._process.wait())
         try:
-            await asyncio.wait((greeting, ending), return_when=asyncio.FIRST_COMPLETED)
-            if ending.done() or (greeting.exception() and await self._ended(ending)):
-                said = await self._said()
+            while not greeting.done() and self._process.poll() is None:
+                await asyncio.wait((greeting,), timeout=LOOK_S)
+            if greeting.done() and greeting.exception():
+                await asyncio.sleep(ENDING_S)  # a machine that ends refuses before it is gone
+            if self._process.poll() is not None:
+                said = self._said()
                 raise MachineLost(f"did not start ({said}); {self._walls.why_not(said)}")
             await greeting
         except (MachineLost, GuestRefusal) as error:
             await self.stop()
             raise MachineLost(str(error)) from None
         finally:
-            for each in (greeting, ending):
-                each.cancel()
+            greeting.cancel()
             await client.close()
 
-    async def _ended(self, ending: asyncio.Future[int]) -> bool:
-        """Whether the machine is ending: its socket refuses before it is gone."""
-        return bool((await asyncio.wait((ending,), timeout=ENDING_S))[0])
-
-    async def _said(self) -> str:
-        assert self._process is not None and self._process.stderr is not None
-        data = await self._process.stderr.read(KEPT_ERRORS)
-        lines = data.decode(errors="replace").strip().splitlines()
+    def _said(self) -> str:
+        assert self._process is not None and self._lease is not None
+        with open(self._lease.folder / "errors", "rb") as file:
+            lines = file.read(KEPT_ERRORS).decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else f"exit code {self._process.returncode}"
 
 
-async def ended(process: asyncio.subprocess.Process) -> None:
-    """Until bubblewrap has ended, which it does with process 1; after a moment it is killed."""
+def wait_for_end(process: subprocess.Popen[bytes]) -> None:
+    """Bubblewrap ends with process 1; after a moment it is killed."""
     if process.stdin is not None:
-        process.stdin.close()
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(process.wait(), ENDING_S)
-    if process.returncode is None:
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
+    try:
+        process.wait(ENDING_S)
+    except subprocess.TimeoutExpired:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
+        process.wait()

@@ -32,7 +32,7 @@ class Played:
 
 
 async def play_script(service: DesktopService, task: Task, actions: Sequence[str]) -> Played:
-    """The actions until the episode ends; where they do not end it, it is scored as it stands. Raises as episodes do."""
+    """The actions until the episode ends; where they do not end it, it is scored as it stands. Raises as episodes."""
     episode = service.make(task)
     try:
         seen, done = [await episode.reset()], list[str]()
