@@ -71,7 +71,10 @@ def runs_of(*names: str) -> list[ScriptRun]:
 
 
 def test_programs_on_a_machine_reach_nothing_of_the_host() -> None:
-    looked = "ls / /home; ls /etc/shadow 2>/dev/null; id -u; cat /proc/1/status | grep CapEff; ls /proc/sys/kernel >/dev/null; ls -a /sys 2>&1"
+    looked = (
+        "ls / /home; ls /etc/shadow 2>/dev/null; id -u; grep CapEff /proc/1/status; ls -a /sys 2>&1; "
+        "touch /proc/sys/kernel/x 2>&1"
+    )
     tried = (
         "import socket\n"
         "try:\n    socket.create_connection(('1.1.1.1', 53), 2); print('reached')\n"
