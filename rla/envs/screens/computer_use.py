@@ -106,8 +106,10 @@ def unpointed(action: str, arguments: Mapping[str, Any]) -> ScreenDeed | None:
             return ScreenDeed(motion=Motion.TYPE, text=text) if fits and isinstance(text, str) else None
         case "scroll" | "hscroll":
             pixels = given_amount(arguments.get("pixels"), MOST_TURNS)
-            turned = {"right": pixels or 0} if action == "hscroll" else {"down": -(pixels or 0)}
-            return None if pixels is None else ScreenDeed(motion=Motion.SCROLL, **turned)
+            if pixels is None:
+                return None
+            across = action == "hscroll"
+            return ScreenDeed(motion=Motion.SCROLL, right=pixels * across, down=-pixels * (not across))
         case "wait":
             seconds = given_amount(arguments.get("time", 1), MOST_WAIT // 1000)
             return None if seconds is None or seconds < 0 else ScreenDeed(motion=Motion.WAIT, wait=1000 * seconds)

@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rla.envs.chat_prompts import ANSWER, ChatJudge, ChatPrompt, boxed, tagged, user
+from rla.envs.chat_prompts import ANSWER, ChatJudge, ChatPrompt, tagged, user
 from rla.envs.pictures import PastStep, Picture, PictureMessage
 from rla.envs.quoting import QUOTED, plain_tags, quoted
 from rla.envs.screens.computer_use import SCHEMA
@@ -98,11 +98,7 @@ class ScreenPrompt:
         if self.form.name == "computer_use":
             text: str | None = reply
         else:
-            text = {"text": reply.strip, "index": lambda: boxed(reply), "tagged": lambda: tagged(reply)}[
-                self.chat.reply
-            ]()
-        if text and self.chat.reply == "index" and commands:
-            return self.chat.parse(reply, commands)
+            text = tagged(reply) if self.chat.reply == "tagged" else reply.strip()
         deed = self.form.read(text) if text else None
         return None if deed is None else self.form.action(deed)
 
@@ -148,7 +144,7 @@ class ScreenJudge:
     def with_pictures(self, view: JudgeView) -> list[PictureMessage]:
         before = [Picture(png) for screen in view.images for png in screen]
         after = [Picture(png) for png in view.next_images]
-        parts = (
+        parts: tuple[str | Picture, ...] = (
             self._role() + "\n\nThe screen before the action:",
             *before,
             "The screen after the action:",
