@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import signal
 import subprocess
@@ -29,6 +30,7 @@ from rla.envs.desktop.scripts import labels_by_replay
 from rla.envs.desktop.tasks import asked_otherwise, own_scenarios
 from rla.envs.observation import EnvironmentFailure
 from tests.desktop.places import needs_desktop
+from tests.seeing import noise_png
 
 pytestmark = needs_desktop
 OWN = DesktopParams(machines=2)
@@ -138,10 +140,12 @@ def test_a_text_of_any_characters_arrives_as_it_was_typed() -> None:
     assert on_a_machine(work) == text.encode()
 
 
+@pytest.mark.slow
 def test_scripts_win_and_wrong_ends_do_not() -> None:
     assert [run for run in runs_of("text-append", "files-rename") if not run.sound] == []
 
 
+@pytest.mark.slow
 def test_a_task_that_cannot_be_done_is_won_by_saying_so() -> None:
     assert [run for run in runs_of("text-infeasible") if not run.sound] == []
 
@@ -153,6 +157,7 @@ def test_the_last_step_is_scored_as_it_leaves_the_screen() -> None:
     assert played.won and not played.seen[-2].done
 
 
+@pytest.mark.slow
 def test_a_changed_task_is_proven_by_its_script_and_by_nothing_not_winning() -> None:
     easy = {
         "func": "exact_match",
@@ -173,6 +178,7 @@ def test_a_changed_task_is_proven_by_its_script_and_by_nothing_not_winning() -> 
     assert asyncio.run(proven()) == ["", "it is won by doing nothing", "its script does not win it"]
 
 
+@pytest.mark.slow
 def test_labels_by_replay_tell_help_from_waste_and_from_harm() -> None:
     asked = scene("text-append")
     task = task_of_scenario(asked, split="train")
@@ -253,7 +259,49 @@ def test_nothing_is_left_of_a_process_that_was_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("domain", ["files", "text", "settings"])
+@pytest.mark.parametrize("domain", ["files", "text", "preferences"])
 def test_every_light_task_is_sound(domain: str) -> None:
     names = [one.id for one in own_scenarios() if one.domain == domain]
     assert [run for run in runs_of(*names) if not run.sound] == []
+
+
+THEIRS = """
+import base64, json
+PNG = base64.b64decode("{png}")
+
+def app(space, start):
+    if space["PATH_INFO"] == "/screenshot":
+        start("200 OK", [("Content-Type", "image/png"), ("Content-Length", str(len(PNG)))])
+        return [PNG]
+    size = int(space.get("CONTENT_LENGTH") or 0)
+    asked = json.loads(space["wsgi.input"].read(size) or b"null")
+    data = json.dumps({{"path": space["PATH_INFO"], "asked": asked}}).encode()
+    found = "404 Not Found" if space["PATH_INFO"].startswith("/rla") else "200 OK"
+    start(found, [("Content-Type", "application/json"), ("Content-Length", str(len(data)))])
+    return [data]
+"""
+
+
+def test_a_server_of_a_checkout_of_osworld_serves_behind_our_token_by_the_plain_protocol(tmp_path: Path) -> None:
+    """A stand-in for OSWorld's `app`; deeds reach it as programs of pyautogui."""
+    png = base64.b64encode(noise_png("theirs", side=4)).decode()
+    place = tmp_path / "desktop_env/server"
+    place.mkdir(parents=True)
+    (place / "main.py").write_text(THEIRS.format(png=png))
+    own = replace(SMALL, osworld=str(tmp_path), guest_python=sys.executable)
+
+    async def work() -> dict[str, Any]:
+        machine = LocalDesktop(own, walls_of(own))
+        await machine.start()
+        client = GuestClient(machine.address, longest_s=60)
+        try:
+            await client.greet()
+            assert not client.ours and await client.screenshot(still_ms=700) == base64.b64decode(png)
+            with pytest.raises(GuestRefusal, match="401"):
+                await GuestClient(replace(machine.address, token="x"), longest_s=5).greet()
+            return await client.execute(["python", "-c", "1"])
+        finally:
+            await client.close()
+            await machine.stop()
+
+    assert asyncio.run(work())["asked"] == {"command": ["python", "-c", "1"], "shell": False}

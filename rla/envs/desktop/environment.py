@@ -47,7 +47,7 @@ class Desktop:
         check_desktop(config)
 
     def tasks(self, config: Config, *, split: str, seed: int) -> list[Task]:
-        """Our own scenes of `tasks.kinds`, domains (files, text, settings, spreadsheets) or names; there are few."""
+        """Our own scenes of `tasks.kinds`, domains (files, text, preferences, spreadsheets) or names; there are few."""
         return desktop_tasks(
             config.tasks.kinds_of(split),
             count=config.tasks.count(split),

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from rla.envs.desktop.client import GuestClient, GuestRefusal
@@ -60,6 +61,7 @@ class DesktopEpisode:
         self._client: GuestClient | None = None
         self._size = (0, 0)
         self._over = True
+        self._told = ""  # by the last observation
 
     async def reset(self) -> Observation:
         await self.end()
@@ -99,7 +101,7 @@ class DesktopEpisode:
 
     async def stopped(self) -> Observation:
         """`Concludes`: the state that the episode was left in is scored."""
-        return await self._judged(failed=False)
+        return replace(await self._judged(failed=False), text=self._told)
 
     def close(self) -> None:
         """At once; what is left of the machine is cleared away by the running event loop, if one runs."""
@@ -137,6 +139,7 @@ class DesktopEpisode:
         return Observation(text=SCREEN, won=won, done=True, reward=reward, images=(png,), place=place_of(png))
 
     def _seen(self, text: str, png: bytes, *, understood: bool = True) -> Observation:
+        self._told = text
         return Observation(text=text, images=(png,), place=place_of(png), understood=understood)
 
     def _scenario(self) -> Scenario:

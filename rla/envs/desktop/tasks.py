@@ -17,7 +17,7 @@ from importlib.resources import files
 from rla.envs.desktop.scenarios import Scenario, scenario_of_json, task_of_scenario
 from rla.store.records import Task
 
-DOMAINS = ("files", "text", "settings", "spreadsheets")
+DOMAINS = ("files", "text", "preferences", "spreadsheets")
 HELD_OUT_OF = 4  # every fourth scene, about
 
 

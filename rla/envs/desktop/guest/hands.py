@@ -16,7 +16,7 @@ UP, DOWN, LEFT, RIGHT = 4, 5, 6, 7
 NOTCH = 40  # pixels that a turn of the wheel stands for
 MOST_NOTCHES = 50
 PAUSE_S = 0.02  # between what applications tell apart by time
-LOOK_S = 0.06  # between two looks at a screen that may still change
+LOOK_S, LOOKS = 0.08, 4  # between looks at a screen that may still change; so many in a row have to be alike
 KEYS = {
     "control": "Control_L",
     "ctrl": "Control_L",
@@ -159,10 +159,10 @@ class Hands:
         return None
 
     def png(self, *, still_ms: float = 0.0) -> bytes:
-        """The screen; with `still_ms` once three looks in a row have shown the same, or after that time."""
+        """The screen; with `still_ms` once four looks in a row have shown the same, or after that time."""
         until, alike = time.monotonic() + still_ms / 1000, 0
         pixels = self._grabbed()
-        while alike < 2 and time.monotonic() < until:
+        while alike < LOOKS - 1 and time.monotonic() < until:
             time.sleep(LOOK_S)
             before, pixels = pixels, self._grabbed()
             alike = alike + 1 if pixels == before else 0

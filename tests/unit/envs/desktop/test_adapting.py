@@ -93,7 +93,7 @@ def test_splits_have_no_scene_in_common_and_tasks_are_the_same_every_time() -> N
     assert {task.scene for task in train} & {task.scene for task in test} == set()
     assert {task.scene for task in [*train, *test]} == {one.id for one in own_scenarios()}
     assert [task.task_id for task in train] == [task.task_id for task in drawn(False)]
-    assert {task.kind for task in test} == {"files", "text", "settings", "spreadsheets"}
+    assert {task.kind for task in test} == {"files", "text", "preferences", "spreadsheets"}
 
 
 def test_every_scene_has_a_script_for_each_verifier_and_two_wrong_ends() -> None:
