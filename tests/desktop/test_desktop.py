@@ -288,6 +288,7 @@ def test_a_server_of_a_checkout_of_osworld_serves_behind_our_token_by_the_plain_
     place = tmp_path / "desktop_env/server"
     place.mkdir(parents=True)
     (place / "main.py").write_text(THEIRS.format(png=png))
+    tmp_path.chmod(0o755)  # the user of a machine owns nothing here
     own = replace(SMALL, osworld=str(tmp_path), guest_python=sys.executable)
 
     async def work() -> dict[str, Any]:

@@ -27,14 +27,26 @@ from rla.envs.execution.records import Limits
 DISPLAY = ":0"
 KEPT_ERRORS = 4000  # bytes
 ENDING_S, LOOK_S = 1.0, 0.05
+MOST_LINKS = 16
 
 
 def walls_of(own: DesktopParams) -> Walls:
     """Raises UserError where no machine can be had here."""
     beside = [str(Path(path).resolve()) for path in (own.osworld,) if path]
     if own.guest_python:
-        beside.append(str(Path(own.guest_python).absolute().parent.parent))
+        program = Path(own.guest_python).absolute()
+        folder = program.parent.parent
+        beside += [str(folder), *(path for path in links_of(program) if not Path(path).is_relative_to(folder))]
     return Walls(disk_mb=own.disk_mb, beside=beside)
+
+
+def links_of(program: Path) -> list[str]:
+    """What a program is a link to, step by step: a virtual environment's Python is one to another installation's."""
+    found: list[str] = []
+    while program.is_symlink() and len(found) < MOST_LINKS:
+        program = Path(os.path.normpath(program.parent / program.readlink()))
+        found.append(str(program))
+    return [path for path in found if os.path.exists(path) and not path.startswith("/usr/")]
 
 
 class LocalDesktop:
@@ -165,7 +177,7 @@ class LocalDesktop:
                 await asyncio.sleep(ENDING_S)  # a machine that ends refuses before it is gone
             if self._process.poll() is not None:
                 said = self._said()
-                raise MachineLost(f"did not start ({said}); {self._walls.why_not(said)}")
+                raise MachineLost(f"did not start ({said}){self._walls.why_not(said)}")
             await greeting
         except (MachineLost, GuestRefusal) as error:
             await self.stop()

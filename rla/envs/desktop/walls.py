@@ -109,8 +109,8 @@ class Walls:
         return Walled(command=[bwrap, *flags, "--", *inner], files=(*files.values(), confined), user=user)
 
     def why_not(self, said: str) -> str:
-        """What would help where bubblewrap has refused."""
-        return remedy(said, as_root=self._as_root)
+        """What would help where bubblewrap has refused; empty for what others say."""
+        return f"; {remedy(said, as_root=self._as_root)}" if said.startswith("bwrap:") else ""
 
     def _namespaces(self) -> list[str]:
         flags = ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
@@ -126,10 +126,7 @@ class Walls:
                 flags += ["--symlink", os.readlink(top), top]
         outside = [path for path in (*self._python.folders, *self._python.files) if not path.startswith("/usr/")]
         etc = [f"/etc/{name}" for name in ETC]
-        shown = [*filter(os.path.exists, (*etc, *READ)), *outside, *self._beside]
-        above = dict.fromkeys(str(top) for path in shown for top in reversed(Path(path).parents[:-1]))
-        flags += [text for folder in above if folder != "/usr" for text in ("--dir", folder)]  # readable for any user
-        flags += [text for path in shown for text in ("--ro-bind", path, path)]
+        flags += readable([*filter(os.path.exists, (*etc, *READ)), *outside])
         if str(OURS).startswith("/usr/"):  # the solutions of tasks lie beside the code
             flags += ["--size", "4096", "--tmpfs", str(OURS)]
         inside = (CODE, f"{CODE}/rla", f"{CODE}/rla/envs", f"{CODE}/rla/envs/desktop", PROGRAMS, "/home")
@@ -143,4 +140,11 @@ class Walls:
         flags = devices("/tmp")
         for place in (HOME, "/tmp", "/var/tmp"):
             flags += ["--perms", "1777", "--size", self._disk, "--tmpfs", place]
-        return flags
+        return flags + readable(self._beside)  # they may lie below one of these
+
+
+def readable(paths: Sequence[str]) -> list[str]:
+    """Flags that show paths where they are, below folders that any user can read."""
+    above = dict.fromkeys(str(top) for path in paths for top in reversed(Path(path).parents[:-1]))
+    flags = [text for folder in above if folder != "/usr" for text in ("--dir", folder)]
+    return flags + [text for path in paths for text in ("--ro-bind", os.path.realpath(path), path)]

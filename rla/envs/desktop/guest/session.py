@@ -22,7 +22,7 @@ from typing import Any
 
 PARENT_DEATH = 1  # prctl
 READY_S = 30.0
-LOG = "/tmp/session.log"
+LOG, TOLD = "/tmp/session.log", 2000  # characters of it that are told at the end
 GTK = "[Settings]\ngtk-cursor-blink=0\ngtk-enable-animations=0\ngtk-recent-files-enabled=0\n"
 PANEL = "[*]\nwallpaper_mode=color\ndesktop_bg=#4a6a7a\ndesktop_fg=#ffffff\nshow_trash=0\nshow_mounts=0\n"
 OFFICE = ".config/libreoffice/4/user"
@@ -165,6 +165,7 @@ def main() -> None:
     while True:  # whatever loses its parent becomes a child of process 1
         done, status = os.wait()
         if done == server.pid:
+            sys.stderr.write(Path(LOG).read_text(errors="replace")[-TOLD:])
             raise SystemExit(os.waitstatus_to_exitcode(status) or 0)
 
 
