@@ -15,12 +15,12 @@ from typing import Any
 
 from rla.envs.desktop.client import GuestClient, GuestRefusal
 from rla.envs.desktop.machine_pool import MachinePool
-from rla.envs.desktop.machines import Machine, MachineLost
+from rla.envs.desktop.machines import DesktopMachine, MachineLost
 from rla.envs.desktop.official import OfficialMetrics
 from rla.envs.desktop.params import DesktopParams, DesktopSuccess
 from rla.envs.desktop.scenarios import Scenario, ScenarioError, scenario_of
 from rla.envs.desktop.setting_up import SetupFailure, set_up
-from rla.envs.desktop.verifying import NotScored, Verifier, unsupported
+from rla.envs.desktop.verifying import NotScored, StateVerifier, unsupported
 from rla.envs.observation import EnvironmentFailure, Observation
 from rla.envs.screens.deeds import Motion, Point, ScreenDeed, pixel_of
 from rla.envs.screens.forms import deed_of_action
@@ -54,10 +54,10 @@ def score_wins(score: float, success: DesktopSuccess) -> bool:
 class DesktopEpisode:
     """Raises EnvironmentFailure where the machine fails or there is no score, UserError where no machine can be had."""
 
-    def __init__(self, pool: MachinePool, verifier: Verifier, task: Task) -> None:
+    def __init__(self, pool: MachinePool, verifier: StateVerifier, task: Task) -> None:
         self._pool, self._verifier, self._own = pool, verifier, pool.own
         self._task = task
-        self._machine: Machine | None = None
+        self._machine: DesktopMachine | None = None
         self._client: GuestClient | None = None
         self._size = (0, 0)
         self._over = True
@@ -136,11 +136,11 @@ class DesktopEpisode:
         success = self._own.success
         won = score_wins(score, success)
         reward = score if success == "score" else None
-        return Observation(text=SCREEN, won=won, done=True, reward=reward, images=(png,), place=place_of(png))
+        return Observation(text=SCREEN, won=won, done=True, reward=reward, images=(png,), place=screen_place(png))
 
     def _seen(self, text: str, png: bytes, *, understood: bool = True) -> Observation:
         self._told = text
-        return Observation(text=text, images=(png,), place=place_of(png), understood=understood)
+        return Observation(text=text, images=(png,), place=screen_place(png), understood=understood)
 
     def _scenario(self) -> Scenario:
         try:
@@ -149,14 +149,14 @@ class DesktopEpisode:
             raise EnvironmentFailure(f"the task is none: {error}") from None
 
 
-def place_of(png: bytes) -> str:
+def screen_place(png: bytes) -> str:
     """Equal for screens that look the same."""
     return hashlib.sha256(png).hexdigest()[:16]
 
 
-def verifier_of(own: DesktopParams) -> Verifier:
+def verifier_of(own: DesktopParams) -> StateVerifier:
     """With a process of OSWorld's metrics where there is a Python that has them."""
-    return Verifier(own, OfficialMetrics(own.osworld_python) if own.osworld_python else None)
+    return StateVerifier(own, OfficialMetrics(own.osworld_python) if own.osworld_python else None)
 
 
 class DesktopService:

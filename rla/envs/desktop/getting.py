@@ -7,7 +7,7 @@ from typing import Any
 
 from rla.envs.desktop.client import GuestClient
 from rla.envs.desktop.params import DesktopParams
-from rla.envs.desktop.resources import reachable, resource
+from rla.envs.desktop.resources import reachable, task_resource
 from rla.envs.desktop.setting_up import filled
 
 Getter = Callable[[Mapping[str, Any], GuestClient, DesktopParams], Awaitable[Any]]
@@ -24,8 +24,8 @@ async def _vm_file(given: Mapping[str, Any], client: GuestClient, own: DesktopPa
 
 async def _cloud_file(given: Mapping[str, Any], client: GuestClient, own: DesktopParams) -> Any:
     if not given.get("multi"):
-        return await resource(str(given["path"]), own)
-    found = [await resource(str(path), own) for path in given["path"]]
+        return await task_resource(str(given["path"]), own)
+    found = [await task_resource(str(path), own) for path in given["path"]]
     gives = given.get("gives", [0])
     return found[gives[0]] if len(gives) == 1 else [found[number] for number in gives]
 

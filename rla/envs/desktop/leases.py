@@ -55,7 +55,7 @@ def leases_folder() -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class MachineLease:
     """A machine's folder."""
 
     folder: Path
@@ -72,12 +72,12 @@ class Lease:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def new_lease() -> Lease:
+def new_lease() -> MachineLease:
     """Raises OSError."""
     own = this_process()
     folder = leases_folder() / f"{own.pid}-{own.started}-{next(_numbers)}"
     folder.mkdir(mode=0o700)
-    return Lease(folder)
+    return MachineLease(folder)
 
 
 def sweep() -> int:

@@ -17,7 +17,7 @@ import subprocess
 from pathlib import Path
 
 from rla.envs.desktop.client import GuestClient, GuestRefusal
-from rla.envs.desktop.leases import Lease, new_lease
+from rla.envs.desktop.leases import MachineLease, new_lease
 from rla.envs.desktop.machines import GuestAddress, MachineLost
 from rla.envs.desktop.params import DesktopParams
 from rla.envs.desktop.walls import HOME, PROGRAMS, Walled, Walls
@@ -54,7 +54,7 @@ class LocalDesktop:
 
     def __init__(self, own: DesktopParams, walls: Walls) -> None:
         self._own, self._walls = own, walls
-        self._lease: Lease | None = None
+        self._lease: MachineLease | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._group: BoxGroup | None = None
         self._token = ""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from rla.envs.desktop.docker import DockerMachine, remove_orphans
 from rla.envs.desktop.leases import sweep
 from rla.envs.desktop.local import LocalDesktop, walls_of
-from rla.envs.desktop.machines import GuestAddress, Machine, MachineLost
+from rla.envs.desktop.machines import DesktopMachine, GuestAddress, MachineLost
 from rla.envs.desktop.params import DesktopParams
 from rla.envs.desktop.remote import RemoteMachine
 from rla.envs.observation import EnvironmentFailure
@@ -24,12 +24,12 @@ class MachinePool:
     def __init__(self, own: DesktopParams) -> None:
         self.own = own
         self._makers = machine_makers(own)
-        self._free: asyncio.Queue[Callable[[], Machine]] | None = None
-        self._taken: dict[Machine, Callable[[], Machine]] = {}
+        self._free: asyncio.Queue[Callable[[], DesktopMachine]] | None = None
+        self._taken: dict[DesktopMachine, Callable[[], DesktopMachine]] = {}
         self._endings: set[asyncio.Task[None]] = set()
         self._times: list[float] = []
 
-    async def take(self) -> Machine:
+    async def take(self) -> DesktopMachine:
         """A machine that has just started; waits for one. Raises EnvironmentFailure where it does not start, twice."""
         free = await self._seats()
         make = await free.get()
@@ -50,14 +50,14 @@ class MachinePool:
             return machine
         raise AssertionError("unreachable")
 
-    def release(self, machine: Machine) -> None:
+    def release(self, machine: DesktopMachine) -> None:
         """Stop it in the background. Raises RuntimeError where no event loop runs."""
         loop = asyncio.get_running_loop()
         task = loop.create_task(self.give(machine))
         self._endings.add(task)
         task.add_done_callback(self._endings.discard)
 
-    async def give(self, machine: Machine) -> None:
+    async def give(self, machine: DesktopMachine) -> None:
         """Stop it; the next may begin."""
         make = self._taken.pop(machine, None)
         try:
@@ -76,7 +76,7 @@ class MachinePool:
         """How many machines were started, and how long that took together."""
         return {"machines": float(len(self._times)), "machine_start_s": sum(self._times)} if self._times else {}
 
-    async def _seats(self) -> asyncio.Queue[Callable[[], Machine]]:
+    async def _seats(self) -> asyncio.Queue[Callable[[], DesktopMachine]]:
         if self._free is None:
             self._free = asyncio.Queue()
             for make in self._makers:
@@ -85,7 +85,7 @@ class MachinePool:
         return self._free
 
 
-def machine_makers(own: DesktopParams) -> list[Callable[[], Machine]]:
+def machine_makers(own: DesktopParams) -> list[Callable[[], DesktopMachine]]:
     """One for each machine that may run at a time. Raises UserError."""
     if own.machine == "remote":
         token = os.environ.get(own.token_env, "")

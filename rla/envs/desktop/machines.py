@@ -15,7 +15,7 @@ class GuestAddress:
     token: str = ""
 
 
-class Machine(Protocol):
+class DesktopMachine(Protocol):
     """One screen, for one episode at a time. All raise MachineLost where it fails."""
 
     @property

@@ -31,7 +31,7 @@ def is_in_list(result: Any, rules: Mapping[str, Any]) -> float:
 
 def check_include_exclude(result: Any, rules: Mapping[str, Any]) -> float:
     """Every text of `include` is in it, and none of `exclude`."""
-    text = as_text(result)
+    text = text_of_result(result)
     included = all(each in text for each in rules.get("include", []))
     return float(included and not any(each in text for each in rules.get("exclude", [])))
 
@@ -51,7 +51,7 @@ def literal_match(result: Any, expected: Any, **options: Any) -> float:
 
 def compare_text_file(result: Any, expected: Any, **options: Any) -> float:
     """`ignore_blanks`: white space is one space; `ignore_case`."""
-    texts = [as_text(result), as_text(expected)]
+    texts = [text_of_result(result), text_of_result(expected)]
     if options.get("ignore_blanks"):
         texts = [re.sub(r"\s+", " ", re.sub(r"[\t\n]", " ", text).strip()) for text in texts]
     if options.get("ignore_case"):
@@ -66,13 +66,13 @@ def compare_csv(result: Any, expected: Any, **options: Any) -> float:
 
 
 def csv_lines(data: Any, options: Mapping[str, Any]) -> list[Any]:
-    text = as_text(data).lower() if options.get("ignore_case") else as_text(data)
+    text = text_of_result(data).lower() if options.get("ignore_case") else text_of_result(data)
     return text.splitlines() if options.get("strict", True) else list(csv.reader(io.StringIO(text)))
 
 
 def check_json(result: Any, rules: Mapping[str, Any]) -> float:
     """`expect` and `unexpect`: {"key": [...], "method": "eq" or "ne", "ref": ...}, for a JSON file."""
-    found = json.loads(as_text(result))
+    found = json.loads(text_of_result(result))
     wanted = [(rule, True) for rule in rules.get("expect", [])] + [(rule, False) for rule in rules.get("unexpect", [])]
     return float(all(holds(found, rule) is expected for rule, expected in wanted))
 
@@ -91,7 +91,7 @@ def check_lines(result: Any, rules: Mapping[str, Any]) -> float:
     """The lines of a text, white space at their ends and empty ones at the end of the text apart, are `lines`; with
     `share` so large a part of them as stands at its place.
     """
-    found = [line.rstrip() for line in as_text(result).rstrip().splitlines()]
+    found = [line.rstrip() for line in text_of_result(result).rstrip().splitlines()]
     wanted = [str(line).rstrip() for line in rules["lines"]]
     if not rules.get("share"):
         return float(found == wanted)
@@ -112,7 +112,7 @@ def check_cells(result: Any, rules: Mapping[str, Any]) -> float:
     return float(all(sheets[name].get(place, "") == str(text) for place, text in rules.get("cells", {}).items()))
 
 
-def as_text(found: Any) -> str:
+def text_of_result(found: Any) -> str:
     return found.decode(errors="replace") if isinstance(found, bytes) else str(found)
 
 
@@ -134,7 +134,7 @@ METRICS: Mapping[str, Metric] = {
 OURS = frozenset({"check_lines", "check_cells"})  # that OSWorld does not have
 
 
-def measured(name: str, result: Any, expected: Any, options: Mapping[str, Any], *, has_expected: bool) -> float:
+def metric_score(name: str, result: Any, expected: Any, options: Mapping[str, Any], *, has_expected: bool) -> float:
     """The score; 0 where nothing was found, or where what was found cannot be read as what it should be. Raises
     LookupError and TypeError for rules that are none.
     """

@@ -20,7 +20,7 @@ Given = TypeVar("Given")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
+class PlayedScript:
     """`seen[0]` is that of the reset; one more follows each action."""
 
     actions: tuple[str, ...]
@@ -31,7 +31,7 @@ class Played:
         return self.seen[-1].won
 
 
-async def play_script(service: DesktopService, task: Task, actions: Sequence[str]) -> Played:
+async def play_script(service: DesktopService, task: Task, actions: Sequence[str]) -> PlayedScript:
     """The actions until the episode ends; where they do not end it, it is scored as it stands. Raises as episodes."""
     episode = service.make(task)
     try:
@@ -43,7 +43,7 @@ async def play_script(service: DesktopService, task: Task, actions: Sequence[str
             done.append(action)
         if not seen[-1].done:
             seen[-1] = await episode.stopped()
-        return Played(actions=tuple(done), seen=tuple(seen))
+        return PlayedScript(actions=tuple(done), seen=tuple(seen))
     finally:
         await episode.end()
 

@@ -19,10 +19,10 @@ NAMES = {
 
 
 def program_of_deeds(deeds: Sequence[Mapping[str, Any]]) -> str:
-    return "; ".join([*HEAD, *(line for deed in deeds for line in lines_of(deed))])
+    return "; ".join([*HEAD, *(line for deed in deeds for line in calls_of_deed(deed))])
 
 
-def lines_of(deed: Mapping[str, Any]) -> list[str]:
+def calls_of_deed(deed: Mapping[str, Any]) -> list[str]:
     """The calls of a deed in pixels. Raises KeyError for a motion that there is none for."""
     at = deed.get("at")
     first = [f"pyautogui.moveTo({int(at[0])}, {int(at[1])})"] if at is not None else []
@@ -41,7 +41,7 @@ def lines_of(deed: Mapping[str, Any]) -> list[str]:
             turns = [("scroll", -int(deed.get("down", 0))), ("hscroll", int(deed.get("right", 0)))]
             return first + [f"pyautogui.{name}({notches(pixels)})" for name, pixels in turns if pixels]
         case "type":
-            return typed(str(deed["text"]))
+            return typed_calls(str(deed["text"]))
         case "press":
             return [f"pyautogui.hotkey({', '.join(repr(key_word(key)) for key in deed['keys'])})"]
         case "key_down" | "key_up":
@@ -52,7 +52,7 @@ def lines_of(deed: Mapping[str, Any]) -> list[str]:
     raise KeyError(deed["motion"])
 
 
-def typed(text: str) -> list[str]:
+def typed_calls(text: str) -> list[str]:
     """pyautogui types `<` as `>` (its issue 198): that key is pressed in another way."""
     parts = text.split("<")
     lines = [f"pyautogui.typewrite({parts[0]!r})"] if parts[0] else []

@@ -25,7 +25,7 @@ def reachable(address: str, own: DesktopParams) -> bool:
     return address.startswith("data:") or local_file(address, own) is not None or (own.download and is_web(address))
 
 
-async def resource(address: str, own: DesktopParams) -> bytes:
+async def task_resource(address: str, own: DesktopParams) -> bytes:
     """Raises ResourceMissing."""
     if address.startswith("data:"):
         return data_of_url(address)
@@ -37,7 +37,7 @@ async def resource(address: str, own: DesktopParams) -> bytes:
         raise ResourceMissing(
             f"{address[:200]} is not in env.own.files, and env.own.download is false; put the file there, or allow it"
         )
-    return await fetched(address, own)
+    return await fetched_resource(address, own)
 
 
 def is_web(address: str) -> bool:
@@ -71,7 +71,7 @@ def data_of_url(address: str) -> bytes:
         raise ResourceMissing(f"a data address cannot be read ({error})") from None
 
 
-async def fetched(address: str, own: DesktopParams) -> bytes:
+async def fetched_resource(address: str, own: DesktopParams) -> bytes:
     """From the network; kept in `env.own.files` if there is one."""
     try:
         limit = aiohttp.ClientTimeout(total=FETCH_S)

@@ -90,7 +90,7 @@ def scenario_of_json(found: Any, *, domain: str = "") -> Scenario:
         id=str(found.get("id", "")),
         domain=domain or str(found.get("domain") or found.get("snapshot") or "desktop"),
         instruction=instruction.strip(),
-        config=steps_of(found.get("config") or []),
+        config=setup_steps(found.get("config") or []),
         current=current,
         verifiers=verifiers,
         templates={str(name): str(text) for name, text in templates.items() if name in verifiers},
@@ -112,7 +112,7 @@ def current_of(found: Mapping[str, Any]) -> tuple[str, str]:
     return ONLY, str(found.get("instruction", ""))
 
 
-def steps_of(found: Any) -> tuple[Mapping[str, Any], ...]:
+def setup_steps(found: Any) -> tuple[Mapping[str, Any], ...]:
     """Setup steps. Raises ScenarioError."""
     if not isinstance(found, Sequence) or not all(
         isinstance(step, dict) and isinstance(step.get("parameters", {}), dict) for step in found

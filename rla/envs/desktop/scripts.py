@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from rla.config import Config
 from rla.envs.desktop.episode import DesktopService
 from rla.envs.desktop.params import desktop_params
-from rla.envs.desktop.playing import Played, on_machines, play_script
+from rla.envs.desktop.playing import PlayedScript, on_machines, play_script
 from rla.envs.desktop.scenarios import scenario_of
 from rla.envs.screens.deeds import Motion
 from rla.envs.screens.forms import FORMS, deed_of_action
@@ -61,7 +61,7 @@ def shown_action(form: str, action: str) -> str:
         return action
 
 
-def demonstration_of(played: Played) -> Demonstration:
+def demonstration_of(played: PlayedScript) -> Demonstration:
     texts = [one.text for one in played.seen]
     return Demonstration(
         observations=texts[:-1],

@@ -13,7 +13,7 @@ from typing import Any
 
 from rla.envs.desktop.client import GuestClient, GuestRefusal
 from rla.envs.desktop.params import DesktopParams
-from rla.envs.desktop.resources import ResourceMissing, reachable, resource
+from rla.envs.desktop.resources import ResourceMissing, reachable, task_resource
 
 LONGEST_SLEEP = 120.0
 WINDOW_S = 20.0  # in which a window that was just launched comes
@@ -51,14 +51,14 @@ def unsupported_steps(steps: Sequence[Step], own: DesktopParams) -> str:
 
 async def _download(given: Step, client: GuestClient, own: DesktopParams) -> None:
     for entry in given["files"]:
-        await client.upload(entry["path"], await resource(entry["url"], own))
+        await client.upload(entry["path"], await task_resource(entry["url"], own))
 
 
 async def _upload(given: Step, client: GuestClient, own: DesktopParams) -> None:
     """`local_path`: a name in `env.own.files`."""
     for entry in given["files"]:
         name = Path(entry["local_path"]).name
-        await client.upload(entry["path"], await resource(name, own))
+        await client.upload(entry["path"], await task_resource(name, own))
 
 
 async def _open(given: Step, client: GuestClient, own: DesktopParams) -> None:

@@ -56,14 +56,14 @@ def parsed_xml(data: bytes) -> ElementTree.Element:
 def rows_of_csv(text: str) -> Sheet:
     rows = csv.reader(io.StringIO(text))
     cells = ((row, column, cell) for row, line in enumerate(rows) for column, cell in enumerate(line))
-    return {place_of(row, column): cell for row, column, cell in cells if cell}
+    return {cell_place(row, column): cell for row, column, cell in cells if cell}
 
 
 def open_document(root: ElementTree.Element) -> dict[str, Sheet]:
     found = {}
     for table in root.iter(ODF % ("table", "table")):
         name = table.get(ODF % ("table", "name"), "")
-        found[name] = {place_of(row, column): text for row, column, text in odf_cells(table)}
+        found[name] = {cell_place(row, column): text for row, column, text in odf_cells(table)}
     return found
 
 
@@ -121,7 +121,7 @@ def plain_number(text: str) -> str:
         return text
 
 
-def place_of(row: int, column: int) -> str:
+def cell_place(row: int, column: int) -> str:
     """`B2` for row 1 and column 1."""
     letters = chr(ord("A") + column % 26)
     return (chr(ord("A") + column // 26 - 1) if column >= 26 else "") + letters + str(row + 1)

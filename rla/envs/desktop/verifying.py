@@ -11,7 +11,7 @@ from typing import Any
 
 from rla.envs.desktop.client import GuestClient, GuestRefusal
 from rla.envs.desktop.getting import GETTERS, unsupported_getter
-from rla.envs.desktop.measuring import METRICS, OURS, measured
+from rla.envs.desktop.measuring import METRICS, OURS, metric_score
 from rla.envs.desktop.official import OfficialFailure, OfficialMetrics
 from rla.envs.desktop.params import DesktopParams
 from rla.envs.desktop.resources import ResourceMissing
@@ -25,7 +25,7 @@ class NotScored(Exception):
     """There is no score; the message says why."""
 
 
-def parts_of(evaluator: Evaluator) -> list[tuple[str, Any, Any, Mapping[str, Any]]]:
+def evaluator_parts(evaluator: Evaluator) -> list[tuple[str, Any, Any, Mapping[str, Any]]]:
     """Metric, what is looked at, what is expected, and options, of each part. Raises NotScored."""
     func, count = evaluator["func"], None
     if isinstance(func, list):
@@ -55,7 +55,7 @@ def unsupported(scenario: Scenario, own: DesktopParams) -> str:
     if reason or evaluator["func"] == INFEASIBLE:
         return reason
     try:
-        parts = parts_of(evaluator)
+        parts = evaluator_parts(evaluator)
     except NotScored as flaw:
         return str(flaw)
     for name, result, expected, _ in parts:
@@ -68,7 +68,7 @@ def unsupported(scenario: Scenario, own: DesktopParams) -> str:
     return ""
 
 
-class Verifier:
+class StateVerifier:
     """For one event loop. `official`: None where there is no Python with OSWorld's metrics."""
 
     def __init__(self, own: DesktopParams, official: OfficialMetrics | None) -> None:
@@ -89,7 +89,7 @@ class Verifier:
             raise NotScored(f"its evaluator is flawed ({type(error).__name__}: {error})") from None
 
     async def _parts(self, evaluator: Evaluator, client: GuestClient) -> float:
-        parts, all_of = parts_of(evaluator), evaluator.get("conj", "and") == "and"
+        parts, all_of = evaluator_parts(evaluator), evaluator.get("conj", "and") == "and"
         scores: list[float] = []
         for part in parts:
             scores.append(await self._part(*part, client))
@@ -105,7 +105,7 @@ class Verifier:
         found = await GETTERS[result["type"]](result, client, self._own)
         wanted = await GETTERS[expected["type"]](expected, client, self._own) if expected else None
         if name in METRICS and (self._own.metrics == "own" or name in OURS):
-            return measured(name, found, wanted, options, has_expected=bool(expected))
+            return metric_score(name, found, wanted, options, has_expected=bool(expected))
         if self._official is None:
             raise NotScored(f"metric {name!r} is OSWorld's; set env.own.osworld_python")
         return await self._official.score(name, found, wanted, options, has_expected=bool(expected))

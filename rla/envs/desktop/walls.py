@@ -126,7 +126,7 @@ class Walls:
                 flags += ["--symlink", os.readlink(top), top]
         outside = [path for path in (*self._python.folders, *self._python.files) if not path.startswith("/usr/")]
         etc = [f"/etc/{name}" for name in ETC]
-        flags += readable([*filter(os.path.exists, (*etc, *READ)), *outside])
+        flags += readable_paths([*filter(os.path.exists, (*etc, *READ)), *outside])
         if str(OURS).startswith("/usr/"):  # the solutions of tasks lie beside the code
             flags += ["--size", "4096", "--tmpfs", str(OURS)]
         inside = (CODE, f"{CODE}/rla", f"{CODE}/rla/envs", f"{CODE}/rla/envs/desktop", PROGRAMS, "/home")
@@ -140,10 +140,10 @@ class Walls:
         flags = devices("/tmp")
         for place in (HOME, "/tmp", "/var/tmp"):
             flags += ["--perms", "1777", "--size", self._disk, "--tmpfs", place]
-        return flags + readable(self._beside)  # they may lie below one of these
+        return flags + readable_paths(self._beside)  # they may lie below one of these
 
 
-def readable(paths: Sequence[str]) -> list[str]:
+def readable_paths(paths: Sequence[str]) -> list[str]:
     """Flags that show paths where they are, below folders that any user can read."""
     above = dict.fromkeys(str(top) for path in paths for top in reversed(Path(path).parents[:-1]))
     flags = [text for folder in above if folder != "/usr" for text in ("--dir", folder)]

@@ -12,15 +12,15 @@ from typing import Any
 from rla.envs.desktop.guest.hands import Hands
 from rla.envs.desktop.guest.programs import (
     LONGEST_S,
-    arguments_of,
     expanded,
-    launch,
-    opened,
+    begin_program,
+    opened_file,
     run_program,
     run_python,
-    shown,
     to_window,
     tree_of,
+    window_shown,
+    words_of_command,
 )
 from rla.envs.desktop.guest.spoken import deeds_of_program
 
@@ -31,7 +31,7 @@ SYSTEM_PYTHON = "/usr/bin/python3"  # Debian's packages are its own
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class GuestRequest:
     """`asked`: of the address, `values`: of the body, `files`: by the names of their fields."""
 
     method: str
@@ -42,7 +42,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Answer:
+class GuestAnswer:
     """JSON data, or bytes of a `kind`."""
 
     status: int
@@ -50,7 +50,7 @@ class Answer:
     kind: str = "application/octet-stream"
 
 
-def answer_to(request: Request, hands: Hands) -> Answer:
+def answer_to(request: GuestRequest, hands: Hands) -> GuestAnswer:
     """Never raises what a request may cause."""
     found = ENDPOINTS.get((request.method, request.path.removeprefix("/setup")))
     if found is None:
@@ -65,25 +65,25 @@ def answer_to(request: Request, hands: Hands) -> Answer:
         return failed(500, f"{type(error).__name__}: {error}")
 
 
-def failed(status: int, message: str) -> Answer:
-    return Answer(status, {"status": "error", "message": message})
+def failed(status: int, message: str) -> GuestAnswer:
+    return GuestAnswer(status, {"status": "error", "message": message})
 
 
-def screenshot(request: Request, hands: Hands) -> Answer:
+def screenshot(request: GuestRequest, hands: Hands) -> GuestAnswer:
     still = min(MOST_STILL, max(0.0, float(request.asked.get("still_ms", "0"))))
-    return Answer(200, hands.png(still_ms=still), "image/png")
+    return GuestAnswer(200, hands.png(still_ms=still), "image/png")
 
 
-def execute(request: Request, hands: Hands) -> Answer:
+def execute(request: GuestRequest, hands: Hands) -> GuestAnswer:
     """A program; `python -c` of plain calls of pyautogui is done at once."""
-    arguments = arguments_of(request.values.get("command"), bool(request.values.get("shell", False)))
+    arguments = words_of_command(request.values.get("command"), bool(request.values.get("shell", False)))
     deeds = spoken(arguments)
     if deeds is not None:
         for deed in deeds:
             hands.do(deed)
-        return Answer(200, {"status": "success", "output": "", "error": "", "returncode": 0})
+        return GuestAnswer(200, {"status": "success", "output": "", "error": "", "returncode": 0})
     code, output, error = run_program(arguments)
-    return Answer(200, {"status": "success", "output": output, "error": error, "returncode": code})
+    return GuestAnswer(200, {"status": "success", "output": output, "error": error, "returncode": code})
 
 
 def spoken(arguments: list[str]) -> list[dict[str, Any]] | None:
@@ -91,92 +91,94 @@ def spoken(arguments: list[str]) -> list[dict[str, Any]] | None:
     return deeds_of_program(arguments[2]) if plain and "pyautogui" in arguments[2] else None
 
 
-def deeds(request: Request, hands: Hands) -> Answer:
+def deeds(request: GuestRequest, hands: Hands) -> GuestAnswer:
     for deed in request.values["deeds"]:
         hands.do(deed)
-    return Answer(200, {"status": "success"})
+    return GuestAnswer(200, {"status": "success"})
 
 
-def launched(request: Request, hands: Hands) -> Answer:
-    launch(arguments_of(request.values.get("command"), bool(request.values.get("shell", False))))
-    return Answer(200, {"status": "success"})
+def launched_program(request: GuestRequest, hands: Hands) -> GuestAnswer:
+    begin_program(words_of_command(request.values.get("command"), bool(request.values.get("shell", False))))
+    return GuestAnswer(200, {"status": "success"})
 
 
-def python(request: Request, hands: Hands) -> Answer:
-    return Answer(200, run_python(str(request.values["code"])))
+def python(request: GuestRequest, hands: Hands) -> GuestAnswer:
+    return GuestAnswer(200, run_python(str(request.values["code"])))
 
 
-def file(request: Request, hands: Hands) -> Answer:
-    return Answer(200, Path(expanded(str(request.values["file_path"]))).read_bytes())
+def file(request: GuestRequest, hands: Hands) -> GuestAnswer:
+    return GuestAnswer(200, Path(expanded(str(request.values["file_path"]))).read_bytes())
 
 
-def upload(request: Request, hands: Hands) -> Answer:
+def upload(request: GuestRequest, hands: Hands) -> GuestAnswer:
     place = Path(expanded(str(request.values["file_path"])))
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_bytes(request.files["file_data"])
-    return Answer(200, {"status": "success", "size": len(request.files["file_data"])})
+    return GuestAnswer(200, {"status": "success", "size": len(request.files["file_data"])})
 
 
-def open_file(request: Request, hands: Hands) -> Answer:
+def open_file(request: GuestRequest, hands: Hands) -> GuestAnswer:
     path, name = str(request.values["path"]), request.values.get("window_name")
     longest = min(LONGEST_S, float(request.values.get("timeout_seconds", WINDOW_S)))
-    found = opened(path, longest) and (name is None or shown(str(name), longest))
-    return Answer(200, {"status": "success"}) if found else failed(500, f"no window for {path}")
+    found = opened_file(path, longest) and (name is None or window_shown(str(name), longest))
+    return GuestAnswer(200, {"status": "success"}) if found else failed(500, f"no window for {path}")
 
 
-def window(deed: str) -> Callable[[Request, Hands], Answer]:
-    def done(request: Request, hands: Hands) -> Answer:
+def on_window(deed: str) -> Callable[[GuestRequest, Hands], GuestAnswer]:
+    def done(request: GuestRequest, hands: Hands) -> GuestAnswer:
         name, own = str(request.values["window_name"]), request.values
         found = to_window(deed, name, strict=bool(own.get("strict")), by_class=bool(own.get("by_class")))
-        return Answer(200, {"status": "success"}) if found else failed(404, f"no window {name!r}")
+        return GuestAnswer(200, {"status": "success"}) if found else failed(404, f"no window {name!r}")
 
     return done
 
 
-def screen_size(request: Request, hands: Hands) -> Answer:
+def screen_size(request: GuestRequest, hands: Hands) -> GuestAnswer:
     width, height = hands.size
-    return Answer(200, {"width": width, "height": height})
+    return GuestAnswer(200, {"width": width, "height": height})
 
 
-def listed(request: Request, hands: Hands) -> Answer:
+def listed_folder(request: GuestRequest, hands: Hands) -> GuestAnswer:
     place = Path(expanded(str(request.values["path"])))
     if not place.is_dir():
         raise ValueError(f"{place} is no folder")
-    return Answer(200, {"directory_tree": tree_of(place)})
+    return GuestAnswer(200, {"directory_tree": tree_of(place)})
 
 
-def accessibility(request: Request, hands: Hands) -> Answer:
+def accessibility(request: GuestRequest, hands: Hands) -> GuestAnswer:
     """The tree of widgets as XML, where pyatspi is installed."""
     code, output, error = run_program([SYSTEM_PYTHON, str(TREE)], longest_s=30.0)
-    return Answer(200, {"AT": output}) if code == 0 else failed(501, error.strip().splitlines()[-1] if error else "")
+    return (
+        GuestAnswer(200, {"AT": output}) if code == 0 else failed(501, error.strip().splitlines()[-1] if error else "")
+    )
 
 
-def terminal(request: Request, hands: Hands) -> Answer:
+def terminal(request: GuestRequest, hands: Hands) -> GuestAnswer:
     """There is no terminal on this desktop."""
-    return Answer(200, {"output": None, "status": "success"})
+    return GuestAnswer(200, {"output": None, "status": "success"})
 
 
-def desktop_path(request: Request, hands: Hands) -> Answer:
-    return Answer(200, {"desktop_path": expanded("~/Desktop")})
+def desktop_path(request: GuestRequest, hands: Hands) -> GuestAnswer:
+    return GuestAnswer(200, {"desktop_path": expanded("~/Desktop")})
 
 
-ENDPOINTS: Mapping[tuple[str, str], Callable[[Request, Hands], Answer]] = {
+ENDPOINTS: Mapping[tuple[str, str], Callable[[GuestRequest, Hands], GuestAnswer]] = {
     ("GET", "/screenshot"): screenshot,
     ("GET", "/terminal"): terminal,
     ("GET", "/accessibility"): accessibility,
-    ("GET", "/platform"): lambda request, hands: Answer(200, b"Linux", "text/plain"),
-    ("GET", "/cursor_position"): lambda request, hands: Answer(200, list(hands.place())),
-    ("GET", "/rla/version"): lambda request, hands: Answer(200, {"guest": "rla", "python": sys.version}),
+    ("GET", "/platform"): lambda request, hands: GuestAnswer(200, b"Linux", "text/plain"),
+    ("GET", "/cursor_position"): lambda request, hands: GuestAnswer(200, list(hands.place())),
+    ("GET", "/rla/version"): lambda request, hands: GuestAnswer(200, {"guest": "rla", "python": sys.version}),
     ("POST", "/rla/deeds"): deeds,
     ("POST", "/execute"): execute,
-    ("POST", "/launch"): launched,
+    ("POST", "/launch"): launched_program,
     ("POST", "/run_python"): python,
     ("POST", "/file"): file,
     ("POST", "/upload"): upload,
     ("POST", "/open_file"): open_file,
-    ("POST", "/activate_window"): window("-a"),
-    ("POST", "/close_window"): window("-c"),
+    ("POST", "/activate_window"): on_window("-a"),
+    ("POST", "/close_window"): on_window("-c"),
     ("POST", "/screen_size"): screen_size,
-    ("POST", "/list_directory"): listed,
+    ("POST", "/list_directory"): listed_folder,
     ("POST", "/desktop_path"): desktop_path,
 }

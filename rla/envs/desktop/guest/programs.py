@@ -28,7 +28,7 @@ def expanded(path: str) -> str:
     return os.path.expandvars(os.path.expanduser(path))
 
 
-def arguments_of(command: Any, shell: bool) -> list[str]:
+def words_of_command(command: Any, shell: bool) -> list[str]:
     """The arguments of a command as the protocol gives it, a text or a list. Raises ValueError."""
     if shell:
         return ["/bin/sh", "-c", command if isinstance(command, str) else " ".join(map(str, command))]
@@ -58,7 +58,7 @@ def beginning(file: Any) -> str:
     return str(file.read(MOST_OUTPUT).decode(errors="replace"))
 
 
-def launch(arguments: Sequence[str]) -> None:
+def begin_program(arguments: Sequence[str]) -> None:
     """Raises OSError."""
     nothing = subprocess.DEVNULL
     subprocess.Popen(arguments, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True)
@@ -76,7 +76,7 @@ def run_python(code: str) -> dict[str, Any]:
     }
 
 
-def opened(path: str, longest_s: float) -> bool:
+def opened_file(path: str, longest_s: float) -> bool:
     """Open a file or a folder and wait for its window. Raises FileNotFoundError where nothing opens it."""
     place = Path(expanded(path))
     if place.is_dir():
@@ -88,13 +88,13 @@ def opened(path: str, longest_s: float) -> bool:
     else:
         arguments = [path]
     try:
-        launch(arguments)
+        begin_program(arguments)
     except OSError as error:
         raise FileNotFoundError(f"{path}: {error}") from None
-    return shown(place.stem or place.name, longest_s)
+    return window_shown(place.stem or place.name, longest_s)
 
 
-def shown(title: str, longest_s: float) -> bool:
+def window_shown(title: str, longest_s: float) -> bool:
     """Wait for a window with `title` in its own, and activate it."""
     until = time.monotonic() + longest_s
     while time.monotonic() < until:

@@ -21,7 +21,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from rla.envs.desktop.guest.answers import Answer, Request, answer_to
+from rla.envs.desktop.guest.answers import GuestAnswer, GuestRequest, answer_to
 from rla.envs.desktop.guest.hands import Hands
 
 MOST_BODY = 256 << 20  # bytes of an upload
@@ -70,19 +70,19 @@ class Handler(BaseHTTPRequestHandler):
         given = self.headers.get("Authorization", "").removeprefix("Bearer ").strip()
         if not hmac.compare_digest(given.encode(), self.server.token.encode()):
             self.close_connection = True
-            return self._send(Answer(401, {"status": "error", "message": "the token is missing or wrong"}))
+            return self._send(GuestAnswer(401, {"status": "error", "message": "the token is missing or wrong"}))
         length = self.headers.get("Content-Length", "0")
         if not length.isdigit() or int(length) > MOST_BODY:
             self.close_connection = True
-            return self._send(Answer(413, {"status": "error", "message": "the request is too large"}))
+            return self._send(GuestAnswer(413, {"status": "error", "message": "the request is too large"}))
         body = self.rfile.read(int(length))
         address = urlsplit(self.path)
         asked = {key: values[-1] for key, values in parse_qs(address.query).items()}
         values, files = read_body(self.headers, body)
-        request = Request(method=self.command, path=address.path, asked=asked, values=values, files=files)
+        request = GuestRequest(method=self.command, path=address.path, asked=asked, values=values, files=files)
         return self._send(answer_to(request, self.server.hands))
 
-    def _send(self, answer: Answer) -> None:
+    def _send(self, answer: GuestAnswer) -> None:
         plain = isinstance(answer.content, bytes)
         data = answer.content if isinstance(answer.content, bytes) else json.dumps(answer.content).encode()
         self.send_response(answer.status)

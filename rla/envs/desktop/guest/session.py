@@ -72,7 +72,7 @@ def furnish(home: Path) -> None:
     (home / ".config/user-dirs.dirs").write_text(f'{listed}\nXDG_DOWNLOAD_DIR="$HOME/Downloads"\n')
 
 
-def environment(settings: dict[str, Any]) -> dict[str, str]:
+def session_space(settings: dict[str, Any]) -> dict[str, str]:
     home = settings["home"]
     return {
         "HOME": home,
@@ -92,12 +92,12 @@ def environment(settings: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def started(command: list[str], space: dict[str, str], **options: Any) -> subprocess.Popen[bytes]:
+def started_program(command: list[str], space: dict[str, str], **options: Any) -> subprocess.Popen[bytes]:
     with open(LOG, "ab") as log:
         return subprocess.Popen(command, env=space, stdin=subprocess.DEVNULL, stderr=log, **options)
 
 
-def line_of(ready: int) -> str:
+def told_line(ready: int) -> str:
     """The whole line: programs write it in parts, and end where nobody reads the rest."""
     with open(ready) as file:
         return file.readline().strip()
@@ -108,9 +108,9 @@ def display(settings: dict[str, Any], space: dict[str, str]) -> None:
     ready, theirs = os.pipe()
     screen = f"{settings['width']}x{settings['height']}x24"
     command = ["Xvfb", settings["display"], "-screen", "0", screen, "-nolisten", "tcp", "-noreset", "-dpi", "96"]
-    started([*command, "-displayfd", str(theirs)], space, stdout=subprocess.DEVNULL, pass_fds=(theirs,))
+    started_program([*command, "-displayfd", str(theirs)], space, stdout=subprocess.DEVNULL, pass_fds=(theirs,))
     os.close(theirs)
-    if not line_of(ready):
+    if not told_line(ready):
         raise OSError("the display did not start")
 
 
@@ -118,9 +118,9 @@ def bus(space: dict[str, str]) -> str:
     """Start the session's bus; its address."""
     ready, theirs = os.pipe()
     command = ["dbus-daemon", "--session", "--nofork", "--nopidfile", f"--print-address={theirs}"]
-    started(command, space, stdout=subprocess.DEVNULL, pass_fds=(theirs,))
+    started_program(command, space, stdout=subprocess.DEVNULL, pass_fds=(theirs,))
     os.close(theirs)
-    address = line_of(ready)
+    address = told_line(ready)
     if not address:
         raise OSError("the bus of the session did not start")
     return address
@@ -137,17 +137,19 @@ def managed(space: dict[str, str]) -> None:
     raise OSError("the window manager did not start")
 
 
-def begin(settings: dict[str, Any], token: str) -> subprocess.Popen[bytes]:
+def begin_session(settings: dict[str, Any], token: str) -> subprocess.Popen[bytes]:
     """Everything that a machine runs; the process of its server."""
     furnish(Path(settings["home"]))
     os.chdir(settings["home"])
-    space = environment(settings)
+    space = session_space(settings)
     display(settings, space)
     space["DBUS_SESSION_BUS_ADDRESS"] = bus(space)
-    started(["openbox", "--sm-disable"], space, stdout=subprocess.DEVNULL)
+    started_program(["openbox", "--sm-disable"], space, stdout=subprocess.DEVNULL)
     managed(space)
     kept = (int(settings["listening"]),)
-    return started(settings["server"], space | {"RLA_GUEST_TOKEN": token}, stdout=subprocess.DEVNULL, pass_fds=kept)
+    return started_program(
+        settings["server"], space | {"RLA_GUEST_TOKEN": token}, stdout=subprocess.DEVNULL, pass_fds=kept
+    )
 
 
 def end_with_owner() -> None:
@@ -161,7 +163,7 @@ def main() -> None:
     descend(int(settings["user"]), int(settings["group"]))
     token = sys.stdin.readline().strip()
     threading.Thread(target=end_with_owner, daemon=True).start()
-    server = begin(settings, token)
+    server = begin_session(settings, token)
     while True:  # whatever loses its parent becomes a child of process 1
         done, status = os.wait()
         if done == server.pid:

@@ -16,7 +16,7 @@ SPARE = 8  # keys without a meaning that characters may borrow
 LEARNT_S = 0.15
 
 
-class Picture(ctypes.Structure):
+class XPicture(ctypes.Structure):
     """XImage, up to the fields that are read."""
 
     _fields_ = [
@@ -63,8 +63,8 @@ class Libraries:
             ("XDefaultRootWindow", c_ulong, [pointer]),
             ("XDisplayWidth", c_int, [pointer, c_int]),
             ("XDisplayHeight", c_int, [pointer, c_int]),
-            ("XGetImage", POINTER(Picture), [pointer, c_ulong, c_int, c_int, c_uint, c_uint, c_ulong, c_int]),
-            ("XDestroyImage", c_int, [POINTER(Picture)]),
+            ("XGetImage", POINTER(XPicture), [pointer, c_ulong, c_int, c_int, c_uint, c_uint, c_ulong, c_int]),
+            ("XDestroyImage", c_int, [POINTER(XPicture)]),
             ("XFree", c_int, [pointer]),
             ("XSync", c_int, [pointer, c_int]),
             ("XStringToKeysym", c_ulong, [c_char_p]),

@@ -8,7 +8,7 @@ import pytest
 
 from rla.envs.desktop.episode import guest_deed
 from rla.envs.desktop.guest.hands import draw_cursor, keysym_of, png_file
-from rla.envs.desktop.guest.programs import arguments_of
+from rla.envs.desktop.guest.programs import words_of_command
 from rla.envs.desktop.guest.server import read_body
 from rla.envs.desktop.guest.spoken import deeds_of_program
 from rla.envs.desktop.pyautogui_source import program_of_deeds
@@ -76,11 +76,11 @@ def test_the_cursor_is_drawn_over_the_screen() -> None:
 
 
 def test_commands_are_lists_or_texts() -> None:
-    assert arguments_of("mousepad 'a b.txt'", False) == ["mousepad", "a b.txt"]
-    assert arguments_of(["echo", 3], False) == ["echo", "3"]
-    assert arguments_of("a | b", True) == ["/bin/sh", "-c", "a | b"]
+    assert words_of_command("mousepad 'a b.txt'", False) == ["mousepad", "a b.txt"]
+    assert words_of_command(["echo", 3], False) == ["echo", "3"]
+    assert words_of_command("a | b", True) == ["/bin/sh", "-c", "a | b"]
     with pytest.raises(ValueError, match="no command"):
-        arguments_of([], False)
+        words_of_command([], False)
 
 
 def test_a_form_with_a_file_is_read() -> None:

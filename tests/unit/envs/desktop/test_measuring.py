@@ -7,8 +7,8 @@ import zipfile
 
 import pytest
 
-from rla.envs.desktop.measuring import measured
-from rla.envs.desktop.tables import TableFlaw, place_of, read_sheets
+from rla.envs.desktop.measuring import metric_score
+from rla.envs.desktop.tables import TableFlaw, cell_place, read_sheets
 
 FLAT = """<?xml version="1.0"?>
 <office:document xmlns:office="urn:oasis:names:tc:opendocument:xmlns:office:1.0"
@@ -24,7 +24,7 @@ FLAT = """<?xml version="1.0"?>
 
 
 def score(name: str, result: object, expected: object = None, **options: object) -> float:
-    return measured(name, result, expected, options, has_expected=expected is not None)
+    return metric_score(name, result, expected, options, has_expected=expected is not None)
 
 
 @pytest.mark.parametrize(
@@ -82,4 +82,4 @@ def test_documents_that_declare_entities_are_no_tables() -> None:
 
 
 def test_places_beyond_the_last_letter() -> None:
-    assert [place_of(0, 25), place_of(9, 26), place_of(0, 52)] == ["Z1", "AA10", "BA1"]
+    assert [cell_place(0, 25), cell_place(9, 26), cell_place(0, 52)] == ["Z1", "AA10", "BA1"]

@@ -11,7 +11,7 @@ from rla.envs.desktop.importing import import_desktop_tasks
 from rla.envs.desktop.params import DesktopParams
 from rla.envs.desktop.resources import ResourceMissing, data_of_url, local_file
 from rla.envs.desktop.scenarios import ScenarioError, scenario_of, scenario_of_json, task_of_scenario
-from rla.envs.desktop.verifying import NotScored, parts_of, unsupported
+from rla.envs.desktop.verifying import NotScored, evaluator_parts, unsupported
 from rla.errors import UserError
 
 RULE = {"type": "rule", "rules": {"expected": "x"}}
@@ -76,9 +76,9 @@ def test_what_is_not_supported_is_told(change: dict[str, object], reason: str) -
 
 def test_parts_of_an_evaluator_with_several_metrics() -> None:
     evaluator = {"func": ["a", "b"], "result": [LINE, LINE], "expected": [RULE, None], "options": [{}, {"x": 1}]}
-    assert parts_of(evaluator) == [("a", LINE, RULE, {}), ("b", LINE, None, {"x": 1})]
+    assert evaluator_parts(evaluator) == [("a", LINE, RULE, {}), ("b", LINE, None, {"x": 1})]
     with pytest.raises(NotScored):
-        parts_of(evaluator | {"options": [{"x": 1}]})
+        evaluator_parts(evaluator | {"options": [{"x": 1}]})
 
 
 def test_import_leaves_out_what_it_cannot_play_and_says_so(tmp_path: Path) -> None:
