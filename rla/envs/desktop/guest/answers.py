@@ -12,8 +12,8 @@ from typing import Any
 from rla.envs.desktop.guest.hands import Hands
 from rla.envs.desktop.guest.programs import (
     LONGEST_S,
-    expanded,
     begin_program,
+    expanded,
     opened_file,
     run_program,
     run_python,
