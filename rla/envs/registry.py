@@ -20,6 +20,7 @@ BUILTIN = {
     "alfworld": "rla.envs.alfworld.environment:Alfworld",
     "browser": "rla.envs.browser.environment:BrowserPages",
     "coding": "rla.envs.coding.environment:Coding",
+    "desktop": "rla.envs.desktop.environment:Desktop",
     "openenv": "rla.envs.adapters.openenv:OpenEnv",
     "reasoning-gym": "rla.envs.adapters.reasoning_gym:ReasoningGym",
     "textarena": "rla.envs.adapters.textarena:TextArena",

@@ -112,14 +112,20 @@ def cloning(alone: bool) -> list[Instruction]:
     return [*code, (RETURN, 0, 0, ALLOW)]
 
 
-def instructions(machine: str, *, alone: bool) -> list[Instruction]:
-    """The filter; OWN_PID stands where the controller puts the program's. Raises KeyError for an unknown machine."""
+def with_head(machine: str, *, alone: bool = False) -> list[Instruction]:
+    """What every filter begins with: no foreign ABI, no newer system call, no new namespace, no limit of others."""
     column, arch = MACHINES[machine]
     code = [(LOAD, 0, 0, ARCH), (EQUAL, 1, 0, arch), (RETURN, 0, 0, KILL), (LOAD, 0, 0, NUMBER)]
     code += [(AT_LEAST, 0, 1, NEWEST + 1), fails(errno.ENOSYS)]
     code += only(CLONE3[column], [fails(errno.ENOSYS)])  # its flags are out of reach; libc falls back to clone
     code += only(CLONE[column], cloning(alone))
-    code += only(PRLIMIT[column], first_argument_is(0, errno.EPERM))
+    return code + only(PRLIMIT[column], first_argument_is(0, errno.EPERM))
+
+
+def instructions(machine: str, *, alone: bool) -> list[Instruction]:
+    """The filter; OWN_PID stands where the controller puts the program's. Raises KeyError for an unknown machine."""
+    column = MACHINES[machine][0]
+    code = with_head(machine, alone=alone)
     for numbers in [*DENIED.values(), *(ESCAPING.values() if alone else ())]:
         code += only(numbers[column], [fails(errno.EPERM)])
     if alone:

@@ -42,7 +42,7 @@ def test_what_is_left_open_follows_the_engine(
     assert decided(train, dtype=dtype) == expected
 
 
-@pytest.mark.parametrize("name", ["alfworld-qwen2.5-7b", "coding-qwen2.5-7b"])
+@pytest.mark.parametrize("name", ["alfworld-qwen2.5-7b", "coding-qwen2.5-7b", "osworld-qwen3-vl-8b"])
 def test_the_large_runs_are_protected(name: str) -> None:
     config = load_config(Path(f"pipelines/{name}.yaml"))
     for train in (config.train_policy, config.train_rm):

@@ -1,0 +1,175 @@
+"""The first process of a machine: gives up its rights, starts display, bus and window manager, then serves.
+
+    session.py '{"display": ":0", "width": 1280, "height": 720, "user": 0, "home": "/home/user", "listening": 3, ...}'
+
+It is process 1 of its namespace, so when it ends, everything on the machine ends. The token comes over stdin, whose end
+says that the owner of the machine is gone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+PARENT_DEATH = 1  # prctl
+READY_S = 30.0
+LOG, TOLD = "/tmp/session.log", 2000  # characters of it that are told at the end
+GTK = "[Settings]\ngtk-cursor-blink=0\ngtk-enable-animations=0\ngtk-recent-files-enabled=0\n"
+PANEL = "[*]\nwallpaper_mode=color\ndesktop_bg=#4a6a7a\ndesktop_fg=#ffffff\nshow_trash=0\nshow_mounts=0\n"
+OFFICE = ".config/libreoffice/4/user"
+ITEM = '<item oor:path="/org.openoffice.{}"><prop oor:name="{}" oor:op="fuse"><value>{}</value></prop></item>'
+# No tip of the day, no first start, no question whether a file keeps its format, no recovery.
+CHOSEN = (
+    ("Office.Common/Misc", "ShowTipOfTheDay", "false"),
+    ("Office.Common/Misc", "FirstRun", "false"),
+    ("Office.Common/Save/Document", "WarnAlienFormat", "false"),
+    ("Office.Common/Save/Document", "AutoSave", "false"),
+    ("Office.Recovery/RecoveryInfo", "Enabled", "false"),
+    ("Setup/Product", "ooSetupLastVersion", "99.9"),
+    ("Setup/Product", "LastTimeGetInvolvedShown", "4102444800"),
+    ("Setup/Product", "LastTimeDonateShown", "4102444800"),
+)
+FOLDERS = ("Desktop", "Documents", "Downloads", "Music", "Pictures", "Videos")
+
+
+def descend(user: int, group: int) -> None:
+    """Join the cgroup, become a user that owns nothing, and bound what one may use."""
+    if group >= 0:
+        os.write(group, b"0")
+        os.close(group)
+    if user:
+        os.setgroups([])
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
+        ctypes.CDLL(None).prctl(PARENT_DEATH, signal.SIGKILL)  # changing the user has undone bwrap's
+        resource.setrlimit(resource.RLIMIT_NPROC, (1024, 1024))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def furnish(home: Path) -> None:
+    """The folders and settings that a new user has."""
+    for name in (*FOLDERS, ".config/gtk-3.0", ".config/pcmanfm/default", ".cache", ".local/share", ".runtime"):
+        (home / name).mkdir(parents=True, exist_ok=True)
+    (home / ".runtime").chmod(0o700)
+    (home / ".config/gtk-3.0/settings.ini").write_text(GTK)
+    (home / ".config/pcmanfm/default/desktop-items-0.conf").write_text(PANEL)
+    (home / OFFICE).mkdir(parents=True)
+    items = "".join(ITEM.format(*choice) for choice in CHOSEN)
+    (home / OFFICE / "registrymodifications.xcu").write_text(
+        '<?xml version="1.0" encoding="UTF-8"?><oor:items xmlns:oor="http://openoffice.org/2001/registry">'
+        f"{items}</oor:items>"
+    )
+    listed = "\n".join(f'XDG_{name.upper()}_DIR="$HOME/{name}"' for name in FOLDERS if name != "Downloads")
+    (home / ".config/user-dirs.dirs").write_text(f'{listed}\nXDG_DOWNLOAD_DIR="$HOME/Downloads"\n')
+
+
+def session_space(settings: dict[str, Any]) -> dict[str, str]:
+    home = settings["home"]
+    return {
+        "HOME": home,
+        "USER": "user",
+        "LOGNAME": "user",
+        "SHELL": "/bin/sh",
+        "PATH": f"{settings['programs']}:/usr/local/bin:/usr/bin:/bin:/usr/games",
+        "LANG": "C.UTF-8",
+        "TZ": "UTC",
+        "DISPLAY": settings["display"],
+        "XDG_RUNTIME_DIR": f"{home}/.runtime",
+        "XDG_CURRENT_DESKTOP": "X-Generic",
+        "SAL_USE_VCLPLUGIN": "gtk3",
+        "GSETTINGS_BACKEND": "keyfile",
+        "NO_AT_BRIDGE": "0" if settings["accessible"] else "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+
+def started_program(command: list[str], space: dict[str, str], **options: Any) -> subprocess.Popen[bytes]:
+    with open(LOG, "ab") as log:
+        return subprocess.Popen(command, env=space, stdin=subprocess.DEVNULL, stderr=log, **options)
+
+
+def told_line(ready: int) -> str:
+    """The whole line: programs write it in parts, and end where nobody reads the rest."""
+    with open(ready) as file:
+        return file.readline().strip()
+
+
+def display(settings: dict[str, Any], space: dict[str, str]) -> None:
+    """Start the display and wait until it takes connections."""
+    ready, theirs = os.pipe()
+    screen = f"{settings['width']}x{settings['height']}x24"
+    command = ["Xvfb", settings["display"], "-screen", "0", screen, "-nolisten", "tcp", "-noreset", "-dpi", "96"]
+    started_program([*command, "-displayfd", str(theirs)], space, stdout=subprocess.DEVNULL, pass_fds=(theirs,))
+    os.close(theirs)
+    if not told_line(ready):
+        raise OSError("the display did not start")
+
+
+def bus(space: dict[str, str]) -> str:
+    """Start the session's bus; its address."""
+    ready, theirs = os.pipe()
+    command = ["dbus-daemon", "--session", "--nofork", "--nopidfile", f"--print-address={theirs}"]
+    started_program(command, space, stdout=subprocess.DEVNULL, pass_fds=(theirs,))
+    os.close(theirs)
+    address = told_line(ready)
+    if not address:
+        raise OSError("the bus of the session did not start")
+    return address
+
+
+def managed(space: dict[str, str]) -> None:
+    """Wait until the window manager says that it is there."""
+    until = time.monotonic() + READY_S
+    while time.monotonic() < until:
+        done = subprocess.run(["wmctrl", "-m"], env=space, capture_output=True, check=False)
+        if done.returncode == 0:
+            return
+        time.sleep(0.02)
+    raise OSError("the window manager did not start")
+
+
+def begin_session(settings: dict[str, Any], token: str) -> subprocess.Popen[bytes]:
+    """Everything that a machine runs; the process of its server."""
+    furnish(Path(settings["home"]))
+    os.chdir(settings["home"])
+    space = session_space(settings)
+    display(settings, space)
+    space["DBUS_SESSION_BUS_ADDRESS"] = bus(space)
+    started_program(["openbox", "--sm-disable"], space, stdout=subprocess.DEVNULL)
+    managed(space)
+    kept = (int(settings["listening"]),)
+    return started_program(
+        settings["server"], space | {"RLA_GUEST_TOKEN": token}, stdout=subprocess.DEVNULL, pass_fds=kept
+    )
+
+
+def end_with_owner() -> None:
+    """End the machine once nobody holds the other end of stdin, however its owner has ended."""
+    sys.stdin.read()
+    os._exit(0)
+
+
+def main() -> None:
+    settings = json.loads(sys.argv[1])
+    descend(int(settings["user"]), int(settings["group"]))
+    token = sys.stdin.readline().strip()
+    threading.Thread(target=end_with_owner, daemon=True).start()
+    server = begin_session(settings, token)
+    while True:  # whatever loses its parent becomes a child of process 1
+        done, status = os.wait()
+        if done == server.pid:
+            sys.stderr.write(Path(LOG).read_text(errors="replace")[-TOLD:])
+            raise SystemExit(os.waitstatus_to_exitcode(status) or 0)
+
+
+if __name__ == "__main__":
+    main()

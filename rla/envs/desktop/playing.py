@@ -1,0 +1,62 @@
+"""Scripts played from beginning to end: what proves tasks, demonstrates them and labels steps.
+
+Each call has an event loop and a machine of its own, in a thread that lives as long as the machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from rla.envs.desktop.episode import DesktopService
+from rla.envs.desktop.params import DesktopParams
+from rla.envs.observation import Observation
+from rla.store.records import Task
+
+Given = TypeVar("Given")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlayedScript:
+    """`seen[0]` is that of the reset; one more follows each action."""
+
+    actions: tuple[str, ...]
+    seen: tuple[Observation, ...]
+
+    @property
+    def won(self) -> bool:
+        return self.seen[-1].won
+
+
+async def play_script(service: DesktopService, task: Task, actions: Sequence[str]) -> PlayedScript:
+    """The actions until the episode ends; where they do not end it, it is scored as it stands. Raises as episodes."""
+    episode = service.make(task)
+    try:
+        seen, done = [await episode.reset()], list[str]()
+        for action in actions:
+            if seen[-1].done:
+                break
+            seen.append(await episode.step(action))
+            done.append(action)
+        if not seen[-1].done:
+            seen[-1] = await episode.stopped()
+        return PlayedScript(actions=tuple(done), seen=tuple(seen))
+    finally:
+        await episode.end()
+
+
+def on_machines(own: DesktopParams, work: Callable[[DesktopService], Coroutine[Any, Any, Given]]) -> Given:
+    """What `work` gives, with a service that is closed behind it. May be called where an event loop runs."""
+
+    async def worked() -> Given:
+        service = DesktopService(own)
+        try:
+            return await work(service)
+        finally:
+            await service.close()
+
+    with ThreadPoolExecutor(1, thread_name_prefix="desktop") as pool:
+        return pool.submit(lambda: asyncio.run(worked())).result()

@@ -1,0 +1,138 @@
+"""Tasks in the form of OSWorld, and the published additions for adaptation: read, checked, never believed.
+
+    {"id", "instruction", "config": [{"type", "parameters"}], "evaluator": {"func", "result", "expected", ...}}
+    {"current_task": {"evaluator1": "..."}, "task_template": {...}, "evaluator_list": {"evaluator1": {...}, ...}}
+
+Ours have `solutions` (a script for each verifier), `wrong` (ends that must not be scored) and `hints`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rla.envs.authoring import root_task
+from rla.envs.coding.fences import is_text
+from rla.store.records import Task
+
+NAME = "desktop"
+ONLY = "evaluator1"  # the verifier of a task that has one
+LONGEST = 4000  # characters of an instruction
+INFEASIBLE = "infeasible"
+
+
+class ScenarioError(Exception):
+    """A task that is none; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """A scene, and what is asked in it. `verifiers`, `templates` and `solutions` by the names of the verifiers;
+    `current` is the one that is asked for, with `instruction`, which may begin with a hint.
+    """
+
+    id: str
+    domain: str
+    instruction: str
+    config: tuple[Mapping[str, Any], ...]
+    current: str
+    verifiers: Mapping[str, Mapping[str, Any]]
+    templates: Mapping[str, str]
+    solutions: Mapping[str, tuple[str, ...]]
+    wrong: tuple[tuple[str, ...], ...] = ()
+    hints: tuple[str, ...] = ()
+    apps: tuple[str, ...] = ()
+
+    @property
+    def evaluator(self) -> Mapping[str, Any]:
+        return self.verifiers[self.current]
+
+    @property
+    def solution(self) -> tuple[str, ...]:
+        """The script of the current verifier; empty where there is none."""
+        return self.solutions.get(self.current, ())
+
+    def content(self) -> dict[str, Any]:
+        """As `scenario_of_json` reads it."""
+        return {
+            "id": self.id,
+            "domain": self.domain,
+            "instruction": self.instruction,
+            "config": list(self.config),
+            "current_task": {self.current: self.instruction},
+            "task_template": dict(self.templates),
+            "evaluator_list": dict(self.verifiers),
+            "solutions": {name: list(script) for name, script in self.solutions.items()},
+            "wrong": [list(script) for script in self.wrong],
+            "hints": list(self.hints),
+            "related_apps": list(self.apps),
+        }
+
+
+def scenario_of_json(found: Any, *, domain: str = "") -> Scenario:
+    """Raises ScenarioError."""
+    if not isinstance(found, dict):
+        raise ScenarioError("it is no JSON object")
+    verifiers = found.get("evaluator_list") or {ONLY: found.get("evaluator")}
+    current, instruction = current_of(found)
+    if not isinstance(verifiers, dict) or not all(
+        isinstance(each, dict) and each.get("func") for each in verifiers.values()
+    ):
+        raise ScenarioError("it has no evaluator with a func")
+    if current not in verifiers:
+        raise ScenarioError(f"current_task names {current!r}, which evaluator_list does not have")
+    if not instruction.strip() or not is_text(instruction, longest=LONGEST):
+        raise ScenarioError(f"its instruction is empty, no text, or longer than {LONGEST} characters")
+    templates = found.get("task_template") or {current: instruction}
+    return Scenario(
+        id=str(found.get("id", "")),
+        domain=domain or str(found.get("domain") or found.get("snapshot") or "desktop"),
+        instruction=instruction.strip(),
+        config=setup_steps(found.get("config") or []),
+        current=current,
+        verifiers=verifiers,
+        templates={str(name): str(text) for name, text in templates.items() if name in verifiers},
+        solutions={str(name): tuple(map(str, script)) for name, script in (found.get("solutions") or {}).items()},
+        wrong=tuple(tuple(map(str, script)) for script in found.get("wrong") or []),
+        hints=tuple(map(str, found.get("hints") or [])),
+        apps=tuple(map(str, found.get("related_apps") or [])),
+    )
+
+
+def current_of(found: Mapping[str, Any]) -> tuple[str, str]:
+    """The verifier that is asked for, and the instruction."""
+    current = found.get("current_task")
+    if isinstance(current, dict) and len(current) == 1:
+        name, instruction = next(iter(current.items()))
+        return str(name), str(instruction)
+    if current is not None:
+        raise ScenarioError("current_task is not a JSON object with one verifier")
+    return ONLY, str(found.get("instruction", ""))
+
+
+def setup_steps(found: Any) -> tuple[Mapping[str, Any], ...]:
+    """Setup steps. Raises ScenarioError."""
+    if not isinstance(found, Sequence) or not all(
+        isinstance(step, dict) and isinstance(step.get("parameters", {}), dict) for step in found
+    ):
+        raise ScenarioError("its config is no list of {type, parameters}")
+    return tuple(found)
+
+
+def task_of_scenario(scenario: Scenario, *, split: str) -> Task:
+    """A task that is its own slot."""
+    return root_task(
+        env=NAME,
+        split=split,
+        instruction=scenario.instruction,
+        content=scenario.content(),
+        kind=scenario.domain,
+        scene=scenario.id or scenario.domain,
+    )
+
+
+def scenario_of(task: Task) -> Scenario:
+    """Raises ScenarioError for a payload that is none."""
+    return scenario_of_json(json.loads(task.payload))

@@ -1,0 +1,127 @@
+"""What OSWorld's tasks do to a machine before an episode, and again before it is judged (`postconfig`).
+
+Types: download, upload_file, open, launch, execute, command, sleep, activate_window, close_window.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rla.envs.desktop.client import GuestClient, GuestRefusal
+from rla.envs.desktop.params import DesktopParams
+from rla.envs.desktop.resources import ResourceMissing, reachable, task_resource
+
+LONGEST_SLEEP = 120.0
+WINDOW_S = 20.0  # in which a window that was just launched comes
+LOOK_S = 0.2
+Step = Mapping[str, Any]
+PASSWORD, SIZE = "{CLIENT_PASSWORD}", ("{SCREEN_WIDTH}", "{SCREEN_HEIGHT}")
+
+
+class SetupFailure(Exception):
+    """A step that did not work; the message names it."""
+
+
+async def set_up(steps: Sequence[Step], client: GuestClient, own: DesktopParams) -> None:
+    """One after the other. Raises SetupFailure, and MachineLost as the client does."""
+    for step in steps:
+        done = STEPS.get(step.get("type", ""))
+        if done is None:
+            raise SetupFailure(f"there is no setup {step.get('type')!r} here")
+        try:
+            await done(step.get("parameters", {}), client, own)
+        except (GuestRefusal, ResourceMissing, LookupError, TypeError, ValueError) as error:
+            raise SetupFailure(f"{step['type']} failed ({type(error).__name__}: {error})") from None
+
+
+def unsupported_steps(steps: Sequence[Step], own: DesktopParams) -> str:
+    """Why steps cannot be done here; empty where they can."""
+    for step in steps:
+        if step.get("type") not in STEPS:
+            return f"setup {step.get('type')!r}"
+        for entry in step.get("parameters", {}).get("files", []) if step["type"] == "download" else []:
+            if not isinstance(entry, dict) or not reachable(str(entry.get("url", "")), own):
+                return "a file that cannot be had (env.own.files, env.own.download)"
+    return ""
+
+
+async def _download(given: Step, client: GuestClient, own: DesktopParams) -> None:
+    for entry in given["files"]:
+        await client.upload(entry["path"], await task_resource(entry["url"], own))
+
+
+async def _upload(given: Step, client: GuestClient, own: DesktopParams) -> None:
+    """`local_path`: a name in `env.own.files`."""
+    for entry in given["files"]:
+        name = Path(entry["local_path"]).name
+        await client.upload(entry["path"], await task_resource(name, own))
+
+
+async def _open(given: Step, client: GuestClient, own: DesktopParams) -> None:
+    await client.open_file(given["path"])
+
+
+async def _launch(given: Step, client: GuestClient, own: DesktopParams) -> None:
+    await client.launch(filled(given["command"], own), shell=bool(given.get("shell", False)))
+
+
+async def _execute(given: Step, client: GuestClient, own: DesktopParams) -> None:
+    """Until `until` holds (returncode, stdout, stderr), at most five times."""
+    wanted = given.get("until") or {}
+    for _ in range(5):
+        done = await client.execute(filled(given["command"], own), shell=bool(given.get("shell", False)))
+        told = {"returncode": done.get("returncode"), "stdout": done.get("output"), "stderr": done.get("error")}
+        held = [told["returncode"] == wanted["returncode"]] if "returncode" in wanted else []
+        held += [str(wanted[name]) in str(told[name]) for name in ("stdout", "stderr") if name in wanted]
+        if not held or any(held):
+            return
+        await asyncio.sleep(1)
+    raise ValueError("what it waits for did not come")
+
+
+async def _sleep(given: Step, client: GuestClient, own: DesktopParams) -> None:
+    await asyncio.sleep(min(LONGEST_SLEEP, max(0.0, float(given["seconds"]))))
+
+
+def _window(deed: str) -> Callable[[Step, GuestClient, DesktopParams], Awaitable[None]]:
+    async def done(given: Step, client: GuestClient, own: DesktopParams) -> None:
+        until = time.monotonic() + WINDOW_S
+        while True:
+            try:
+                name, strict = given["window_name"], bool(given.get("strict"))
+                return await client.to_window(deed, name, strict=strict, by_class=bool(given.get("by_class")))
+            except GuestRefusal:
+                if time.monotonic() > until:
+                    raise
+            await asyncio.sleep(LOOK_S)
+
+    return done
+
+
+def filled(command: Any, own: DesktopParams) -> Any:
+    """A command with what OSWorld fills in: the size of the screen. A task that needs the password is refused."""
+    if isinstance(command, list):
+        return [filled(word, own) for word in command]
+    text = str(command)
+    if PASSWORD in text:
+        raise ValueError("it needs the password of a user who may do everything, and there is none")
+    for word, size in zip(SIZE, (own.width, own.height), strict=True):
+        text = text.replace(word, str(size))
+    return text
+
+
+STEPS: Mapping[str, Callable[[Step, GuestClient, DesktopParams], Awaitable[None]]] = {
+    "download": _download,
+    "upload_file": _upload,
+    "open": _open,
+    "launch": _launch,
+    "execute": _execute,
+    "command": _execute,
+    "sleep": _sleep,
+    "activate_window": _window("activate"),
+    "close_window": _window("close"),
+}

@@ -1,0 +1,83 @@
+"""What the stages ask of the environment, without a machine."""
+
+from __future__ import annotations
+
+import pytest
+
+from rla.config import Config
+from rla.envs.configured import load_config
+from rla.envs.desktop.environment import Desktop
+from rla.envs.desktop.params import desktop_params
+from rla.envs.pictures import PicturesJudge, PicturesPolicy, shows_images
+from rla.envs.registry import environment
+from rla.envs.views import JudgeView
+from rla.errors import UserError
+from rla.store.resources import resource
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def configured(*overrides: str) -> Config:
+    return load_config(None, ["env.name=desktop", "policy.history=window", *overrides])
+
+
+def test_the_published_run_has_the_published_values() -> None:
+    config = load_config(resource("pipelines") / "osworld-qwen3-vl-8b.yaml")
+    own = desktop_params(config)
+    assert (config.env.max_steps, config.policy.images, config.judge.images, config.judge.votes) == (30, 3, 1, 3)
+    assert (config.rollout.tasks_per_iteration, config.rollout.rollouts_per_task) == (12, 8)
+    assert (config.train_policy.updates, config.train_rm.updates, config.train_policy.lr) == (4, 2, 1e-6)
+    assert (own.actions, own.success, own.metrics) == ("computer_use", "positive", "osworld")
+    assert isinstance(environment("desktop"), Desktop) and shows_images(environment("desktop"), config)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("env.own.machine=remote", "set env.own.addresses"),
+        ("env.own.addresses=[ftp://x]", "is no base URL"),
+        ("env.own.machine=docker", "set env.own.image"),
+        ("env.own.metrics=osworld", "set env.own.osworld_python"),
+        ("env.own.osworld=/x", "set env.own.guest_python"),
+        ("policy.decoding=admissible", "needs free"),
+    ],
+)
+def test_parameters_that_do_not_go_together_are_refused(override: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        Desktop().check(configured(override))
+
+
+def test_the_published_tool_wants_a_window_of_screenshots() -> None:
+    with pytest.raises(UserError, match="history to window"):
+        Desktop().check(load_config(None, ["env.name=desktop", "env.own.actions=computer_use", "policy.history=full"]))
+
+
+def test_the_judge_sees_both_screens_and_boxes_its_vote() -> None:
+    judge = Desktop().judge_prompt(configured("judge.prompt=published"))
+    assert isinstance(judge, PicturesJudge)
+    view = JudgeView(
+        instruction="Save it.",
+        history=[("", "mouse_click(1, 1)")],
+        observation="The screen.",
+        commands=(),
+        reply="I save.\n</tool_call>",
+        action='keyboard_press("Control+s")',
+        valid=True,
+        next_observation="The screen.",
+        images=((PNG + b"before",),),
+        next_images=(PNG + b"after",),
+    )
+    (message,) = judge.with_pictures(view)
+    shown = [part.png for part in message.parts if not isinstance(part, str)]
+    text = "".join(part for part in message.parts if isinstance(part, str))
+    assert shown == [PNG + b"before", PNG + b"after"]
+    assert "Save it." in text and "1. mouse_click(1, 1)" in text and "< /tool_call>" in text.replace("</", "< /")
+    assert judge.parse("so \\boxed{-1}") == -1 and judge.parse("\\boxed{+1}") == 1 and judge.parse("1") is None
+
+
+def test_the_policy_reads_the_published_call_as_an_action() -> None:
+    prompt = Desktop().policy_prompt(configured("env.own.actions=computer_use"))
+    assert isinstance(prompt, PicturesPolicy)
+    call = '{"name": "computer_use", "arguments": {"action": "left_click", "coordinate": [512, 340]}}'
+    assert prompt.parse(f"Action: click.\n<tool_call>\n{call}\n</tool_call>", ()) == "mouse_click(512, 340)"
+    assert prompt.parse("import os", ()) is None

@@ -1,0 +1,106 @@
+"""Leases of processes that are gone, containers by a command that stands in for docker, metrics in another process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rla.envs.desktop import leases
+from rla.envs.desktop.docker import DockerMachine, remove_orphans, run_arguments
+from rla.envs.desktop.machines import MachineLost
+from rla.envs.desktop.official import OfficialFailure, OfficialMetrics
+from rla.envs.desktop.params import DesktopParams
+from rla.errors import UserError
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    return leases.leases_folder()
+
+
+def test_what_a_process_left_is_ended_and_what_a_living_one_has_stays(folder: Path) -> None:
+    left = subprocess.Popen(["sleep", "60"])
+    gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    orphan = folder / f"{int(gone.stdout)}-123-0"
+    orphan.mkdir()
+    note = {"owner": [int(gone.stdout), 123], "machine": [left.pid, leases.process_start(left.pid)]}
+    (orphan / "lease.json").write_text(json.dumps(note))
+    own = leases.new_lease()
+    assert leases.sweep() == 1
+    assert left.wait(10) == -9 and not orphan.exists() and own.folder.exists()
+
+
+def test_a_process_of_the_same_number_that_began_later_is_left_alone(folder: Path) -> None:
+    other = subprocess.Popen(["sleep", "60"])
+    orphan = folder / "999999-123-0"
+    orphan.mkdir()
+    (orphan / "lease.json").write_text(json.dumps({"owner": [999999, 123], "machine": [other.pid, 1]}))
+    assert leases.sweep() == 1 and other.poll() is None
+    other.kill()
+    other.wait()
+
+
+FAKE = """#!/bin/sh
+echo "$@" >> {log}
+case $1 in
+  port) echo 127.0.0.1:9 ;;
+  ps) printf 'old 999999-5\\nnew {owner}\\n' ;;
+esac
+"""
+
+
+def test_containers_are_started_removed_and_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, own = tmp_path / "log", leases.this_process()
+    fake = tmp_path / "docker"
+    fake.write_text(FAKE.format(log=log, owner=f"{own.pid}-{own.started}"))
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    params = DesktopParams(machine="docker", image="img", docker=("--device=/dev/kvm",), start_s=0.1)
+    with pytest.raises(MachineLost, match="does not answer"):
+        asyncio.run(DockerMachine(params).start())
+    assert asyncio.run(remove_orphans()) == 1
+    lines = log.read_text().splitlines()
+    assert lines[0].startswith("run --detach --rm --name rla-desktop-") and lines[0].endswith("--device=/dev/kvm img")
+    assert [line.split()[0] for line in lines] == ["run", "port", "rm", "ps", "rm"] and lines[-1] == "rm --force old"
+    assert "127.0.0.1::5000" in run_arguments(params, "x")
+
+
+WORKING = """
+def fails(result):
+    raise ValueError('no')
+
+def same(result, expected, **options):
+    return open(result).read() == expected
+"""
+
+
+def test_metrics_of_osworld_run_in_a_process_of_their_own(tmp_path: Path) -> None:
+    package = tmp_path / "site" / "desktop_env" / "evaluators"
+    package.mkdir(parents=True)
+    for place in (package.parent / "__init__.py", package / "__init__.py"):
+        place.write_text("")
+    (package / "metrics.py").write_text(WORKING)
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path}/site exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+
+    async def asked() -> None:
+        metrics = OfficialMetrics(str(python))
+        assert {"same", "fails"} <= await metrics.known()
+        assert await metrics.score("same", b"x", "x", {}, has_expected=True) == 1.0
+        with pytest.raises(OfficialFailure, match="ValueError: no"):
+            await metrics.score("fails", b"x", None, {}, has_expected=False)
+        await metrics.close()
+
+    asyncio.run(asked())
+
+
+def test_a_python_without_desktop_env_is_refused() -> None:
+    with pytest.raises(UserError, match="has no desktop_env"):
+        asyncio.run(OfficialMetrics(sys.executable).known())
