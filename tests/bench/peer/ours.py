@@ -1,11 +1,13 @@
 """A cell of `rla`: `python -m tests.bench.peer.ours`, the stages of the loop one after another in one process.
 
 So the libraries are imported once, as TRL's trainer imports them once, and as the pre-fork server of `rla run` does.
-A cell that was killed goes on: stages keep what is finished, and iterations that have a line are not repeated.
+A cell that was killed goes on with its first iteration that has no line, which it begins anew: half of one would be
+too short.
 """
 
 from __future__ import annotations
 
+import shutil
 from importlib import import_module
 
 from rla.ablation.folders import share_artifacts
@@ -34,7 +36,9 @@ def train(places: Places, cell: Cell) -> None:
     share_artifacts(places.start, target, SHARED, of_split=())
     meter = Meter(folder / "rows.jsonl")
     options = places.options(target, cell, seed=cell.seed)
-    for iteration in range(len(rows_of(folder)) + 1, cell.iterations + 1):
+    first = len(rows_of(folder)) + 1
+    shutil.rmtree(target / str(first), ignore_errors=True)
+    for iteration in range(first, cell.iterations + 1):
         for stage in LOOP:
             with meter.part(stage):
                 status = run([stage, *options, "--iteration", str(iteration)])

@@ -86,9 +86,7 @@ def refuse_other_options(places: Places, start: Path | None) -> None:
     file, text = places.root / "options.json", json.dumps(own)
     places.root.mkdir(parents=True, exist_ok=True)
     if file.exists() and file.read_text() != text:
-        raise SystemExit(
-            f"{places.root}: made with other parameters or another start; give another --root"
-        )
+        raise SystemExit(f"{places.root}: made with other parameters or another start; give another --root")
     file.write_text(text)
 
 

@@ -21,8 +21,8 @@ class Arm(StrEnum):
     """Who trains."""
 
     OUTCOME = "outcome"
-    LOOP = "loop"
     TRL = "trl"
+    LOOP = "loop"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
