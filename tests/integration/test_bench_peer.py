@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 def called(root: Path, *more: str) -> str:
     command = [sys.executable, "-m", "tests.bench.bench_peer", "--quick", "--root", str(root), *more]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=3600)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout
 
