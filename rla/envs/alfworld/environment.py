@@ -69,9 +69,7 @@ class Alfworld:
     def import_tasks(self, config: Config, *, split: str, tell: Callable[[str], None] | None = None) -> list[Task]:
         """Games of the folder that holds json_2.1.1. A split `test` is the data's `valid_seen`."""
         named = HELD_OUT if split == "test" else split
-        held = household_params(config).held_scenes
-        folder = Path(config.tasks.path or "")
-        return list(imported_games(folder, split=named, limit=config.tasks.limit, held_scenes=held))
+        return list(imported_games(Path(config.tasks.path or ""), split=named, limit=config.tasks.limit))
 
     def export_tasks(self, tasks: Sequence[Task], folder: Path) -> int:
         from rla.envs.alfworld.export import export_games

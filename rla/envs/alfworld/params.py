@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from rla.config.effect import recorded_if_set, without_effect
+from rla.config.effect import without_effect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,5 +16,3 @@ class AlfworldParams:
     grammar: Literal["file", "packaged"] = "file"  # whose wording: the game file's, or the installed package's
     # What changed tasks are proven in; auto: both where both are installed. Candidates record what it came to.
     verify_engines: Literal["auto", "fast", "both"] = without_effect("auto")
-    # scenes (FloorPlan7) whose games of `train` do not train, and are the held-out split `valid_scenes`
-    held_scenes: tuple[str, ...] = recorded_if_set(())

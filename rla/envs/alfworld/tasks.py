@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,6 @@ from rla.store.records import Status, Task, content_id
 ENV = "alfworld"
 CAN = "canContain"
 REQUIRED = frozenset({"problem", "sentence", "verbs"})
-TRAIN, HELD_SCENES = "train", "valid_scenes"  # the second split has scenes of the first one's folder
 SKIPPED = ("movable", "Sliced")
 """Kinds of real games that ALFWorld itself leaves out, by a word in their path."""
 
@@ -125,16 +124,14 @@ def _rooms(names: Sequence[str]) -> list[Room]:
     return [Room(name) for name in names] or list(Room)
 
 
-def imported_games(
-    folder: Path, *, split: str, limit: int | None = None, held_scenes: Sequence[str] = ()
-) -> Iterator[Task]:
+def imported_games(folder: Path, *, split: str, limit: int | None = None) -> Iterator[Task]:
     """The solvable games of an ALFWorld data folder's `split`, each content once, in path order.
 
-    `folder` holds `json_2.1.x/<split>/`, or `<split>/`. The games of `train` in `held_scenes` are those of the split
-    `valid_scenes`, and `train` has only the others. Raises `UserError` when there is no game or a file is not one.
+    `folder` holds `json_2.1.x/<split>/`, or `<split>/`. Raises `UserError` when there is no game or a file is
+    not one.
     """
     seen: set[str] = set()
-    for path in _split_files(folder, split, frozenset(held_scenes)):
+    for path in _game_files(folder, split):
         if limit is not None and len(seen) >= limit:
             return
         if not _solvable(path):
@@ -143,19 +140,6 @@ def imported_games(
         if task.task_id not in seen:
             seen.add(task.task_id)
             yield task
-
-
-def _split_files(folder: Path, split: str, held: Collection[str]) -> list[Path]:
-    if split not in (TRAIN, HELD_SCENES):
-        return _game_files(folder, split)
-    files = _game_files(folder, TRAIN)
-    if unknown := sorted(set(held) - {_floor_plan(path) for path in files}):
-        raise UserError(
-            f"env.own.held_scenes: {folder / TRAIN} has no game in {unknown[0]}; name scenes that have some"
-        )
-    if split == HELD_SCENES and not held:
-        raise UserError(f"tasks: the split {HELD_SCENES} has the games of env.own.held_scenes; name scenes there")
-    return [path for path in files if (_floor_plan(path) in held) == (split == HELD_SCENES)]
 
 
 def _game_files(folder: Path, split: str) -> list[Path]:
