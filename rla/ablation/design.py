@@ -1,6 +1,6 @@
 """What an experiment compares: a YAML file with the parameters that all arms share, and those in which each differs.
 
-params: alfworld-ablation.yaml     what all share, a file beside this one; its `seed` is the start's
+params: alfworld-ablation.yaml     what all share, a file as seen from this one; its `seed` is the start's
 iterations: 12                     of every arm
 evaluate_every: 4
 seeds: [0, 1, 2]                   of the arms; the warm start is made once and shared
@@ -78,7 +78,7 @@ def load_design(path: Path, *, overrides: Mapping[str, Any] | None = None) -> De
     """Read and check a design; `overrides` replace what it shares. UserError names the file and what is wrong."""
     read = read_mapping(path, remedy="give --design one such as pipelines/ablation.yaml")
     refuse_malformed(path, read)
-    params = path.with_name(read["params"])
+    params = path.parent / read["params"]
     shared = merged_params(read_mapping(params, remedy=f"{path} names it as `params`"), overrides or {})
     arms = tuple(arm_of(name, body) for name, body in read["arms"].items())
     design = Design(

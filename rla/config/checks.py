@@ -61,6 +61,8 @@ def check_config(config: Config, where: str) -> None:
         low, high = getattr(config.credit, f"{key}_low"), getattr(config.credit, f"{key}_high")
         if low > high:
             raise UserError(f"{where}: credit needs {key}_low <= {key}_high, not {low} and {high}")
+    if config.credit.judged == "baseline" and config.credit.estimator != "integrated":
+        raise UserError(f"{where}: credit.judged: baseline needs credit.estimator: integrated")
     shaping = config.credit.shaping
     if 0 < shaping.overlong_max < shaping.overlong_buffer:
         raise UserError(

@@ -186,8 +186,9 @@ class CreditConfig:
     # the share of lambda that the votes have earned: all; what they say of outcomes; what they say of choices
     reliability: Literal["none", "pooled", "place"] = "none"
     votes: Literal["all", "unanimous"] = "all"  # unanimous: a step whose votes differ counts as one without votes
-    # what the policy is paid for a step: the judgement, or by how much it differs from that of the step before
-    judged: Literal["step", "change"] = "step"
+    # what the policy is paid for a step: the judgement, or by how much it differs from that of the step before; of a
+    # baseline nothing: the judgement of the step before is taken off the outcome
+    judged: Literal["step", "change", "baseline"] = "step"
     discount: float = fraction(0.0)  # `return`: of later judgements, per step; 0: the step's own alone
     # `return`, `anchor`: of the outcome, per step that was still to go; GiGPO has 0.95
     outcome_discount: float = fraction(1.0)

@@ -8,6 +8,7 @@ import polars as pl
 
 from rla.config.sections import CreditConfig
 from rla.credit import anchor, counterfactual, integrated, outcome, returns, step
+from rla.credit.baseline import fitted
 from rla.credit.consistency import rewards as consistency_rewards
 from rla.credit.normalise import POLICY_REWARDS, shaped
 from rla.credit.paid import paid_steps
@@ -73,8 +74,12 @@ def both_advantages(
 
 
 def weighed(config: CreditConfig, episodes: pl.DataFrame, steps: pl.DataFrame) -> CreditConfig:
-    """The section with lambda times the share of it that these episodes' judgements license (`credit.reliability`)."""
-    share = licensed(episodes, own_steps(episodes, steps), of=config.reliability)
+    """The section with lambda times the share of it that these episodes' judgements license (`credit.reliability`).
+
+    Of a baseline it is the weight of least squares.
+    """
+    own = own_steps(episodes, steps)
+    share = fitted(episodes, own) if config.judged == "baseline" else licensed(episodes, own, of=config.reliability)
     return replace(config, step_weight=config.step_weight * share)
 
 

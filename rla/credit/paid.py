@@ -1,6 +1,7 @@
 """The judgements that pay the policy: as they were given, the unanimous ones alone, or what a step changed in them.
 
     judged: change     S_i - S_(i-1),   S_(-1): the mean of S_0 over the task's trajectories
+    judged: baseline   -S_(i-1), which pays for nothing (`rla.credit.baseline`)
 
 Consistency feedback teaches a reward model to say +1 where the episode will be won. That is a value of where the step
 led, and most of it was there before the step. Paid for values, a policy learns to stay where judgements are kind. The
@@ -13,6 +14,7 @@ from __future__ import annotations
 import polars as pl
 
 from rla.config.sections import CreditConfig
+from rla.credit.baseline import taken_off
 from rla.credit.normalise import TOLERANCE
 
 
@@ -26,7 +28,13 @@ def paid_steps(steps: pl.DataFrame, config: CreditConfig) -> pl.DataFrame:
     if config.votes == "unanimous":
         agreed = pl.col("mean_score").abs() > 1 - TOLERANCE
         steps = steps.with_columns(mean_score=pl.when(agreed).then("mean_score"))
-    return changes(steps) if config.judged == "change" else steps
+    match config.judged:
+        case "step":
+            return steps
+        case "change":
+            return changes(steps)
+        case "baseline":
+            return taken_off(steps)
 
 
 def changes(steps: pl.DataFrame) -> pl.DataFrame:

@@ -91,7 +91,9 @@ def test_the_packaged_design_has_the_six_arms_of_the_comparison() -> None:
     assert len(design.seeds) >= 3
 
 
-@pytest.mark.parametrize("name", ["ablation", "ablation-adaptation", "ablation-lambda", "ablation-tool"])
+@pytest.mark.parametrize(
+    "name", ["ablation", "ablation-adaptation", "ablation-judge", "ablation-lambda", "ablation-tool"]
+)
 def test_no_packaged_arm_says_again_what_all_share(name: str) -> None:
     design = load_design(resource(f"pipelines/{name}.yaml"))
     shared = flattened(design.shared)
