@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from urllib.parse import SplitResult, urlsplit
 
 from rla.config.judging import JudgeConfig, JudgeServerConfig
-from rla.config.sections import Config, GeneratorConfig, RolloutConfig, TasksConfig
+from rla.config.sections import Config, CreditConfig, GeneratorConfig, RolloutConfig, TasksConfig
 from rla.config.training import TrainConfig
 from rla.config.upkeep import LaunchConfig
 from rla.errors import UserError
@@ -61,8 +61,7 @@ def check_config(config: Config, where: str) -> None:
         low, high = getattr(config.credit, f"{key}_low"), getattr(config.credit, f"{key}_high")
         if low > high:
             raise UserError(f"{where}: credit needs {key}_low <= {key}_high, not {low} and {high}")
-    if config.credit.judged == "baseline" and config.credit.estimator != "integrated":
-        raise UserError(f"{where}: credit.judged: baseline needs credit.estimator: integrated")
+    check_baseline(config.credit, where)
     shaping = config.credit.shaping
     if 0 < shaping.overlong_max < shaping.overlong_buffer:
         raise UserError(
@@ -212,3 +211,18 @@ def check_adapters(config: Config, where: str) -> None:
             raise UserError(
                 f"{where}: {name}.lora.rank is {train.lora.rank}; set generator.max_lora_rank to as much or more"
             )
+
+
+def check_baseline(credit: CreditConfig, where: str) -> None:
+    """Refuse what would blow a baseline up to unit spread, or add it up; estimators that ask no judge may stand by."""
+    if credit.judged != "baseline":
+        return
+    if credit.estimator in ("step", "return"):
+        raise UserError(f"{where}: credit.judged: baseline needs credit.estimator: integrated")
+    if credit.estimator == "integrated" and (
+        credit.normalise == "step" or credit.policy_low < 0 or credit.policy_high > 1
+    ):
+        raise UserError(
+            f"{where}: credit.judged: baseline would train on judgements alone where all outcomes of a group are "
+            "equal; set credit.normalise to task or place, policy_low to 0 or more, and policy_high to 1 or less"
+        )

@@ -233,9 +233,11 @@ class AdaptationConfig:
     llm: ProposerConfig = field(default_factory=ProposerConfig)
     alpha_low: float = fraction(0.2)  # a task at or below it is too hard
     alpha_high: float = fraction(0.8)  # a task at or above it is too easy
-    edits: tuple[str, ...] = ()  # names that an edit may have; empty: those that the environment chooses
+    edits: tuple[str, ...] = recorded_if_set(
+        ()
+    )  # names that an edit may have; empty: those that the environment chooses
     # measurements in a row that must say so before a task is asked to change
-    ask_after: int = from_one(1)
+    ask_after: int = recorded_if_set(1, least=1)
     max_tasks: int = from_zero(16)  # tasks that may be pending at once
     proposals_per_task: int = from_one(8)  # edits that are asked for
     max_depth: int = from_zero(4)  # edits from its root after which a task is not edited any more

@@ -1,14 +1,17 @@
 """The judgement of the step before as a baseline: it takes luck out of the outcome and pays for nothing.
 
     A_i from R_i = O - c S_(i-1)          S_(i-1): mean valid vote of the step before, of the first step the task's mean
-    c = sum (O - mean O) (S_(i-1) - mean S) / sum (S_(i-1) - mean S)^2        over all steps, means within the task
-    lambda' = lambda * max(0, c)
+    c = sum (O - mean O) (S_(i-1) - mean S) / sum (S_(i-1) - mean S)^2
+        over the steps of tasks that train, means within the task
+    lambda' = lambda * min(1, max(0, c))
 
-What was judged before an action cannot depend on it, so E[grad log pi(a_i) S_(i-1)] = 0: whatever the judge says, the
-policy's gradient points where outcomes alone point it, and no judgement can be earned. What a judge is good for is
-noise: with the correlation r of O and S_(i-1) within a task, the least-squares weight c leaves 1 - r^2 of the variance
-of O. A judge that knows nothing has c = 0, a judge that is wrong throughout has a negative one, which counts as 0. So
-it is a weight that judgements have to earn, and unlike a payment it does no harm where they are wrong about steps.
+What was judged before an action does not depend on it, so E[grad log pi(a_i) S_(i-1)] = 0: the policy's gradient
+points where outcomes alone point it, and a judgement cannot be earned. That holds up to terms of order c / n for n
+episodes of a task: the mean and the spread that standardise a task, the first step's S and c itself are of the same
+episodes, as the group mean of GRPO is. What a judge is good for is noise: with the correlation r of O and S_(i-1)
+within a task, the least-squares weight leaves 1 - r^2 of the variance of O. A judge that knows nothing has c near 0, a
+judge that is wrong throughout has a negative one, which counts as 0. Above 1 a judge would be paid for votes against
+the outcome (R_i S with R_i = O + lambda' S), so c is at most 1.
 
 Consistency feedback teaches a judge to say +1 where the episode will be won, which is what a baseline should know.
 Source: REINFORCE with a baseline (Williams, 1992); control variates.
@@ -33,13 +36,13 @@ def taken_off(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def fitted(episodes: pl.DataFrame, steps: pl.DataFrame) -> float:
-    """max(0, c); 0 where the judgements or the outcomes do not differ within any task.
+    """min(1, max(0, c)); 0 where the judgements or the outcomes do not differ within any task.
 
-    `episodes`: trajectory_id, task_id, outcome (+1 or -1). `steps`: trajectory_id, task_id, step, mean_score, of these
-    episodes. The votes must be those of a reward model that has not trained on them.
+    `episodes`: trajectory_id, task_id, score (what the outcome counts). `steps`: trajectory_id, task_id, step,
+    mean_score, of these episodes or more. The votes must be those of a reward model that has not trained on them.
     """
-    outcomes = episodes.select("trajectory_id", pl.col("outcome").cast(pl.Float64))
+    outcomes = episodes.select("trajectory_id", outcome="score")
     rows = taken_off(steps).drop_nulls("mean_score").join(outcomes, on="trajectory_id").sort("trajectory_id", "step")
     score, outcome = (pl.col(name) - pl.col(name).mean().over("task_id") for name in ("mean_score", "outcome"))
     both, own = rows.select(both=-(score * outcome).sum(), own=(score * score).sum()).row(0)
-    return 0.0 if own < TOLERANCE else max(0.0, both / own)
+    return 0.0 if own < TOLERANCE else min(1.0, max(0.0, both / own))

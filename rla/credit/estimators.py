@@ -11,7 +11,7 @@ from rla.credit import anchor, counterfactual, integrated, outcome, returns, ste
 from rla.credit.baseline import fitted
 from rla.credit.consistency import rewards as consistency_rewards
 from rla.credit.normalise import POLICY_REWARDS, shaped
-from rla.credit.paid import paid_steps
+from rla.credit.paid import counted_steps, paid_steps
 from rla.credit.reliability import licensed
 from rla.credit.shaping import scored_episodes
 
@@ -76,10 +76,15 @@ def both_advantages(
 def weighed(config: CreditConfig, episodes: pl.DataFrame, steps: pl.DataFrame) -> CreditConfig:
     """The section with lambda times the share of it that these episodes' judgements license (`credit.reliability`).
 
-    Of a baseline it is the weight of least squares.
+    Of a baseline it is the weight of least squares, of the tasks that train the policy.
     """
     own = own_steps(episodes, steps)
-    share = fitted(episodes, own) if config.judged == "baseline" else licensed(episodes, own, of=config.reliability)
+    if config.judged == "baseline":
+        training = mixed_tasks(outcome.accuracies(episodes), low=config.policy_low, high=config.policy_high)
+        scored = scored_episodes(episodes, config.shaping).filter(pl.col("task_id").is_in(training.implode()))
+        share = fitted(scored, counted_steps(own_steps(scored, own), config))
+    else:
+        share = licensed(episodes, own, of=config.reliability)
     return replace(config, step_weight=config.step_weight * share)
 
 
@@ -94,6 +99,10 @@ def only_mixed(policy: pl.DataFrame, accuracy: pl.DataFrame, *, low: float, high
     Where all outcomes are equal they cancel in the standardisation, and the judge's noise alone, blown up to unit
     spread, would train the policy.
     """
-    inside = accuracy.filter((pl.col("accuracy") > low) & (pl.col("accuracy") < high))["task_id"]
-    kept = pl.col("task_id").is_in(inside.implode())
+    kept = pl.col("task_id").is_in(mixed_tasks(accuracy, low=low, high=high).implode())
     return policy.with_columns(advantage=pl.when(kept).then("advantage").otherwise(0.0))
+
+
+def mixed_tasks(accuracy: pl.DataFrame, *, low: float, high: float) -> pl.Series:
+    """Ids of the tasks with low < accuracy < high."""
+    return accuracy.filter((pl.col("accuracy") > low) & (pl.col("accuracy") < high))["task_id"]

@@ -25,16 +25,22 @@ def paid_steps(steps: pl.DataFrame, config: CreditConfig) -> pl.DataFrame:
     one without votes. With `judged: change` a step without votes has none, and the next is compared with the last
     that had some.
     """
-    if config.votes == "unanimous":
-        agreed = pl.col("mean_score").abs() > 1 - TOLERANCE
-        steps = steps.with_columns(mean_score=pl.when(agreed).then("mean_score"))
+    counted = counted_steps(steps, config)
     match config.judged:
         case "step":
-            return steps
+            return counted
         case "change":
-            return changes(steps)
+            return changes(counted)
         case "baseline":
-            return taken_off(steps)
+            return taken_off(counted)
+
+
+def counted_steps(steps: pl.DataFrame, config: CreditConfig) -> pl.DataFrame:
+    """The steps, without the judgements that `credit.votes` leaves out."""
+    if config.votes == "all":
+        return steps
+    agreed = pl.col("mean_score").abs() > 1 - TOLERANCE
+    return steps.with_columns(mean_score=pl.when(agreed).then("mean_score"))
 
 
 def changes(steps: pl.DataFrame) -> pl.DataFrame:

@@ -20,6 +20,7 @@ Source: Searle, Casella and McCulloch, Variance Components (1992), chapter 4; Co
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import atan, cos, inf, pi, sin, sqrt
@@ -111,11 +112,14 @@ def seeds_to_settle(
     least = (quantile(confidence) + quantile(2 * power - 1)) * sqrt(spread.game / games)
     if abs(difference) <= least:
         return None
-    for seeds in range(FEWEST, MOST_SEEDS + 1):
+
+    def settles(seeds: int) -> bool:
         factor = student_quantile(0.5 + confidence / 2, seeds - 1) + student_quantile(power, seeds - 1)
-        if factor * sqrt(spread.variance(seeds=seeds, games=games, times=times)) <= abs(difference):
-            return seeds
-    return None
+        return factor * sqrt(spread.variance(seeds=seeds, games=games, times=times)) <= abs(difference)
+
+    if not settles(MOST_SEEDS):
+        return None
+    return bisect_left(range(MOST_SEEDS), True, lo=FEWEST, key=settles)
 
 
 def student_quantile(probability: float, freedom: int) -> float:

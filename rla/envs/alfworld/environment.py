@@ -32,12 +32,14 @@ class Alfworld:
     Params = AlfworldParams
     exact_text = False
 
-    def __init__(self, edits: frozenset[str] = frozenset()) -> None:
-        """`edits`: the names that proposed edits may have; none: what is said below `propose`."""
-        self._edits = edits
+    def __init__(self, edits: frozenset[str] = frozenset(), omitted: Collection[str] = ()) -> None:
+        """`edits`: the names that proposed edits may have; none: what is said below `propose`. `omitted`: kinds of
+        commands that the policy is never offered, so that no edit withholds them.
+        """
+        self._edits, self._omitted = edits, omitted
 
     def tailored(self, config: Config) -> Alfworld:
-        return Alfworld(frozenset(config.adaptation.edits))
+        return Alfworld(frozenset(config.adaptation.edits), config.env.omit_commands)
 
     @property
     def edit_fields(self) -> frozenset[str]:
@@ -154,6 +156,8 @@ class Alfworld:
         parent = game_of_payload(task.payload)
         try:
             asked = parse_edit(edit)
+            if idle := sorted({*asked.withhold} & {*self._omitted}):
+                raise InvalidEdit(f"{idle[0]} is withheld, which env.omit_commands withholds from every task")
             child = apply_edit(parent, asked)
             plan_length = verify(child, parent=parent, root=game_of_payload(root.payload), others=taken)
         except InvalidEdit as refused:
