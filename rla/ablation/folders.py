@@ -131,6 +131,10 @@ def share_artifacts(source: Path, target: Path, names: Sequence[str], *, of_spli
     """Link artifacts of one run into another; `of_split`: those of every further held-out split."""
     for name in names:
         share_files(artifact(source, name, 0), artifact(target, name, 0))
+    if "eval_metrics" in names and (scores := artifact(source, "probe_scores", 0)).exists():
+        probe = artifact(source, "probe_trajectories", 0).parent  # with the labels
+        for found in (scores, probe):
+            share_files(found, target / found.relative_to(source))
     for split in further_splits(source).values():
         for name in of_split:
             found = artifact(split, name, 0)

@@ -135,10 +135,13 @@ def gain_of(run: Path, evaluated: list[int]) -> Interval | None:
 
 
 def probe_change_of(run: Path, evaluated: list[int]) -> dict[str, Interval]:
-    """Of the last evaluation minus the first; empty without two that were measured on the same probe."""
+    """Of the last evaluation that has a figure of the probe minus the first; empty without two of the same probe whose
+    votes are there.
+    """
     probe = artifact(run, "probe_trajectories", 0)
-    judged = [scores for number in evaluated if is_complete(scores := artifact(run, "probe_scores", number))]
-    if len(judged) < 2 or not is_complete(probe):
+    measured = [number for number in evaluated if "probe_balanced" in read_json(artifact(run, "eval_metrics", number))]
+    judged = [artifact(run, "probe_scores", number) for number in measured]
+    if len(judged) < 2 or not all(map(is_complete, (probe, judged[0], judged[-1]))):
         return {}
     from rla.metrics.probed import probe_changes  # brings polars, which takes a while
 

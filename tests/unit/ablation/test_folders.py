@@ -100,3 +100,14 @@ def test_seeds_and_arms_that_the_design_has_not_are_refused(tmp_path: Path) -> N
         run_ablation(DESIGN, tmp_path, jobs=1, seeds=[7], say=print)
     with pytest.raises(UserError, match="no such arm; there are full"):
         run_ablation(DESIGN, tmp_path, jobs=1, only=["all"], say=print)
+
+
+def test_what_the_first_judge_said_of_the_frozen_probe_is_shared(tmp_path: Path) -> None:
+    """Without it the change of the judge would begin at the arm's first evaluation."""
+    made_start(tmp_path, "first")
+    made, names = start_folder(tmp_path) / RUN, ("probe/labels.json", "probe/trajectories/part", "eval/0/probe/part")
+    for name in names:
+        (made / name).parent.mkdir(parents=True, exist_ok=True)
+        (made / name).write_text("first")
+    folder = make_arm(tmp_path, DESIGN, ARM, 1)
+    assert [(folder / RUN / name).read_text() for name in names] == ["first"] * 3
