@@ -19,10 +19,13 @@ import pytest
 from rla.config import Config
 from rla.envs.browser.adapting import START
 from rla.envs.browser.browsers import BrowserPool, driver_of
+from rla.envs.browser.desk import browser_desk
 from rla.envs.browser.environment import BrowserPages
 from rla.envs.browser.episode import BrowserEpisode
+from rla.envs.browser.lone import LonePage
 from rla.envs.browser.pages import page_file
 from rla.envs.browser.params import BrowserParams
+from rla.envs.browser.proving import proven_scene
 from rla.envs.browser.scenes import scene_of
 from rla.envs.browser.text_view import TextView
 from rla.envs.configured import load_config
@@ -190,6 +193,25 @@ def test_a_changed_task_is_a_neighbour_a_seed_or_a_hint_and_is_proven(env: Brows
         env.apply(child, json.dumps(hinted | {"hint": ""}), root=task, taken=set(), created=2)
 
 
+def test_one_context_is_enough_for_proofs_and_for_a_desk(tasks: list[Task], env: BrowserPages) -> None:
+    own, task = BrowserParams(contexts=1, width=161), of_kind(tasks, "click-button")
+
+    async def proven(pool: BrowserPool) -> int:
+        async with asyncio.timeout(60):
+            return len((await proven_scene(pool, task.kind, scene_of(task).seed)).commands)
+
+    assert in_pool(proven, own) == 1
+    desk = browser_desk(own)
+    game = LonePage(desk, scene_of(task), TextView(), own)
+    try:
+        game.reset()
+        assert desk.play(lambda player: asyncio.wait_for(player.begin(scene_of(task)), 60)).utterance == task.instruction
+        assert desk.ask(proven) == 1
+    finally:
+        game.close()
+        desk.close()
+
+
 @pytest.mark.parametrize(
     ("edit", "why"),
     [
@@ -208,6 +230,7 @@ def test_other_edits_are_refused(env: BrowserPages, tasks: list[Task], edit: dic
 SCRIPT = """
 import asyncio
 from rla.envs.browser.browsers import BrowserPool
+from rla.envs.browser.lone import LonePage
 from rla.envs.browser.pages import page_file
 from rla.envs.browser.params import BrowserParams
 

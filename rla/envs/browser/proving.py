@@ -33,26 +33,35 @@ class ProvenScene:
 
 
 async def proven_scene(pool: BrowserPool, page: str, seed: int, *, hint: str = "", seen: bool = False) -> ProvenScene:
-    """The scene of a page and a seed. Raises Unproven, and PageLost where the browser fails."""
-    shown = await pool.take()
+    """The scene of a page and a seed. Raises Unproven, and PageLost where the browser fails. It holds one page at a time:
+    two that wait for each other's place would wait for ever.
+    """
+    scene = await idle_scene(pool, page, seed, hint=hint, seen=seen)
     player = ScenePlayer(pool)
     try:
-        async with page_answering(pool.own.reset_s):
-            state = await shown.start(page_file(pool.folder, page), seed)
-        scene = scene_of_state(page, seed, state, hint=hint, seen=seen)
-        async with page_answering(pool.own.step_s):
-            for _ in range(WAITS):
-                await shown.pass_time()
-            idle = await shown.read()
-        if idle.done and idle.reward > 0:
-            raise Unproven("it is won by doing nothing")
         first = await expert_commands(player, scene)
         if first != await expert_commands(player, scene):
             raise Unproven("the expert wins it once, and then by other steps")
     finally:
-        await pool.give(shown)
         await player.close()
     return ProvenScene(scene=scene, commands=first)
+
+
+async def idle_scene(pool: BrowserPool, page: str, seed: int, *, hint: str, seen: bool) -> PageScene:
+    """A scene that doing nothing does not win. Raises Unproven, and PageLost."""
+    shown = await pool.take()
+    try:
+        async with page_answering(pool.own.reset_s):
+            state = await shown.start(page_file(pool.folder, page), seed)
+        async with page_answering(pool.own.step_s):
+            for _ in range(WAITS):
+                await shown.pass_time()
+            idle = await shown.read()
+    finally:
+        await pool.give(shown)
+    if idle.done and idle.reward > 0:
+        raise Unproven("it is won by doing nothing")
+    return scene_of_state(page, seed, state, hint=hint, seen=seen)
 
 
 async def expert_commands(player: ScenePlayer, scene: PageScene) -> tuple[str, ...]:
