@@ -205,7 +205,8 @@ def test_one_context_is_enough_for_proofs_and_for_a_desk(tasks: list[Task], env:
     game = LonePage(desk, scene_of(task), TextView(), own)
     try:
         game.reset()
-        assert desk.play(lambda player: asyncio.wait_for(player.begin(scene_of(task)), 60)).utterance == task.instruction
+        state = desk.play(lambda player: asyncio.wait_for(player.begin(scene_of(task)), 60))
+        assert state.utterance == task.instruction
         assert desk.ask(proven) == 1
     finally:
         game.close()

@@ -33,8 +33,8 @@ class ProvenScene:
 
 
 async def proven_scene(pool: BrowserPool, page: str, seed: int, *, hint: str = "", seen: bool = False) -> ProvenScene:
-    """The scene of a page and a seed. Raises Unproven, and PageLost where the browser fails. It holds one page at a time:
-    two that wait for each other's place would wait for ever.
+    """The scene of a page and a seed. Raises Unproven, and PageLost where the browser fails. It holds one page at a
+    time: two proofs that wait for each other's place would wait for ever.
     """
     scene = await idle_scene(pool, page, seed, hint=hint, seen=seen)
     player = ScenePlayer(pool)
