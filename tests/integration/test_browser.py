@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,10 +19,14 @@ import pytest
 from rla.config import Config
 from rla.envs.browser.adapting import START
 from rla.envs.browser.browsers import BrowserPool, driver_of
+from rla.envs.browser.desk import browser_desk
 from rla.envs.browser.environment import BrowserPages
 from rla.envs.browser.episode import BrowserEpisode
+from rla.envs.browser.lone import LonePage
+from rla.envs.browser.modes import played_mode
 from rla.envs.browser.pages import page_file
 from rla.envs.browser.params import BrowserParams
+from rla.envs.browser.proving import proven_scene
 from rla.envs.browser.scenes import scene_of
 from rla.envs.browser.text_view import TextView
 from rla.envs.configured import load_config
@@ -190,6 +194,46 @@ def test_a_changed_task_is_a_neighbour_a_seed_or_a_hint_and_is_proven(env: Brows
         env.apply(child, json.dumps(hinted | {"hint": ""}), root=task, taken=set(), created=2)
 
 
+def test_one_context_is_enough_for_proofs_and_for_a_desk(tasks: list[Task], env: BrowserPages) -> None:
+    own, task = BrowserParams(contexts=1, width=161), of_kind(tasks, "click-button")
+    mode = played_mode(own, 1.0)
+
+    async def proven(pool: BrowserPool) -> int:
+        async with asyncio.timeout(60):
+            return len((await proven_scene(pool, task.kind, scene_of(task).seed, mode)).commands)
+
+    assert in_pool(proven, own) == 1
+    desk = browser_desk(own)
+    game = LonePage(desk, scene_of(task), TextView(), own)
+    try:
+        game.reset()
+        state = desk.play(lambda player: asyncio.wait_for(player.begin(scene_of(task)), 60))
+        assert state.utterance == task.instruction
+        assert desk.ask(proven) == 1
+    finally:
+        game.close()
+        desk.close()
+
+
+@pytest.fixture
+def pixels(env: BrowserPages, config: Config) -> Iterator[Config]:
+    """While it is in use, tasks are changed for pixels: children are told no parameters, so the process remembers."""
+    kinds = "tasks.kinds=[login-user,choose-list]"
+    sizes = ["tasks.train_scenes=2", "tasks.tasks_per_scene=1", "env.max_steps=8"]
+    yield load_config(None, ["env.name=browser", "env.own.mode=pixels", "policy.reply=text", kinds, *sizes])
+    env.check(config)
+
+
+def test_children_in_pixels_are_proven_by_actions_on_pixels(env: BrowserPages, pixels: Config) -> None:
+    login, chosen = env.tasks(pixels, split="train", seed=0)
+    edit = {"page": "login-user", "seed": 11, "hint": ""}
+    child = env.apply(login, json.dumps(edit), root=login, taken=set(), created=1)
+    shown = env.demonstrate(child, pixels, seed=0, random_share=0.0)
+    assert shown.won and child.plan_length == len(shown.actions) == 5  # on elements three: fields are clicked on, too
+    with pytest.raises(RejectedEdit, match="does not win choose-list"):  # its options cannot be seen
+        env.apply(chosen, json.dumps(edit | {"page": "choose-list"}), root=chosen, taken=set(), created=1)
+
+
 @pytest.mark.parametrize(
     ("edit", "why"),
     [
@@ -208,6 +252,8 @@ def test_other_edits_are_refused(env: BrowserPages, tasks: list[Task], edit: dic
 SCRIPT = """
 import asyncio
 from rla.envs.browser.browsers import BrowserPool
+from rla.envs.browser.lone import LonePage
+from rla.envs.browser.modes import played_mode
 from rla.envs.browser.pages import page_file
 from rla.envs.browser.params import BrowserParams
 

@@ -18,6 +18,7 @@ from rla.envs.browser.params import BrowserParams
 from rla.envs.browser.tasks import first_scene
 from rla.envs.browser.text_view import TextView
 from rla.envs.observation import EnvironmentFailure, Observation
+from rla.errors import UserError
 from tests.browser.chromium import chromium
 from tests.integration.pages_of_tests import write_page
 
@@ -163,6 +164,27 @@ def test_a_page_of_many_elements_is_cut(tmp_path: Path) -> None:
 
 
 def test_a_page_that_lies_about_itself_is_no_more_than_that(tmp_path: Path) -> None:
-    write_page(tmp_path, "lies", click="WOB_RAW_REWARD_GLOBAL = {valueOf: () => 9}; core = null; JSON.stringify = 1;")
+    click = "WOB_DONE_GLOBAL = true; WOB_RAW_REWARD_GLOBAL = {valueOf: () => 9}; core = null; JSON.stringify = 1;"
+    write_page(tmp_path, "lies", click=click)
     *_, after = played(tmp_path, "lies", "click 1")
-    assert not after.won
+    assert after.done and not after.won
+
+
+BOXES = "Element.prototype.getBoundingClientRect = () => ({x: Infinity, y: 0, width: 9, height: 9});"
+RECTS = "Element.prototype.getClientRects = () => [{x: Infinity, y: 0, width: 9, height: 9}];"
+
+
+@pytest.mark.parametrize(
+    ("lie", "reason"),
+    [(BOXES, "cannot be read"), ("WeakMap.prototype.get = () => Infinity;", "cannot be read"), (RECTS, "has no place")],
+)
+def test_a_page_that_lies_about_numbers_ends_its_episode(tmp_path: Path, lie: str, reason: str) -> None:
+    write_page(tmp_path, "infinite", click=lie)
+    with pytest.raises(EnvironmentFailure, match=reason):
+        played(tmp_path, "infinite", "click 1", "click 2")
+
+
+def test_a_page_that_lies_from_its_beginning_gives_no_task(tmp_path: Path) -> None:
+    write_page(tmp_path, "infinite", start=BOXES)
+    with pytest.raises(UserError, match=r"cannot be read.*leave it out of tasks\.kinds"):
+        played(tmp_path, "infinite")

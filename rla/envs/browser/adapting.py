@@ -17,7 +17,7 @@ from typing import Any
 
 from rla.envs.authoring import changed_task, edit_values
 from rla.envs.browser.browsers import BrowserPool
-from rla.envs.browser.desk import latest_desk
+from rla.envs.browser.desk import latest_desk, latest_mode
 from rla.envs.browser.expert_rules import RULES
 from rla.envs.browser.pages import FAMILIES, family_of, neighbour_pages, playable_pages
 from rla.envs.browser.proving import ProvenScene, Unproven, proven_once_more
@@ -66,11 +66,13 @@ def rule_edits(scene: PageScene, rng: random.Random, *, harder: bool) -> Iterato
 def ways_of(scene: PageScene, seeds: Sequence[int]) -> list[ProvenScene]:
     """The scenes of these seeds of the page that the expert wins."""
 
+    mode = latest_mode()
+
     async def found(pool: BrowserPool) -> list[ProvenScene]:
         ways = []
         for seed in seeds:
             try:
-                ways.append(await proven_once_more(pool, scene.page, seed))
+                ways.append(await proven_once_more(pool, scene.page, seed, mode))
             except Unproven:
                 continue
         return ways
@@ -86,8 +88,9 @@ def child_of_page(task: Task, edit: str, *, root: Task, taken: Collection[str], 
         raise RejectedEdit(f"no page of the family {family_of(first.page)}")
     if not 0 <= seed < SEEDS:
         raise RejectedEdit(f"seed must lie in [0, {SEEDS})")
+    mode, seen = latest_mode(), bool(first.look)
     try:
-        found = latest_desk().ask(lambda pool: proven_once_more(pool, page, seed, hint=hint, seen=bool(first.look)))
+        found = latest_desk().ask(lambda pool: proven_once_more(pool, page, seed, mode, hint=hint, seen=seen))
     except Unproven as reason:
         raise RejectedEdit(str(reason)) from None
     scene = found.scene

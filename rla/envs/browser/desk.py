@@ -15,16 +15,20 @@ from typing import Any, TypeVar
 
 from rla.envs.browser.browsers import BrowserPool
 from rla.envs.browser.driver import PageLost
+from rla.envs.browser.modes import PlayedMode, played_mode
 from rla.envs.browser.params import BrowserParams
 from rla.envs.browser.playing import ScenePlayer
 from rla.envs.observation import EnvironmentFailure
 
 Answer = TypeVar("Answer")
 TRIES = 2
+# Places that a desk has at least, whatever `contexts` says: the page that its player keeps, one of an episode, and one
+# on which a task is drawn or proven meanwhile. With fewer, one would wait for a place that another never hands back.
+PLACES = 3
 # What a pool does not ask.
 UNPOOLED = ("mode", "success", "other_pages", "actions", "cell", "blank")
 _DESKS: dict[tuple[int, BrowserParams], BrowserDesk] = {}
-_LATEST = BrowserParams()
+_LATEST = (BrowserParams(), 1.0)
 _MAKING = threading.Lock()
 
 
@@ -67,7 +71,7 @@ class BrowserDesk:
 
     def _made(self, own: BrowserParams) -> BrowserPool:
         try:
-            return BrowserPool(own)
+            return BrowserPool(replace(own, contexts=max(own.contexts, PLACES)))
         except BaseException:
             self._loop.call_soon_threadsafe(self._loop.stop)
             raise
@@ -83,15 +87,22 @@ def browser_desk(own: BrowserParams) -> BrowserDesk:
         return _DESKS[key]
 
 
-def remember(own: BrowserParams) -> None:
-    """Parameters that this process has read: `latest_desk` is of the last ones."""
+def remember(own: BrowserParams, threshold: float) -> None:
+    """Parameters that this process has read, and `env.reward_threshold`: `latest_desk` and `latest_mode` are of the
+    last ones.
+    """
     global _LATEST
-    _LATEST = own
+    _LATEST = (own, threshold)
 
 
 def latest_desk() -> BrowserDesk:
     """For callers that are told no parameters. Raises UserError where there is no browser."""
-    return browser_desk(_LATEST)
+    return browser_desk(_LATEST[0])
+
+
+def latest_mode() -> PlayedMode:
+    """For the same callers: how the policy plays, and what wins."""
+    return played_mode(*_LATEST)
 
 
 @atexit.register

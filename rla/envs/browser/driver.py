@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from rla.envs.browser.state import PageState, page_state
+from rla.envs.browser.state import PageState, page_point, page_state
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page, Route
@@ -106,7 +106,7 @@ class BrowserPage:
     async def reach(self, ref: int) -> tuple[float, float] | None:
         """The middle of an element, scrolled into view; None where it is gone."""
         found = await self._call("reach", ref)
-        return None if found is None else (float(found[0]), float(found[1]))
+        return None if found is None else page_point(found)
 
     async def move(self, x: float, y: float) -> None:
         self.cursor = (x, y)

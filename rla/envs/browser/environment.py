@@ -11,17 +11,16 @@ from rla.config import Config
 from rla.envs.browser.adapting import PAGE_FIELDS, PageProposals, child_of_page, drawn_page_edits, page_course
 from rla.envs.browser.browsers import BrowserPool
 from rla.envs.browser.desk import browser_desk, remember
-from rla.envs.browser.episode import BrowserService, BrowserView
+from rla.envs.browser.episode import BrowserService
 from rla.envs.browser.labels import REASONS, PageLabels
 from rla.envs.browser.lone import LonePage
+from rla.envs.browser.modes import page_view
 from rla.envs.browser.params import BrowserParams, browser_params, check_browser
-from rla.envs.browser.pixel_view import PixelView
 from rla.envs.browser.pixel_vocabulary import pixel_texts
 from rla.envs.browser.playing import demonstrated_page
 from rla.envs.browser.proving import StepsProof
 from rla.envs.browser.scenes import scene_of
 from rla.envs.browser.tasks import NAME, page_tasks, scene_likeness
-from rla.envs.browser.text_view import TextView
 from rla.envs.browser.vocabulary import page_texts
 from rla.envs.chat_prompts import PlainJudge, judge_prompt, policy_prompt
 from rla.envs.course import Course
@@ -51,7 +50,7 @@ class BrowserPages:
 
     def check(self, config: Config) -> None:
         check_browser(config)
-        remember(browser_params(config))
+        remember(browser_params(config), config.env.reward_threshold)
 
     def tasks(self, config: Config, *, split: str, seed: int) -> list[Task]:
         """Pages of `tasks.kinds`, in turn, by names of pages or families; fewer where pages have no more scenes."""
@@ -69,12 +68,11 @@ class BrowserPages:
 
     def make(self, task: Task, config: Config) -> Environment:
         """An episode in the browser of this process; the episodes of a stage share a pool (`service`)."""
-        return LonePage(
-            browser_desk(browser_params(config)), scene_of(task), browser_view(config), browser_params(config)
-        )
+        own = browser_params(config)
+        return LonePage(browser_desk(own), scene_of(task), page_view(own), own)
 
     def service(self, config: Config) -> BrowserService:
-        return BrowserService(BrowserPool(browser_params(config)), browser_view(config))
+        return BrowserService(BrowserPool(browser_params(config)), page_view(browser_params(config)))
 
     def spreads(self, config: Config) -> bool:
         return True
@@ -96,7 +94,7 @@ class BrowserPages:
         return judge_prompt(config, rules=AGENT)
 
     def demonstrate(self, task: Task, config: Config, *, seed: int, random_share: float) -> Demonstration:
-        scene, view = scene_of(task), browser_view(config)
+        scene, view = scene_of(task), page_view(browser_params(config))
         return browser_desk(browser_params(config)).play(
             lambda player: demonstrated_page(player, scene, config, view, seed=seed, random_share=random_share)
         )
@@ -104,7 +102,7 @@ class BrowserPages:
     def label(
         self, task: Task, config: Config, actions: Sequence[str], *, others: int = 0, seed: int = 0
     ) -> list[list[Labelled]]:
-        scene, view = scene_of(task), browser_view(config)
+        scene, view = scene_of(task), page_view(browser_params(config))
         return browser_desk(browser_params(config)).play(
             lambda player: PageLabels(player, scene, config, view).of(actions, others=others, rng=random.Random(seed))
         )
@@ -141,9 +139,3 @@ class BrowserPages:
     def proof(self, config: Config, ask: Ask | None) -> Proof:
         """Children are proven as they are made; here, that an episode has steps enough for them."""
         return StepsProof(max_steps=config.env.max_steps)
-
-
-def browser_view(config: Config) -> BrowserView:
-    """How the mode shows pages."""
-    own = browser_params(config)
-    return PixelView(own=own) if own.mode == "pixels" else TextView()

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from rla.config import Config
 from rla.envs.browser.browsers import BrowserPool
-from rla.envs.browser.deeds import PageDeed, perform
 from rla.envs.browser.driver import BrowserPage, page_answering
 from rla.envs.browser.episode import Acted, BrowserView
+from rla.envs.browser.modes import played_mode
 from rla.envs.browser.pages import page_file
 from rla.envs.browser.params import browser_params
 from rla.envs.browser.scenes import PageScene
@@ -55,15 +55,6 @@ class ScenePlayer:
         if state.digest() != scene.digest:
             raise EnvironmentFailure(f"{scene.page} begins otherwise than when the task was made; make new tasks")
         return state
-
-    async def do(self, state: PageState, deed: PageDeed) -> PageState:
-        """The state after a deed. Raises PageLost."""
-        page = self._open.page
-        assert page is not None
-        async with page_answering(self._pool.own.step_s):
-            if await perform(page, state, deed):
-                await page.pass_time()
-            return await page.read()
 
     async def act(self, view: BrowserView, state: PageState, scene: PageScene, action: str) -> tuple[PageState, Acted]:
         """The state after an action of a mode, and whether it was read and ends the episode. Raises PageLost."""
@@ -136,6 +127,4 @@ async def demonstrated_page(
 
 def is_won(state: PageState, config: Config) -> bool:
     """By `env.own.success`; with `score` by the threshold of rewards."""
-    success = browser_params(config).success
-    bar = {"positive": 0.0, "full": 1.0, "score": config.env.reward_threshold}[success]
-    return state.done and (state.reward > bar if success == "positive" else state.reward >= bar)
+    return played_mode(browser_params(config), config.env.reward_threshold).is_won(state)

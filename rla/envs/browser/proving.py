@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rla.envs.browser.browsers import BrowserPool
-from rla.envs.browser.commands import command_of
-from rla.envs.browser.deeds import DeedKind, PageDeed
 from rla.envs.browser.driver import PageLost, page_answering
-from rla.envs.browser.expert_rules import expert_deed
+from rla.envs.browser.modes import PlayedMode
 from rla.envs.browser.pages import page_file
 from rla.envs.browser.playing import ScenePlayer
 from rla.envs.browser.scenes import PageScene
@@ -32,52 +30,63 @@ class ProvenScene:
     commands: tuple[str, ...]
 
 
-async def proven_scene(pool: BrowserPool, page: str, seed: int, *, hint: str = "", seen: bool = False) -> ProvenScene:
-    """The scene of a page and a seed. Raises Unproven, and PageLost where the browser fails."""
-    shown = await pool.take()
+async def proven_scene(
+    pool: BrowserPool, page: str, seed: int, mode: PlayedMode, *, hint: str = "", seen: bool = False
+) -> ProvenScene:
+    """The scene of a page and a seed. Raises Unproven, and PageLost where the browser fails. It holds one page at a
+    time: two proofs that wait for each other's place would wait for ever.
+    """
+    scene = await idle_scene(pool, page, seed, mode, hint=hint, seen=seen)
     player = ScenePlayer(pool)
     try:
-        async with page_answering(pool.own.reset_s):
-            state = await shown.start(page_file(pool.folder, page), seed)
-        scene = scene_of_state(page, seed, state, hint=hint, seen=seen)
-        async with page_answering(pool.own.step_s):
-            for _ in range(WAITS):
-                await shown.pass_time()
-            idle = await shown.read()
-        if idle.done and idle.reward > 0:
-            raise Unproven("it is won by doing nothing")
-        first = await expert_commands(player, scene)
-        if first != await expert_commands(player, scene):
+        first = await expert_commands(player, scene, mode)
+        if first != await expert_commands(player, scene, mode):
             raise Unproven("the expert wins it once, and then by other steps")
     finally:
-        await pool.give(shown)
         await player.close()
     return ProvenScene(scene=scene, commands=first)
 
 
-async def expert_commands(player: ScenePlayer, scene: PageScene) -> tuple[str, ...]:
-    """The commands by which the expert wins. Raises Unproven where it does not."""
+async def idle_scene(pool: BrowserPool, page: str, seed: int, mode: PlayedMode, *, hint: str, seen: bool) -> PageScene:
+    """A scene that doing nothing does not win. Raises Unproven, and PageLost."""
+    shown = await pool.take()
+    try:
+        async with page_answering(pool.own.reset_s):
+            state = await shown.start(page_file(pool.folder, page), seed)
+        async with page_answering(pool.own.step_s):
+            for _ in range(WAITS):
+                await shown.pass_time()
+            idle = await shown.read()
+    finally:
+        await pool.give(shown)
+    if mode.is_won(idle):
+        raise Unproven("it is won by doing nothing")
+    return scene_of_state(page, seed, state, hint=hint, seen=seen)
+
+
+async def expert_commands(player: ScenePlayer, scene: PageScene, mode: PlayedMode) -> tuple[str, ...]:
+    """The actions of the mode by which the expert wins. Raises Unproven where it does not."""
     state, said = await player.begin(scene), list[str]()
     while not state.done:
-        deed: PageDeed = expert_deed(scene.page, state)
-        if deed.kind is DeedKind.DONE or len(said) == LONGEST:
-            raise Unproven(f"the expert does not win {scene.page}")
-        said.append(command_of(deed))
-        state = await player.do(state, deed)
-    if state.reward <= 0:
+        action = mode.view.expert(state, scene)
+        said.append(action)
+        state, acted = await player.act(mode.view, state, scene, action)
+        if not state.done and (acted.ended or len(said) == LONGEST):
+            break
+    if not mode.is_won(state):
         raise Unproven(f"the expert does not win {scene.page}")
     return tuple(said)
 
 
 async def proven_once_more(
-    pool: BrowserPool, page: str, seed: int, *, hint: str = "", seen: bool = False
+    pool: BrowserPool, page: str, seed: int, mode: PlayedMode, *, hint: str = "", seen: bool = False
 ) -> ProvenScene:
     """The same, on a new page where the first was lost. Raises Unproven."""
     try:
-        return await proven_scene(pool, page, seed, hint=hint, seen=seen)
+        return await proven_scene(pool, page, seed, mode, hint=hint, seen=seen)
     except (PageLost, EnvironmentFailure):
         try:
-            return await proven_scene(pool, page, seed, hint=hint, seen=seen)
+            return await proven_scene(pool, page, seed, mode, hint=hint, seen=seen)
         except (PageLost, EnvironmentFailure) as lost:
             raise Unproven(f"its page {lost}, twice") from None
 

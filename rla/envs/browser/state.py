@@ -16,6 +16,8 @@ from rla.envs.observation import EnvironmentFailure
 
 MOST_ELEMENTS, LONGEST_TEXT, LONGEST_UTTERANCE = 400, 300, 2000
 LOOK = 5.0
+FARTHEST = 1e8  # pixels from the corner of the viewport: Chromium's own boxes end before
+WRONG = (KeyError, TypeError, ValueError, AttributeError, OverflowError)  # the last by int() of an infinite number
 MARKED = ("checkbox", "radio", "tab")  # what may be on or off
 TEXTS = ("role", "text", "tag", "id", "classes", "value", "kind", "color", "sign")
 ON = frozenset({"clicked", "selected", "active", "highlight", "on", "highlighted"})  # classes
@@ -113,13 +115,30 @@ def page_state(found: Any) -> PageState:
             ready=found["ready"] is True,
             reward=reward if math.isfinite(reward) else 0.0,
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except WRONG as error:
         raise EnvironmentFailure(f"the page cannot be read: {type(error).__name__}") from None
 
 
+def page_point(found: Any) -> tuple[float, float]:
+    """Where the reader says that an element is. Raises EnvironmentFailure for what is no point."""
+    try:
+        x, y = map(pixels, found)
+    except WRONG as error:
+        raise EnvironmentFailure(f"an element of the page has no place: {type(error).__name__}") from None
+    return x, y
+
+
+def pixels(found: Any) -> float:
+    """A place or a size. Raises ValueError where no page is so large, or TypeError."""
+    number = float(found)
+    if not abs(number) <= FARTHEST:  # neither is nan
+        raise ValueError(f"{number} pixels")
+    return number
+
+
 def page_element(found: Mapping[str, Any]) -> PageElement:
-    """One line of the reader. Raises KeyError, TypeError or ValueError."""
-    x, y, width, height = (float(number) for number in found["box"])
+    """One line of the reader. Raises one of WRONG."""
+    x, y, width, height = map(pixels, found["box"])
     texts = {name: plain_line(found[name]) for name in TEXTS}
     checked = found["checked"]
     return PageElement(

@@ -13,6 +13,7 @@ from rla.envs.browser.driver import BrowserPage, PageLost, page_answering
 from rla.envs.browser.pages import family_of, page_file, pages_of_kinds, playable_pages
 from rla.envs.browser.scenes import PageScene
 from rla.envs.browser.state import PageState
+from rla.envs.observation import EnvironmentFailure
 from rla.errors import UserError
 from rla.seeds import derive
 from rla.store.records import Task, content_id
@@ -76,6 +77,8 @@ async def first_scene(
             state = await (shown.start(page_file(pool.folder, page), seed) if anew else shown.restart(seed))
     except PageLost as lost:
         raise UserError(f"the page {page} of {pool.folder} {lost}; leave it out of tasks.kinds") from None
+    except EnvironmentFailure as failure:
+        raise UserError(f"{page} of {pool.folder}: {failure}; leave it out of tasks.kinds") from None
     return scene_of_state(page, seed, state, seen=seen)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rla.envs.browser.colors import color_name
-from rla.envs.browser.state import MOST_ELEMENTS, page_state, plain_line
+from rla.envs.browser.state import MOST_ELEMENTS, page_point, page_state, plain_line
 from rla.envs.observation import EnvironmentFailure
 from tests.unit.envs.browser.states import state, thing
 
@@ -27,12 +27,26 @@ def test_a_page_is_read() -> None:
     assert found.elements[0].middle == (16.0, 22.0)
 
 
+INF = float("inf")
+LIES = [{"ref": INF}, {"box": [1, INF, 2, 3]}, {"box": [float("nan"), 1, 2, 3]}, {"box": [1, 2, 1e300, 3]}]
+
+
 @pytest.mark.parametrize(
-    "wrong", [None, 3, [], {}, PAGE | {"lines": [{}]}, PAGE | {"lines": 3}, PAGE | {"reward": "x"}]
+    "wrong",
+    [
+        *(None, 3, [], {}, PAGE | {"lines": [{}]}, PAGE | {"lines": 3}, PAGE | {"reward": "x"}),
+        *(PAGE | {"lines": [LINE | lie]} for lie in LIES),
+    ],
 )
 def test_anything_else_ends_the_episode(wrong: Any) -> None:
     with pytest.raises(EnvironmentFailure, match="cannot be read"):
         page_state(wrong)
+
+
+@pytest.mark.parametrize("wrong", [3, [1], [1, INF], ["x", 1], [1, 2, 3], [None, 1]])
+def test_a_place_that_is_none_ends_the_episode(wrong: Any) -> None:
+    with pytest.raises(EnvironmentFailure, match="has no place"):
+        page_point(wrong)
 
 
 def test_more_elements_than_a_page_has_are_cut_and_a_reward_is_a_number() -> None:
