@@ -6,13 +6,17 @@ import asyncio
 import json
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from rla.envs.desktop import leases
+from rla.envs.desktop.client import GuestClient, GuestRefusal
 from rla.envs.desktop.docker import DockerMachine, remove_orphans, run_arguments
-from rla.envs.desktop.machines import MachineLost
+from rla.envs.desktop.machines import GuestAddress, MachineLost
 from rla.envs.desktop.official import OfficialFailure, OfficialMetrics
 from rla.envs.desktop.params import DesktopParams
 from rla.errors import UserError
@@ -104,3 +108,23 @@ def test_metrics_of_osworld_run_in_a_process_of_their_own(tmp_path: Path) -> Non
 def test_a_python_without_desktop_env_is_refused() -> None:
     with pytest.raises(UserError, match="has no desktop_env"):
         asyncio.run(OfficialMetrics(sys.executable).known())
+
+
+@pytest.mark.parametrize(("code", "refused"), [(0, False), (1, True)])
+def test_a_program_of_pyautogui_that_fails_is_refused(code: int, refused: bool) -> None:
+    """A guest that knows OSWorld's protocol alone answers 200 whatever has become of the program."""
+
+    async def ran(request: web.Request) -> web.Response:
+        return web.json_response({"status": "success", "output": "", "error": "no DISPLAY", "returncode": code})
+
+    async def worked() -> None:
+        guest = web.Application()
+        guest.router.add_post("/setup/execute", ran)
+        async with TestServer(guest) as server:
+            client = GuestClient(GuestAddress(url=str(server.make_url("")).rstrip("/")), longest_s=10)
+            expected = pytest.raises(GuestRefusal, match="no DISPLAY") if refused else nullcontext()
+            with expected:
+                await client.do([{"motion": "move", "at": [1, 2]}])
+            await client.close()
+
+    asyncio.run(worked())
