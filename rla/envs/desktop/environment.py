@@ -123,4 +123,6 @@ class Desktop:
         return likeness_of_scenario(scenario_of(task))
 
     def proof(self, config: Config, ask: Ask | None) -> Proof:
-        return DesktopProof(desktop_params(config), max_steps=config.env.max_steps)
+        return DesktopProof(
+            desktop_params(config), max_steps=config.env.max_steps, threshold=config.env.reward_threshold
+        )

@@ -119,7 +119,7 @@ def test_one_list_gives_each_task_to_one_side_and_two_lists_give_all(tmp_path: P
     assert train and test and not train & test and train | test == set(range(24))
     other = f"env.own.test_path={tmp_path}/test"
     assert (ids_of("train", other), ids_of("test", other)) == (set(range(24)), set(range(24, 28)))
-    with pytest.raises(UserError, match="with env.own.test_path each side"):
+    with pytest.raises(UserError, match=r"with env\.own\.test_path each side"):
         for split in ("train", "test"):
             ids_of(split, f"tasks.path={tmp_path}/train/os/0.json")
 
