@@ -9,6 +9,7 @@ import pytest
 
 from rla.envs.configured import load_config
 from rla.envs.desktop.environment import Desktop
+from rla.envs.desktop.getting import file_name
 from rla.envs.desktop.importing import import_desktop_tasks
 from rla.envs.desktop.params import DesktopParams
 from rla.envs.desktop.resources import ResourceMissing, data_of_url, local_file
@@ -134,3 +135,17 @@ def test_addresses_of_files(tmp_path: Path) -> None:
     own = DesktopParams(files=str(tmp_path))
     assert local_file("https://host/path/book.xlsx?download=1", own) == tmp_path / "book.xlsx"
     assert local_file("https://host/..", own) is None
+
+
+@pytest.mark.parametrize(
+    ("dest", "path", "name"),
+    [
+        (None, "/home/user/a?b.docx", "a?b.docx"),
+        (None, "https://host/x/book.xlsx?download=true", "book.xlsx"),
+        ("gold.csv", "https://host/other", "gold.csv"),
+        ("../../x.csv", "/y", "x.csv"),
+        (None, "data:,a/b", ""),
+    ],
+)
+def test_files_have_the_names_that_metrics_go_by(dest: str | None, path: str, name: str) -> None:
+    assert file_name(dest, path) == name
