@@ -22,7 +22,7 @@ def inbox(state: PageState) -> PageDeed | None:
         if word in state.utterance:
             return click(icon_beside(state, sender[1], icon))
     receiver = RECEIVER.search(state.utterance)
-    return sent(state, sender[1], receiver[1] if receiver else "", first_quote(state))
+    return sent_mail(state, sender[1], receiver[1] if receiver else "", first_quote(state))
 
 
 def icon_beside(state: PageState, sender: str, icon: str) -> PageElement | None:
@@ -33,7 +33,7 @@ def icon_beside(state: PageState, sender: str, icon: str) -> PageElement | None:
     return next((one for one in rest if one.sign == icon), None)
 
 
-def sent(state: PageState, sender: str, receiver: str, answer: str) -> PageDeed | None:
+def sent_mail(state: PageState, sender: str, receiver: str, answer: str) -> PageDeed | None:
     """Open the email, choose what to do with it, write, and send."""
     send = element_named(state, "send-forward" if receiver else "send-reply")
     if send is not None:
