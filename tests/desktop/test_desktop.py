@@ -23,12 +23,13 @@ from rla.envs.desktop.episode import DesktopService
 from rla.envs.desktop.leases import leases_folder
 from rla.envs.desktop.local import LocalDesktop, walls_of
 from rla.envs.desktop.machine_pool import MachinePool
-from rla.envs.desktop.params import DesktopParams
+from rla.envs.desktop.params import DesktopParams, DesktopSuccess
 from rla.envs.desktop.playing import on_machines, play_script
 from rla.envs.desktop.proving import DesktopProof, ScriptRun, script_runs
 from rla.envs.desktop.scenarios import Scenario, scenario_of_json, task_of_scenario
 from rla.envs.desktop.scripts import labels_by_replay
 from rla.envs.desktop.tasks import asked_otherwise, own_scenarios
+from rla.envs.execution.interpreter import base_interpreter
 from rla.envs.observation import EnvironmentFailure
 from tests.desktop.places import needs_desktop
 from tests.seeing import noise_png
@@ -86,6 +87,7 @@ def test_programs_on_a_machine_reach_nothing_of_the_host() -> None:
         "    try:\n        open(path, 'w'); print('wrote', path)\n"
         "    except OSError:\n        pass\n"
         "import ctypes; print('unshare', ctypes.CDLL(None).unshare(0x10000000))\n"
+        f"import os; print('packages', [os.listdir(path) for path in {base_interpreter().hidden!r}])\n"
     )
 
     async def work(client: GuestClient) -> tuple[str, str]:
@@ -95,7 +97,8 @@ def test_programs_on_a_machine_reach_nothing_of_the_host() -> None:
 
     seen, said = on_a_machine(work)
     assert "sys" not in seen.split() and "/etc/shadow" not in seen.split() and "CapEff:\t0000000000000000" in seen
-    assert said == "refused\nunshare -1\n"
+    nothing: list[list[str]] = [[] for _ in base_interpreter().hidden]
+    assert said == f"refused\nunshare -1\npackages {nothing}\n"
 
 
 def test_the_endpoints_of_osworld_answer_as_theirs_and_only_with_the_token() -> None:
@@ -151,10 +154,12 @@ def test_a_task_that_cannot_be_done_is_won_by_saying_so() -> None:
     assert [run for run in runs_of("text-infeasible") if not run.sound] == []
 
 
-def test_the_last_step_is_scored_as_it_leaves_the_screen() -> None:
+@pytest.mark.parametrize("success", ["positive", "score"])
+def test_the_last_step_is_scored_as_it_leaves_the_screen(success: DesktopSuccess) -> None:
     asked = scene("text-append")
     task = task_of_scenario(asked, split="train")
-    played = on_machines(OWN, lambda service: play_script(service, task, asked.solution[:-1]))
+    own, script = replace(OWN, success=success), asked.solution[:-1]
+    played = on_machines(own, lambda service: play_script(service, task, script, threshold=1.0))
     assert played.won and not played.seen[-2].done
 
 
@@ -170,7 +175,7 @@ def test_a_changed_task_is_proven_by_its_script_and_by_nothing_not_winning() -> 
     lost = replace(asked, solutions={"evaluator3": ("noop(10)",)})
 
     async def proven() -> list[str]:
-        proof = DesktopProof(OWN, max_steps=10)
+        proof = DesktopProof(replace(OWN, success="score"), max_steps=10, threshold=1.0)
         try:
             return [await proof(task_of_scenario(one, split="train")) for one in (asked, won, lost)]
         finally:
@@ -187,9 +192,10 @@ def test_labels_by_replay_tell_help_from_waste_and_from_harm() -> None:
     actions = [end, "noop(50)", 'keyboard_type("x")', typed, save, done]
 
     async def labelled(service: DesktopService) -> list[int]:
-        return [found[0].score for found in await labels_by_replay(service, task, actions, others=0)]
+        found = await labels_by_replay(service, task, actions, others=0, threshold=1.0)
+        return [each[0].score for each in found]
 
-    assert on_machines(OWN, labelled) == [1, -1, -1, 1, 1, 1]
+    assert on_machines(replace(OWN, success="score"), labelled) == [1, -1, -1, 1, 1, 1]
 
 
 def test_what_cannot_be_scored_ends_the_episode_and_is_no_loss() -> None:
@@ -202,7 +208,7 @@ def test_what_cannot_be_scored_ends_the_episode_and_is_no_loss() -> None:
     )
     task = task_of_scenario(flawed, split="train")
     with pytest.raises(EnvironmentFailure, match="cannot be played here: metric 'compare_pptx'"):
-        on_machines(OWN, lambda service: play_script(service, task, ["done()"]))
+        on_machines(OWN, lambda service: play_script(service, task, ["done()"], threshold=1.0))
 
 
 def test_a_machine_that_is_killed_ends_its_episode_with_a_reason() -> None:

@@ -19,11 +19,12 @@ from rla.envs.desktop.pyautogui_source import program_of_deeds
 
 MOST_ANSWER = 256 << 20  # bytes
 LOOK_S = 0.3  # between looks at the screen of a guest that does not wait itself
+MOST_SAID = 300  # characters of what a guest says to a refusal
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
 class GuestRefusal(Exception):
-    """The guest cannot do that; `status` is that of HTTP."""
+    """The guest cannot do that; `status` is that of HTTP, 200 for a program that fails there."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -79,11 +80,16 @@ class GuestClient:
         return data
 
     async def do(self, deeds: Sequence[Mapping[str, Any]]) -> None:
-        """Deeds of mouse and keyboard, in pixels (`guest/hands.py`)."""
+        """Deeds of mouse and keyboard, in pixels (`guest/hands.py`). A guest that is not ours runs a program of
+        pyautogui; one that fails is a refusal, for the screen would show nothing of it.
+        """
         if self.ours:
             await self._json("POST", "/rla/deeds", {"deeds": list(deeds)})
         else:
-            await self.execute(["python", "-c", program_of_deeds(deeds)])
+            done = await self.execute(["python", "-c", program_of_deeds(deeds)])
+            if (code := done.get("returncode", 0)) != 0:
+                said = str(done.get("error") or done.get("output") or "")[-MOST_SAID:]
+                raise GuestRefusal(200, f"mouse and keyboard are not moved: pyautogui ends with {code}: {said}")
 
     async def execute(self, command: str | Sequence[str], *, shell: bool = False) -> dict[str, Any]:
         """`output`, `error` and `returncode` of a program."""
@@ -170,4 +176,4 @@ def json_of(data: bytes) -> Any:
 
 def said_in(data: bytes) -> str:
     """The beginning of what a guest says to a refusal."""
-    return data[:300].decode(errors="replace")
+    return data[:MOST_SAID].decode(errors="replace")

@@ -58,9 +58,15 @@ class Desktop:
         )
 
     def import_tasks(self, config: Config, *, split: str, tell: Callable[[str], None] | None = None) -> list[Task]:
-        own = desktop_params(config)
-        path = str(config.tasks.path)
-        return import_desktop_tasks(path, own, split=split, limit=config.tasks.limit, tell=tell)
+        own, held_out = desktop_params(config), config.tasks.held_out(split)
+        return import_desktop_tasks(
+            (own.test_path if held_out else "") or str(config.tasks.path),
+            own,
+            split=split,
+            held_out=None if own.test_path else held_out,
+            limit=config.tasks.limit,
+            tell=tell,
+        )
 
     def make(self, task: Task, config: Config) -> AwaitedEnvironment:
         """An episode with machines of its own; the episodes of a stage share a pool (`service`)."""
@@ -117,4 +123,6 @@ class Desktop:
         return likeness_of_scenario(scenario_of(task))
 
     def proof(self, config: Config, ask: Ask | None) -> Proof:
-        return DesktopProof(desktop_params(config), max_steps=config.env.max_steps)
+        return DesktopProof(
+            desktop_params(config), max_steps=config.env.max_steps, threshold=config.env.reward_threshold
+        )

@@ -1,33 +1,48 @@
-"""What verifiers look at: OSWorld's getters by their names and fields. Files are bytes, None where there is none."""
+"""What verifiers look at: OSWorld's getters by their names and fields. A file is a `FoundFile`, or None."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from rla.envs.desktop.client import GuestClient
+from rla.envs.desktop.found_files import FoundFile
 from rla.envs.desktop.params import DesktopParams
-from rla.envs.desktop.resources import reachable, task_resource
+from rla.envs.desktop.resources import is_web, reachable, task_resource
 from rla.envs.desktop.setting_up import filled
 
 Getter = Callable[[Mapping[str, Any], GuestClient, DesktopParams], Awaitable[Any]]
 
 
-async def _vm_file(given: Mapping[str, Any], client: GuestClient, own: DesktopParams) -> Any:
-    """A file, or those that `gives` names of several (`multi`)."""
+async def _files(given: Mapping[str, Any], had: Callable[[str], Awaitable[bytes | None]]) -> Any:
+    """A file, or those that `gives` names of several (`multi`); the others lie beside it, by their names (`dest`)."""
     if not given.get("multi"):
-        return await client.file(str(given["path"]))
-    found = [await client.file(str(path)) for path in given["path"]]
+        path = str(given["path"])
+        return FoundFile.of(await had(path), name=file_name(given.get("dest"), path))
+    paths = [str(path) for path in given["path"]]
+    dests = given["dest"] if isinstance(given.get("dest"), list) else [None] * len(paths)
+    names = [file_name(dest, path) for dest, path in zip(dests, paths, strict=True)]
+    found = [FoundFile.of(await had(path), name=name) for name, path in zip(names, paths, strict=True)]
     gives = given.get("gives", [0])
-    return found[gives[0]] if len(gives) == 1 else [found[number] for number in gives]
+    beside = tuple(one for number, one in enumerate(found) if one is not None and number not in gives)
+    chosen = [FoundFile.of(found[number], name=names[number], beside=beside) for number in gives]
+    return chosen[0] if len(chosen) == 1 else chosen
+
+
+def file_name(dest: Any, path: str) -> str:
+    """Under which OSWorld's metrics get a file; they go by its extension."""
+    if not dest and path.startswith("data:"):
+        return ""
+    return (str(dest) if dest else urlsplit(path).path if is_web(path) else path).rpartition("/")[2]
+
+
+async def _vm_file(given: Mapping[str, Any], client: GuestClient, own: DesktopParams) -> Any:
+    return await _files(given, client.file)
 
 
 async def _cloud_file(given: Mapping[str, Any], client: GuestClient, own: DesktopParams) -> Any:
-    if not given.get("multi"):
-        return await task_resource(str(given["path"]), own)
-    found = [await task_resource(str(path), own) for path in given["path"]]
-    gives = given.get("gives", [0])
-    return found[gives[0]] if len(gives) == 1 else [found[number] for number in gives]
+    return await _files(given, lambda path: task_resource(path, own))
 
 
 async def _command_line(given: Mapping[str, Any], client: GuestClient, own: DesktopParams) -> Any:

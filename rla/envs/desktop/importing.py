@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rla.envs.desktop.params import DesktopParams
 from rla.envs.desktop.scenarios import ScenarioError, scenario_of_json, task_of_scenario
+from rla.envs.desktop.tasks import is_held_out_scene
 from rla.envs.desktop.verifying import unsupported
 from rla.errors import UserError
 from rla.store.records import Task
@@ -19,9 +20,17 @@ EXAMPLES = ("examples", "new_examples", "")  # where OSWorld's lists have their 
 
 
 def import_desktop_tasks(
-    path: str, own: DesktopParams, *, split: str, limit: int | None, tell: Callable[[str], None] | None
+    path: str,
+    own: DesktopParams,
+    *,
+    split: str,
+    held_out: bool | None,
+    limit: int | None,
+    tell: Callable[[str], None] | None,
 ) -> list[Task]:
-    """At most `limit` of those that can be played, in the order of their files. Raises UserError."""
+    """At most `limit` of those that can be played, in the order of their files. `held_out`: of one list for both sides,
+    those of that side by the digest of their ids, as with tasks of our own; None: all. Raises UserError.
+    """
     tasks, seen = list[Task](), set[str]()
     for domain, place in task_files(Path(path)):
         try:
@@ -33,6 +42,8 @@ def import_desktop_tasks(
             if tell is not None:
                 tell(f"{domain}/{place.stem}: left out, not supported: {reason}")
             continue
+        if held_out is not None and is_held_out_scene(scenario.id or place.stem) is not held_out:
+            continue
         task = task_of_scenario(scenario, split=split)
         if task.task_id not in seen:
             seen.add(task.task_id)
@@ -40,8 +51,14 @@ def import_desktop_tasks(
         if limit and len(tasks) == limit:
             break
     if not tasks:
-        raise UserError(f"tasks.path: {path} has no task that can be played here; see the lines above")
+        raise UserError(no_tasks(path, split=split, divided=held_out is not None))
     return tasks
+
+
+def no_tasks(path: str, *, split: str, divided: bool) -> str:
+    """What is wrong with a list that gives no tasks, and what helps."""
+    remedy = "; with env.own.test_path each side has a list of its own" if divided else ""
+    return f"{path} has no task for {split} that can be played here; see the lines above{remedy}"
 
 
 def task_files(path: Path) -> Iterator[tuple[str, Path]]:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rla.envs.desktop.found_files import FoundFile
 from rla.errors import UserError
 
 WORKER = Path(__file__).with_name("official_worker.py")
@@ -100,7 +101,10 @@ class OfficialMetrics:
 
 
 def sent(value: Any) -> Any:
-    """JSON data in which files are {"file": base64}."""
+    """JSON data in which files are {"file": base64, "name", "beside": files}."""
+    if isinstance(value, FoundFile):
+        data = base64.b64encode(value).decode()
+        return {"file": data, "name": value.name, "beside": [sent(each) for each in value.beside]}
     if isinstance(value, bytes):
         return {"file": base64.b64encode(value).decode()}
     if isinstance(value, list):

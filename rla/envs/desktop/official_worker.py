@@ -13,24 +13,43 @@ import sys
 import tempfile
 from typing import Any
 
+LONGEST = 60  # characters of the name of a file, of at most four bytes each
+
 
 def received(value: Any, folder: str) -> Any:
-    """A file becomes the path of one, as OSWorld's metrics take it."""
+    """A file becomes the path of one by its name, as OSWorld's metrics take it: many go by the extension, and some look
+    for other files beside it.
+    """
     if isinstance(value, list):
         return [received(each, folder) for each in value]
     if "file" not in value:
         return value["value"]
-    handle, path = tempfile.mkstemp(dir=folder)
-    with os.fdopen(handle, "wb") as file:
-        file.write(base64.b64decode(value["file"]))
+    for other in value.get("beside", []):
+        received(other, folder)
+    name = os.path.basename(value.get("name", ""))[-LONGEST:]  # the end keeps the extension
+    path = os.path.join(folder, name if name not in ("", ".", "..") else "file")
+    data = base64.b64decode(value["file"])
+    if os.path.exists(path) and not same(path, data):
+        path = os.path.join(tempfile.mkdtemp(dir=folder), os.path.basename(path))
+    with open(path, "wb") as file:
+        file.write(data)
     return path
+
+
+def same(path: str, data: bytes) -> bool:
+    with open(path, "rb") as file:
+        return file.read() == data
 
 
 def answered(asked: dict[str, Any], metrics: Any) -> dict[str, Any]:
     if asked.get("names"):
         return {"names": sorted(name for name in dir(metrics) if callable(getattr(metrics, name)))}
     with tempfile.TemporaryDirectory() as folder:
-        given = [received(asked[name], folder) for name in ("result", "expected") if name in asked]
+        given = []
+        for side in ("result", "expected"):
+            if side in asked:
+                os.mkdir(os.path.join(folder, side))
+                given.append(received(asked[side], os.path.join(folder, side)))
         return {"score": float(getattr(metrics, asked["func"])(*given, **asked["options"]))}
 
 

@@ -30,6 +30,7 @@ class DesktopParams:
     )  # a screenshot waits so long at most until the screen stands still
     metrics: Literal["own", "osworld"] = "own"  # osworld: every metric by OSWorld's own code
     osworld_python: str = ""  # the Python of a virtual environment with desktop_env, for metrics that are not ours
+    test_path: str = ""  # where held-out tasks are imported from; empty: those of tasks.path that their ids hold out
     files: str = ""  # a folder with the files that tasks download, by their names; empty: none
     download: bool = False  # whether files of tasks may be fetched from the network
     machine: Literal["local", "remote", "docker"] = without_effect("local")

@@ -21,18 +21,21 @@ Given = TypeVar("Given")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedScript:
-    """`seen[0]` is that of the reset; one more follows each action."""
+    """`seen[0]` is that of the reset; one more follows each action. `threshold`: the reward that wins."""
 
     actions: tuple[str, ...]
     seen: tuple[Observation, ...]
+    threshold: float
 
     @property
     def won(self) -> bool:
-        return self.seen[-1].won
+        return self.seen[-1].success(self.threshold)
 
 
-async def play_script(service: DesktopService, task: Task, actions: Sequence[str]) -> PlayedScript:
-    """The actions until the episode ends; where they do not end it, it is scored as it stands. Raises as episodes."""
+async def play_script(service: DesktopService, task: Task, actions: Sequence[str], *, threshold: float) -> PlayedScript:
+    """The actions until the episode ends; where they do not end it, it is scored as it stands. `threshold`: of
+    `env.reward_threshold`. Raises as episodes.
+    """
     episode = service.make(task)
     try:
         seen, done = [await episode.reset()], list[str]()
@@ -43,7 +46,7 @@ async def play_script(service: DesktopService, task: Task, actions: Sequence[str
             done.append(action)
         if not seen[-1].done:
             seen[-1] = await episode.stopped()
-        return PlayedScript(actions=tuple(done), seen=tuple(seen))
+        return PlayedScript(actions=tuple(done), seen=tuple(seen), threshold=threshold)
     finally:
         await episode.end()
 

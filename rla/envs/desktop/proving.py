@@ -18,6 +18,7 @@ from rla.envs.observation import EnvironmentFailure
 from rla.store.records import Task
 
 NOTHING = ("done()",)
+FULL = 1.0  # score
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +37,7 @@ class ScriptRun:
 
 
 async def script_runs(service: DesktopService, scenario: Scenario) -> AsyncIterator[ScriptRun]:
-    """All runs of a scene, one after the other."""
+    """All runs of a scene, one after the other; won by a full score where the score is the reward."""
     for name in scenario.verifiers:
         asked = asked_otherwise(scenario, name)
         yield await script_run(service, asked, asked.solution, what=f"{name} solved", wanted=True)
@@ -50,7 +51,7 @@ async def script_run(
 ) -> ScriptRun:
     task = task_of_scenario(scenario, split="train")
     try:
-        played = await play_script(service, task, script)
+        played = await play_script(service, task, script, threshold=FULL)
     except EnvironmentFailure as failure:
         return ScriptRun(scene=scenario.id, what=what, wanted=wanted, won=None, flaw=str(failure))
     return ScriptRun(scene=scenario.id, what=what, wanted=wanted, won=played.won)
@@ -64,9 +65,9 @@ class DesktopProof:
     proven_in: tuple[str, ...] = ("desktop",)
     remark = ""
 
-    def __init__(self, own: DesktopParams, *, max_steps: int) -> None:
+    def __init__(self, own: DesktopParams, *, max_steps: int, threshold: float) -> None:
         self._service = DesktopService(own)
-        self._max_steps = max_steps
+        self._max_steps, self._threshold = max_steps, threshold
 
     async def __call__(self, task: Task) -> str:
         """Why the task is refused; empty where it is proven."""
@@ -76,13 +77,16 @@ class DesktopProof:
         if len(actions) > self._max_steps:
             return f"its script needs {len(actions)} steps, and env.max_steps is {self._max_steps}"
         try:
-            if (await play_script(self._service, task, NOTHING)).won:
+            if await self._wins(task, NOTHING):
                 return "it is won by doing nothing"
-            if script and not (await play_script(self._service, task, script)).won:
+            if script and not await self._wins(task, script):
                 return "its script does not win it"
         except EnvironmentFailure as failure:
             return f"it could not be proven: {failure}"
         return ""
+
+    async def _wins(self, task: Task, script: tuple[str, ...]) -> bool:
+        return (await play_script(self._service, task, script, threshold=self._threshold)).won
 
     async def close(self) -> None:
         await self._service.close()

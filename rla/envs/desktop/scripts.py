@@ -46,7 +46,10 @@ def demonstrated_desktop(task: Task, config: Config, *, seed: int, random_share:
             spare -= 1
         actions.append(action)
     written = [shown_action(form.name, action) for action in actions]
-    played = on_machines(desktop_params(config), lambda service: play_script(service, task, written))
+    threshold = config.env.reward_threshold
+    played = on_machines(
+        desktop_params(config), lambda service: play_script(service, task, written, threshold=threshold)
+    )
     return demonstration_of(played)
 
 
@@ -77,14 +80,18 @@ def labelled_desktop(
     task: Task, config: Config, actions: Sequence[str], *, others: int, seed: int
 ) -> list[list[Labelled]]:
     """Per step the action taken, and one of `others`: waiting, which brings nothing."""
-    return on_machines(desktop_params(config), lambda service: labels_by_replay(service, task, actions, others=others))
+    threshold = config.env.reward_threshold
+    return on_machines(
+        desktop_params(config),
+        lambda service: labels_by_replay(service, task, actions, others=others, threshold=threshold),
+    )
 
 
 async def labels_by_replay(
-    service: DesktopService, task: Task, actions: Sequence[str], *, others: int
+    service: DesktopService, task: Task, actions: Sequence[str], *, others: int, threshold: float
 ) -> list[list[Labelled]]:
     script, done = list(script_of(task)), 0
-    seen = (await play_script(service, task, actions)).seen
+    seen = (await play_script(service, task, actions, threshold=threshold)).seen
     labels: list[list[Labelled]] = []
     for number, action in enumerate(actions):
         if number + 1 >= len(seen):
@@ -95,11 +102,10 @@ async def labels_by_replay(
         elif before.images == after.images and not after.done:
             score, reason = -1, USELESS
         else:
-            won = (
-                after.won
-                if after.done
-                else (await play_script(service, task, [*actions[: number + 1], *script[done:]])).won
-            )
+            won = after.success(threshold)
+            if not after.done:
+                rest = [*actions[: number + 1], *script[done:]]
+                won = (await play_script(service, task, rest, threshold=threshold)).won
             score, reason = (1, HELPS) if won else (-1, SPOILS)
         taken = Labelled(
             action=action, next_observation=after.text, next_images=after.images, score=score, reason=reason

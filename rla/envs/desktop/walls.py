@@ -129,6 +129,8 @@ class Walls:
         flags += readable_paths([*filter(os.path.exists, (*etc, *READ)), *outside])
         if str(OURS).startswith("/usr/"):  # the solutions of tasks lie beside the code
             flags += ["--size", "4096", "--tmpfs", str(OURS)]
+        for path in self._python.hidden:
+            flags += ["--size", "4096", "--tmpfs", path, "--remount-ro", path]
         inside = (CODE, f"{CODE}/rla", f"{CODE}/rla/envs", f"{CODE}/rla/envs/desktop", PROGRAMS, "/home")
         flags += [text for folder in inside for text in ("--dir", folder)]
         flags += ["--ro-bind", str(GUEST), f"{CODE}/rla/envs/desktop/guest"]

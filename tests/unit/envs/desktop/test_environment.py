@@ -8,6 +8,9 @@ from rla.config import Config
 from rla.envs.configured import load_config
 from rla.envs.desktop.environment import Desktop
 from rla.envs.desktop.params import desktop_params
+from rla.envs.desktop.playing import PlayedScript
+from rla.envs.desktop.scripts import demonstration_of
+from rla.envs.observation import Observation
 from rla.envs.pictures import PicturesJudge, PicturesPolicy, shows_images
 from rla.envs.registry import environment
 from rla.envs.views import JudgeView
@@ -81,3 +84,10 @@ def test_the_policy_reads_the_published_call_as_an_action() -> None:
     call = '{"name": "computer_use", "arguments": {"action": "left_click", "coordinate": [512, 340]}}'
     assert prompt.parse(f"Action: click.\n<tool_call>\n{call}\n</tool_call>", ()) == "mouse_click(512, 340)"
     assert prompt.parse("import os", ()) is None
+
+
+@pytest.mark.parametrize(("reward", "won"), [(0.5, True), (0.4, False), (None, False)])
+def test_a_script_wins_by_the_threshold_where_the_score_is_the_reward(reward: float | None, won: bool) -> None:
+    last = Observation(text="The screen.", done=True, reward=reward)
+    played = PlayedScript(actions=("done()",), seen=(Observation(text="Do it."), last), threshold=0.5)
+    assert played.won is won and demonstration_of(played).won is won

@@ -6,13 +6,18 @@ import asyncio
 import json
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from rla.envs.desktop import leases
+from rla.envs.desktop.client import GuestClient, GuestRefusal
 from rla.envs.desktop.docker import DockerMachine, remove_orphans, run_arguments
-from rla.envs.desktop.machines import MachineLost
+from rla.envs.desktop.getting import GETTERS
+from rla.envs.desktop.machines import GuestAddress, MachineLost
 from rla.envs.desktop.official import OfficialFailure, OfficialMetrics
 from rla.envs.desktop.params import DesktopParams
 from rla.errors import UserError
@@ -77,10 +82,17 @@ def fails(result):
 
 def same(result, expected, **options):
     return open(result).read() == expected
+
+def tables(result, expected):
+    import os
+    named = os.path.basename(result) == os.path.basename(expected) == 'book.xlsx' and result != expected
+    return named and os.path.exists(result.replace('.xlsx', '-Sheet1.csv'))
 """
 
 
-def test_metrics_of_osworld_run_in_a_process_of_their_own(tmp_path: Path) -> None:
+@pytest.fixture
+def osworld_python(tmp_path: Path) -> str:
+    """A Python with a `desktop_env` of `WORKING`."""
     package = tmp_path / "site" / "desktop_env" / "evaluators"
     package.mkdir(parents=True)
     for place in (package.parent / "__init__.py", package / "__init__.py"):
@@ -89,9 +101,12 @@ def test_metrics_of_osworld_run_in_a_process_of_their_own(tmp_path: Path) -> Non
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path}/site exec {sys.executable} "$@"\n')
     python.chmod(0o755)
+    return str(python)
 
+
+def test_metrics_of_osworld_run_in_a_process_of_their_own(osworld_python: str) -> None:
     async def asked() -> None:
-        metrics = OfficialMetrics(str(python))
+        metrics = OfficialMetrics(osworld_python)
         assert {"same", "fails"} <= await metrics.known()
         assert await metrics.score("same", b"x", "x", {}, has_expected=True) == 1.0
         with pytest.raises(OfficialFailure, match="ValueError: no"):
@@ -101,6 +116,49 @@ def test_metrics_of_osworld_run_in_a_process_of_their_own(tmp_path: Path) -> Non
     asyncio.run(asked())
 
 
+def test_metrics_of_osworld_get_files_by_their_names_in_a_folder_for_each_side(
+    osworld_python: str, tmp_path: Path
+) -> None:
+    """The stub gives 0 for a wrong extension, as OSWorld's `compare_table` and others do."""
+    (tmp_path / "book.xlsx").write_bytes(b"book")
+    (tmp_path / "book-Sheet1.csv").write_bytes(b"1,2")
+    own = DesktopParams(files=str(tmp_path))
+    several = {"type": "cloud_file", "multi": True, "path": ["https://a.b/book.xlsx", "https://a.b/book-Sheet1.csv"]}
+    plain = {"type": "cloud_file", "path": "https://a.b/book.xlsx?x=1"}
+    renamed = plain | {"dest": "../../other.docx"}
+
+    async def asked() -> list[float]:
+        metrics, client = OfficialMetrics(osworld_python), GuestClient(GuestAddress(url="http://x"), longest_s=1)
+        scores = []
+        for result, expected in ((several, plain), (plain, plain), (several, renamed)):
+            found, wanted = [await GETTERS["cloud_file"](each, client, own) for each in (result, expected)]
+            scores.append(await metrics.score("tables", found, wanted, {}, has_expected=True))
+        await metrics.close()
+        return scores
+
+    assert asyncio.run(asked()) == [1.0, 0.0, 0.0]
+
+
 def test_a_python_without_desktop_env_is_refused() -> None:
     with pytest.raises(UserError, match="has no desktop_env"):
         asyncio.run(OfficialMetrics(sys.executable).known())
+
+
+@pytest.mark.parametrize(("code", "refused"), [(0, False), (1, True)])
+def test_a_program_of_pyautogui_that_fails_is_refused(code: int, refused: bool) -> None:
+    """A guest that knows OSWorld's protocol alone answers 200 whatever has become of the program."""
+
+    async def ran(request: web.Request) -> web.Response:
+        return web.json_response({"status": "success", "output": "", "error": "no DISPLAY", "returncode": code})
+
+    async def worked() -> None:
+        guest = web.Application()
+        guest.router.add_post("/setup/execute", ran)
+        async with TestServer(guest) as server:
+            client = GuestClient(GuestAddress(url=str(server.make_url("")).rstrip("/")), longest_s=10)
+            expected = pytest.raises(GuestRefusal, match="no DISPLAY") if refused else nullcontext()
+            with expected:
+                await client.do([{"motion": "move", "at": [1, 2]}])
+            await client.close()
+
+    asyncio.run(worked())

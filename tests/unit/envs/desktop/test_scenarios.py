@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from rla.envs.configured import load_config
+from rla.envs.desktop.environment import Desktop
+from rla.envs.desktop.getting import file_name
 from rla.envs.desktop.importing import import_desktop_tasks
 from rla.envs.desktop.params import DesktopParams
 from rla.envs.desktop.resources import ResourceMissing, data_of_url, local_file
@@ -92,12 +95,34 @@ def test_import_leaves_out_what_it_cannot_play_and_says_so(tmp_path: Path) -> No
     listed = tmp_path / "all.json"
     listed.write_text(json.dumps({"os": ["7", "9", "8", "missing"]}))
     told: list[str] = []
-    tasks = import_desktop_tasks(str(listed), DesktopParams(), split="train", limit=None, tell=told.append)
+    tasks = import_desktop_tasks(
+        str(listed), DesktopParams(), split="train", held_out=None, limit=None, tell=told.append
+    )
     assert [scenario_of(task).id for task in tasks] == ["7", "8"]
     assert [line.split(":")[0] for line in told] == ["os/9", "os/missing"]
     listed.write_text(json.dumps({"os": ["../../etc/passwd"]}))
     with pytest.raises(UserError, match="no name of a task"):
-        import_desktop_tasks(str(listed), DesktopParams(), split="train", limit=None, tell=None)
+        import_desktop_tasks(str(listed), DesktopParams(), split="train", held_out=None, limit=None, tell=None)
+
+
+def test_one_list_gives_each_task_to_one_side_and_two_lists_give_all(tmp_path: Path) -> None:
+    for folder, ids in (("train", range(24)), ("test", range(24, 28))):
+        (tmp_path / folder / "os").mkdir(parents=True)
+        for number in ids:
+            (tmp_path / folder / "os" / f"{number}.json").write_text(json.dumps(PLAIN | {"id": str(number)}))
+
+    def ids_of(split: str, *overrides: str) -> set[int]:
+        given = ["env.name=desktop", "policy.history=window", "tasks.source=files", f"tasks.path={tmp_path}/train"]
+        tasks = Desktop().import_tasks(load_config(None, [*given, *overrides]), split=split)
+        return {int(scenario_of(task).id) for task in tasks}
+
+    train, test = ids_of("train"), ids_of("test")
+    assert train and test and not train & test and train | test == set(range(24))
+    other = f"env.own.test_path={tmp_path}/test"
+    assert (ids_of("train", other), ids_of("test", other)) == (set(range(24)), set(range(24, 28)))
+    with pytest.raises(UserError, match=r"with env\.own\.test_path each side"):
+        for split in ("train", "test"):
+            ids_of(split, f"tasks.path={tmp_path}/train/os/0.json")
 
 
 def test_addresses_of_files(tmp_path: Path) -> None:
@@ -110,3 +135,17 @@ def test_addresses_of_files(tmp_path: Path) -> None:
     own = DesktopParams(files=str(tmp_path))
     assert local_file("https://host/path/book.xlsx?download=1", own) == tmp_path / "book.xlsx"
     assert local_file("https://host/..", own) is None
+
+
+@pytest.mark.parametrize(
+    ("dest", "path", "name"),
+    [
+        (None, "/home/user/a?b.docx", "a?b.docx"),
+        (None, "https://host/x/book.xlsx?download=true", "book.xlsx"),
+        ("gold.csv", "https://host/other", "gold.csv"),
+        ("../../x.csv", "/y", "x.csv"),
+        (None, "data:,a/b", ""),
+    ],
+)
+def test_files_have_the_names_that_metrics_go_by(dest: str | None, path: str, name: str) -> None:
+    assert file_name(dest, path) == name
