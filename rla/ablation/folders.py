@@ -67,6 +67,7 @@ def make_arm(root: Path, design: Design, arm: Arm, seed: int) -> Path:
     start = start_folder(root, starts_of(design, arm, seed)[-1]) / RUN
     shared = [name for name in SHARED if not (own_pool and name == "train_tasks")]
     share_artifacts(start, folder / RUN, shared, of_split=OF_SPLIT_SHARED)
+    share_probe(start, folder / RUN)
     if arm.curated:
         share_files(artifact(start, "train_tasks", 0), folder / RAW)
     return folder
@@ -131,13 +132,17 @@ def share_artifacts(source: Path, target: Path, names: Sequence[str], *, of_spli
     """Link artifacts of one run into another; `of_split`: those of every further held-out split."""
     for name in names:
         share_files(artifact(source, name, 0), artifact(target, name, 0))
-    if "eval_metrics" in names and (scores := artifact(source, "probe_scores", 0)).exists():
-        probe = artifact(source, "probe_trajectories", 0).parent  # with the labels
-        for found in (scores, probe):
-            share_files(found, target / found.relative_to(source))
     for split in further_splits(source).values():
         for name in of_split:
             found = artifact(split, name, 0)
+            share_files(found, target / found.relative_to(source))
+
+
+def share_probe(source: Path, target: Path) -> None:
+    """Link the frozen probe with its labels, and what the first reward model said of it, where that was measured."""
+    scores, probe = artifact(source, "probe_scores", 0), artifact(source, "probe_trajectories", 0).parent
+    if scores.exists():
+        for found in (scores, probe):
             share_files(found, target / found.relative_to(source))
 
 

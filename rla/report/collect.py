@@ -5,7 +5,7 @@ Whatever is missing (a run that is still going on, a stage that was skipped) is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -64,7 +64,7 @@ def collect(run: Path) -> RunSummary:
         seconds=seconds_of(run),
         figures=figures_measured(run),
         gain=main.gain,
-        probe_change=probe_change_of(run, [row["iteration"] for row in main.evaluations]),
+        probe_change=probe_change_of(run, main.evaluations),
         further=tuple(held_out(root, split) for split, root in further_splits(run).items()),
     )
 
@@ -134,12 +134,12 @@ def gain_of(run: Path, evaluated: list[int]) -> Interval | None:
     return difference(task_outcomes(before), task_outcomes(after))
 
 
-def probe_change_of(run: Path, evaluated: list[int]) -> dict[str, Interval]:
+def probe_change_of(run: Path, evaluations: Sequence[Row]) -> dict[str, Interval]:
     """Of the last evaluation that has a figure of the probe minus the first; empty without two of the same probe whose
     votes are there.
     """
     probe = artifact(run, "probe_trajectories", 0)
-    measured = [number for number in evaluated if "probe_balanced" in read_json(artifact(run, "eval_metrics", number))]
+    measured = [row["iteration"] for row in evaluations if row.get("probe_balanced") is not None]
     judged = [artifact(run, "probe_scores", number) for number in measured]
     if len(judged) < 2 or not all(map(is_complete, (probe, judged[0], judged[-1]))):
         return {}
