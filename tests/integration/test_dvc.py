@@ -186,7 +186,7 @@ def test_a_parameter_reruns_what_depends_on_it(pipeline: Pipeline) -> None:
 
 def test_metrics_and_plots_come_from_the_report(pipeline: Pipeline) -> None:
     shown = json.loads(pipeline.dvc("metrics", "show", "--json"))[""]["data"]
-    assert shown["runs/t/report/metrics.json"]["data"] == {"held_out": 0.5, "gain": 0.1, "weight": 0.3}
+    assert shown["runs/t/report/metrics.json"]["data"] == {"held_out": 0.5, "gain": 0.1, "weight": 1.0}
     assert "index.html" in pipeline.dvc("plots", "show")
     page = (pipeline.folder / "dvc_plots/index.html").read_text()
     (picture,) = re.findall('<img src="([^"]*)">', page)
