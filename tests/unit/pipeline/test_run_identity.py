@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -95,7 +94,7 @@ X = Path("runs/x")
 
 
 def test_a_run_of_other_parameters_is_refused_and_the_keys_are_named(finished: Path) -> None:
-    said = r"runs/x: made with credit\.step_weight 0\.3, this call has 0\.5; name another run \(--run, make run RUN="
+    said = r"runs/x: made with credit\.step_weight 1\.0, this call has 0\.5; name another run \(--run, make run RUN="
     with pytest.raises(UserError, match=said):
         planned(finished, "credit.step_weight=0.5", run=X)
     assert not (finished / "iterations.yaml").exists()
@@ -131,12 +130,12 @@ def test_parameters_count_once_a_stage_has_made_something_of_them(begun: Path) -
 
 def test_a_key_that_the_version_of_a_run_did_not_know_had_its_default(finished: Path) -> None:
     recorded = resolved(load_config(PARAMS))
-    del recorded["credit"]["reward_model_balanced"], recorded["env"]["own"]
+    del recorded["credit"]["votes"], recorded["env"]["own"]
     write_run_config(X, recorded)
     assert planned(finished, run=X) == "runs/x"
-    other = f"credit.reward_model_balanced={json.dumps(not Config().credit.reward_model_balanced)}"
-    with pytest.raises(UserError, match=r"made with credit\.reward_model_balanced \w+, this call has \w+; name"):
-        planned(finished, other, run=X)
+    assert Config().credit.votes == "all"
+    with pytest.raises(UserError, match=r"made with credit\.votes all, this call has unanimous; name"):
+        planned(finished, "credit.votes=unanimous", run=X)
 
 
 def test_the_config_of_a_run_follows_the_stages_that_read_it(finished: Path) -> None:
