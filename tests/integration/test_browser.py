@@ -18,8 +18,9 @@ import pytest
 
 from rla.config import Config
 from rla.envs.browser.adapting import START
-from rla.envs.browser.browsers import BrowserPool, driver_of
+from rla.envs.browser.browsers import BrowserPool
 from rla.envs.browser.desk import browser_desk
+from rla.envs.browser.drivers import DRIVER
 from rla.envs.browser.environment import BrowserPages
 from rla.envs.browser.episode import BrowserEpisode
 from rla.envs.browser.lone import LonePage
@@ -149,9 +150,18 @@ async def lose(pool: BrowserPool, whom: str) -> None:
     if whom == "page":
         await page.context.close()
     else:
-        pid = running.pid if whom == "browser" else driver_of(running.pid)
-        assert pid is not None
-        os.kill(pid, signal.SIGKILL)
+        os.kill(running.pid if whom == "browser" else driver_below(os.getpid()), signal.SIGKILL)
+
+
+def driver_below(parent: int) -> int:
+    """Playwright's driver that a process has started last."""
+    stats = {int(stat.parent.name): stat.read_text().rpartition(")")[2].split() for stat in running_stats()}
+    own = [pid for pid, fields in stats.items() if int(fields[1]) == parent]
+    return max(pid for pid in own if DRIVER in Path(f"/proc/{pid}/cmdline").read_bytes())
+
+
+def running_stats() -> list[Path]:
+    return [stat for stat in Path("/proc").glob("[0-9]*/stat") if stat.exists()]
 
 
 def test_episodes_of_a_stage_share_browsers_and_wait_for_a_place(tasks: list[Task]) -> None:
