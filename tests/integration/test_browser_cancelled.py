@@ -1,4 +1,4 @@
-"""Calls of a pool of browsers that are cancelled, at whatever moment: every place can be had again, and nothing stays."""
+"""Calls of a pool of browsers that are cancelled at any moment: each place can be had again, and nothing stays."""
 
 from __future__ import annotations
 

@@ -25,6 +25,7 @@ FLAGS = (
     "--block-new-web-contents",
     "--disable-background-networking",
     "--disable-gpu",
+    "--disable-smooth-scrolling",
     "--host-resolver-rules=MAP * ~NOTFOUND",
     "--proxy-server=http://127.0.0.1:9",
     "--proxy-bypass-list=<-loopback>",
@@ -101,8 +102,8 @@ class BrowserPool:
         return task
 
     async def _seated(self, opening: Coroutine[Any, Any, BrowserPage]) -> BrowserPage:
-        """A page for a place that is taken. The place is handed back where there is none, and with the page where nobody
-        waits for it any more.
+        """A page for a place that is taken. The place is handed back where there is no page, and together with the page
+        where nobody waits for it any more.
         """
         task = self._in_background(opening)
         try:

@@ -133,9 +133,10 @@ class BrowserPage:
         await (self._page.keyboard.down(key) if down else self._page.keyboard.up(key))
 
     async def scroll(self, x: float, y: float, *, right: float = 0.0, down: float = 0.0) -> None:
-        """Turn the wheel over a point, by pixels."""
+        """Turn the wheel over a point, by pixels, and wait until the page is drawn where it is then."""
         await self.move(x, y)
         await self._page.mouse.wheel(right, down)
+        await self._call("drawn")
 
     async def type_text(self, text: str) -> None:
         """Key by key, into whatever has the focus."""

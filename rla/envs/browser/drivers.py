@@ -82,7 +82,7 @@ class RunningDriver:
 
 
 async def started_driver(*, longest_s: float) -> RunningDriver:
-    """Raises UserError where it is not installed or has no place for its files, and PageLost where it does not start."""
+    """Raises UserError where it is not installed or has no place for files, and PageLost where it does not start."""
     try:
         from playwright.async_api import async_playwright
     except ImportError:
