@@ -204,6 +204,52 @@ def test_a_changed_task_is_a_neighbour_a_seed_or_a_hint_and_is_proven(env: Brows
         env.apply(child, json.dumps(hinted | {"hint": ""}), root=task, taken=set(), created=2)
 
 
+def test_a_parameter_of_a_page_makes_it_harder_and_is_set_back_for_the_next_episode(
+    env: BrowserPages, config: Config, colors: Task
+) -> None:
+    (first, *_), scene = env.propose(colors, direction="harder", critique="", seed=1, count=1), scene_of(colors)
+    edit = {"page": "click-color", "seed": scene.seed, "hint": "", "parameters": {"MAX_COLORS": 6}}
+    assert json.loads(first) == edit
+
+    child = env.apply(colors, first, root=colors, taken=set(), created=1)
+    assert scene_of(child).parameters == {"MAX_COLORS": 6} and child.edit == json.dumps(edit, sort_keys=True)
+
+    def boxes(task: Task) -> int:
+        return env.demonstrate(task, config, seed=0, random_share=0.0).observations[0].count(" item ")
+
+    assert [boxes(task) for task in (colors, child, colors)] == [4, 6, 4]
+    assert env.demonstrate(child, config, seed=0, random_share=0.0).won
+
+    async def begun(pool: BrowserPool) -> str:
+        episode = episode_of(pool, child)
+        text = (await episode.reset()).text
+        episode.close()
+        return text
+
+    assert in_pool(begun).count(" item ") == 6
+    easier = [json.loads(one) for one in env.propose(child, direction="easier", critique="", seed=1, count=3)]
+    assert [one["parameters"]["MAX_COLORS"] for one in easier] == [4, 4, 3]
+
+
+@pytest.fixture(scope="module")
+def colors(env: BrowserPages) -> Task:
+    """A task some of whose children with six boxes are on its side of the splits: with this seed the first one is."""
+    sizes = ["tasks.train_scenes=1", "tasks.tasks_per_scene=1", "env.max_steps=8"]
+    (task,) = env.tasks(
+        load_config(None, ["env.name=browser", "tasks.kinds=[click-color]", *sizes]), split="train", seed=0
+    )
+    return task
+
+
+@pytest.mark.parametrize(("name", "value"), [("MAX_COLORS", 5), ("MAX_COLORS", 10**9), ("EPISODE_MAX_TIME", 4)])
+def test_parameters_that_are_not_in_the_table_reach_no_page(
+    env: BrowserPages, colors: Task, name: str, value: int
+) -> None:
+    edit = {"page": "click-color", "seed": 1, "hint": "", "parameters": {name: value}}
+    with pytest.raises(RejectedEdit, match="no such parameters"):
+        env.apply(colors, json.dumps(edit), root=colors, taken=set(), created=1)
+
+
 def test_one_context_is_enough_for_proofs_and_for_a_desk(tasks: list[Task], env: BrowserPages) -> None:
     own, task = BrowserParams(contexts=1, width=161), of_kind(tasks, "click-button")
     mode = played_mode(own, 1.0)

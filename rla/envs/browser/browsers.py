@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
 from rla.envs.browser.driver import BrowserPage, PageLost, page_answering
 from rla.envs.browser.drivers import CLOSING_S, WORN, RunningBrowser, RunningDriver, started_driver
+from rla.envs.browser.page_parameters import page_settings
 from rla.envs.browser.pages import KEEPING, pages_folder
 from rla.envs.browser.params import BrowserParams, browser_program
 from rla.errors import UserError
@@ -52,6 +53,10 @@ class BrowserPool:
     def begins_again(self, page: str) -> bool:
         """Whether a page that is open may begin another episode without being loaded: it keeps nothing of the last."""
         return page not in KEEPING and not self.own.folder
+
+    def settings(self, page: str, parameters: Mapping[str, int]) -> dict[str, int]:
+        """What a page is begun with; pages of another folder have no parameters."""
+        return {} if self.own.folder else page_settings(page, parameters)
 
     async def take(self) -> BrowserPage:
         """A page in a new context; waits for a place. Raises UserError."""

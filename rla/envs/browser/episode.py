@@ -110,9 +110,10 @@ class BrowserEpisode:
 
     async def _begun(self) -> Observation:
         assert self._page is not None
-        self._state = await self._page.start(self._file, self._scene.seed)
-        if self._state.digest() != self._scene.digest:
-            raise EnvironmentFailure(f"{self._scene.page} begins otherwise than when the task was made; make new tasks")
+        scene = self._scene
+        self._state = await self._page.start(self._file, scene.seed, self._pool.settings(scene.page, scene.parameters))
+        if self._state.digest() != scene.digest:
+            raise EnvironmentFailure(f"{scene.page} begins otherwise than when the task was made; make new tasks")
         return await self._shown(Acted(), first=True)
 
     async def _acted(self, action: str) -> Observation:

@@ -180,12 +180,13 @@
     for (let n = 0; n < FRAMES_DRAWN; n++) await new Promise(framed);
   }
 
-  async function start(seed) {
+  async function start(seed, settings) {
     await preload();
     document.activeElement?.blur();
     window.scrollTo(0, 0);
     Math.seedrandom(seed);
     core.EPISODE_MAX_TIME = 1e9;
+    Object.assign(window, settings);
     core.startEpisodeReal();
     numbers = new WeakMap();
     next = 1;
