@@ -131,7 +131,7 @@ def test_a_lost_browser_is_replaced_and_the_episode_goes_on(
     task = of_kind(tasks, "login-user")
     actions = env.demonstrate(task, config, seed=0, random_share=0.0).actions
 
-    async def played(pool: BrowserPool) -> int:
+    async def played(pool: BrowserPool) -> dict[str, float]:
         episode = episode_of(pool, task)
         seen = await episode.reset()
         for number, action in enumerate(actions):
@@ -140,9 +140,9 @@ def test_a_lost_browser_is_replaced_and_the_episode_goes_on(
             seen = await episode.step(action)
         assert seen.won
         episode.close()
-        return pool.lost
+        return pool.figures()
 
-    assert in_pool(played) == 1
+    assert in_pool(played) == {"pages": 2.0, "pages_lost": 1.0, "pages_given_up": 0.0}
 
 
 async def lose(pool: BrowserPool, whom: str) -> None:

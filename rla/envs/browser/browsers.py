@@ -26,6 +26,7 @@ FLAGS = (
     "--block-new-web-contents",
     "--disable-background-networking",
     "--disable-gpu",
+    "--disable-partial-raster",  # what is drawn again in part differs in its last bit
     "--disable-smooth-scrolling",
     "--host-resolver-rules=MAP * ~NOTFOUND",
     "--proxy-server=http://127.0.0.1:9",
@@ -42,7 +43,9 @@ class BrowserPool:
 
     def __init__(self, own: BrowserParams) -> None:
         self.own, self.folder = own, pages_folder(own.folder)
+        self.opened = 0  # pages that were had
         self.lost = 0  # pages that hung or died
+        self.given_up = 0  # episodes that ended for that reason
         self._program = browser_program(own)
         self._places = asyncio.Semaphore(own.processes * own.contexts)
         self._starting = asyncio.Lock()
@@ -75,6 +78,11 @@ class BrowserPool:
         """A new page for the place of one that is lost. Raises UserError; the place is handed back then."""
         self.lost += 1
         return await self._seated(self._opened_after(page))
+
+    def figures(self) -> dict[str, float]:
+        """How many pages were opened, how many of them were lost, and how many episodes ended because of that."""
+        counts = {"pages": self.opened, "pages_lost": self.lost, "pages_given_up": self.given_up}
+        return {name: float(count) for name, count in counts.items()} if self.opened else {}
 
     def running(self) -> list[tuple[BrowserPage, RunningBrowser]]:
         """The pages that are in use, each with its browser."""
@@ -169,6 +177,7 @@ class BrowserPool:
                     )
                     page = await BrowserPage.opened(context, self.folder, step_ms=self.own.step_ms)
                 self._of[page] = running
+                self.opened += 1
                 return page
             except PageLost as lost:
                 reason = str(lost)
