@@ -110,8 +110,8 @@ def new_folder() -> Path:
     try:
         return Path(tempfile.mkdtemp(prefix="rla-browser-"))
     except OSError as error:
-        where = tempfile.gettempdir()
-        raise UserError(f"{where}: the browser's files cannot be kept there ({error.strerror}); set TMPDIR") from None
+        said = error.strerror or str(error)
+        raise UserError(f"no place for the temporary files of a browser ({said}); make room, or set TMPDIR") from None
 
 
 @contextlib.contextmanager
@@ -135,7 +135,8 @@ def swept(sweeper: subprocess.Popen[bytes], folder: Path) -> None:
     for pid in processes_of(folder):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    sweeper.kill()
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(sweeper.pid, signal.SIGKILL)  # and the program that it waits for
     if sweeper.stdin is not None:
         sweeper.stdin.close()
     sweeper.wait()
