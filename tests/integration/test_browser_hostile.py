@@ -115,10 +115,17 @@ def test_a_page_that_never_begins_gives_no_task(tmp_path: Path) -> None:
 
 def test_timers_and_frames_without_an_end_do_not_hold_an_episode(tmp_path: Path) -> None:
     click = "(function again() { setTimeout(again, 0); })(); (function more() { requestAnimationFrame(more); })();"
-    click += "document.body.animate([], {iterations: 1e6}); setInterval(() => {}, 0);"
+    click += "document.body.animate([], {iterations: 1e6}); setInterval(() => {}, 1);"
     write_page(tmp_path, "timers", click=click)
     *_, after, end = played(tmp_path, "timers", "click 1", "click 2")
     assert not after.done and end.won
+
+
+def test_a_timer_that_takes_no_time_ends_its_episode(tmp_path: Path) -> None:
+    """The clock of the page never gets beyond it."""
+    write_page(tmp_path, "timer", click="setInterval(() => {}, 0);")
+    with pytest.raises(EnvironmentFailure, match=r"did not answer within 3 s, twice, at action 'click 1'"):
+        played(tmp_path, "timer", "click 1", step_s=3.0)
 
 
 def test_a_page_that_leaves_as_it_begins_stays(tmp_path: Path, address: str) -> None:
