@@ -150,18 +150,14 @@ async def lose(pool: BrowserPool, whom: str) -> None:
     if whom == "page":
         await page.context.close()
     else:
-        os.kill(running.pid if whom == "browser" else driver_below(os.getpid()), signal.SIGKILL)
+        os.kill(running.pid if whom == "browser" else driver_above(running.pid), signal.SIGKILL)
 
 
-def driver_below(parent: int) -> int:
-    """Playwright's driver that a process has started last."""
-    stats = {int(stat.parent.name): stat.read_text().rpartition(")")[2].split() for stat in running_stats()}
-    own = [pid for pid, fields in stats.items() if int(fields[1]) == parent]
-    return max(pid for pid in own if DRIVER in Path(f"/proc/{pid}/cmdline").read_bytes())
-
-
-def running_stats() -> list[Path]:
-    return [stat for stat in Path("/proc").glob("[0-9]*/stat") if stat.exists()]
+def driver_above(pid: int) -> int:
+    """Playwright's driver that has started a browser; there may be a shell between."""
+    while DRIVER not in Path(f"/proc/{pid}/cmdline").read_bytes():
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return pid
 
 
 def test_episodes_of_a_stage_share_browsers_and_wait_for_a_place(tasks: list[Task]) -> None:
