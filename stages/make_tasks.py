@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rla.adaptation.made_pools import made_pool, refuse_curated_evaluation
+from rla.adaptation.unheld import never_held_out, told_missing
 from rla.envs.needing import need
 from rla.envs.protocols import Exports
 from rla.envs.registry import environment
@@ -27,6 +28,9 @@ def run(ctx: StageContext) -> dict[str, Any]:
     made = {split: made_pool(ctx, split) for split in wanted}
     refuse_shared({split: pool.tasks for split, pool in made.items() if config.held_out(split)})
     summary: dict[str, Any] = {}
+    if missing := never_held_out({split: pool.tasks for split, pool in made.items()}, config):
+        summary["not held out"] = ", ".join(missing)
+        ctx.progress.note(told_missing(missing, config))
     for split, pool in made.items():
         option, folder = place_of(ctx, split)
         if not pool.tasks:

@@ -1,10 +1,13 @@
-"""What a stage measured of the programs that it ran, from its calls and its slices together.
+"""What a stage measured of the programs, machines and pages that it ran, from its calls and its slices together.
 
 | figure | what it is | of several calls |
 |---|---|---|
 | `calls`, `calls_STATUS`, `runs` | calls of a tool; those that ended so; those that ran a program | the sum |
 | `run_seconds_mean`, `call_seconds_mean` | how long a program ran; how long its episode waited | the mean over all |
 | `run_seconds_p99`, `call_seconds_p99` | what 99 of 100 did not exceed | the largest, an upper bound |
+| `machines`, `machine_start_s` | machines that were started; how long that took | the sum |
+| `pages`, `pages_lost` | pages in a browser that were opened; those of them that hung or died | the sum |
+| `pages_given_up` | episodes that ended because their pages were lost | the sum |
 
 They depend on the machine, so they stand in the records of times (`rla.pipeline.timings`) and in no shard.
 """
@@ -44,7 +47,20 @@ def statuses_of(figures: Mapping[str, float]) -> dict[str, float]:
 
 
 def told_figures(figures: Mapping[str, float]) -> str:
-    """One line: how the calls ended, how long programs ran, and how long episodes waited for them."""
+    """One line: of calls of tools, of machines and of pages, where there are any."""
+    told = []
+    if COUNT in figures:
+        told.append(told_calls(figures))
+    if machines := figures.get("machines"):
+        told.append(f"{machines:.0f} machines started, {figures['machine_start_s'] / machines:.2g} s in the mean")
+    if "pages" in figures:
+        lost, given_up = figures["pages_lost"], figures["pages_given_up"]
+        told.append(f"{figures['pages']:.0f} pages opened, {lost:.0f} lost; {given_up:.0f} episodes ended for that")
+    return "; ".join(told)
+
+
+def told_calls(figures: Mapping[str, float]) -> str:
+    """How the calls ended, how long programs ran, and how long episodes waited for them."""
     ended = ", ".join(f"{count:.0f} {status}" for status, count in statuses_of(figures).items())
     line = f"{figures.get(COUNT, 0):.0f} calls of the tool: {ended}"
     for name, what in (("run", "a program ran"), ("call", "an episode waited")):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rla.metrics.tool_use import TOOL_FIGURES
-from rla.pipeline.execution import SECONDS, statuses_of
+from rla.pipeline.execution import COUNT, SECONDS, statuses_of
 from rla.report.collect import RunSummary, titled_splits
 from rla.report.tables import Table, bounds, joined_title, number, percent
 
@@ -94,7 +94,7 @@ def tool_tables(summary: RunSummary) -> list[Table]:
     return [*made, execution_table(summary)]
 
 
-PLAYING = {"rollout": "", "evaluate": "evaluation "}  # stages that call tools, and how their lines are named
+PLAYING = {"rollout": "", "evaluate": "evaluation "}  # stages that play episodes, and how their lines are named
 LASTED = ("ran, mean", "waited, mean", "ran, 99%", "waited, 99%")  # of `SECONDS`, in that order
 
 
@@ -104,7 +104,7 @@ def execution_table(summary: RunSummary) -> Table:
         (f"{PLAYING[stage]}{iteration}", figures)
         for stage in PLAYING
         for (iteration, of), figures in summary.figures.items()
-        if of == stage
+        if of == stage and COUNT in figures
     ]
     ended = sorted({status for _, figures in lines for status in statuses_of(figures)})
     rows = tuple(

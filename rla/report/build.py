@@ -26,6 +26,7 @@ from rla.report.parameters import parameters_tables
 from rla.report.probing import probe_table
 from rla.report.programs import program_tables
 from rla.report.render import as_text
+from rla.report.surroundings import surroundings_table
 from rla.report.tables import Table, tables
 from rla.report.timeline import timeline_of
 from rla.report.timeline_drawing import timeline_svg, told_timeline
@@ -45,6 +46,7 @@ def tables_of_run(summary: RunSummary) -> list[Table]:
         *answer_tables(summary),
         *program_tables(summary),
         *tool_tables(summary),
+        surroundings_table(summary),
         *adaptation_tables(summary),
         *parameters_tables(summary.run),
     ]

@@ -54,15 +54,17 @@ def address() -> Iterator[str]:
         thread.join()
 
 
-def played(folder: Path, name: str, *actions: str, step_s: float = 20.0) -> list[Observation]:
+def played(folder: Path, name: str, *actions: str, step_s: float = 20.0, reset_s: float = 30.0) -> list[Observation]:
     """The answers of an episode. Whatever happens, nothing that was started is left."""
 
     async def play() -> list[Observation]:
-        pool = BrowserPool(BrowserParams(folder=str(folder), step_s=step_s))
+        pool = BrowserPool(BrowserParams(folder=str(folder), step_s=step_s, reset_s=reset_s))
         try:
             page = await pool.take()
-            scene = await first_scene(pool, page, name, 7, anew=True)
-            await pool.give(page)
+            try:
+                scene = await first_scene(pool, page, name, 7, anew=True)
+            finally:
+                await pool.give(page)
             episode = BrowserEpisode(pool, scene, TextView(), success="positive")
             seen = [await episode.reset()]
             try:
@@ -75,9 +77,10 @@ def played(folder: Path, name: str, *actions: str, step_s: float = 20.0) -> list
             await pool.close()
 
     before = children()
-    found = asyncio.run(play())
-    assert children() == before
-    return found
+    try:
+        return asyncio.run(play())
+    finally:
+        assert children() == before
 
 
 def children() -> set[str]:
@@ -102,6 +105,33 @@ def test_a_page_that_never_answers_ends_its_episode(tmp_path: Path) -> None:
     write_page(tmp_path, "endless", click="while (true) {}")
     with pytest.raises(EnvironmentFailure, match=r"did not answer within 3 s, twice, at action 'click 1'"):
         played(tmp_path, "endless", "click 1", step_s=3.0)
+
+
+def test_a_page_that_never_begins_gives_no_task(tmp_path: Path) -> None:
+    write_page(tmp_path, "stuck", start="while (true) {}")
+    with pytest.raises(UserError, match=r"stuck of .* did not answer within 8 s; leave it out of tasks\.kinds"):
+        played(tmp_path, "stuck", reset_s=8.0)
+
+
+def test_timers_and_frames_without_an_end_do_not_hold_an_episode(tmp_path: Path) -> None:
+    click = "(function again() { setTimeout(again, 0); })(); (function more() { requestAnimationFrame(more); })();"
+    click += "document.body.animate([], {iterations: 1e6}); setInterval(() => {}, 1);"
+    write_page(tmp_path, "timers", click=click)
+    *_, after, end = played(tmp_path, "timers", "click 1", "click 2")
+    assert not after.done and end.won
+
+
+def test_a_timer_that_takes_no_time_ends_its_episode(tmp_path: Path) -> None:
+    """The clock of the page never gets beyond it."""
+    write_page(tmp_path, "timer", click="setInterval(() => {}, 0);")
+    with pytest.raises(EnvironmentFailure, match=r"did not answer within 3 s, twice, at action 'click 1'"):
+        played(tmp_path, "timer", "click 1", step_s=3.0)
+
+
+def test_a_page_that_leaves_as_it_begins_stays(tmp_path: Path, address: str) -> None:
+    write_page(tmp_path, "leaving", start=f"location = '{address}/away'; location.replace('{address}/other');")
+    first, end = played(tmp_path, "leaving", "click 2")
+    assert 'button "Go"' in first.text and end.won and Heard.paths == []
 
 
 def test_windows_do_not_open(tmp_path: Path) -> None:

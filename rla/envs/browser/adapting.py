@@ -1,8 +1,11 @@
-"""Pages that change: a neighbour of the same family, another seed, a hint added to or removed from the instruction.
+"""Pages that change: a neighbour of the same family, a parameter of the page, another seed, a hint added or removed.
 
     {"page": "click-tab-2-hard", "seed": 1701, "hint": ""}
+    {"page": "click-color", "seed": 1701, "hint": "", "parameters": {"MAX_COLORS": 6}}
 
 A page that is easier stands before it in its family, one that is harder behind it (`rla.envs.browser.pages.FAMILIES`).
+Parameters and their values are those of a table (`rla.envs.browser.page_parameters`); an edit that names none has the
+page as it is.
 Whatever an edit says, the child is proven (`rla.envs.browser.proving`), and stays on the task's side of the splits.
 A hint is text for the policy alone: it is cut to one line, and no page ever sees it.
 """
@@ -11,36 +14,33 @@ from __future__ import annotations
 
 import json
 import random
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rla.envs.authoring import changed_task, edit_values
 from rla.envs.browser.browsers import BrowserPool
 from rla.envs.browser.desk import latest_desk, latest_mode
 from rla.envs.browser.expert_rules import RULES
-from rla.envs.browser.pages import FAMILIES, family_of, neighbour_pages, playable_pages
+from rla.envs.browser.page_parameters import are_parameters, values_beyond
+from rla.envs.browser.pages import family_of, neighbour_pages, playable_pages
 from rla.envs.browser.proving import ProvenScene, Unproven, proven_once_more
 from rla.envs.browser.scenes import LONGEST_HINT, PageScene, scene_of
 from rla.envs.browser.state import plain_line
 from rla.envs.browser.tasks import SEEDS, scene_is_held_out, scene_likeness
-from rla.envs.course import Course, Phase
-from rla.envs.quoting import QUOTED, plain_tags, quoted
-from rla.envs.views import Message, ProposalView, RejectedEdit
+from rla.envs.quoting import plain_tags
+from rla.envs.views import RejectedEdit
 from rla.store.records import Direction, Task
 
-PAGE_FIELDS: Mapping[str, type] = {"page": str, "seed": int, "hint": str}
+SCENE_FIELDS: Mapping[str, type] = {"page": str, "seed": int, "hint": str}
+PAGE_FIELDS: Mapping[str, type] = {**SCENE_FIELDS, "parameters": dict}  # parameters may be left out
+NEXT = 2  # edits of a parameter that come first: its next value with two seeds
 TRIED = 4  # seeds of which the one with the longest or shortest way is proposed
 START = "Start with:"  # a hint by rule: the expert's first command
-MODEL_RULES = (
-    "You change tasks on which an agent learns to use web pages. Make this one {wanted}. You may choose another page "
-    "of the same family, another seed, which draws other names and numbers, and a hint of one sentence that the agent "
-    "reads below the task; an empty hint gives none. A hint may only say how to do what the page asks for."
-)
 
 
 def drawn_page_edits(task: Task, *, direction: str, seed: int, count: int) -> list[str]:
-    """Up to `count` edits of a task: neighbour_pages first, then hints, then other seeds of the same page."""
+    """Up to `count` edits of a task: the next value of a parameter, neighbours, further values, hints, other seeds."""
     rng, scene = random.Random(seed), scene_of(task)
     harder = direction == Direction.HARDER
     edits = list(rule_edits(scene, rng, harder=harder))
@@ -50,17 +50,35 @@ def drawn_page_edits(task: Task, *, direction: str, seed: int, count: int) -> li
 
 def rule_edits(scene: PageScene, rng: random.Random, *, harder: bool) -> Iterator[dict[str, Any]]:
     """The edits of a direction, the likeliest first."""
+    changed = list(parameter_edits(scene, rng, harder=harder))
+    yield from changed[:NEXT]
     for page in neighbour_pages(scene.page, harder=harder):
         if page in RULES:
             yield {"page": page, "seed": rng.randrange(SEEDS), "hint": ""}
+    yield from changed[NEXT:]
+    kept = with_parameters(scene.parameters)
     ways = ways_of(scene, [rng.randrange(SEEDS) for _ in range(TRIED)])
     if harder and scene.hint:
-        yield {"page": scene.page, "seed": scene.seed, "hint": ""}
+        yield {"page": scene.page, "seed": scene.seed, "hint": "", **kept}
     elif not harder and not scene.hint and not scene.look:  # which speaks of elements
         own = ways_of(scene, [scene.seed])
-        yield from ({"page": scene.page, "seed": scene.seed, "hint": f"{START} {way.commands[0]}"} for way in own)
+        hints = [f"{START} {way.commands[0]}" for way in own]
+        yield from ({"page": scene.page, "seed": scene.seed, "hint": hint, **kept} for hint in hints)
     ways.sort(key=lambda way: len(way.commands), reverse=harder)
-    yield from ({"page": scene.page, "seed": way.scene.seed, "hint": scene.hint * harder} for way in ways)
+    yield from ({"page": scene.page, "seed": way.scene.seed, "hint": scene.hint * harder, **kept} for way in ways)
+
+
+def parameter_edits(scene: PageScene, rng: random.Random, *, harder: bool) -> Iterator[dict[str, Any]]:
+    """Each value beyond the scene's, with its own seed, and with another one that draws other things."""
+    if latest_desk().pool.settings(scene.page, {}):
+        for given in values_beyond(scene.page, scene.parameters, harder=harder):
+            for seed in (scene.seed, rng.randrange(SEEDS)):
+                yield {"page": scene.page, "seed": seed, "hint": "", "parameters": given}
+
+
+def with_parameters(given: Mapping[str, int]) -> dict[str, Any]:
+    """What an edit says of parameters: nothing where the page is as it is."""
+    return {"parameters": dict(given)} if given else {}
 
 
 def ways_of(scene: PageScene, seeds: Sequence[int]) -> list[ProvenScene]:
@@ -72,7 +90,7 @@ def ways_of(scene: PageScene, seeds: Sequence[int]) -> list[ProvenScene]:
         ways = []
         for seed in seeds:
             try:
-                ways.append(await proven_once_more(pool, scene.page, seed, mode))
+                ways.append(await proven_once_more(pool, scene.page, seed, mode, parameters=scene.parameters))
             except Unproven:
                 continue
         return ways
@@ -82,18 +100,15 @@ def ways_of(scene: PageScene, seeds: Sequence[int]) -> list[ProvenScene]:
 
 def child_of_page(task: Task, edit: str, *, root: Task, taken: Collection[str], created: int) -> Task:
     """The proven child. Raises RejectedEdit."""
-    values, parent, first = edit_values(edit, PAGE_FIELDS), scene_of(task), scene_of(root)
+    values, parent, first = page_edit_values(edit), scene_of(task), scene_of(root)
     page, seed, hint = values["page"], values["seed"], checked_hint(values["hint"])
     if page not in playable_pages(latest_desk().pool.folder) or family_of(page) != family_of(first.page):
         raise RejectedEdit(f"no page of the family {family_of(first.page)}")
     if not 0 <= seed < SEEDS:
         raise RejectedEdit(f"seed must lie in [0, {SEEDS})")
-    mode, seen = latest_mode(), bool(first.look)
-    try:
-        found = latest_desk().ask(lambda pool: proven_once_more(pool, page, seed, mode, hint=hint, seen=seen))
-    except Unproven as reason:
-        raise RejectedEdit(str(reason)) from None
-    scene = found.scene
+    given = checked_parameters(page, values.get("parameters", {}))
+    found = proven_by_desk(page, seed, given, seen=bool(first.look))
+    scene = replace(found.scene, hint=hint)
     if scene_is_held_out(scene) is not scene_is_held_out(first):
         raise RejectedEdit("what it shows is on the other side of the splits")
     if scene_likeness(scene) in {*taken, scene_likeness(parent), scene_likeness(first)}:
@@ -101,7 +116,7 @@ def child_of_page(task: Task, edit: str, *, root: Task, taken: Collection[str], 
     return changed_task(
         task,
         content=scene.content(),
-        edit=values | {"hint": hint},
+        edit={"page": page, "seed": seed, "hint": hint, **with_parameters(scene.parameters)},
         taken=taken,
         created=created,
         kind=page,
@@ -110,71 +125,34 @@ def child_of_page(task: Task, edit: str, *, root: Task, taken: Collection[str], 
     )
 
 
+def page_edit_values(edit: str) -> dict[str, Any]:
+    """The values of an edit, with parameters or without. Raises RejectedEdit."""
+    try:
+        return edit_values(edit, SCENE_FIELDS)
+    except RejectedEdit:
+        return edit_values(edit, PAGE_FIELDS)
+
+
+def checked_parameters(page: str, given: Mapping[str, Any]) -> Mapping[str, int]:
+    """Parameters by the table. Raises RejectedEdit for other names and values, and for pages of another folder."""
+    if not are_parameters(page, given) or (given and not latest_desk().pool.settings(page, {})):
+        raise RejectedEdit(f"{page} has no such parameters, or not these values of them")
+    return given
+
+
+def proven_by_desk(page: str, seed: int, parameters: Mapping[str, int], *, seen: bool) -> ProvenScene:
+    """The proof in the browser of this process. Raises RejectedEdit where there is none."""
+    mode = latest_mode()
+    try:
+        return latest_desk().ask(
+            lambda pool: proven_once_more(pool, page, seed, mode, parameters=parameters, seen=seen)
+        )
+    except Unproven as reason:
+        raise RejectedEdit(str(reason)) from None
+
+
 def checked_hint(hint: str) -> str:
     """A hint as the policy reads it. Raises RejectedEdit where it is too long or not one line of plain text."""
     if len(hint) > LONGEST_HINT or hint != plain_tags(plain_line(hint)):
         raise RejectedEdit(f"a hint is one line of at most {LONGEST_HINT} characters, without tags")
     return hint
-
-
-def page_course(episodes: Sequence[Mapping[str, Any]]) -> Course:
-    """Two phases: until something on the page has changed, and from then on."""
-    lost = {"beginning": 0, "acting": 0}
-    spent = {"beginning": 0, "acting": 0}
-    verbs: Counter[str] = Counter()
-    won = 0
-    for episode in episodes:
-        texts = [step["observation"] for step in episode["steps"]] + [episode["final_observation"]]
-        still = first_change(texts)
-        spent["beginning"] += still
-        spent["acting"] += len(episode["steps"]) - still
-        verbs.update(step["action"].split(" ", 1)[0] for step in episode["steps"])
-        won += episode["outcome"] == 1
-        if episode["outcome"] != 1:
-            lost["acting" if still < len(episode["steps"]) else "beginning"] += 1
-    abouts = {"beginning": "the first change of the page", "acting": "what follows it"}
-    phases = tuple(Phase(name=n, about=abouts[n], ended=lost[n], steps=spent[n]) for n in abouts)
-    return Course(episodes=len(episodes), won=won, phases=phases, spent=tuple(verbs.most_common()))
-
-
-def first_change(texts: Sequence[str]) -> int:
-    """The number of steps before the first that changes what is shown. The first text begins with the task."""
-    shown = [texts[0].partition("\n")[2], *texts[1:]]
-    return next((number for number in range(len(shown) - 1) if shown[number + 1] != shown[number]), len(shown) - 1)
-
-
-class PageProposals:
-    """A `ProposalPrompt`."""
-
-    criticised = True
-
-    def messages(self, task: Task, view: ProposalView) -> list[Message]:
-        scene = scene_of(task)
-        wanted = "harder" if view.direction == Direction.HARDER else "easier"
-        pages = " < ".join(pages_for(scene))
-        parts = {
-            "Task": task.instruction,
-            "Hint": scene.hint or "(none)",
-            "Course": f"{view.accuracy:.0%} of the episodes are won. {view.critique}",
-        }
-        ending = 'Answer with one JSON object: {"page": ..., "seed": ..., "hint": ...}.'
-        asked = f"{MODEL_RULES.format(wanted=wanted)}\nThe page is {scene.page}. From easy to hard: {pages}."
-        return [{"role": "user", "content": f"{asked}\n{QUOTED}\n\n{quoted(parts)}\n\n{ending}"}]
-
-    def schema(self, task: Task) -> Mapping[str, Any]:
-        properties = {
-            "page": {"enum": list(pages_for(scene_of(task)))},
-            "seed": {"type": "integer", "minimum": 0, "maximum": SEEDS - 1},
-            "hint": {"type": "string", "maxLength": LONGEST_HINT},
-        }
-        return {
-            "type": "object",
-            "properties": properties,
-            "required": sorted(properties),
-            "additionalProperties": False,
-        }
-
-
-def pages_for(scene: PageScene) -> tuple[str, ...]:
-    """The pages of its family that the expert knows, from easy to hard."""
-    return tuple(page for page in FAMILIES.get(family_of(scene.page), (scene.page,)) if page in RULES) or (scene.page,)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import io
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -27,6 +27,7 @@ CALL = '(given) => window[Symbol.for("rla.reader")][given[0]](...given[1])'
 INSTALLED, BEGIN = "2020-01-01T12:00:00Z", "2020-01-01T13:00:00Z"  # on the pages' clock: it goes on until it is stopped
 DOCUMENTS = re.compile(r"\.html?(?:[?#]|$)")  # of the folder; other addresses are refused anyway
 TICKS = 20  # times that a page which is not ready is given `step_ms`
+NONE: Mapping[str, int] = {}
 Button = Literal["left", "middle", "right"]
 CURSOR = ((0, 0), (0, 12), (3, 9), (5, 13), (7, 12), (5, 8), (9, 8))  # an arrow, in pixels from its tip
 
@@ -74,19 +75,19 @@ class BrowserPage:
         await page.clock.pause_at(BEGIN)
         return made
 
-    async def start(self, file: Path, seed: int) -> PageState:
-        """Load the file anew, and begin the episode of a seed."""
+    async def start(self, file: Path, seed: int, settings: Mapping[str, int] = NONE) -> PageState:
+        """Load the file anew, and begin the episode of a seed. `settings`: of the page's own variables."""
         self._begun = False
         await self._page.goto(file.as_uri(), wait_until="load")
         self._begun = True
-        return await self.restart(seed)
+        return await self.restart(seed, settings)
 
-    async def restart(self, seed: int) -> PageState:
+    async def restart(self, seed: int, settings: Mapping[str, int] = NONE) -> PageState:
         """Begin the episode of a seed on the page as it is. Some pages keep something of the episode before."""
         if self.cursor is not None:
             await self._page.mouse.move(0, 0)
             self.cursor = None
-        await self._call("start", seed)
+        await self._call("start", seed, dict(settings))
         await self.pass_time()
         state = await self.read()
         for _ in range(TICKS):
@@ -133,9 +134,10 @@ class BrowserPage:
         await (self._page.keyboard.down(key) if down else self._page.keyboard.up(key))
 
     async def scroll(self, x: float, y: float, *, right: float = 0.0, down: float = 0.0) -> None:
-        """Turn the wheel over a point, by pixels."""
+        """Turn the wheel over a point, by pixels, and wait until the page is drawn where it is then."""
         await self.move(x, y)
         await self._page.mouse.wheel(right, down)
+        await self._call("drawn")
 
     async def type_text(self, text: str) -> None:
         """Key by key, into whatever has the focus."""

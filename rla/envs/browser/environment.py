@@ -8,13 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 from rla.config import Config
-from rla.envs.browser.adapting import PAGE_FIELDS, PageProposals, child_of_page, drawn_page_edits, page_course
+from rla.envs.browser.adapting import PAGE_FIELDS, child_of_page, drawn_page_edits
 from rla.envs.browser.browsers import BrowserPool
 from rla.envs.browser.desk import browser_desk, remember
 from rla.envs.browser.episode import BrowserService
 from rla.envs.browser.labels import REASONS, PageLabels
 from rla.envs.browser.lone import LonePage
 from rla.envs.browser.modes import page_view
+from rla.envs.browser.page_course import page_course
+from rla.envs.browser.page_proposals import PageProposals
 from rla.envs.browser.params import BrowserParams, browser_params, check_browser
 from rla.envs.browser.pixel_vocabulary import pixel_texts
 from rla.envs.browser.playing import demonstrated_page

@@ -7,6 +7,7 @@ that was given before. A step that loses two pages ends the episode.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -88,6 +89,8 @@ class BrowserEpisode:
             except PageLost as error:
                 lost += 1
                 if lost == TRIES:
+                    self._pool.lost += 1
+                    self._pool.given_up += 1
                     raise EnvironmentFailure(f"the page {error}, twice, at {asked_of_page(action)}") from None
         self._history.append((action, seen))
         self._over = seen.done or seen.won
@@ -100,6 +103,7 @@ class BrowserEpisode:
         for number, (earlier, seen) in enumerate(self._history):
             again = await self._asked(earlier)
             if replace(again, images=()) != replace(seen, images=()):
+                self._pool.given_up += 1
                 raise EnvironmentFailure(f"played again, answer {number} of the page is another one")
         return await self._asked(action)
 
@@ -110,9 +114,10 @@ class BrowserEpisode:
 
     async def _begun(self) -> Observation:
         assert self._page is not None
-        self._state = await self._page.start(self._file, self._scene.seed)
-        if self._state.digest() != self._scene.digest:
-            raise EnvironmentFailure(f"{self._scene.page} begins otherwise than when the task was made; make new tasks")
+        scene = self._scene
+        self._state = await self._page.start(self._file, scene.seed, self._pool.settings(scene.page, scene.parameters))
+        if self._state.digest() != scene.digest:
+            raise EnvironmentFailure(f"{scene.page} begins otherwise than when the task was made; make new tasks")
         return await self._shown(Acted(), first=True)
 
     async def _acted(self, action: str) -> Observation:
@@ -154,13 +159,16 @@ def in_running_loop() -> bool:
 
 
 class BrowserService:
-    """`rla.envs.services.Service`: the episodes of a stage share a pool of browsers."""
+    """`rla.envs.services.Service` and `Measured`: the episodes of a stage share a pool of browsers."""
 
     def __init__(self, pool: BrowserPool, view: BrowserView) -> None:
         self._pool, self._view = pool, view
 
     def make(self, task: Task) -> BrowserEpisode:
         return BrowserEpisode(self._pool, scene_of(task), self._view, success=self._pool.own.success)
+
+    def figures(self) -> Mapping[str, float]:
+        return self._pool.figures()
 
     async def close(self) -> None:
         await self._pool.close()

@@ -39,18 +39,18 @@ class ScenePlayer:
 
     async def begin(self, scene: PageScene) -> PageState:
         """The first state of a scene. Raises PageLost, and EnvironmentFailure where it is another one."""
-        file = page_file(self._pool.folder, scene.page)
+        file, settings = page_file(self._pool.folder, scene.page), self._pool.settings(scene.page, scene.parameters)
         if self._open.page is None:
             self._open = OpenPage(await self._pool.take())
         page = self._open.page
         assert page is not None
         async with page_answering(self._pool.own.reset_s):
             if self._open.name == scene.page and self._pool.begins_again(scene.page):
-                state = await page.restart(scene.seed)
+                state = await page.restart(scene.seed, settings)
                 if state.digest() == scene.digest:
                     return state
             self._open.name = ""
-            state = await page.start(file, scene.seed)
+            state = await page.start(file, scene.seed, settings)
         self._open.name = scene.page
         if state.digest() != scene.digest:
             raise EnvironmentFailure(f"{scene.page} begins otherwise than when the task was made; make new tasks")

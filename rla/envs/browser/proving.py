@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from rla.envs.browser.browsers import BrowserPool
-from rla.envs.browser.driver import PageLost, page_answering
+from rla.envs.browser.driver import NONE, PageLost, page_answering
 from rla.envs.browser.modes import PlayedMode
+from rla.envs.browser.page_parameters import without_usual
 from rla.envs.browser.pages import page_file
 from rla.envs.browser.playing import ScenePlayer
 from rla.envs.browser.scenes import PageScene
@@ -31,12 +33,18 @@ class ProvenScene:
 
 
 async def proven_scene(
-    pool: BrowserPool, page: str, seed: int, mode: PlayedMode, *, hint: str = "", seen: bool = False
+    pool: BrowserPool,
+    page: str,
+    seed: int,
+    mode: PlayedMode,
+    *,
+    parameters: Mapping[str, int] = NONE,
+    seen: bool = False,
 ) -> ProvenScene:
-    """The scene of a page and a seed. Raises Unproven, and PageLost where the browser fails. It holds one page at a
-    time: two proofs that wait for each other's place would wait for ever.
+    """The scene of a page with a seed and parameters. Raises Unproven, and PageLost where the browser fails. It holds
+    one page at a time: two proofs that wait for each other's place would wait for ever.
     """
-    scene = await idle_scene(pool, page, seed, mode, hint=hint, seen=seen)
+    scene = await idle_scene(pool, page, seed, mode, parameters=parameters, seen=seen)
     player = ScenePlayer(pool)
     try:
         first = await expert_commands(player, scene, mode)
@@ -47,12 +55,14 @@ async def proven_scene(
     return ProvenScene(scene=scene, commands=first)
 
 
-async def idle_scene(pool: BrowserPool, page: str, seed: int, mode: PlayedMode, *, hint: str, seen: bool) -> PageScene:
+async def idle_scene(
+    pool: BrowserPool, page: str, seed: int, mode: PlayedMode, *, parameters: Mapping[str, int], seen: bool
+) -> PageScene:
     """A scene that doing nothing does not win. Raises Unproven, and PageLost."""
     shown = await pool.take()
     try:
         async with page_answering(pool.own.reset_s):
-            state = await shown.start(page_file(pool.folder, page), seed)
+            state = await shown.start(page_file(pool.folder, page), seed, pool.settings(page, parameters))
         async with page_answering(pool.own.step_s):
             for _ in range(WAITS):
                 await shown.pass_time()
@@ -61,7 +71,7 @@ async def idle_scene(pool: BrowserPool, page: str, seed: int, mode: PlayedMode, 
         await pool.give(shown)
     if mode.is_won(idle):
         raise Unproven("it is won by doing nothing")
-    return scene_of_state(page, seed, state, hint=hint, seen=seen)
+    return replace(scene_of_state(page, seed, state, seen=seen), parameters=without_usual(page, parameters))
 
 
 async def expert_commands(player: ScenePlayer, scene: PageScene, mode: PlayedMode) -> tuple[str, ...]:
@@ -79,14 +89,20 @@ async def expert_commands(player: ScenePlayer, scene: PageScene, mode: PlayedMod
 
 
 async def proven_once_more(
-    pool: BrowserPool, page: str, seed: int, mode: PlayedMode, *, hint: str = "", seen: bool = False
+    pool: BrowserPool,
+    page: str,
+    seed: int,
+    mode: PlayedMode,
+    *,
+    parameters: Mapping[str, int] = NONE,
+    seen: bool = False,
 ) -> ProvenScene:
     """The same, on a new page where the first was lost. Raises Unproven."""
     try:
-        return await proven_scene(pool, page, seed, mode, hint=hint, seen=seen)
+        return await proven_scene(pool, page, seed, mode, parameters=parameters, seen=seen)
     except (PageLost, EnvironmentFailure):
         try:
-            return await proven_scene(pool, page, seed, mode, hint=hint, seen=seen)
+            return await proven_scene(pool, page, seed, mode, parameters=parameters, seen=seen)
         except (PageLost, EnvironmentFailure) as lost:
             raise Unproven(f"its page {lost}, twice") from None
 

@@ -12,8 +12,9 @@
   const WHOLE = new Set(["button", "link", "tab", "menuitem", "option"]);  // nothing in them has a line of its own
   const INLINE = new Set(["B", "I", "EM", "STRONG", "SPAN", "A"]);
   const SIGNED = new Set(["item", "image", "link", "button"]);
-  const LISTED = 400, LONG = 300, ASKED = 2000, MANY = 4;
+  const LISTED = 400, LONG = 300, ASKED = 2000, MANY = 4, FRAMES_DRAWN = 2;
   const listening = new WeakSet(), pictures = new Map();
+  const framed = window.requestAnimationFrame.bind(window);  // of the browser: the clock of the page stands still
   let numbers = new WeakMap(), next = 1;
 
   const hear = EventTarget.prototype.addEventListener;
@@ -175,17 +176,23 @@
     await Promise.allSettled([...pictures.values(), ...document.images].map((image) => image.decode()));
   }
 
-  async function start(seed) {
+  async function drawn() {  // a turn of the wheel shows in the frame after the one in which it is taken up
+    for (let n = 0; n < FRAMES_DRAWN; n++) await new Promise(framed);
+  }
+
+  async function start(seed, settings) {
     await preload();
     document.activeElement?.blur();
+    window.scrollTo(0, 0);
     Math.seedrandom(seed);
     core.EPISODE_MAX_TIME = 1e9;
+    Object.assign(window, settings);
     core.startEpisodeReal();
     numbers = new WeakMap();
     next = 1;
     await Promise.allSettled([...document.images].map((image) => image.decode()));
   }
 
-  const reader = Object.freeze({ read, reach, choose, clear, start });
+  const reader = Object.freeze({ read, reach, choose, clear, drawn, start });
   Object.defineProperty(window, MINE, { value: reader, writable: false, configurable: false, enumerable: false });
 })();

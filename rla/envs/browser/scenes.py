@@ -1,15 +1,18 @@
-"""What a task is: a page, the seed that it begins with, and perhaps a hint; and the digest of what is seen there first.
+"""What a task is: a page, the seed that it begins with, parameters of the page, and perhaps a hint; and the digest of
+what is seen there first.
 
-The page and its seed give equal scenes everywhere. The digest shows where they do not, as with another version of the
-package: such an episode is not played.
+Page, seed and parameters give equal scenes everywhere. The digest shows where they do not, as with another version of
+the package: such an episode is not played.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from rla.envs.browser.page_parameters import are_parameters
 from rla.envs.observation import EnvironmentFailure
 from rla.store.records import Task
 
@@ -19,7 +22,8 @@ LONGEST_HINT = 200  # characters
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageScene:
     """`utterance`: what the page asks for; a seed that begins otherwise has another `digest`. `hint`: further words.
-    `look`: of a scene that is looked at, what tells it apart; pages that read alike may look otherwise.
+    `look`: of a scene that is looked at, what tells it apart; pages that read alike may look otherwise. `parameters`:
+    those that are not as the page has them (`rla.envs.browser.page_parameters`).
     """
 
     page: str
@@ -28,6 +32,7 @@ class PageScene:
     digest: str
     hint: str = ""
     look: str = ""
+    parameters: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     @property
     def identity(self) -> str:
@@ -39,8 +44,9 @@ class PageScene:
         return f"{self.utterance} {self.hint}".strip()
 
     def content(self) -> dict[str, Any]:
-        """The payload of a task."""
-        return asdict(self)
+        """The payload of a task. One without parameters is as it was before there were any, and so is its id."""
+        content = asdict(self)
+        return content if self.parameters else {name: content[name] for name in content if name != "parameters"}
 
 
 def scene_of(task: Task) -> PageScene:
@@ -48,7 +54,8 @@ def scene_of(task: Task) -> PageScene:
     try:
         found = json.loads(task.payload)
         scene = PageScene(**found)
-        if type(scene.seed) is int and all(isinstance(getattr(scene, n), str) for n in found if n != "seed"):
+        texts = all(isinstance(getattr(scene, name), str) for name in found if name not in ("seed", "parameters"))
+        if type(scene.seed) is int and texts and are_parameters(scene.page, scene.parameters):
             return scene
     except (ValueError, TypeError, RecursionError):
         pass

@@ -74,7 +74,8 @@ async def first_scene(
     """How a page begins with a seed; `anew`: it is loaded first. Raises UserError."""
     try:
         async with page_answering(pool.own.reset_s):
-            state = await (shown.start(page_file(pool.folder, page), seed) if anew else shown.restart(seed))
+            file, settings = page_file(pool.folder, page), pool.settings(page, {})
+            state = await (shown.start(file, seed, settings) if anew else shown.restart(seed, settings))
     except PageLost as lost:
         raise UserError(f"the page {page} of {pool.folder} {lost}; leave it out of tasks.kinds") from None
     except EnvironmentFailure as failure:
@@ -82,10 +83,10 @@ async def first_scene(
     return scene_of_state(page, seed, state, seen=seen)
 
 
-def scene_of_state(page: str, seed: int, state: PageState, *, hint: str = "", seen: bool = False) -> PageScene:
+def scene_of_state(page: str, seed: int, state: PageState, *, seen: bool = False) -> PageScene:
     """`seen`: the scene is looked at."""
     look = state.look() if seen else ""
-    return PageScene(page=page, seed=seed, utterance=state.utterance, digest=state.digest(), hint=hint, look=look)
+    return PageScene(page=page, seed=seed, utterance=state.utterance, digest=state.digest(), look=look)
 
 
 def scene_is_held_out(scene: PageScene) -> bool:

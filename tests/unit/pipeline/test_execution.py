@@ -41,3 +41,10 @@ def test_the_line_says_how_calls_ended_and_how_long_they_took() -> None:
         "4 calls of the tool: 1 error, 1 malformed, 2 ok; a program ran 0.2 s in the mean, 99% of them at most 0.5 s; "
         "an episode waited 0.3 s in the mean, 99% of them at most 0.6 s"
     )
+
+
+def test_pages_and_machines_are_told_and_add_up() -> None:
+    pages = {"pages": 12.0, "pages_lost": 2.0, "pages_given_up": 1.0}
+    assert told_figures(pages) == "12 pages opened, 2 lost; 1 episodes ended for that"
+    assert joined_figures([pages, pages]) == {"pages": 24.0, "pages_lost": 4.0, "pages_given_up": 2.0}
+    assert told_figures({"machines": 4.0, "machine_start_s": 6.0}) == "4 machines started, 1.5 s in the mean"

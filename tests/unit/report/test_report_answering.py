@@ -11,6 +11,7 @@ from rla.report.answering import answer_tables, tool_tables
 from rla.report.collect import HeldOut, RunSummary, figures_measured
 from rla.report.curves import panels
 from rla.report.points import held_out_points
+from rla.report.surroundings import surroundings_table
 from rla.store.atomic import write_json
 
 TOOLS = {
@@ -75,6 +76,24 @@ def test_how_calls_ran_is_shown_of_every_stage_that_played() -> None:
         ("1", "3", "1", "2", "0", "0.250", "-", "-", "-"),
         ("evaluation 0", "1", "0", "0", "1", "-", "-", "-", "4.000"),
     )
+
+
+def test_machines_and_pages_have_a_table_of_their_own() -> None:
+    figures = {
+        (1, "rollout"): {"pages": 12.0, "pages_lost": 2.0, "pages_given_up": 1.0},
+        (2, "rollout"): {"machines": 3.0, "machine_start_s": 5.4},
+    }
+    found = replace(summary(), figures=figures)
+    assert tool_tables(found)[-1].rows == ()
+    table = surroundings_table(found)
+    assert table.columns[1:] == (
+        "machines",
+        "seconds of their starts",
+        "pages",
+        "pages lost",
+        "episodes ended for that",
+    )
+    assert table.rows == (("1", "-", "-", "12", "2", "1"), ("2", "3", "5", "-", "-", "-"))
 
 
 def test_figures_of_slices_and_of_calls_are_read_from_the_records_of_times(tmp_path: Path) -> None:

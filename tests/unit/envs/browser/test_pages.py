@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rla.envs.browser.adapting import checked_hint, first_change, page_course
+from rla.envs.browser.adapting import checked_hint
 from rla.envs.browser.episode import won
+from rla.envs.browser.page_course import first_change, page_course
 from rla.envs.browser.pages import (
     FAMILIES,
     all_pages,

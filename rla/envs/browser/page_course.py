@@ -1,0 +1,35 @@
+"""How episodes on pages went: until something on the page has changed, and from then on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rla.envs.course import Course, Phase
+
+
+def page_course(episodes: Sequence[Mapping[str, Any]]) -> Course:
+    """Two phases: until something on the page has changed, and from then on."""
+    lost = {"beginning": 0, "acting": 0}
+    spent = {"beginning": 0, "acting": 0}
+    verbs: Counter[str] = Counter()
+    won = 0
+    for episode in episodes:
+        texts = [step["observation"] for step in episode["steps"]] + [episode["final_observation"]]
+        still = first_change(texts)
+        spent["beginning"] += still
+        spent["acting"] += len(episode["steps"]) - still
+        verbs.update(step["action"].split(" ", 1)[0] for step in episode["steps"])
+        won += episode["outcome"] == 1
+        if episode["outcome"] != 1:
+            lost["acting" if still < len(episode["steps"]) else "beginning"] += 1
+    abouts = {"beginning": "the first change of the page", "acting": "what follows it"}
+    phases = tuple(Phase(name=n, about=abouts[n], ended=lost[n], steps=spent[n]) for n in abouts)
+    return Course(episodes=len(episodes), won=won, phases=phases, spent=tuple(verbs.most_common()))
+
+
+def first_change(texts: Sequence[str]) -> int:
+    """The number of steps before the first that changes what is shown. The first text begins with the task."""
+    shown = [texts[0].partition("\n")[2], *texts[1:]]
+    return next((number for number in range(len(shown) - 1) if shown[number + 1] != shown[number]), len(shown) - 1)
