@@ -118,10 +118,12 @@ class DesktopEpisode:
         """As `close`, and waits."""
         client, self._client = self._client, None
         machine, self._machine = self._machine, None
-        if client is not None:
-            await client.close()
-        if machine is not None:
-            await self._pool.give(machine)
+        try:
+            if client is not None:
+                await client.close()
+        finally:
+            if machine is not None:
+                await self._pool.give(machine)
 
     async def _judged(self, *, failed: bool) -> Observation:
         assert self._client is not None
@@ -209,7 +211,9 @@ class LoneDesktop:
     async def _end(self) -> None:
         service, self._service = self._service, None
         episode, self._episode = self._episode, None
-        if episode is not None:
-            await episode.end()
-        if service is not None:
-            await service.close()
+        try:
+            if episode is not None:
+                await episode.end()
+        finally:
+            if service is not None:
+                await service.close()
