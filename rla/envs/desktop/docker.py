@@ -101,17 +101,17 @@ async def docker(*arguments: str) -> str:
     try:
         out, err = await asyncio.wait_for(process.communicate(), COMMAND_S)
     except TimeoutError:
-        await ended(process, within_s=0.0)
+        await _ended(process, within_s=0.0)
         raise MachineLost(f"docker {arguments[0]} took longer than {COMMAND_S:g} s") from None
     except asyncio.CancelledError:
-        await ended(process, within_s=ENDING_S)  # what it has asked of the daemon is done then, and can be undone
+        await _ended(process, within_s=ENDING_S)  # what it has asked of the daemon is done then, and can be undone
         raise
     if process.returncode != 0:
         raise MachineLost(f"docker {arguments[0]}: {err.decode(errors='replace').strip()[-300:]}")
     return out.decode(errors="replace")
 
 
-async def ended(process: asyncio.subprocess.Process, *, within_s: float) -> None:
+async def _ended(process: asyncio.subprocess.Process, *, within_s: float) -> None:
     """Until it ends by itself, and after that time, or where this is cancelled too, by force."""
     try:
         await asyncio.wait_for(process.wait(), within_s)

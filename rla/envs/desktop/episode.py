@@ -20,7 +20,8 @@ from rla.envs.desktop.official import OfficialMetrics
 from rla.envs.desktop.params import DesktopParams, DesktopSuccess
 from rla.envs.desktop.scenarios import Scenario, ScenarioError, scenario_of
 from rla.envs.desktop.setting_up import SetupFailure, set_up
-from rla.envs.desktop.verifying import NotScored, StateVerifier, unsupported
+from rla.envs.desktop.supporting import unsupported
+from rla.envs.desktop.verifying import NotScored, StateVerifier
 from rla.envs.observation import EnvironmentFailure, Observation
 from rla.envs.screens.deeds import Motion, Point, ScreenDeed, pixel_of
 from rla.envs.screens.forms import deed_of_action

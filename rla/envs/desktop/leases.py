@@ -128,7 +128,8 @@ def sweep() -> int:
         if owner is None or not owner.gone:
             continue
         with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
-            machine = Owner(**dict(zip(("pid", "started"), _noted(folder)["machine"], strict=True)))
+            pid, started = _noted(folder)["machine"]
+            machine = Owner(pid=pid, started=started)
             if machine.alive:
                 os.kill(machine.pid, signal.SIGKILL)
         shutil.rmtree(folder, ignore_errors=True)

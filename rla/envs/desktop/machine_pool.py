@@ -89,11 +89,11 @@ class MachinePool:
             self._free = asyncio.Queue()
             for make in self._makers:
                 self._free.put_nowait(make)
-            await remove_orphans() if self.own.machine == "docker" else await asyncio.to_thread(swept)
+            await remove_orphans() if self.own.machine == "docker" else await asyncio.to_thread(_swept)
         return self._free
 
 
-def swept() -> None:
+def _swept() -> None:
     """Raises UserError where leases cannot be had."""
     try:
         sweep()

@@ -20,7 +20,9 @@ HERE = ("localhost", "::1")
 
 
 class RemoteMachine:
-    """A `Machine` at an address. `longest_s`: its start waits so long for another's episode there, and for an answer."""
+    """A `Machine` at an address. Its start waits up to `longest_s` for the end of another's episode there, and as long
+    for an answer.
+    """
 
     def __init__(self, address: GuestAddress, *, longest_s: float) -> None:
         self._address, self._longest = address, longest_s
@@ -73,8 +75,8 @@ class RemoteMachine:
                 return lease
             if time.monotonic() > until:
                 raise UserError(
-                    f"env.own.addresses: {url} is in use by another stage, and one screen is for one at a time; wait for "
-                    "it to end, or name another address"
+                    f"env.own.addresses: {url} is in use by another stage, and one screen is for one at a time; wait "
+                    "for it to end, or name another address"
                 )
             await asyncio.sleep(LOOK_S)
 
