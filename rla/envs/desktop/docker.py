@@ -1,6 +1,6 @@
 """Machines in containers, by the command `docker`: an image that serves OSWorld's protocol at port 5000.
 
-    docker run --detach --rm --label rla.owner=PLACE-PID-START --publish 127.0.0.1::5000 [env.own.docker ...] IMAGE
+    docker run --detach --rm --label rla-owner=PLACE-PID-START --publish 127.0.0.1::5000 [env.own.docker ...] IMAGE
     docker port NAME 5000        docker rm --force NAME
 
 Containers of processes that are no more are removed when a service begins. A daemon may serve several hosts, namespaces
@@ -22,7 +22,7 @@ from rla.envs.desktop.machines import GuestAddress, MachineLost
 from rla.envs.desktop.params import DesktopParams
 from rla.errors import UserError
 
-LABEL = "rla.owner"
+LABEL = "rla-owner"
 PORT = "5000"  # of the guest server in the container
 COMMAND_S = 300.0  # an image may have to be fetched
 LOOK_S = 0.5

@@ -82,7 +82,7 @@ def test_containers_are_started_removed_and_swept(tmp_path: Path, monkeypatch: p
     lines = log.read_text().splitlines()
     assert lines[0].startswith("run --detach --rm --name rla-desktop-") and lines[0].endswith("--device=/dev/kvm img")
     assert [line.split()[0] for line in lines] == ["run", "port", "rm", "ps", "rm"] and lines[-1] == "rm --force old"
-    assert {"127.0.0.1::5000", f"rla.owner={own.mark}"} <= set(run_arguments(params, "x"))
+    assert {"127.0.0.1::5000", f"rla-owner={own.mark}"} <= set(run_arguments(params, "x"))
 
 
 def test_a_docker_without_a_daemon_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
