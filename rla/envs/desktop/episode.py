@@ -130,7 +130,7 @@ class DesktopEpisode:
         assert self._client is not None
         self._over = True
         try:
-            png = await self._client.screenshot()
+            png = await self._client.screenshot(still_ms=self._own.still_ms)
             score = await self._verifier.score(self._scenario().evaluator, self._client, failed=failed)
         except (MachineLost, GuestRefusal, NotScored) as error:
             await self.end()
