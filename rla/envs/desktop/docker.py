@@ -1,9 +1,10 @@
 """Machines in containers, by the command `docker`: an image that serves OSWorld's protocol at port 5000.
 
-    docker run --detach --rm --label rla.owner=PID-START --publish 127.0.0.1::5000 [env.own.docker ...] IMAGE
+    docker run --detach --rm --label rla-owner=PLACE-PID-START --publish 127.0.0.1::5000 [env.own.docker ...] IMAGE
     docker port NAME 5000        docker rm --force NAME
 
-Containers of processes that are no more are removed when a service begins.
+Containers of processes that are no more are removed when a service begins. A daemon may serve several hosts, namespaces
+of processes and users, whose processes cannot be looked up from here: their containers are left alone.
 """
 
 from __future__ import annotations
@@ -16,22 +17,22 @@ import subprocess
 import time
 
 from rla.envs.desktop.client import GuestClient, GuestRefusal
-from rla.envs.desktop.leases import Owner, this_process
+from rla.envs.desktop.leases import marked_owner, this_process
 from rla.envs.desktop.machines import GuestAddress, MachineLost
 from rla.envs.desktop.params import DesktopParams
 from rla.errors import UserError
 
-LABEL = "rla.owner"
+LABEL = "rla-owner"
 PORT = "5000"  # of the guest server in the container
 COMMAND_S = 300.0  # an image may have to be fetched
 LOOK_S = 0.5
+ENDING_S = 10.0  # that a command may go on after it is cancelled
 
 
 def run_arguments(own: DesktopParams, name: str) -> list[str]:
     """The arguments of the command that starts a container."""
-    owner = this_process()
     published = ["--publish", f"127.0.0.1::{PORT}"]
-    labels = ["--label", f"{LABEL}={owner.pid}-{owner.started}"]
+    labels = ["--label", f"{LABEL}={this_process().mark}"]
     return ["run", "--detach", "--rm", "--name", name, *labels, *published, *own.docker, own.image]
 
 
@@ -100,23 +101,45 @@ async def docker(*arguments: str) -> str:
     try:
         out, err = await asyncio.wait_for(process.communicate(), COMMAND_S)
     except TimeoutError:
-        process.kill()
-        await process.wait()
+        await _ended(process, within_s=0.0)
         raise MachineLost(f"docker {arguments[0]} took longer than {COMMAND_S:g} s") from None
+    except asyncio.CancelledError:
+        await _ended(process, within_s=ENDING_S)  # what it has asked of the daemon is done then, and can be undone
+        raise
     if process.returncode != 0:
         raise MachineLost(f"docker {arguments[0]}: {err.decode(errors='replace').strip()[-300:]}")
     return out.decode(errors="replace")
 
 
+async def _ended(process: asyncio.subprocess.Process, *, within_s: float) -> None:
+    """Until it ends by itself, and after that time, or where this is cancelled too, by force."""
+    try:
+        await asyncio.wait_for(process.wait(), within_s)
+    except TimeoutError:
+        pass
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+
 async def remove_orphans() -> int:
-    """Containers whose owner is no more; how many these were."""
-    said = await docker("ps", "--filter", f"label={LABEL}", "--format", '{{.Names}} {{.Label "' + LABEL + '"}}')
+    """Containers whose owner is certainly no more, started or not; how many these were. Raises UserError where the
+    command fails.
+    """
+    shown = '{{.Names}} {{.Label "' + LABEL + '"}}'
+    try:
+        said = await docker("ps", "--all", "--filter", f"label={LABEL}", "--format", shown)
+    except MachineLost as lost:
+        raise UserError(f"env.own.machine is docker, and the command fails ({lost}); does its daemon run?") from None
     gone = []
     for line in said.splitlines():
-        name, _, owner = line.partition(" ")
-        pid, _, started = owner.partition("-")
-        if pid.isdigit() and started.isdigit() and not Owner(pid=int(pid), started=int(started)).alive:
+        name, _, mark = line.partition(" ")
+        owner = marked_owner(mark)
+        if owner is not None and owner.gone:
             gone.append(name)
     for name in gone:
-        await docker("rm", "--force", name)
+        with contextlib.suppress(MachineLost):  # another stage removes it too
+            await docker("rm", "--force", name)
     return len(gone)

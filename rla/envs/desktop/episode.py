@@ -20,7 +20,8 @@ from rla.envs.desktop.official import OfficialMetrics
 from rla.envs.desktop.params import DesktopParams, DesktopSuccess
 from rla.envs.desktop.scenarios import Scenario, ScenarioError, scenario_of
 from rla.envs.desktop.setting_up import SetupFailure, set_up
-from rla.envs.desktop.verifying import NotScored, StateVerifier, unsupported
+from rla.envs.desktop.supporting import unsupported
+from rla.envs.desktop.verifying import NotScored, StateVerifier
 from rla.envs.observation import EnvironmentFailure, Observation
 from rla.envs.screens.deeds import Motion, Point, ScreenDeed, pixel_of
 from rla.envs.screens.forms import deed_of_action
@@ -118,16 +119,18 @@ class DesktopEpisode:
         """As `close`, and waits."""
         client, self._client = self._client, None
         machine, self._machine = self._machine, None
-        if client is not None:
-            await client.close()
-        if machine is not None:
-            await self._pool.give(machine)
+        try:
+            if client is not None:
+                await client.close()
+        finally:
+            if machine is not None:
+                await self._pool.give(machine)
 
     async def _judged(self, *, failed: bool) -> Observation:
         assert self._client is not None
         self._over = True
         try:
-            png = await self._client.screenshot()
+            png = await self._client.screenshot(still_ms=self._own.still_ms)
             score = await self._verifier.score(self._scenario().evaluator, self._client, failed=failed)
         except (MachineLost, GuestRefusal, NotScored) as error:
             await self.end()
@@ -209,7 +212,9 @@ class LoneDesktop:
     async def _end(self) -> None:
         service, self._service = self._service, None
         episode, self._episode = self._episode, None
-        if episode is not None:
-            await episode.end()
-        if service is not None:
-            await service.close()
+        try:
+            if episode is not None:
+                await episode.end()
+        finally:
+            if service is not None:
+                await service.close()

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from rla.envs.desktop.client import GuestClient
 from rla.envs.desktop.found_files import FoundFile
 from rla.envs.desktop.params import DesktopParams
-from rla.envs.desktop.resources import is_web, reachable, task_resource
+from rla.envs.desktop.resources import is_web, task_resource
 from rla.envs.desktop.setting_up import filled
 
 Getter = Callable[[Mapping[str, Any], GuestClient, DesktopParams], Awaitable[Any]]
@@ -77,18 +77,3 @@ GETTERS: Mapping[str, Getter] = {
     "list_directory": _list_directory,
     "vm_screen_size": _screen_size,
 }
-
-
-def unsupported_getter(given: Mapping[str, Any] | None, own: DesktopParams) -> str:
-    """Why what it names cannot be looked at; empty where it can."""
-    if not given:
-        return ""
-    kind = given.get("type")
-    if kind not in GETTERS:
-        return f"getter {kind!r}"
-    if kind == "cloud_file":
-        paths = given.get("path")
-        for path in paths if isinstance(paths, list) else [paths]:
-            if not reachable(str(path), own):
-                return "a file that cannot be had (env.own.files, env.own.download)"
-    return ""

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rla.envs.desktop.params import DesktopParams
+from rla.envs.desktop.resources import is_plain_file
 from rla.envs.desktop.scenarios import ScenarioError, scenario_of_json, task_of_scenario
+from rla.envs.desktop.supporting import unsupported
 from rla.envs.desktop.tasks import is_held_out_scene
-from rla.envs.desktop.verifying import unsupported
 from rla.errors import UserError
 from rla.store.records import Task
 
@@ -34,18 +35,13 @@ def import_desktop_tasks(
     tasks, seen = list[Task](), set[str]()
     for domain, place in task_files(Path(path)):
         try:
-            scenario = scenario_of_json(json.loads(place.read_text(encoding="utf-8")), domain=domain)
-            reason = unsupported(scenario, own)
-        except (OSError, ValueError, RecursionError, ScenarioError) as error:
-            reason = f"it cannot be read ({error})"
-        if reason:
+            task, held = read_task(place, own, domain=domain, split=split)
+        except Unplayable as error:
             if tell is not None:
-                tell(f"{domain}/{place.stem}: left out, not supported: {reason}")
+                line = f"{domain}/{place.stem}: left out, not supported: {error}"
+                tell(line.encode(errors="backslashreplace").decode())  # names of files may be no text
             continue
-        if held_out is not None and is_held_out_scene(scenario.id or place.stem) is not held_out:
-            continue
-        task = task_of_scenario(scenario, split=split)
-        if task.task_id not in seen:
+        if (held_out is None or held is held_out) and task.task_id not in seen:
             seen.add(task.task_id)
             tasks.append(task)
         if limit and len(tasks) == limit:
@@ -53,6 +49,21 @@ def import_desktop_tasks(
     if not tasks:
         raise UserError(no_tasks(path, split=split, divided=held_out is not None))
     return tasks
+
+
+class Unplayable(Exception):
+    """A task that cannot be played or judged here; the message says why."""
+
+
+def read_task(place: Path, own: DesktopParams, *, domain: str, split: str) -> tuple[Task, bool]:
+    """The task of a file, and whether its id holds it out. Raises Unplayable."""
+    try:
+        scenario = scenario_of_json(json.loads(place.read_text(encoding="utf-8")), domain=domain)
+        if reason := unsupported(scenario, own):
+            raise Unplayable(reason)
+        return task_of_scenario(scenario, split=split), is_held_out_scene(scenario.id or place.stem)
+    except (OSError, ValueError, RecursionError, ScenarioError) as error:
+        raise Unplayable(f"{place} cannot be read as a task ({error})") from None
 
 
 def no_tasks(path: str, *, split: str, divided: bool) -> str:
@@ -83,4 +94,4 @@ def listed_files(folder: Path, listed: dict[str, list[object]]) -> Iterator[tupl
             if any(word in f"{domain}{name}" for word in ("/", "\\", "..")):
                 raise UserError(f"tasks.path: {domain}/{name} is no name of a task")
             places = [folder / base / domain / f"{name}.json" for base in EXAMPLES]
-            yield domain, next((place for place in places if place.is_file()), places[0])
+            yield domain, next((place for place in places if is_plain_file(place)), places[0])

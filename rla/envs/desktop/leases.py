@@ -1,13 +1,21 @@
 """Leases of machines: a folder for each one that says whose it is, so that nothing of a killed stage stays.
 
-    <temporary files>/rla-desktops-<user>/<pid>-<start>-<n>/{lease.json, socket}
+    <temporary files>/rla-desktops-<user>/<place>-<pid>-<start>-<n>/{lease.json, socket}
+    <temporary files>/rla-desktops-<user>/address-<digest>.lock
 
 A process is known by its id and by when it started (clock ticks since the machine booted), because ids are used again.
+Both say something only where they were taken: in one boot of one host, one namespace of processes, for one user (the
+place). Whoever is of another place cannot be judged from here, and what it has is left alone.
+
+An address, which has no process that one could end, is leased by a lock on its file: the kernel gives it back when its
+holder ends, in whatever way.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import hashlib
 import itertools
 import json
 import os
@@ -17,19 +25,52 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+UNKNOWN = "unknown"  # a place
 _numbers = itertools.count()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """A process. `started` is 0 where there is none of that id."""
+    """A process. `started` is 0 where there is none of that id; `place` is empty where it cannot be told."""
 
     pid: int
     started: int
+    place: str = ""
 
     @property
     def alive(self) -> bool:
+        """Of a process of this place."""
         return self.started > 0 and process_start(self.pid) == self.started
+
+    @property
+    def gone(self) -> bool:
+        """It is certain that it is no more: it was one of this place."""
+        return self.place != "" and self.place == this_place() and not self.alive
+
+    @property
+    def mark(self) -> str:
+        """What `marked_owner` reads."""
+        return f"{self.place or UNKNOWN}-{self.pid}-{self.started}"
+
+
+def marked_owner(mark: str) -> Owner | None:
+    """None for what is no mark."""
+    words = mark.split("-")
+    if len(words) != 3 or not words[0].isalnum() or not all(word.isdecimal() for word in words[1:]):
+        return None
+    return Owner(pid=int(words[1]), started=int(words[2]), place="" if words[0] == UNKNOWN else words[0])
+
+
+def this_place() -> str:
+    """In which ids of processes mean what they mean here; empty where it cannot be told."""
+    try:
+        if os.readlink("/proc/self") != str(os.getpid()):  # /proc is that of another namespace
+            return ""
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        space = os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return ""
+    return hashlib.sha256(f"{boot} {space} {os.geteuid()}".encode()).hexdigest()[:8]
 
 
 def process_start(pid: int) -> int:
@@ -42,7 +83,7 @@ def process_start(pid: int) -> int:
 
 
 def this_process() -> Owner:
-    return Owner(pid=os.getpid(), started=process_start(os.getpid()))
+    return Owner(pid=os.getpid(), started=process_start(os.getpid()), place=this_place())
 
 
 def leases_folder() -> Path:
@@ -74,8 +115,7 @@ class MachineLease:
 
 def new_lease() -> MachineLease:
     """Raises OSError."""
-    own = this_process()
-    folder = leases_folder() / f"{own.pid}-{own.started}-{next(_numbers)}"
+    folder = leases_folder() / f"{this_process().mark}-{next(_numbers)}"
     folder.mkdir(mode=0o700)
     return MachineLease(folder)
 
@@ -85,10 +125,11 @@ def sweep() -> int:
     ended = 0
     for folder in leases_folder().iterdir():
         owner = owner_of_folder(folder)
-        if owner is None or owner.alive:
+        if owner is None or not owner.gone:
             continue
         with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
-            machine = Owner(**dict(zip(("pid", "started"), _noted(folder)["machine"], strict=True)))
+            pid, started = _noted(folder)["machine"]
+            machine = Owner(pid=pid, started=started)
             if machine.alive:
                 os.kill(machine.pid, signal.SIGKILL)
         shutil.rmtree(folder, ignore_errors=True)
@@ -98,12 +139,36 @@ def sweep() -> int:
 
 def owner_of_folder(folder: Path) -> Owner | None:
     """None for what is no folder of a machine."""
-    words = folder.name.split("-")
-    if len(words) != 3 or not all(word.isdigit() for word in words):
-        return None
-    return Owner(pid=int(words[0]), started=int(words[1]))
+    mark, _, number = folder.name.rpartition("-")
+    return marked_owner(mark) if number.isdecimal() else None
 
 
 def _noted(folder: Path) -> dict[str, list[int]]:
     found: dict[str, list[int]] = json.loads((folder / "lease.json").read_text())
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class AddressLease:
+    """A machine at an address is this process's alone, among those of this user on this host."""
+
+    descriptor: int
+
+    def end(self) -> None:
+        os.close(self.descriptor)
+
+
+def lease_of_address(address: str) -> AddressLease | None:
+    """None where another has it, in this process or in one besides. The file stays: it is the lock on it that says.
+    Raises OSError.
+    """
+    place = leases_folder() / f"address-{hashlib.sha256(address.encode()).hexdigest()[:16]}.lock"
+    descriptor = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        if isinstance(error, BlockingIOError):
+            return None
+        raise
+    return AddressLease(descriptor)

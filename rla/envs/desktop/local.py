@@ -109,7 +109,12 @@ class LocalDesktop:
             listening.listen(64)
             walled = self._walls.around(self._session(listening.fileno()), joining=joining)
             told = self._spawn(walled, (listening.fileno(), *([] if joining < 0 else [joining])))
-        await asyncio.to_thread(self._note, told)
+        noting = asyncio.ensure_future(asyncio.to_thread(self._note, told))
+        try:
+            await asyncio.shield(noting)
+        except asyncio.CancelledError:  # it says which process has to be ended
+            await asyncio.wait((noting,))
+            raise
 
     def _spawn(self, walled: Walled, kept: tuple[int, ...]) -> int:
         """Returns the descriptor on which bubblewrap says what process 1 is."""

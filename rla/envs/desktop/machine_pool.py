@@ -14,6 +14,7 @@ from rla.envs.desktop.machines import DesktopMachine, GuestAddress, MachineLost
 from rla.envs.desktop.params import DesktopParams
 from rla.envs.desktop.remote import RemoteMachine
 from rla.envs.observation import EnvironmentFailure
+from rla.errors import UserError
 
 TRIES = 2
 
@@ -30,7 +31,9 @@ class MachinePool:
         self._times: list[float] = []
 
     async def take(self) -> DesktopMachine:
-        """A machine that has just started; waits for one. Raises EnvironmentFailure where it does not start, twice."""
+        """A machine that has just started; waits for one. Raises EnvironmentFailure where it does not start, twice.
+        Whoever is cancelled here leaves neither a machine nor an empty seat.
+        """
         free = await self._seats()
         make = await free.get()
         for left in reversed(range(TRIES)):
@@ -38,12 +41,12 @@ class MachinePool:
             try:
                 await machine.start()
             except MachineLost as error:
-                if not left:
-                    free.put_nowait(make)
-                    raise EnvironmentFailure(f"a machine {error}") from None
-                continue
-            except BaseException:
+                if left:
+                    continue
                 free.put_nowait(make)
+                raise EnvironmentFailure(f"a machine {error}") from None
+            except BaseException:
+                await asyncio.shield(self._ending(machine, make))
                 raise
             self._times.append(time.monotonic() - began)
             self._taken[machine] = make
@@ -52,25 +55,30 @@ class MachinePool:
 
     def release(self, machine: DesktopMachine) -> None:
         """Stop it in the background. Raises RuntimeError where no event loop runs."""
-        loop = asyncio.get_running_loop()
-        task = loop.create_task(self.give(machine))
-        self._endings.add(task)
-        task.add_done_callback(self._endings.discard)
+        self._ending(machine, self._taken.pop(machine, None))
 
     async def give(self, machine: DesktopMachine) -> None:
-        """Stop it; the next may begin."""
-        make = self._taken.pop(machine, None)
+        """Stop it; the next may begin. It goes on where the caller is cancelled."""
+        await asyncio.shield(self._ending(machine, self._taken.pop(machine, None)))
+
+    def _ending(self, machine: DesktopMachine, make: Callable[[], DesktopMachine] | None) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(self._ended(machine, make))
+        self._endings.add(task)
+        task.add_done_callback(self._endings.discard)
+        return task
+
+    async def _ended(self, machine: DesktopMachine, make: Callable[[], DesktopMachine] | None) -> None:
         try:
             await machine.stop()
         finally:
-            if make is not None:
-                (await self._seats()).put_nowait(make)
+            if make is not None and self._free is not None:
+                self._free.put_nowait(make)
 
     async def close(self) -> None:
         """Stop all."""
+        for machine in list(self._taken):
+            self.release(machine)
         await asyncio.gather(*self._endings, return_exceptions=True)
-        await asyncio.gather(*(machine.stop() for machine in list(self._taken)), return_exceptions=True)
-        self._taken.clear()
 
     def figures(self) -> dict[str, float]:
         """How many machines were started, and how long that took together."""
@@ -81,8 +89,16 @@ class MachinePool:
             self._free = asyncio.Queue()
             for make in self._makers:
                 self._free.put_nowait(make)
-            await (remove_orphans() if self.own.machine == "docker" else asyncio.to_thread(sweep))
+            await remove_orphans() if self.own.machine == "docker" else await asyncio.to_thread(_swept)
         return self._free
+
+
+def _swept() -> None:
+    """Raises UserError where leases cannot be had."""
+    try:
+        sweep()
+    except OSError as error:
+        raise UserError(f"leases of machines cannot be had ({error}); set TMPDIR to a folder of your own") from None
 
 
 def machine_makers(own: DesktopParams) -> list[Callable[[], DesktopMachine]]:

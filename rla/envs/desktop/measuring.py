@@ -1,17 +1,21 @@
 """Metrics of our own, by OSWorld's names where they do what OSWorld's do: of what was found, a score from 0 to 1.
 
-Two are ours alone: `check_cells` for spreadsheets and `check_lines` for texts.
+Two are ours alone: `check_cells` for spreadsheets and `check_lines` for texts. On purpose otherwise than OSWorld's:
+
+- nothing found scores 0, whatever is expected;
+- a file that cannot be read as what it should be scores 0, where OSWorld's metrics fail and there is no score: an agent
+  could escape a loss by leaving such a file;
+- a file that is no UTF-8 is read as Latin-1 by all of them, as by OSWorld's `compare_csv`;
+- files are compared by what is in them also where OSWorld's compare their paths.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from rla.envs.desktop.json_rules import NoDocument, check_json
 from rla.envs.desktop.tables import TableFlaw, read_sheets
 
 Metric = Callable[..., float]
@@ -31,27 +35,31 @@ def is_in_list(result: Any, rules: Mapping[str, Any]) -> float:
 
 def check_include_exclude(result: Any, rules: Mapping[str, Any]) -> float:
     """Every text of `include` is in it, and none of `exclude`."""
-    text = text_of_result(result)
-    included = all(each in text for each in rules.get("include", []))
-    return float(included and not any(each in text for each in rules.get("exclude", [])))
+    found = text_of_file(result) if isinstance(result, bytes) else result
+    included = all(each in found for each in rules.get("include", []))
+    return float(included and not any(each in found for each in rules.get("exclude", [])))
 
 
 def literal_match(result: Any, expected: Any, **options: Any) -> float:
-    kind, ignore = options.get("type", "str"), options.get("ignore_case", False)
+    """Both written as texts; of `type` list each of both lists is. `ignore_case`."""
+    kind = options.get("type", "str")
     if kind == "str":
-        return float(str(result).lower() == str(expected).lower() if ignore else result == expected)
+        return float(literal(result, options) == literal(expected, options))
     if kind == "list":
-        if type(result) is not list or type(expected) is not list or len(result) != len(expected):
+        if not isinstance(result, list | tuple) or not isinstance(expected, list | tuple):
             return 0.0
-        return float(
-            [str(x).lower() for x in result] == [str(x).lower() for x in expected] if ignore else result == expected
-        )
+        return float([literal(each, options) for each in result] == [literal(each, options) for each in expected])
     raise KeyError(f"literal_match of {kind!r}")
 
 
+def literal(value: Any, options: Mapping[str, Any]) -> str:
+    text = text_of_file(value)
+    return text.lower() if options.get("ignore_case", False) else text
+
+
 def compare_text_file(result: Any, expected: Any, **options: Any) -> float:
-    """`ignore_blanks`: white space is one space; `ignore_case`."""
-    texts = [text_of_result(result), text_of_result(expected)]
+    """However lines end. `ignore_blanks`: white space is one space; `ignore_case`."""
+    texts = [text_of_file(result), text_of_file(expected)]
     if options.get("ignore_blanks"):
         texts = [re.sub(r"\s+", " ", re.sub(r"[\t\n]", " ", text).strip()) for text in texts]
     if options.get("ignore_case"):
@@ -60,38 +68,26 @@ def compare_text_file(result: Any, expected: Any, **options: Any) -> float:
 
 
 def compare_csv(result: Any, expected: Any, **options: Any) -> float:
-    """`expected` may be several files, of which one has to match. `strict`: lines as they are; `ignore_case`."""
+    """Line by line, as texts. `expected` may be several files, of which one has to match; one that was not found does
+    not. `strict` (true where it is not given): with the white space at the ends of lines; `ignore_case`.
+    """
     alternatives = expected if isinstance(expected, list) else [expected]
-    return float(any(csv_lines(result, options) == csv_lines(each, options) for each in alternatives))
+    found = csv_lines(result, options)
+    return float(any(found == csv_lines(each, options) for each in alternatives if each is not None))
 
 
-def csv_lines(data: Any, options: Mapping[str, Any]) -> list[Any]:
-    text = text_of_result(data).lower() if options.get("ignore_case") else text_of_result(data)
-    return text.splitlines() if options.get("strict", True) else list(csv.reader(io.StringIO(text)))
-
-
-def check_json(result: Any, rules: Mapping[str, Any]) -> float:
-    """`expect` and `unexpect`: {"key": [...], "method": "eq" or "ne", "ref": ...}, for a JSON file."""
-    found = json.loads(text_of_result(result))
-    wanted = [(rule, True) for rule in rules.get("expect", [])] + [(rule, False) for rule in rules.get("unexpect", [])]
-    return float(all(holds(found, rule) is expected for rule, expected in wanted))
-
-
-def holds(found: Any, rule: Mapping[str, Any]) -> bool:
-    for key in rule["key"]:
-        if not isinstance(found, dict) or key not in found:
-            return False
-        found = found[key]
-    if rule["method"] not in ("eq", "ne"):
-        raise KeyError(f"check_json by {rule['method']!r}")
-    return bool((found == rule["ref"]) is (rule["method"] == "eq"))
+def csv_lines(data: Any, options: Mapping[str, Any]) -> list[str]:
+    lines = text_of_file(data).splitlines()
+    if not options.get("strict", True):
+        lines = [line.strip() for line in lines]
+    return [line.lower() for line in lines] if options.get("ignore_case", False) else lines
 
 
 def check_lines(result: Any, rules: Mapping[str, Any]) -> float:
     """The lines of a text, white space at their ends and empty ones at the end of the text apart, are `lines`; with
     `share` so large a part of them as stands at its place.
     """
-    found = [line.rstrip() for line in text_of_result(result).rstrip().splitlines()]
+    found = [line.rstrip() for line in text_of_file(result).rstrip().splitlines()]
     wanted = [str(line).rstrip() for line in rules["lines"]]
     if not rules.get("share"):
         return float(found == wanted)
@@ -112,8 +108,15 @@ def check_cells(result: Any, rules: Mapping[str, Any]) -> float:
     return float(all(sheets[name].get(place, "") == str(text) for place, text in rules.get("cells", {}).items()))
 
 
-def text_of_result(found: Any) -> str:
-    return found.decode(errors="replace") if isinstance(found, bytes) else str(found)
+def text_of_file(found: Any) -> str:
+    """With one kind of line ends, as Python reads files; what is no file is written as a text."""
+    if not isinstance(found, bytes):
+        return str(found)
+    try:
+        text = found.decode()
+    except UnicodeDecodeError:
+        text = found.decode("latin-1")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 METRICS: Mapping[str, Metric] = {
@@ -143,5 +146,5 @@ def metric_score(name: str, result: Any, expected: Any, options: Mapping[str, An
     given = (result, expected) if has_expected else (result,)
     try:
         return min(1.0, max(0.0, float(METRICS[name](*given, **options))))
-    except (TableFlaw, json.JSONDecodeError, csv.Error):
+    except (TableFlaw, NoDocument):
         return 0.0

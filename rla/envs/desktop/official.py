@@ -97,6 +97,9 @@ class OfficialMetrics:
         except (OSError, TimeoutError, ValueError) as error:
             await self.close()
             raise OfficialFailure(f"the process of OSWorld's metrics failed ({type(error).__name__})") from None
+        except asyncio.CancelledError:  # its answer is still to come, and would be taken for the next one's
+            await self.close()
+            raise
         return answer if isinstance(answer, dict) else {}
 
 

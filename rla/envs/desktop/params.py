@@ -9,6 +9,7 @@ from rla.config import Config
 from rla.config.bounds import LONGEST_WAIT, ranged
 from rla.config.checks import web_address
 from rla.config.effect import without_effect
+from rla.envs.desktop.remote import screen_of_address
 from rla.envs.screens.forms import FormName
 from rla.errors import UserError
 
@@ -64,6 +65,9 @@ def check_desktop(config: Config) -> None:
     for address in own.addresses:
         if web_address(address) is None:
             raise UserError(f"env.own.addresses: {address!r} is no base URL such as http://localhost:5000")
+    screens = [screen_of_address(address) for address in own.addresses]
+    if twice := [address for number, address in enumerate(own.addresses) if screens[number] in screens[:number]]:
+        raise UserError(f"env.own.addresses: {twice[0]} is named twice, and one screen is for one episode at a time")
     if own.machine == "docker" and not own.image:
         raise UserError("env.own.machine is docker; set env.own.image to an image that serves OSWorld's protocol")
     if own.metrics == "osworld" and not own.osworld_python:

@@ -1,29 +1,52 @@
-"""Machines that somebody else runs: a guest server at a given address. What one has done there stays there."""
+"""Machines that somebody else runs: a guest server at a given address. What one has done there stays there.
+
+A screen is for one episode at a time, so a machine holds the lease of its address from its start to its end. Stages of
+other users and of other hosts do not see the lease.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import time
+from urllib.parse import urlsplit
+
 from rla.envs.desktop.client import GuestClient, GuestRefusal
+from rla.envs.desktop.leases import AddressLease, lease_of_address
 from rla.envs.desktop.machines import GuestAddress, MachineLost
+from rla.errors import UserError
+
+LOOK_S = 0.2
+HERE = ("localhost", "::1")
 
 
 class RemoteMachine:
-    """A `Machine` at an address."""
+    """A `Machine` at an address. Its start waits up to `longest_s` for the end of another's episode there, and as long
+    for an answer.
+    """
 
     def __init__(self, address: GuestAddress, *, longest_s: float) -> None:
         self._address, self._longest = address, longest_s
+        self._lease: AddressLease | None = None
 
     @property
     def address(self) -> GuestAddress:
         return self._address
 
     async def start(self) -> None:
+        """Raises UserError where another stage keeps the address."""
+        if self._lease is None:
+            self._lease = await self._leased()
         client = GuestClient(self._address, longest_s=self._longest)
         try:
             await client.greet()
         except GuestRefusal as refusal:
+            self.drop()
             raise MachineLost(
                 f"at {self._address.url} refuses ({refusal}); is its token in env.own.token_env?"
             ) from None
+        except BaseException:
+            self.drop()
+            raise
         finally:
             await client.close()
 
@@ -33,6 +56,34 @@ class RemoteMachine:
 
     async def stop(self) -> None:
         """It is not ours to stop."""
+        self.drop()
 
     def drop(self) -> None:
-        """Nor to end."""
+        """Nor to end; the next may have it."""
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            lease.end()
+
+    async def _leased(self) -> AddressLease:
+        until, url = time.monotonic() + self._longest, self._address.url
+        while True:
+            try:
+                lease = lease_of_address(screen_of_address(url))
+            except OSError as error:
+                raise UserError(f"env.own.addresses: {url} cannot be leased ({error})") from None
+            if lease is not None:
+                return lease
+            if time.monotonic() > until:
+                raise UserError(
+                    f"env.own.addresses: {url} is in use by another stage, and one screen is for one at a time; wait "
+                    "for it to end, or name another address"
+                )
+            await asyncio.sleep(LOOK_S)
+
+
+def screen_of_address(url: str) -> str:
+    """Equal for addresses that are written differently and name the same server."""
+    parts = urlsplit(url)
+    host = (parts.hostname or "").lower()
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    return f"{'127.0.0.1' if host in HERE else host}:{port}{parts.path.rstrip('/')}"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import hashlib
+import os
 from pathlib import Path
 from urllib.parse import unquote_to_bytes, urlsplit
 
@@ -30,7 +32,10 @@ async def task_resource(address: str, own: DesktopParams) -> bytes:
     if address.startswith("data:"):
         return data_of_url(address)
     if (place := local_file(address, own)) is not None:
-        return place.read_bytes()
+        try:
+            return place.read_bytes()
+        except OSError as error:
+            raise ResourceMissing(f"env.own.files: {place} cannot be read ({error})") from None
     if not is_web(address):
         raise ResourceMissing(f"{address[:200]!r} is no address of a file")
     if not own.download:
@@ -50,9 +55,17 @@ def local_file(address: str, own: DesktopParams) -> Path | None:
         return None
     for name in (kept_name(address), urlsplit(address).path.rpartition("/")[2]):
         place = Path(own.files, name)
-        if name not in ("", ".", "..") and "\\" not in name and place.is_file():
+        if name not in ("", ".", "..") and "\\" not in name and is_plain_file(place):
             return place
     return None
+
+
+def is_plain_file(place: Path) -> bool:
+    """Whether it is a file. No file has a name that the file system does not take."""
+    try:
+        return place.is_file()
+    except OSError:
+        return False
 
 
 def kept_name(address: str) -> str:
@@ -85,8 +98,18 @@ async def fetched_resource(address: str, own: DesktopParams) -> bytes:
     except (aiohttp.ClientError, OSError, TimeoutError) as error:
         raise ResourceMissing(f"{address[:200]} could not be fetched ({type(error).__name__}: {error})") from None
     if own.files:
-        place = Path(own.files, kept_name(address))
-        part_file = place.with_suffix(f".{id(data)}.tmp")
+        keep(data, Path(own.files, kept_name(address)))
+    return data
+
+
+def keep(data: bytes, place: Path) -> None:
+    """Raises ResourceMissing."""
+    part_file = place.with_suffix(f".{os.getpid()}-{id(data)}.tmp")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
         part_file.write_bytes(data)
         part_file.rename(place)
-    return data
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            part_file.unlink(missing_ok=True)
+        raise ResourceMissing(f"env.own.files: {place.parent} cannot keep a file ({error})") from None

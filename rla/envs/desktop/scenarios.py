@@ -9,7 +9,7 @@ Ours have `solutions` (a script for each verifier), `wrong` (ends that must not 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from rla.store.records import Task
 NAME = "desktop"
 ONLY = "evaluator1"  # the verifier of a task that has one
 LONGEST = 4000  # characters of an instruction
+LONGEST_NAME = 200
 INFEASIBLE = "infeasible"
 
 
@@ -85,36 +86,70 @@ def scenario_of_json(found: Any, *, domain: str = "") -> Scenario:
         raise ScenarioError(f"current_task names {current!r}, which evaluator_list does not have")
     if not instruction.strip() or not is_text(instruction, longest=LONGEST):
         raise ScenarioError(f"its instruction is empty, no text, or longer than {LONGEST} characters")
-    templates = found.get("task_template") or {current: instruction}
+    if not is_text(domain, longest=LONGEST_NAME):
+        raise ScenarioError("its domain is no name")
+    templates = of_names(found, "task_template") or {current: instruction}
     return Scenario(
-        id=str(found.get("id", "")),
-        domain=domain or str(found.get("domain") or found.get("snapshot") or "desktop"),
+        id=name_in(found, "id"),
+        domain=domain or name_in(found, "domain") or name_in(found, "snapshot") or "desktop",
         instruction=instruction.strip(),
         config=setup_steps(found.get("config") or []),
         current=current,
         verifiers=verifiers,
         templates={str(name): str(text) for name, text in templates.items() if name in verifiers},
-        solutions={str(name): tuple(map(str, script)) for name, script in (found.get("solutions") or {}).items()},
-        wrong=tuple(tuple(map(str, script)) for script in found.get("wrong") or []),
-        hints=tuple(map(str, found.get("hints") or [])),
-        apps=tuple(map(str, found.get("related_apps") or [])),
+        solutions={name: texts_in(script, "solutions") for name, script in of_names(found, "solutions").items()},
+        wrong=tuple(texts_in(script, "wrong") for script in listed_in(found, "wrong")),
+        hints=texts_in(found.get("hints"), "hints"),
+        apps=texts_in(found.get("related_apps"), "related_apps"),
     )
+
+
+def name_in(found: Mapping[str, Any], key: str) -> str:
+    """Empty where there is none. Raises ScenarioError, as those below do."""
+    value = found.get(key)
+    text = "" if value is None else str(value)
+    if not isinstance(value, str | int | None) or not is_text(text, longest=LONGEST_NAME):
+        raise ScenarioError(f"its {key} is no name of at most {LONGEST_NAME} characters")
+    return text
+
+
+def of_names(found: Mapping[str, Any], key: str) -> dict[str, Any]:
+    value = found.get(key) or {}
+    if not isinstance(value, dict):
+        raise ScenarioError(f"its {key} is no JSON object")
+    return value
+
+
+def listed_in(found: Mapping[str, Any], key: str) -> list[Any]:
+    value = found.get(key) or []
+    if not isinstance(value, list):
+        raise ScenarioError(f"its {key} is no list")
+    return value
+
+
+def texts_in(value: Any, key: str) -> tuple[str, ...]:
+    listed = listed_in({key: value}, key)
+    if not all(isinstance(each, str) for each in listed):
+        raise ScenarioError(f"its {key} has what is no text")
+    return tuple(listed)
 
 
 def current_of(found: Mapping[str, Any]) -> tuple[str, str]:
     """The verifier that is asked for, and the instruction."""
     current = found.get("current_task")
+    name, instruction = ONLY, found.get("instruction", "")
     if isinstance(current, dict) and len(current) == 1:
         name, instruction = next(iter(current.items()))
-        return str(name), str(instruction)
-    if current is not None:
+    elif current is not None:
         raise ScenarioError("current_task is not a JSON object with one verifier")
-    return ONLY, str(found.get("instruction", ""))
+    if not isinstance(instruction, str):
+        raise ScenarioError("its instruction is no text")
+    return name, instruction
 
 
 def setup_steps(found: Any) -> tuple[Mapping[str, Any], ...]:
     """Setup steps. Raises ScenarioError."""
-    if not isinstance(found, Sequence) or not all(
+    if not isinstance(found, list) or not all(
         isinstance(step, dict) and isinstance(step.get("parameters", {}), dict) for step in found
     ):
         raise ScenarioError("its config is no list of {type, parameters}")

@@ -13,7 +13,7 @@ from typing import Any
 
 from rla.envs.desktop.client import GuestClient, GuestRefusal
 from rla.envs.desktop.params import DesktopParams
-from rla.envs.desktop.resources import ResourceMissing, reachable, task_resource
+from rla.envs.desktop.resources import ResourceMissing, task_resource
 
 LONGEST_SLEEP = 120.0
 WINDOW_S = 20.0  # in which a window that was just launched comes
@@ -36,17 +36,6 @@ async def set_up(steps: Sequence[Step], client: GuestClient, own: DesktopParams)
             await done(step.get("parameters", {}), client, own)
         except (GuestRefusal, ResourceMissing, LookupError, TypeError, ValueError) as error:
             raise SetupFailure(f"{step['type']} failed ({type(error).__name__}: {error})") from None
-
-
-def unsupported_steps(steps: Sequence[Step], own: DesktopParams) -> str:
-    """Why steps cannot be done here; empty where they can."""
-    for step in steps:
-        if step.get("type") not in STEPS:
-            return f"setup {step.get('type')!r}"
-        for entry in step.get("parameters", {}).get("files", []) if step["type"] == "download" else []:
-            if not isinstance(entry, dict) or not reachable(str(entry.get("url", "")), own):
-                return "a file that cannot be had (env.own.files, env.own.download)"
-    return ""
 
 
 async def _download(given: Step, client: GuestClient, own: DesktopParams) -> None:

@@ -10,6 +10,7 @@ import csv
 import io
 import re
 import zipfile
+import zlib
 from collections.abc import Iterator
 from xml.etree import ElementTree
 
@@ -19,6 +20,10 @@ ODF = "{urn:oasis:names:tc:opendocument:xmlns:%s:1.0}%s"
 EXCEL = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
 PLACE = re.compile(r"([A-Z]{1,2})([1-9][0-9]{0,4})")
 Sheet = dict[str, str]  # "B2": text
+FLAWS = (
+    *(zipfile.BadZipFile, zlib.error, ElementTree.ParseError, csv.Error, EOFError),
+    *(LookupError, ValueError, ArithmeticError, RuntimeError),  # RuntimeError: encrypted, or packed in another way
+)
 
 
 class TableFlaw(ValueError):
@@ -36,7 +41,7 @@ def read_sheets(data: bytes) -> dict[str, Sheet]:
         if data.lstrip()[:1] == b"<":
             return open_document(parsed_xml(data))
         return {"": rows_of_csv(data.decode())}
-    except (zipfile.BadZipFile, ElementTree.ParseError, KeyError, ValueError, csv.Error, EOFError) as error:
+    except FLAWS as error:
         raise TableFlaw(f"{type(error).__name__}: {error}") from None
 
 
@@ -48,7 +53,7 @@ def part_of(archive: zipfile.ZipFile, name: str) -> bytes:
 
 
 def parsed_xml(data: bytes) -> ElementTree.Element:
-    if len(data) > MOST or b"<!DOCTYPE" in data or b"<!ENTITY" in data:
+    if len(data) > MOST or b"<!DOCTYPE" in data or b"<!ENTITY" in data or b"\0" in data:  # UTF-16 hides them
         raise TableFlaw("XML that is too large, or declares entities")
     return ElementTree.fromstring(data)
 

@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from rla.envs.desktop.client import GuestClient, GuestRefusal
-from rla.envs.desktop.getting import GETTERS, unsupported_getter
+from rla.envs.desktop.getting import GETTERS
+from rla.envs.desktop.json_rules import lacking_of_json
 from rla.envs.desktop.measuring import METRICS, OURS, metric_score
 from rla.envs.desktop.official import OfficialFailure, OfficialMetrics
 from rla.envs.desktop.params import DesktopParams
 from rla.envs.desktop.resources import ResourceMissing
-from rla.envs.desktop.scenarios import INFEASIBLE, Scenario
-from rla.envs.desktop.setting_up import SetupFailure, set_up, unsupported_steps
+from rla.envs.desktop.scenarios import INFEASIBLE
+from rla.envs.desktop.setting_up import SetupFailure, set_up
 
 Evaluator = Mapping[str, Any]
 
@@ -46,26 +47,12 @@ def evaluator_parts(evaluator: Evaluator) -> list[tuple[str, Any, Any, Mapping[s
     return [(str(name), *rest) for name, *rest in zip(funcs, *fields, strict=True)]
 
 
-def unsupported(scenario: Scenario, own: DesktopParams) -> str:
-    """Why a task cannot be played and judged here; empty where it can. Metrics of OSWorld are taken on trust where
-    there is a Python that may have them.
-    """
-    evaluator = scenario.evaluator
-    reason = unsupported_steps(scenario.config, own) or unsupported_steps(evaluator.get("postconfig") or [], own)
-    if reason or evaluator["func"] == INFEASIBLE:
-        return reason
-    try:
-        parts = evaluator_parts(evaluator)
-    except NotScored as flaw:
-        return str(flaw)
-    for name, result, expected, _ in parts:
-        if name not in METRICS and not own.osworld_python:
-            return f"metric {name!r} (env.own.osworld_python)"
-        if not isinstance(result, dict):
-            return "an evaluator that looks at nothing"
-        if reason := unsupported_getter(result, own) or unsupported_getter(expected, own):
-            return reason
-    return ""
+def measured_here(name: str, rules: Any, options: Mapping[str, Any], own: DesktopParams) -> bool:
+    """Whether it is a metric of our own that scores. YAML always is: OSWorld's own reader runs what the file says."""
+    if name not in METRICS or name in OURS or options.get("is_yaml"):
+        return name in METRICS
+    lacking = name == "check_json" and bool(own.osworld_python) and lacking_of_json(rules) != ""
+    return own.metrics == "own" and not lacking
 
 
 class StateVerifier:
@@ -104,7 +91,7 @@ class StateVerifier:
     ) -> float:
         found = await GETTERS[result["type"]](result, client, self._own)
         wanted = await GETTERS[expected["type"]](expected, client, self._own) if expected else None
-        if name in METRICS and (self._own.metrics == "own" or name in OURS):
+        if measured_here(name, wanted, options, self._own):
             return metric_score(name, found, wanted, options, has_expected=bool(expected))
         if self._official is None:
             raise NotScored(f"metric {name!r} is OSWorld's; set env.own.osworld_python")

@@ -1,7 +1,9 @@
 """The walls around a local machine: bubblewrap, with namespaces of its own for everything, and no network.
 
 On it there are, read-only, /usr and what applications read of /etc; a home and temporary files of a limited size in
-memory; a user that owns nothing. Programs that a model's actions start run there, and see nothing of the host's files.
+memory. Programs that a model's actions start run there, and see nothing else of the host's files. Where root builds the
+walls, they run as a user that owns nothing; otherwise as whoever builds them, in a user namespace, and the walls alone
+keep them from that user's files.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rla.envs.desktop.guest.restless import restless
 from rla.envs.desktop.guest.xlib import Screen
 
 BUTTONS = {"left": 1, "middle": 2, "right": 3}
@@ -16,7 +17,9 @@ UP, DOWN, LEFT, RIGHT = 4, 5, 6, 7
 NOTCH = 40  # pixels that a turn of the wheel stands for
 MOST_NOTCHES = 50
 PAUSE_S = 0.02  # between what applications tell apart by time
-LOOK_S, LOOKS = 0.08, 4  # between looks at a screen that may still change; so many in a row have to be alike
+# Between looks at a screen that may still change, and so many in a row have to be alike: that is longer than the 0.3 s
+# after which LibreOffice updates its bars.
+LOOK_S, LOOKS = 0.08, 7
 KEYS = {
     "control": "Control_L",
     "ctrl": "Control_L",
@@ -159,11 +162,14 @@ class Hands:
         return None
 
     def png(self, *, still_ms: float = 0.0) -> bytes:
-        """The screen; with `still_ms` once four looks in a row have shown the same, or after that time."""
-        until, alike = time.monotonic() + still_ms / 1000, 0
+        """The screen; with `still_ms` once seven looks in a row have shown the same and nothing is at work, or after
+        that time.
+        """
+        until, alike, works = time.monotonic() + still_ms / 1000, 0, True
         pixels = self._grabbed()
-        while alike < LOOKS - 1 and time.monotonic() < until:
+        while (alike < LOOKS - 1 or works) and time.monotonic() < until:
             time.sleep(LOOK_S)
+            works = restless()
             before, pixels = pixels, self._grabbed()
             alike = alike + 1 if pixels == before else 0
         with self._turn:

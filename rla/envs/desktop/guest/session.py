@@ -42,7 +42,7 @@ FOLDERS = ("Desktop", "Documents", "Downloads", "Music", "Pictures", "Videos")
 
 
 def descend(user: int, group: int) -> None:
-    """Join the cgroup, become a user that owns nothing, and bound what one may use."""
+    """Join the cgroup, become a user that owns nothing where the walls name one, and bound what one may use."""
     if group >= 0:
         os.write(group, b"0")
         os.close(group)

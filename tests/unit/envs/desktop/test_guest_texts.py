@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from email.message import Message
 
 import pytest
@@ -9,6 +12,7 @@ import pytest
 from rla.envs.desktop.episode import guest_deed
 from rla.envs.desktop.guest.hands import draw_cursor, keysym_of, png_file
 from rla.envs.desktop.guest.programs import words_of_command
+from rla.envs.desktop.guest.restless import restless, thread_states
 from rla.envs.desktop.guest.server import read_body
 from rla.envs.desktop.guest.spoken import deeds_of_program
 from rla.envs.desktop.pyautogui_source import program_of_deeds
@@ -93,3 +97,21 @@ def test_a_form_with_a_file_is_read() -> None:
     assert read_body(headers, body) == ({"file_path": "/a/b"}, {"file_data": b"\x00\xffhi"})
     headers.replace_header("Content-Type", "application/json")
     assert read_body(headers, b"[" * 100_000) == ({}, {})
+
+
+def test_a_process_that_computes_is_at_work_and_one_that_waits_is_not() -> None:
+    programs = ("while True: pass", "import sys; print(flush=True); sys.stdin.read()")
+    pipe = subprocess.PIPE
+    busy, idle = (subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe) for code in programs)
+    try:
+        assert idle.stdout is not None and idle.stdout.readline()
+        until = time.monotonic() + 30
+        wanted = False
+        while not wanted and time.monotonic() < until:  # each once: it begins, and then it waits
+            wanted = list(thread_states(busy.pid)) == ["R"] and list(thread_states(idle.pid)) == ["S"] and restless()
+            time.sleep(0.01)
+    finally:
+        for each in (busy, idle):
+            each.kill()
+            each.communicate()
+    assert wanted and list(thread_states(busy.pid)) == []

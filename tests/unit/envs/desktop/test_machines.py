@@ -17,6 +17,7 @@ from rla.envs.desktop import leases
 from rla.envs.desktop.client import GuestClient, GuestRefusal
 from rla.envs.desktop.docker import DockerMachine, remove_orphans, run_arguments
 from rla.envs.desktop.getting import GETTERS
+from rla.envs.desktop.machine_pool import MachinePool
 from rla.envs.desktop.machines import GuestAddress, MachineLost
 from rla.envs.desktop.official import OfficialFailure, OfficialMetrics
 from rla.envs.desktop.params import DesktopParams
@@ -32,7 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_what_a_process_left_is_ended_and_what_a_living_one_has_stays(folder: Path) -> None:
     left = subprocess.Popen(["sleep", "60"])
     gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
-    orphan = folder / f"{int(gone.stdout)}-123-0"
+    orphan = folder / f"{leases.this_place()}-{int(gone.stdout)}-123-0"
     orphan.mkdir()
     note = {"owner": [int(gone.stdout), 123], "machine": [left.pid, leases.process_start(left.pid)]}
     (orphan / "lease.json").write_text(json.dumps(note))
@@ -43,7 +44,7 @@ def test_what_a_process_left_is_ended_and_what_a_living_one_has_stays(folder: Pa
 
 def test_a_process_of_the_same_number_that_began_later_is_left_alone(folder: Path) -> None:
     other = subprocess.Popen(["sleep", "60"])
-    orphan = folder / "999999-123-0"
+    orphan = folder / f"{leases.this_place()}-999999-123-0"
     orphan.mkdir()
     (orphan / "lease.json").write_text(json.dumps({"owner": [999999, 123], "machine": [other.pid, 1]}))
     assert leases.sweep() == 1 and other.poll() is None
@@ -51,11 +52,19 @@ def test_a_process_of_the_same_number_that_began_later_is_left_alone(folder: Pat
     other.wait()
 
 
+@pytest.mark.parametrize("place", ["0badc0de", leases.UNKNOWN])
+def test_what_another_namespace_of_processes_has_is_left_alone(folder: Path, place: str) -> None:
+    """Its process of that number may well live there."""
+    other = folder / f"{place}-999999-123-0"
+    other.mkdir()
+    assert leases.sweep() == 0 and other.exists()
+
+
 FAKE = """#!/bin/sh
 echo "$@" >> {log}
 case $1 in
   port) echo 127.0.0.1:9 ;;
-  ps) printf 'old 999999-5\\nnew {owner}\\n' ;;
+  ps) printf 'old {place}-999999-5\\nnew {mark}\\nforeign 0badc0de-999999-5\\nodd 999999-5\\nodder\\n' ;;
 esac
 """
 
@@ -63,7 +72,7 @@ esac
 def test_containers_are_started_removed_and_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log, own = tmp_path / "log", leases.this_process()
     fake = tmp_path / "docker"
-    fake.write_text(FAKE.format(log=log, owner=f"{own.pid}-{own.started}"))
+    fake.write_text(FAKE.format(log=log, place=own.place, mark=own.mark))
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     params = DesktopParams(machine="docker", image="img", docker=("--device=/dev/kvm",), start_s=0.1)
@@ -73,7 +82,15 @@ def test_containers_are_started_removed_and_swept(tmp_path: Path, monkeypatch: p
     lines = log.read_text().splitlines()
     assert lines[0].startswith("run --detach --rm --name rla-desktop-") and lines[0].endswith("--device=/dev/kvm img")
     assert [line.split()[0] for line in lines] == ["run", "port", "rm", "ps", "rm"] and lines[-1] == "rm --force old"
-    assert "127.0.0.1::5000" in run_arguments(params, "x")
+    assert {"127.0.0.1::5000", f"rla-owner={own.mark}"} <= set(run_arguments(params, "x"))
+
+
+def test_a_docker_without_a_daemon_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "docker").write_text("#!/bin/sh\necho no daemon >&2\nexit 1\n")
+    (tmp_path / "docker").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(UserError, match="no daemon"):
+        asyncio.run(MachinePool(DesktopParams(machine="docker", image="img")).take())
 
 
 WORKING = """

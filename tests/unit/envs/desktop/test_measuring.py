@@ -43,6 +43,21 @@ def score(name: str, result: object, expected: object = None, **options: object)
         ("compare_csv", b"a,1\n", [b"b,1\n", b"a,1\n"], {}, 1.0),
         ("check_json", b'{"a": {"b": 1}}', {"expect": [{"key": ["a", "b"], "method": "eq", "ref": 1}]}, {}, 1.0),
         ("check_json", b"no json", {"expect": []}, {}, 0.0),
+        ("check_json", b"[" * 100_000, {"expect": []}, {}, 0.0),
+        ("check_json", b"1" * 5000, {"expect": []}, {}, 0.0),
+        ("compare_text_file", b"a\r\nb", b"a\nb", {}, 1.0),
+        ("compare_text_file", b"\xff", b"\xfe", {}, 0.0),
+        ("literal_match", "1", 1, {}, 1.0),
+        ("literal_match", [1, "a"], ["1", "A"], {"type": "list", "ignore_case": True}, 1.0),
+        ("compare_csv", b"a,1\r\nb,2", b"a,1\nb,2\n", {}, 1.0),
+        ("compare_csv", b"a,1 \n", b"a,1\n", {}, 0.0),
+        ("compare_csv", b" a,1 \n", b"a,1\n", {"strict": False}, 1.0),
+        ("compare_csv", b'"a",1\n', b"a,1\n", {"strict": False}, 0.0),
+        ("compare_csv", b"a\n\n", b"a\n", {"strict": False}, 0.0),
+        ("compare_csv", b"A\n", b"a\n", {"ignore_case": True}, 1.0),
+        ("compare_csv", b"\xe9\n", [None, "\u00e9\n".encode()], {}, 1.0),
+        ("check_include_exclude", ["a b"], {"include": ["a"]}, {}, 0.0),
+        ("check_cells", b"\xff\xfe" + FLAT.encode("utf-16-le"), {"cells": {}}, {}, 0.0),
         ("check_lines", b"a \nb\n\n", {"lines": ["a", "b"]}, {}, 1.0),
         ("check_lines", b"a\nc", {"lines": ["a", "b"], "share": True}, {}, 0.5),
         ("check_cells", b"a,1\nb,2\n", {"cells": {"A2": "b", "B2": "2", "C1": ""}}, {}, 1.0),
@@ -83,3 +98,63 @@ def test_documents_that_declare_entities_are_no_tables() -> None:
 
 def test_places_beyond_the_last_letter() -> None:
     assert [cell_place(0, 25), cell_place(9, 26), cell_place(0, 52)] == ["Z1", "AA10", "BA1"]
+
+
+SETTINGS = b'{"a": {"b": [1, {"c": "x"}]}, "n": 2.5, "t": true, "z": null, "s": "\'u,v\'"}'
+
+
+@pytest.mark.parametrize(
+    ("side", "key", "method", "ref", "wanted"),
+    [
+        ("expect", ["a", "b", 1, "c"], "eq", "x", 1.0),
+        ("expect", [], "ne", None, 1.0),
+        ("expect", ["gone"], "ne", 1, 0.0),
+        ("expect", ["n", "deeper"], "eq", 1, 0.0),
+        ("unexpect", ["gone"], "eq", 1, 1.0),
+        ("unexpect", ["gone"], "ne", 1, 0.0),
+        ("unexpect", ["gone"], "eq", None, 0.0),
+        ("unexpect", ["z"], "lt", 1, 1.0),
+        ("expect", ["z"], "lt", 1, 0.0),
+        ("expect", ["n"], "ge", 2.5, 1.0),
+        ("expect", ["t"], "eq", 1, 1.0),
+        ("expect", ["n"], "approx:0.5", 3, 1.0),
+        ("expect", ["n"], "approx:0.4", 3, 0.0),
+        ("expect", ["s"], "approx:0.4", 3, 0.0),
+        ("expect", ["n"], "range.te", [2.5, 3], 0.0),
+        ("expect", ["n"], "range.et", [2.5, 3], 1.0),
+        ("expect", ["s"], "str_list_eq", ["u", "v"], 1.0),
+        ("expect", ["s"], "str_list_eq", ["v", "u"], 0.0),
+        ("expect", ["s"], "str_set_eq", ["v", "u"], 1.0),
+    ],
+)
+def test_rules_of_settings_hold_as_osworld_s_do(
+    side: str, key: list[object], method: str, ref: object, wanted: float
+) -> None:
+    rules = {side: [{"key": key, "method": method, "ref": ref}]}
+    assert score("check_json", SETTINGS, rules) == wanted
+
+
+@pytest.mark.parametrize(
+    ("file", "wanted"),
+    [
+        (b"a:\n  b: 1\n", 1.0),
+        (b"a: {b: 2}", 0.0),
+        (b"x: &x {b: 1}\na: *x\n", 0.0),
+        (b"a: !!python/object/apply:os.getpid []", 0.0),
+        (b"a: {b: 1}" + b" " * (1 << 16), 0.0),
+        (b"[" * 5000, 0.0),
+    ],
+)
+def test_yaml_is_read_as_data(file: bytes, wanted: float) -> None:
+    rules = {"expect": [{"key": ["a", "b"], "method": "eq", "ref": 1}]}
+    assert score("check_json", file, rules, is_yaml=True) == wanted
+
+
+def test_a_book_that_cannot_be_unpacked_is_no_table() -> None:
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("content.xml", FLAT)
+    broken = bytearray(sink.getvalue())
+    broken[60:80] = bytes(20)
+    with pytest.raises(TableFlaw):
+        read_sheets(bytes(broken))

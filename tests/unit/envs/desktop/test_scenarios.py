@@ -14,7 +14,8 @@ from rla.envs.desktop.importing import import_desktop_tasks
 from rla.envs.desktop.params import DesktopParams
 from rla.envs.desktop.resources import ResourceMissing, data_of_url, local_file
 from rla.envs.desktop.scenarios import ScenarioError, scenario_of, scenario_of_json, task_of_scenario
-from rla.envs.desktop.verifying import NotScored, evaluator_parts, unsupported
+from rla.envs.desktop.supporting import unsupported
+from rla.envs.desktop.verifying import NotScored, evaluator_parts
 from rla.errors import UserError
 
 RULE = {"type": "rule", "rules": {"expected": "x"}}

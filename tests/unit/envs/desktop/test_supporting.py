@@ -1,0 +1,182 @@
+"""What cannot be played or judged is found when a task is read; no shape of JSON breaks the reading."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rla.envs.desktop.client import GuestClient
+from rla.envs.desktop.importing import Unplayable, import_desktop_tasks, read_task
+from rla.envs.desktop.params import DesktopParams
+from rla.envs.desktop.resources import ResourceMissing, keep, local_file, task_resource
+from rla.envs.desktop.scenarios import scenario_of, scenario_of_json
+from rla.envs.desktop.setting_up import set_up
+from rla.envs.desktop.supporting import unsupported
+from rla.envs.desktop.verifying import StateVerifier
+from rla.errors import UserError
+
+RULE = {"type": "rule", "rules": {"expected": "z"}}
+LINE = {"type": "vm_command_line", "command": ["echo", "x"]}
+FILE = {"type": "vm_file", "path": "/home/user/a.json", "dest": "a.json"}
+TEXT = {"type": "cloud_file", "path": "data:,a", "dest": "b.txt"}
+SETTING = {"key": ["a", 0], "method": "approx:0.5", "ref": 1}
+WINDOW = {"window_name": "a", "strict": True}
+TASK: dict[str, Any] = {
+    "id": "7",
+    "instruction": "Do it.",
+    "snapshot": "os",
+    "related_apps": ["os"],
+    "config": [
+        {"type": "download", "parameters": {"files": [{"url": "data:,a%20b", "path": "/home/user/a"}]}},
+        {"type": "launch", "parameters": {"command": ["mousepad"], "shell": False}},
+        {"type": "execute", "parameters": {"command": "true", "shell": True, "until": {"returncode": 0}}},
+        {"type": "open", "parameters": {"path": "/home/user/a"}},
+        {"type": "sleep", "parameters": {"seconds": 0}},
+        {"type": "activate_window", "parameters": WINDOW},
+    ],
+    "evaluator": {
+        "postconfig": [{"type": "close_window", "parameters": WINDOW}],
+        "func": ["exact_match", "check_json", "compare_text_file", "check_include_exclude", "literal_match"],
+        "conj": "or",
+        "result": [LINE, FILE, FILE | {"multi": True, "path": ["/a", "/b"], "dest": ["a", "b"]}, LINE, LINE],
+        "expected": [
+            RULE,
+            {"type": "rule", "rules": {"expect": [SETTING], "unexpect": [SETTING | {"method": "eq"}]}},
+            TEXT,
+            {"type": "rule", "rules": {"include": ["a"], "exclude": ["b"]}},
+            {"type": "rule", "rules": "y"},
+        ],
+        "options": [{}, {"is_yaml": True}, {"ignore_case": True}, {}, {"type": "str"}],
+    },
+    "task_template": {"evaluator1": "Do it."},
+    "solutions": {"evaluator1": ["done()"]},
+    "wrong": [["fail()"]],
+    "hints": ["Look."],
+}
+ODD: tuple[Any, ...] = (
+    *(None, 0, -1, 1.5, True, 10**400, "", "x", "a\0", "\ud800", "http://[", "data:x", "y" * 300),
+    *([], [[]], [None], {}, {"a": {}}),
+)
+
+
+def changed(found: Any, odd: Any) -> Iterator[Any]:
+    """`found` with `odd` in each place, one after the other; without each key, too."""
+    yield odd
+    if isinstance(found, dict):
+        for key, value in found.items():
+            yield {name: each for name, each in found.items() if name != key}
+            yield from (found | {key: other} for other in changed(value, odd))
+    elif isinstance(found, list):
+        for number, value in enumerate(found):
+            yield from ([*found[:number], other, *found[number + 1 :]] for other in changed(value, odd))
+
+
+class Guest(GuestClient):
+    """A machine on which everything works."""
+
+    async def _asked(self, method: str, path: str, body: Any = None) -> bytes:
+        return json.dumps({"output": "x", "error": "", "returncode": 0, "directory_tree": {}}).encode()
+
+
+async def played(scenario: Any, own: DesktopParams) -> None:
+    client = Guest.__new__(Guest)
+    await set_up(scenario.config, client, own)
+    await StateVerifier(own, None).score(scenario.evaluator, client, failed=False)
+
+
+@pytest.mark.parametrize("odd", ODD, ids=lambda odd: repr(odd)[:12])
+def test_a_task_of_any_shape_is_told_to_be_none_or_can_be_played_and_scored(odd: Any, tmp_path: Path) -> None:
+    own, place = DesktopParams(), tmp_path / "7.json"
+
+    async def every() -> int:
+        tasks = 0
+        for found in changed(TASK, odd):
+            place.write_text(json.dumps(found))
+            try:
+                task, _ = read_task(place, own, domain="os", split="train")
+            except Unplayable:
+                continue
+            tasks += 1
+            if not longest_wait(found):
+                await played(scenario_of(task), own)
+        return tasks
+
+    assert asyncio.run(every())
+
+
+def longest_wait(found: Any) -> bool:
+    """Whether it is a task that sleeps, or waits for what does not come."""
+    steps = [step for step in found.get("config") or [] if step["type"] in ("sleep", "execute")]
+    return any(float(step["parameters"].get("seconds", 0)) or step["parameters"].get("until") for step in steps)
+
+
+def test_the_task_itself_is_played() -> None:
+    assert unsupported(scenario_of_json(TASK), DesktopParams()) == ""
+
+
+@pytest.mark.parametrize(
+    ("metric", "expected", "options", "reason"),
+    [
+        ("check_json", {"expect": [SETTING | {"method": "re"}]}, {}, "check_json with the method 're'"),
+        ("check_json", {"expect": [SETTING | {"ref": "1"}]}, {}, "a ref that 'approx:0.5' cannot take"),
+        ("literal_match", "x", {"type": "set"}, "literal_match of 'set'"),
+        ("exact_match", {"expected": "x"}, {"strict": True}, "the option 'strict'"),
+        ("exact_match", {"want": "x"}, {}, "rules that it cannot take"),
+        ("compare_csv", {"expected": "x"}, {}, "in place of a file"),
+    ],
+)
+def test_what_a_metric_of_ours_does_not_have_is_told(
+    metric: str, expected: Any, options: dict[str, Any], reason: str
+) -> None:
+    asked = {"func": metric, "result": LINE, "expected": {"type": "rule", "rules": expected}, "options": options}
+    assert reason in unsupported(scenario_of_json(TASK | {"evaluator": asked}), DesktopParams())
+
+
+def test_rules_that_ours_does_not_have_go_to_osworld_s_where_it_is_there_but_never_yaml() -> None:
+    rules = {"type": "rule", "rules": {"expect": [SETTING | {"method": "re"}]}}
+    asked = {"func": "check_json", "result": FILE, "expected": rules}
+    own = DesktopParams(osworld_python="python", metrics="osworld")
+    assert unsupported(scenario_of_json(TASK | {"evaluator": asked}), own) == ""
+    yaml = asked | {"options": {"is_yaml": True}}
+    assert "the method 're'" in unsupported(scenario_of_json(TASK | {"evaluator": yaml}), own)
+
+
+@pytest.mark.parametrize(
+    ("step", "reason"),
+    [
+        ({"type": "launch", "parameters": {"command": "x", "wait": 3}}, "setup launch with this 'wait'"),
+        ({"type": "open", "parameters": {}}, "setup open without 'path'"),
+        ({"type": "sleep", "parameters": {"seconds": "long"}}, "setup sleep with this 'seconds'"),
+        ({"type": "execute", "parameters": {"command": "echo {CLIENT_PASSWORD}"}}, "with a password"),
+        ({"type": "upload_file", "parameters": {"files": [{"local_path": "a", "path": "/a"}]}}, "cannot be had"),
+    ],
+)
+def test_what_a_step_does_not_have_is_told(step: dict[str, Any], reason: str) -> None:
+    assert reason in unsupported(scenario_of_json(TASK | {"config": [step]}), DesktopParams())
+
+
+@pytest.mark.parametrize(
+    "listed", ["[]", "3", "{", '{"os": [3, {}]}', '{"os": 3}', '{"os": ["' + "y" * 300 + '"]}', "\x00"]
+)
+def test_a_list_of_any_shape_gives_one_clear_error(tmp_path: Path, listed: str) -> None:
+    place = tmp_path / "all.json"
+    place.write_text(listed)
+    with pytest.raises(UserError, match=r"all\.json"):
+        import_desktop_tasks(str(place), DesktopParams(), split="train", held_out=None, limit=None, tell=None)
+
+
+def test_files_that_cannot_be_read_or_kept_are_missing(tmp_path: Path) -> None:
+    own = DesktopParams(files=str(tmp_path))
+    assert local_file("https://a.b/" + "y" * 300, own) is None
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ResourceMissing, match=r"env\.own\.files"):
+        keep(b"x", tmp_path / "file" / "kept")
+    loop = tmp_path / "loop"
+    loop.symlink_to("/proc/self/mem")
+    with pytest.raises(ResourceMissing, match="cannot be read"):
+        asyncio.run(task_resource("https://a.b/loop", own))
