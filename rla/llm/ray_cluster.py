@@ -81,8 +81,8 @@ def stood_engines(ray: Any, config: GeneratorConfig) -> list[EngineActorRef]:
         end_unused(ray, [engine for engine in known if not engine.name.startswith(stem)])
     taken, make = {engine.name for engine in found}, ray.remote(EngineActor)
     names = [f"{stem}{number}" for number in range(count)]
-    for number, name in enumerate([name for name in names if name not in taken][:missing]):
-        node = str(nodes[(len(found) + number) % len(nodes)]["NodeID"])
+    for number, name in enumerate([name for name in names if name not in taken][:missing], start=len(found)):
+        node = str(nodes[number % len(nodes)]["NodeID"])
         where = {"scheduling_strategy": "SPREAD"} if gpus else rather_on(node)
         options = make.options(
             name=name,
