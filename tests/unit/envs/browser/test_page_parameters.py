@@ -112,9 +112,16 @@ def test_an_edit_has_parameters_or_none() -> None:
     edit = {"page": "click-color", "seed": 1, "hint": ""}
     assert page_edit_values(json.dumps(edit)) == edit
     assert page_edit_values(json.dumps(edit | {"parameters": {}})) == edit | {"parameters": {}}
-    for flaw in ({"parameters": [1]}, {"parameters": {}, "more": 1}):
-        with pytest.raises(RejectedEdit, match="JSON object"):
-            page_edit_values(json.dumps(edit | flaw))
+    plain = "{'page': str, 'seed': int, 'hint': str}"
+    full = "{'page': str, 'seed': int, 'hint': str, 'parameters': dict}"
+    flaws: dict[str, list[dict[str, object]]] = {
+        plain: [{"seed": "1"}, {"more": 1}],
+        full: [{"parameters": [1]}, {"parameters": {}, "more": 1}],
+    }
+    for asked, ones in flaws.items():
+        for flaw in ones:
+            with pytest.raises(RejectedEdit, match=re.escape(f"a JSON object of {asked}") + "$"):
+                page_edit_values(json.dumps(edit | flaw))
 
 
 def test_a_model_is_told_the_parameters_and_may_say_no_others() -> None:
