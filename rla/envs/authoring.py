@@ -19,6 +19,7 @@ from rla.envs.views import Demonstration, Labelled, RejectedEdit
 from rla.store.records import Status, Task, content_id
 
 LONGEST_EDIT = 10_000  # characters
+NONE: Mapping[str, type] = {}
 MANY = 1000  # brackets; Python's JSON reader fails on texts that nest deeper
 
 
@@ -62,13 +63,13 @@ def changed_task(
     )
 
 
-def edit_values(edit: str, types: Mapping[str, type]) -> dict[str, Any]:
-    """The values of an edit that must be a JSON object with exactly these names and types, whoever wrote it.
+def edit_values(edit: str, types: Mapping[str, type], *, optional: Mapping[str, type] = NONE) -> dict[str, Any]:
+    """The values of an edit that must be a JSON object with exactly these names and types, whoever wrote it; it may
+    leave out the `optional` ones.
 
     Raises RejectedEdit for everything else.
     """
-    wanted = ", ".join(f"{name!r}: {kind.__name__}" for name, kind in types.items())
-    flaw = RejectedEdit(f"the edit is not a JSON object of {{{wanted}}}")
+    flaw = not_an_object_of(types)
     if len(edit) > LONGEST_EDIT or edit.count("[") + edit.count("{") > MANY:
         raise flaw
     try:
@@ -76,11 +77,17 @@ def edit_values(edit: str, types: Mapping[str, type]) -> dict[str, Any]:
         json.dumps(values, allow_nan=False, ensure_ascii=False).encode()  # infinite numbers, halves of surrogate pairs
     except ValueError:
         raise flaw from None
-    if not isinstance(values, dict) or values.keys() != types.keys():
+    if not isinstance(values, dict):
         raise flaw
-    if any(type(values[name]) is not kind for name, kind in types.items()):
-        raise flaw
+    wanted = {**types, **{name: kind for name, kind in optional.items() if name in values}}
+    if values.keys() != wanted.keys() or any(type(values[name]) is not kind for name, kind in wanted.items()):
+        raise not_an_object_of(wanted)
     return values
+
+
+def not_an_object_of(types: Mapping[str, type]) -> RejectedEdit:
+    wanted = ", ".join(f"{name!r}: {kind.__name__}" for name, kind in types.items())
+    return RejectedEdit(f"the edit is not a JSON object of {{{wanted}}}")
 
 
 def play_through(

@@ -160,6 +160,23 @@ def driver_above(pid: int) -> int:
     return pid
 
 
+def test_where_a_further_browser_does_not_start_the_first_one_gets_its_pages(tmp_path: Path) -> None:
+    program = tmp_path / "browser"
+    program.write_text(f'#!/bin/sh\nmkdir "{tmp_path}/once" || exit 1\nexec "{chromium()}" "$@"\n')
+    program.chmod(0o700)
+
+    async def played(pool: BrowserPool) -> dict[str, float]:
+        pages = [await pool.take() for _ in range(2)]
+        assert len({running for _, running in pool.running()}) == 1
+        for page in pages:
+            assert (await page.start(page_file(pool.folder, "click-test"), 1)).ready
+            await pool.give(page)
+        return pool.figures()
+
+    own = BrowserParams(executable=str(program), processes=2, contexts=1)
+    assert in_pool(played, own) == {"pages": 2.0, "pages_lost": 0.0, "pages_given_up": 0.0}
+
+
 def test_episodes_of_a_stage_share_browsers_and_wait_for_a_place(tasks: list[Task]) -> None:
     async def together(pool: BrowserPool) -> list[str]:
         async def one(task: Task) -> str:

@@ -22,7 +22,9 @@ pytestmark = pytest.mark.skipif(
     chromium() is None, reason="no Chromium on PATH: apt-get install chromium-headless-shell"
 )
 SMALL = str(1 << 16)  # bytes of the file system
-ENDINGS = ("done: True", "EnvironmentFailure: the page ", "UserError: the browser ", "UserError: no place ")
+REFUSED = ("UserError: the browser ", "UserError: no place ")  # no browser starts
+# A headless browser needs little of the disk: with one that is full it may play to the end.
+FULL = ("done: True", "EnvironmentFailure: the page ", *REFUSED)
 
 
 def walls(folder: Path) -> list[str]:
@@ -45,10 +47,10 @@ def played(folder: Path, when: str, before: list[str]) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("when", ["full", "filling", "refused"])
-def test_an_episode_on_a_full_disk_ends_and_leaves_nothing(tmp_path: Path, when: str) -> None:
+@pytest.mark.parametrize(("when", "endings"), [("full", FULL), ("filling", FULL), ("refused", REFUSED)])
+def test_an_episode_on_a_full_disk_ends_and_leaves_nothing(tmp_path: Path, when: str, endings: tuple[str, ...]) -> None:
     found = played(tmp_path, when, [] if when == "refused" else walls(tmp_path))
-    assert found["said"].startswith(ENDINGS), found["said"]
+    assert found["said"].startswith(endings), found["said"]
     assert (found["files"], found["processes"]) == ([], [])
 
 

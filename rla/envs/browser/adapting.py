@@ -33,7 +33,8 @@ from rla.envs.views import RejectedEdit
 from rla.store.records import Direction, Task
 
 SCENE_FIELDS: Mapping[str, type] = {"page": str, "seed": int, "hint": str}
-PAGE_FIELDS: Mapping[str, type] = {**SCENE_FIELDS, "parameters": dict}  # parameters may be left out
+MORE_FIELDS: Mapping[str, type] = {"parameters": dict}  # may be left out
+PAGE_FIELDS = frozenset({*SCENE_FIELDS, *MORE_FIELDS})
 NEXT = 2  # edits of a parameter that come first: its next value with two seeds
 TRIED = 4  # seeds of which the one with the longest or shortest way is proposed
 START = "Start with:"  # a hint by rule: the expert's first command
@@ -127,10 +128,7 @@ def child_of_page(task: Task, edit: str, *, root: Task, taken: Collection[str], 
 
 def page_edit_values(edit: str) -> dict[str, Any]:
     """The values of an edit, with parameters or without. Raises RejectedEdit."""
-    try:
-        return edit_values(edit, SCENE_FIELDS)
-    except RejectedEdit:
-        return edit_values(edit, PAGE_FIELDS)
+    return edit_values(edit, SCENE_FIELDS, optional=MORE_FIELDS)
 
 
 def checked_parameters(page: str, given: Mapping[str, Any]) -> Mapping[str, int]:

@@ -8,12 +8,11 @@ neither a context nor a place that nobody can have. What is below all this: `rla
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
 from rla.envs.browser.driver import BrowserPage, PageLost, page_answering
-from rla.envs.browser.drivers import CLOSING_S, WORN, RunningBrowser, RunningDriver, started_driver
+from rla.envs.browser.drivers import CLOSING_S, WORN, RunningBrowser, RunningDriver, launched_browser, started_driver
 from rla.envs.browser.page_parameters import page_settings
 from rla.envs.browser.pages import KEEPING, pages_folder
 from rla.envs.browser.params import BrowserParams, browser_program
@@ -37,8 +36,8 @@ FLAGS = (
 
 
 class BrowserPool:
-    """At most `processes` browsers with `contexts` pages each. One event loop may use it. Raises UserError where no
-    browser can be had.
+    """At most `processes` browsers with `contexts` pages each, more where not all of them start. One event loop may use
+    it. Raises UserError where no browser can be had.
     """
 
     def __init__(self, own: BrowserParams) -> None:
@@ -181,34 +180,31 @@ class BrowserPool:
                 return page
             except PageLost as lost:
                 reason = str(lost)
-                if running is None:
-                    async with self._starting:
-                        await self._end_driver()
-                else:  # other pages in it may be well: it gets no more of them
+                if running is not None:  # other pages in it may be well: it gets no more of them
                     running.open -= 1
                     running.served = WORN
                     await self._retired(running)
         raise UserError(f"the browser {self._program} cannot be used: it {reason}; name another in env.own.executable")
 
     async def _browser(self) -> RunningBrowser:
-        """The one with the fewest pages, or a new one."""
+        """The one with the fewest pages, or a new one; where that does not start, the former. The driver is ended, with
+        all that it has started, where there is neither. Raises PageLost.
+        """
         if self._driver is None:
             self._driver = await started_driver(longest_s=self.own.reset_s)
         usable = [one for one in self._driver.browsers if one.usable]
         best = min(usable, key=lambda one: one.open, default=None)
         if best is not None and (best.open == 0 or len(usable) >= self.own.processes):
             return best
-        async with page_answering(self.own.reset_s):
-            browser = await self._driver.playwright.chromium.launch(
-                executable_path=self._program,
-                args=list(FLAGS),
-                chromium_sandbox=os.geteuid() != 0,  # root has none: Chromium refuses to start
-            )
-            session = await browser.new_browser_cdp_session()
-            found = await session.send("SystemInfo.getProcessInfo")
-        pid = next(one["id"] for one in found["processInfo"] if one["type"] == "browser")
-        self._driver.browsers.append(RunningBrowser(browser, pid))
-        return self._driver.browsers[-1]
+        try:
+            started = await launched_browser(self._driver.playwright, self._program, FLAGS, longest_s=self.own.reset_s)
+        except PageLost:
+            if best is not None and best.usable:
+                return best
+            await self._end_driver()
+            raise
+        self._driver.browsers.append(started)
+        return started
 
     async def _retired(self, running: RunningBrowser) -> None:
         """End a browser that has no page and shall get none."""

@@ -100,6 +100,11 @@ def latest_desk() -> BrowserDesk:
     return browser_desk(_LATEST[0])
 
 
+def latest_has_parameters() -> bool:
+    """For the same callers: whether pages have parameters, as `BrowserPool.settings` says. No browser is needed."""
+    return not _LATEST[0].folder
+
+
 def latest_mode() -> PlayedMode:
     """For the same callers: how the policy plays, and what wins."""
     return played_mode(*_LATEST)

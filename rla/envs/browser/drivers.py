@@ -14,7 +14,7 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from rla.envs.browser.driver import PageLost, page_answering
 from rla.envs.browser.pages import INSTALL
 from rla.errors import UserError
+from rla.processes.starts import process_start
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Playwright
@@ -35,10 +36,13 @@ _SWAPPING = threading.Lock()  # of TMPDIR
 
 @dataclass(slots=True, eq=False)
 class RunningBrowser:
-    """`open`: contexts that are in use; `served`: all that were."""
+    """`started`: when the process started, so that no other one of the same id is killed; `open`: contexts that are in
+    use; `served`: all that were.
+    """
 
     browser: Browser
     pid: int
+    started: int
     open: int = 0
     served: int = 0
 
@@ -47,15 +51,14 @@ class RunningBrowser:
         return self.browser.is_connected() and self.served < WORN
 
     def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
+        if self.started and process_start(self.pid) == self.started:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
 
     async def end(self) -> None:
-        """Close it; where it does not close, kill it."""
+        """Close it; where its process is still there then, kill that."""
         try:
-            with contextlib.suppress(PageLost):
-                async with page_answering(CLOSING_S):
-                    await self.browser.close()
+            await close_browser(self.browser)
         finally:
             self.kill()
 
@@ -79,6 +82,37 @@ class RunningDriver:
                     await self.playwright.stop()
         finally:
             swept(self.sweeper, self.folder)
+
+
+async def close_browser(browser: Browser) -> None:
+    """Whether it closes or not is not said."""
+    with contextlib.suppress(PageLost):
+        async with page_answering(CLOSING_S):
+            await browser.close()
+
+
+async def launched_browser(
+    playwright: Playwright, program: str, flags: Sequence[str], *, longest_s: float
+) -> RunningBrowser:
+    """Raises PageLost where it does not start, or does not say which process it is; it is closed then."""
+    async with page_answering(longest_s):
+        browser = await playwright.chromium.launch(
+            executable_path=program,
+            args=list(flags),
+            chromium_sandbox=os.geteuid() != 0,  # root has none: Chromium refuses to start
+            timeout=longest_s * 1000,  # the driver ends what has not started by then
+        )
+    try:
+        async with page_answering(longest_s):
+            session = await browser.new_browser_cdp_session()
+            found = await session.send("SystemInfo.getProcessInfo")
+        pid = next((one["id"] for one in found["processInfo"] if one["type"] == "browser"), None)
+        if pid is None:
+            raise PageLost("does not say which process it is")
+    except BaseException:
+        await close_browser(browser)
+        raise
+    return RunningBrowser(browser, pid, process_start(pid))
 
 
 async def started_driver(*, longest_s: float) -> RunningDriver:

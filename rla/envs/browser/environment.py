@@ -48,7 +48,7 @@ class BrowserPages:
     name = NAME
     Params = BrowserParams
     exact_text = True
-    edit_fields = frozenset(PAGE_FIELDS)
+    edit_fields = PAGE_FIELDS
 
     def check(self, config: Config) -> None:
         check_browser(config)

@@ -100,12 +100,19 @@ class BrowserEpisode:
         assert self._page is not None
         lost, self._page = self._page, None  # a cancelled call must not give back what is ended already
         self._page = await self._pool.replaced(lost)
+        try:
+            await self._replayed()
+        except EnvironmentFailure:  # the page that was lost would not have ended it
+            self._pool.given_up += 1
+            raise
+        return await self._asked(action)
+
+    async def _replayed(self) -> None:
+        """Raises EnvironmentFailure where a new page does not answer as the one before did."""
         for number, (earlier, seen) in enumerate(self._history):
             again = await self._asked(earlier)
             if replace(again, images=()) != replace(seen, images=()):
-                self._pool.given_up += 1
                 raise EnvironmentFailure(f"played again, answer {number} of the page is another one")
-        return await self._asked(action)
 
     async def _asked(self, action: str | None) -> Observation:
         own = self._pool.own

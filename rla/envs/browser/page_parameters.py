@@ -30,7 +30,7 @@ class PageParameter:
         return tuple(one for one in reversed(self.values) if one < value)
 
 
-MAILS = "e-mails: fewer than so many, and three at least"
+MAILS = "e-mails: 3 gives three, 6 gives four or five, 12 gives four to eleven"  # the page draws from [4, so many)
 FEW_MAILS = PageParameter(name="MAX_EMAILS", about=MAILS, usual=3, values=(3, 6, 12))
 MANY_MAILS = PageParameter(name="MAX_EMAILS", about=MAILS, usual=12, values=(3, 6, 12))
 PARAMETERS: Mapping[str, PageParameter] = {

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rla.envs.browser.desk import latest_has_parameters
 from rla.envs.browser.expert_rules import RULES
-from rla.envs.browser.page_parameters import PARAMETERS
+from rla.envs.browser.page_parameters import PARAMETERS, PageParameter
 from rla.envs.browser.pages import FAMILIES, family_of
 from rla.envs.browser.scenes import LONGEST_HINT, PageScene, scene_of
 from rla.envs.browser.tasks import SEEDS
@@ -67,15 +68,21 @@ def pages_for(scene: PageScene) -> tuple[str, ...]:
     return tuple(page for page in FAMILIES.get(family_of(scene.page), (scene.page,)) if page in RULES) or (scene.page,)
 
 
+def known_parameters(scene: PageScene) -> Mapping[str, PageParameter]:
+    """The parameters of the pages of its family, by page; none where the pages are of another folder."""
+    if not latest_has_parameters():
+        return {}
+    return {page: PARAMETERS[page] for page in pages_for(scene) if page in PARAMETERS}
+
+
 def told_parameters(scene: PageScene) -> str:
     """The parameters of the pages of its family, a line for each page that has one; empty where none has."""
-    known = {page: PARAMETERS[page] for page in pages_for(scene) if page in PARAMETERS}
     return "\n".join(
         f"{page}: {one.name} ({one.about}), one of {', '.join(map(str, one.values))}; without it {one.usual}"
-        for page, one in known.items()
+        for page, one in known_parameters(scene).items()
     )
 
 
 def values_for(scene: PageScene) -> Mapping[str, tuple[int, ...]]:
     """The values of the parameters that the pages of its family have; `child_of_page` sees whether a page has them."""
-    return {PARAMETERS[page].name: PARAMETERS[page].values for page in pages_for(scene) if page in PARAMETERS}
+    return {one.name: one.values for one in known_parameters(scene).values()}

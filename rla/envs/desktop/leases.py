@@ -25,6 +25,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from rla.processes.starts import process_start
+
 UNKNOWN = "unknown"  # a place
 _numbers = itertools.count()
 
@@ -71,15 +73,6 @@ def this_place() -> str:
     except OSError:
         return ""
     return hashlib.sha256(f"{boot} {space} {os.geteuid()}".encode()).hexdigest()[:8]
-
-
-def process_start(pid: int) -> int:
-    """When a process started, in clock ticks; 0 where there is none, or where it has ended and waits to be reaped."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0
-    return 0 if fields[0] in "ZX" else int(fields[19])
 
 
 def this_process() -> Owner:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import re
 
 import jsonschema
 import pytest
 
+from rla.envs.browser import desk
 from rla.envs.browser.adapting import page_edit_values
 from rla.envs.browser.expert_rules import RULES
 from rla.envs.browser.page_parameters import (
@@ -20,6 +22,7 @@ from rla.envs.browser.page_parameters import (
 )
 from rla.envs.browser.page_proposals import PageProposals
 from rla.envs.browser.pages import KEEPING, miniwob_folder, page_file
+from rla.envs.browser.params import BrowserParams
 from rla.envs.browser.scenes import PageScene, scene_of
 from rla.envs.browser.tasks import task_of_scene
 from rla.envs.observation import EnvironmentFailure
@@ -41,6 +44,19 @@ def test_the_package_has_the_variable_with_its_usual_value_and_draws_by_it(page:
     assert re.findall(rf"^var {known.name} = (\d+);", text, re.MULTILINE) == [str(known.usual)]
     assert len(re.findall(rf"\b{known.name}\b", text)) >= 2
     assert page in RULES and known.usual in known.values and list(known.values) == sorted(set(known.values))
+
+
+def test_pages_of_emails_draw_from_four_to_below_the_parameter() -> None:
+    """So three is three, since `randi` counts downwards there: what `about` says of them."""
+    try:
+        folder = miniwob_folder()
+        pages = [page_file(folder, page).read_text() for page in PARAMETERS if page.startswith("email-")]
+    except UserError:
+        pytest.skip("needs the browser extra")
+    assert len(pages) == 6 and all("var n = core.randi(4, MAX_EMAILS);" in text for text in pages)
+    assert "return Math.floor(Math.random()*(max-min)+min);" in (folder / "core" / "core.js").read_text()
+    drawn = {most: {math.floor(luck / 1000 * (most - 4) + 4) for luck in range(1, 1000)} for most in (3, 6, 12)}
+    assert drawn == {3: {3}, 6: {4, 5}, 12: set(range(4, 12))}
 
 
 def test_the_option_of_addresses_is_read_and_never_used() -> None:
@@ -96,9 +112,16 @@ def test_an_edit_has_parameters_or_none() -> None:
     edit = {"page": "click-color", "seed": 1, "hint": ""}
     assert page_edit_values(json.dumps(edit)) == edit
     assert page_edit_values(json.dumps(edit | {"parameters": {}})) == edit | {"parameters": {}}
-    for flaw in ({"parameters": [1]}, {"parameters": {}, "more": 1}):
-        with pytest.raises(RejectedEdit, match="JSON object"):
-            page_edit_values(json.dumps(edit | flaw))
+    plain = "{'page': str, 'seed': int, 'hint': str}"
+    full = "{'page': str, 'seed': int, 'hint': str, 'parameters': dict}"
+    flaws: dict[str, list[dict[str, object]]] = {
+        plain: [{"seed": "1"}, {"more": 1}],
+        full: [{"parameters": [1]}, {"parameters": {}, "more": 1}],
+    }
+    for asked, ones in flaws.items():
+        for flaw in ones:
+            with pytest.raises(RejectedEdit, match=re.escape(f"a JSON object of {asked}") + "$"):
+                page_edit_values(json.dumps(edit | flaw))
 
 
 def test_a_model_is_told_the_parameters_and_may_say_no_others() -> None:
@@ -118,6 +141,15 @@ def test_a_family_without_parameters_is_asked_for_none() -> None:
     task = task_of_scene(dataclasses.replace(COLORS, page="click-tab"), split="train")
     (message,) = PageProposals().messages(task, ProposalView(direction="harder", accuracy=0.9, critique=""))
     assert "MAX_" not in message["content"] and "parameters" not in PageProposals().schema(task)["properties"]
+
+
+def test_a_model_is_told_of_no_parameters_of_pages_of_another_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An edit that names one would be refused."""
+    monkeypatch.setattr(desk, "_LATEST", (BrowserParams(folder="pages"), 1.0))
+    task = task_of_scene(COLORS, split="train")
+    (message,) = PageProposals().messages(task, ProposalView(direction="harder", accuracy=0.9, critique=""))
+    assert "MAX_" not in message["content"] and '"parameters"' not in message["content"]
+    assert "parameters" not in PageProposals().schema(task)["properties"]
 
 
 def test_pages_with_parameters_begin_again_without_being_loaded() -> None:

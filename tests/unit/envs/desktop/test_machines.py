@@ -22,6 +22,7 @@ from rla.envs.desktop.machines import GuestAddress, MachineLost
 from rla.envs.desktop.official import OfficialFailure, OfficialMetrics
 from rla.envs.desktop.params import DesktopParams
 from rla.errors import UserError
+from rla.processes.starts import process_start
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def test_what_a_process_left_is_ended_and_what_a_living_one_has_stays(folder: Pa
     gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
     orphan = folder / f"{leases.this_place()}-{int(gone.stdout)}-123-0"
     orphan.mkdir()
-    note = {"owner": [int(gone.stdout), 123], "machine": [left.pid, leases.process_start(left.pid)]}
+    note = {"owner": [int(gone.stdout), 123], "machine": [left.pid, process_start(left.pid)]}
     (orphan / "lease.json").write_text(json.dumps(note))
     own = leases.new_lease()
     assert leases.sweep() == 1
