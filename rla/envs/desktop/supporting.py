@@ -26,7 +26,6 @@ NOT_HAD = "a file that cannot be had (env.own.files, env.own.download)"
 NEEDS_OFFICIAL = "(env.own.osworld_python)"
 WITH_RULES = frozenset({"exact_match", "match_in_list", "is_in_list", "check_include_exclude", "check_json", *OURS})
 WITH_FILES = frozenset({"compare_text_file", "compare_csv"})
-WITH_OPTIONS = frozenset({"literal_match", *WITH_FILES})  # OSWorld's, too, pass over options that they do not know
 
 
 def _text(value: Any) -> bool:

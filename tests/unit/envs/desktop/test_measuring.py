@@ -143,6 +143,10 @@ def test_rules_of_settings_hold_as_osworld_s_do(
         (b"a: !!python/object/apply:os.getpid []", 0.0),
         (b"a: {b: 1}" + b" " * (1 << 16), 0.0),
         (b"[" * 5000, 0.0),
+        (b"a: !!timestamp x", 0.0),
+        (b"a: !!bool x", 0.0),
+        (b"a: !!int ''", 0.0),
+        (b"!!omap [[]]", 0.0),
     ],
 )
 def test_yaml_is_read_as_data(file: bytes, wanted: float) -> None:
