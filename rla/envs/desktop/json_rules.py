@@ -24,7 +24,7 @@ LISTED: Mapping[str, Callable[[Any], Any]] = {"str_list_eq": list, "str_set_eq":
 RANGE = re.compile(r"range\.([te])([te])")
 MOST_YAML = 1 << 16  # bytes
 NUMBER = (int, float)
-# The last three: a value that its tag (`!!bool x`, `!!int ''`, `!!timestamp x`) does not fit, for PyYAML does not check.
+# The last three: a value that does not fit its tag (`!!bool x`, `!!int ''`, `!!timestamp x`); PyYAML does not check.
 FLAWS = (ValueError, RecursionError, ArithmeticError, yaml.YAMLError, LookupError, AttributeError, TypeError)
 
 
