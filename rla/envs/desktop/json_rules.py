@@ -24,6 +24,8 @@ LISTED: Mapping[str, Callable[[Any], Any]] = {"str_list_eq": list, "str_set_eq":
 RANGE = re.compile(r"range\.([te])([te])")
 MOST_YAML = 1 << 16  # bytes
 NUMBER = (int, float)
+# The last three: a value that does not fit its tag (`!!bool x`, `!!int ''`, `!!timestamp x`); PyYAML does not check.
+FLAWS = (ValueError, RecursionError, ArithmeticError, yaml.YAMLError, LookupError, AttributeError, TypeError)
 
 
 class NoDocument(Exception):
@@ -65,7 +67,7 @@ def _parsed(result: Any, *, is_yaml: bool) -> Any:
         if len(text) > MOST_YAML:
             raise NoDocument("too long")
         return yaml.load(text, Loader=_PlainYaml)
-    except (ValueError, RecursionError, ArithmeticError, yaml.YAMLError) as error:
+    except FLAWS as error:
         raise NoDocument(str(error)) from None
 
 

@@ -155,7 +155,7 @@ class LocalDesktop:
         if own.osworld:
             server = walls.module("theirs", str(Path(own.osworld).resolve()), *serving, python=own.guest_python)
         else:
-            server = walls.module("server", *serving)
+            server = walls.module("server", *serving, "--alone")
         settings = {
             "display": DISPLAY,
             "width": own.width,

@@ -1,7 +1,8 @@
 """Machines that somebody else runs: a guest server at a given address. What one has done there stays there.
 
-A screen is for one episode at a time, so a machine holds the lease of its address from its start to its end. Stages of
-other users and of other hosts do not see the lease.
+A screen is for one episode at a time, so a machine holds the lease of its address from its start to its end. Whoever
+wants it holds the lease of being next meanwhile, so a stage that begins one episode after another lets in one that
+waits. Stages of other users, of other hosts and with another folder of temporary files do not see the leases.
 """
 
 from __future__ import annotations
@@ -65,10 +66,18 @@ class RemoteMachine:
             lease.end()
 
     async def _leased(self) -> AddressLease:
-        until, url = time.monotonic() + self._longest, self._address.url
+        until, screen = time.monotonic() + self._longest, screen_of_address(self._address.url)
+        turn = await self._leased_until(until, f"{screen} next")
+        try:
+            return await self._leased_until(until, screen)
+        finally:
+            turn.end()
+
+    async def _leased_until(self, until: float, name: str) -> AddressLease:
+        url = self._address.url
         while True:
             try:
-                lease = lease_of_address(screen_of_address(url))
+                lease = lease_of_address(name)
             except OSError as error:
                 raise UserError(f"env.own.addresses: {url} cannot be leased ({error})") from None
             if lease is not None:

@@ -26,7 +26,7 @@ NOT_HAD = "a file that cannot be had (env.own.files, env.own.download)"
 NEEDS_OFFICIAL = "(env.own.osworld_python)"
 WITH_RULES = frozenset({"exact_match", "match_in_list", "is_in_list", "check_include_exclude", "check_json", *OURS})
 WITH_FILES = frozenset({"compare_text_file", "compare_csv"})
-WITH_OPTIONS = frozenset({"literal_match", *WITH_FILES})  # OSWorld's, too, pass over options that they do not know
+FILES = frozenset({"vm_file", "cloud_file"})
 
 
 def _text(value: Any) -> bool:
@@ -136,8 +136,10 @@ def unsupported_metric(name: str, result: Mapping[str, Any], expected: Any, opti
     """Of a metric of our own."""
     if not expected:
         return f"{name} that expects nothing"
-    if result.get("multi") and len(result.get("gives", [0])) != 1:
-        return f"{name} of several files"
+    if reason := unsupported_result(name, result):
+        return reason
+    if gives_several(expected) and name != "compare_csv":
+        return f"{name} with several files to compare with"
     rule = expected["rules"] if expected["type"] == "rule" else None
     if name in WITH_FILES and rule is not None:
         return f"{name} with a rule in place of a file"
@@ -151,6 +153,25 @@ def unsupported_metric(name: str, result: Mapping[str, Any], expected: Any, opti
         lacking = lacking_of_json(rule)
         return f"check_json with {lacking}" if lacking else ""
     return "" if name not in WITH_RULES or RULES[name](rule) else f"{name} with rules that it cannot take"
+
+
+def unsupported_result(name: str, result: Mapping[str, Any]) -> str:
+    """What a metric of our own looks at."""
+    if gives_several(result):
+        return f"{name} of several files"
+    if name == "check_cells" and result["type"] not in FILES:
+        return "check_cells of what is no file"
+    if name == "is_in_list" and result["type"] in FILES:
+        return "is_in_list of a file"
+    searched = name in ("is_in_list", "check_include_exclude") and result["type"] == "rule"
+    return (
+        f"{name} of a rule that is no list" if searched and not isinstance(result["rules"], list | str | dict) else ""
+    )
+
+
+def gives_several(given: Mapping[str, Any]) -> bool:
+    """Of a getter that is supported; only those of files have `multi` and `gives`."""
+    return given["type"] in FILES and bool(given.get("multi")) and len(given.get("gives", [0])) != 1
 
 
 def _has(key: str, fits: Fits) -> Fits:
@@ -169,8 +190,8 @@ def _cells(rules: Any) -> bool:
 
 RULES: Mapping[str, Fits] = {
     "exact_match": _has("expected", _anything),
-    "match_in_list": _has("expected", lambda value: isinstance(value, list | str)),
-    "is_in_list": _has("expected", _anything),
+    "match_in_list": _has("expected", lambda value: isinstance(value, list)),
+    "is_in_list": _has("expected", lambda value: isinstance(value, str)),
     "check_include_exclude": _included,
     "check_lines": _has("lines", lambda value: isinstance(value, list)),
     "check_cells": _cells,
@@ -225,7 +246,7 @@ def unsupported_getter(given: Any, own: DesktopParams) -> str:
             return f"getter {kind} with this {name!r}"
     if PASSWORD in str(given.get("command", "")):
         return f"getter {kind} with a password"
-    return unsupported_files(kind, given, own) if kind in ("vm_file", "cloud_file") else ""
+    return unsupported_files(kind, given, own) if kind in FILES else ""
 
 
 def unsupported_files(kind: str, given: Mapping[str, Any], own: DesktopParams) -> str:
@@ -233,7 +254,9 @@ def unsupported_files(kind: str, given: Mapping[str, Any], own: DesktopParams) -
     if not (_texts(path) and path if several else _text(path)):
         return f"getter {kind} with this 'path'"
     paths = path if isinstance(path, list) else [str(path)]
-    if dest and not (_texts(dest) and len(dest) == len(paths) if several else isinstance(dest, str)):
+    if (dest or (several and dest == [])) and not (
+        _texts(dest) and len(dest) == len(paths) if several else isinstance(dest, str)
+    ):
         return f"getter {kind} with this 'dest'"
     gives = given.get("gives", [0])
     places = range(len(paths))

@@ -68,10 +68,12 @@ KEYS = {
 
 
 class Hands:
-    """Deeds on a screen. Calls of different threads wait for each other."""
+    """Deeds on a screen. Calls of different threads wait for each other. `alone`: nothing runs for this user besides
+    what the screen shows.
+    """
 
-    def __init__(self, display: str) -> None:
-        self._screen = Screen(display)
+    def __init__(self, display: str, *, alone: bool = False) -> None:
+        self._screen, self._alone = Screen(display), alone
         self._turn = threading.RLock()
 
     @property
@@ -162,14 +164,14 @@ class Hands:
         return None
 
     def png(self, *, still_ms: float = 0.0) -> bytes:
-        """The screen; with `still_ms` once seven looks in a row have shown the same and nothing is at work, or after
-        that time.
+        """The screen; with `still_ms` once seven looks in a row have shown the same and, where it is `alone`, nothing
+        is at work, or after that time.
         """
-        until, alike, works = time.monotonic() + still_ms / 1000, 0, True
+        until, alike, works = time.monotonic() + still_ms / 1000, 0, self._alone
         pixels = self._grabbed()
         while (alike < LOOKS - 1 or works) and time.monotonic() < until:
             time.sleep(LOOK_S)
-            works = restless()
+            works = self._alone and restless()
             before, pixels = pixels, self._grabbed()
             alike = alike + 1 if pixels == before else 0
         with self._turn:

@@ -1,6 +1,7 @@
 """Whether anything on a machine still works: then its screen stands still only because nobody lets it go on.
 
-On a busy host an application waits longer for its turn than a screen has to stand still, and it draws afterwards.
+On a busy host an application waits longer for its turn than a screen has to stand still, and it draws afterwards. It
+says something only of a machine that is the session's alone: elsewhere other programs of the user work for hours.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-BUSY = "RD"  # it computes or waits for its turn; it waits for a disk
+BUSY = frozenset("RD")  # it computes or waits for its turn; it waits for a disk
 
 
 def restless() -> bool:

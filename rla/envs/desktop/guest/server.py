@@ -1,10 +1,11 @@
 """The server of a machine: OSWorld's endpoints on a socket that it is given or on loopback, and a token.
 
-    RLA_GUEST_TOKEN=... python -m rla.envs.desktop.guest.server --listening 3
+    RLA_GUEST_TOKEN=... python -m rla.envs.desktop.guest.server --listening 3 --alone
     RLA_GUEST_TOKEN=... python -m rla.envs.desktop.guest.server --port 5000
 
 Every request needs `Authorization: Bearer <token>`. Two things are ours: `POST /rla/deeds` does mouse and keyboard
-without a new interpreter, and `GET /screenshot?still_ms=1500` waits until the screen stands still.
+without a new interpreter, and `GET /screenshot?still_ms=1500` waits until the screen stands still, and
+with `--alone` until no other process of the user is at work.
 """
 
 from __future__ import annotations
@@ -120,13 +121,14 @@ def main() -> None:
     parser.add_argument("--listening", type=int, default=-1, help="descriptor of a socket of the file system")
     parser.add_argument("--port", type=int, default=5000, help="on loopback")
     parser.add_argument("--display", default=os.environ.get("DISPLAY", ":0"))
+    parser.add_argument("--alone", action="store_true", help="nothing else runs for this user; pictures wait for rest")
     own = parser.parse_args()
     token = os.environ.pop("RLA_GUEST_TOKEN", "")
     if not token:
         raise SystemExit("RLA_GUEST_TOKEN: set a token; whoever knows it may run programs here")
     server: GuestServer | GivenSocketServer
     server = GivenSocketServer(own.listening) if own.listening >= 0 else GuestServer(("127.0.0.1", own.port), Handler)
-    server.hands, server.token = Hands(own.display), token
+    server.hands, server.token = Hands(own.display, alone=own.alone), token
     server.serve_forever()
 
 

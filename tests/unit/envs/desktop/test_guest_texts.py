@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -10,12 +11,16 @@ from email.message import Message
 import pytest
 
 from rla.envs.desktop.episode import guest_deed
-from rla.envs.desktop.guest.hands import draw_cursor, keysym_of, png_file
+from rla.envs.desktop.guest.hands import Hands, draw_cursor, keysym_of, png_file
 from rla.envs.desktop.guest.programs import words_of_command
 from rla.envs.desktop.guest.restless import restless, thread_states
 from rla.envs.desktop.guest.server import read_body
 from rla.envs.desktop.guest.spoken import deeds_of_program
+from rla.envs.desktop.local import LocalDesktop
+from rla.envs.desktop.params import DesktopParams
 from rla.envs.desktop.pyautogui_source import program_of_deeds
+from rla.envs.desktop.walls import Walls
+from rla.envs.execution.interpreter import base_interpreter
 from rla.envs.screens.forms import deed_of_action
 
 DEEDS = [
@@ -115,3 +120,51 @@ def test_a_process_that_computes_is_at_work_and_one_that_waits_is_not() -> None:
             each.kill()
             each.communicate()
     assert wanted and list(thread_states(busy.pid)) == []
+
+
+def test_a_thread_whose_state_cannot_be_read_is_not_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rla.envs.desktop.guest.restless.thread_states", lambda process: iter(["", "S"]))
+    assert not restless()
+
+
+class StillScreen:
+    """A display on which nothing changes."""
+
+    width = height = 1
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def grab(self) -> bytes:
+        return bytes(4)
+
+    def cursor(self) -> tuple[int, int, int, list[int]]:
+        return 0, 0, 0, []
+
+
+@pytest.mark.parametrize(("alone", "wanted"), [(True, 9), (False, 0)])
+def test_only_on_a_machine_of_its_own_a_picture_waits_for_what_works(
+    alone: bool, wanted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+
+    def works() -> bool:
+        asked.append(len(asked) < 8)
+        return asked[-1]
+
+    for name, value in {"Screen": StillScreen, "LOOK_S": 0.0, "restless": works}.items():
+        monkeypatch.setattr(f"rla.envs.desktop.guest.hands.{name}", value)
+    assert Hands(":0", alone=alone).png(still_ms=60_000).startswith(b"\x89PNG")
+    assert len(asked) == wanted
+
+
+class Open(Walls):
+    """Of which only the commands are asked."""
+
+    def __init__(self) -> None:
+        self._python = base_interpreter()
+
+
+def test_the_server_of_a_local_machine_is_told_that_nothing_else_runs_there() -> None:
+    command = LocalDesktop(DesktopParams(), Open())._session(3)
+    assert json.loads(command[-1])["server"][-3:] == ["--listening", "3", "--alone"]

@@ -8,7 +8,7 @@ import zipfile
 import pytest
 
 from rla.envs.desktop.measuring import metric_score
-from rla.envs.desktop.tables import TableFlaw, cell_place, read_sheets
+from rla.envs.desktop.tables import TableFlaw, cell_place, numbers_of_place, read_sheets
 
 FLAT = """<?xml version="1.0"?>
 <office:document xmlns:office="urn:oasis:names:tc:opendocument:xmlns:office:1.0"
@@ -98,6 +98,77 @@ def test_documents_that_declare_entities_are_no_tables() -> None:
 
 def test_places_beyond_the_last_letter() -> None:
     assert [cell_place(0, 25), cell_place(9, 26), cell_place(0, 52)] == ["Z1", "AA10", "BA1"]
+    assert [numbers_of_place(place) for place in ("Z1", "AA10", "BA1")] == [(0, 25), (9, 26), (0, 52)]
+
+
+def flat(tables: str) -> bytes:
+    return (
+        FLAT[: FLAT.index("<table:table ")] + tables + "</office:spreadsheet></office:body></office:document>"
+    ).encode()
+
+
+def odf_table(rows: int, columns: int, text: str = "a") -> str:
+    cell = f'<table:table-cell table:number-columns-repeated="{columns}"><text:p>{text}</text:p></table:table-cell>'
+    return f'<table:table><table:table-row table:number-rows-repeated="{rows}">{cell}</table:table-row></table:table>'
+
+
+def book_of_excel(*places: str) -> bytes:
+    main = 'xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"'
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w") as archive:
+        archive.writestr("xl/workbook.xml", f'<workbook {main}><sheets><sheet name="S"/></sheets></workbook>')
+        cells = "".join(f'<c r="{place}"><v>1</v></c>' for place in places)
+        archive.writestr(
+            "xl/worksheets/sheet1.xml", f"<worksheet {main}><sheetData><row>{cells}</row></sheetData></worksheet>"
+        )
+    return sink.getvalue()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        flat(odf_table(10_001, 1)),
+        flat(odf_table(1, 257)),
+        flat(odf_table(10_000, 21)),
+        flat(odf_table(10_000, 11) * 2),
+        flat(odf_table(-1, 1)),
+        b"\n" * 10_000 + b"a",
+        b"," * 256 + b"a",
+        (b"a," * 200 + b"\n") * 1_001,
+        book_of_excel("A10001"),
+        book_of_excel("IW1"),
+        book_of_excel("AAA1"),
+    ],
+    ids=lambda data: data[-80:].decode("latin-1") if len(data) < 2000 else str(len(data)),
+)
+def test_a_sheet_that_is_too_large_is_no_table(data: bytes) -> None:
+    with pytest.raises(TableFlaw):
+        read_sheets(data)
+
+
+def test_cells_of_every_kind_of_file_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = (flat(odf_table(2, 2)), book_of_excel("A1", "B1", "A2", "B2"), b"a,b\nc,d\n")
+    monkeypatch.setattr("rla.envs.desktop.tables.MOST_CELLS", 4)
+    assert [len(next(iter(read_sheets(file).values()))) for file in files] == [4, 4, 4]
+    monkeypatch.setattr("rla.envs.desktop.tables.MOST_CELLS", 3)
+    for file in files:
+        with pytest.raises(TableFlaw):
+            read_sheets(file)
+
+
+def test_a_sheet_may_be_as_large_as_the_bounds_say() -> None:
+    assert len(read_sheets(flat(odf_table(10_000, 20)))[""]) == 200_000
+    assert read_sheets(book_of_excel("IV10000")) == {"S": {"IV10000": "1"}}
+    assert read_sheets(b"," * 255 + b"a,\n" + b",\n" * 10_000) == {"": {"IV1": "a"}}
+
+
+def test_texts_within_texts_and_tables_within_tables_count_once() -> None:
+    row = "<table:table-row><table:table-cell><text:p>{}</text:p></table:table-cell></table:table-row>"
+    chart = f"<table:shapes><table:table>{row.format('c')}</table:table></table:shapes>"
+    group = f"<table:table-row-group>{row.format('<text:p>x</text:p>')}</table:table-row-group>"
+    assert read_sheets(flat(f"<table:table>{chart}{group}{row.format('y')}</table:table>")) == {
+        "": {"A1": "x", "A2": "y"}
+    }
 
 
 SETTINGS = b'{"a": {"b": [1, {"c": "x"}]}, "n": 2.5, "t": true, "z": null, "s": "\'u,v\'"}'
@@ -143,6 +214,10 @@ def test_rules_of_settings_hold_as_osworld_s_do(
         (b"a: !!python/object/apply:os.getpid []", 0.0),
         (b"a: {b: 1}" + b" " * (1 << 16), 0.0),
         (b"[" * 5000, 0.0),
+        (b"a: !!timestamp x", 0.0),
+        (b"a: !!bool x", 0.0),
+        (b"a: !!int ''", 0.0),
+        (b"!!omap [[]]", 0.0),
     ],
 )
 def test_yaml_is_read_as_data(file: bytes, wanted: float) -> None:
@@ -156,5 +231,17 @@ def test_a_book_that_cannot_be_unpacked_is_no_table() -> None:
         archive.writestr("content.xml", FLAT)
     broken = bytearray(sink.getvalue())
     broken[60:80] = bytes(20)
+    with pytest.raises(TableFlaw):
+        read_sheets(bytes(broken))
+
+
+@pytest.mark.parametrize("packed", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
+@pytest.mark.parametrize("at", range(45, 75, 3))
+def test_a_book_that_is_packed_as_no_office_does_is_no_table(packed: int, at: int) -> None:
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w", packed) as archive:
+        archive.writestr("content.xml", FLAT)
+    broken = bytearray(sink.getvalue())
+    broken[at] ^= 0xFF
     with pytest.raises(TableFlaw):
         read_sheets(bytes(broken))

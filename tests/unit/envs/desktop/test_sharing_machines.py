@@ -96,6 +96,41 @@ def test_two_pools_of_one_process_take_turns_at_an_address() -> None:
     assert asyncio.run(worked()) == ["waits", "has it"]
 
 
+def test_a_pool_that_takes_an_address_again_and_again_lets_another_in() -> None:
+    async def worked() -> int:
+        async with guest() as url:
+            own = DesktopParams(machine="remote", addresses=(url,), start_s=2.0)
+            one, other, taken = MachinePool(own), MachinePool(own), 0
+            again = asyncio.create_task(one.take())
+            await again
+            waiting = asyncio.create_task(other.take())
+            while not waiting.done():
+                await asyncio.sleep(0.05)
+                await one.give(await again)
+                again, taken = asyncio.create_task(one.take()), taken + 1
+                await asyncio.wait((again, waiting), return_when=asyncio.FIRST_COMPLETED)
+            await other.give(await waiting)
+            await one.give(await again)
+            return taken
+
+    assert asyncio.run(worked()) <= 1
+
+
+def test_a_stage_that_waits_for_an_address_and_is_cancelled_keeps_nobody_out(folder: Path) -> None:
+    async def worked() -> None:
+        with holder(screen_of_address(PLACE), folder):
+            machine = RemoteMachine(GuestAddress(url=PLACE), longest_s=30.0)
+            waiting = asyncio.create_task(machine.start())
+            await asyncio.sleep(0.05)
+            waiting.cancel()
+            await asyncio.wait((waiting,))
+        lease = lease_of_address(f"{screen_of_address(PLACE)} next")
+        assert lease is not None
+        lease.end()
+
+    asyncio.run(worked())
+
+
 def test_a_machine_that_does_not_answer_gives_its_lease_back() -> None:
     machine = RemoteMachine(GuestAddress(url="http://127.0.0.1:9"), longest_s=1.0)
     with pytest.raises(Exception, match="did not answer"):

@@ -58,6 +58,30 @@ TASK: dict[str, Any] = {
     "wrong": [["fail()"]],
     "hints": ["Look."],
 }
+# Getters with what only those of files have, and metrics that take what others do not.
+SECOND: dict[str, Any] = TASK | {
+    "config": [],
+    "evaluator": {
+        "func": ["exact_match", "is_in_list", "match_in_list", "check_cells", "compare_csv", "check_lines"],
+        "conj": "or",
+        "result": [
+            LINE | {"multi": True, "gives": 5},
+            LINE | {"multi": True, "gives": None},
+            FILE | {"multi": True, "path": ["/a", "/b"], "dest": ["a", "b"], "gives": [1]},
+            FILE,
+            FILE,
+            {"type": "list_directory", "path": "/a", "multi": 1, "gives": []},
+        ],
+        "expected": [
+            RULE,
+            RULE,
+            {"type": "rule", "rules": {"expected": ["z"]}},
+            {"type": "rule", "rules": {"cells": {"B2": "5"}, "sheet": "S", "sheets": ["S"]}},
+            TEXT | {"multi": True, "path": ["data:,a", "data:,b"], "dest": ["a", "b"], "gives": [0, 1]},
+            {"type": "rule", "rules": {"lines": ["a"], "share": True}},
+        ],
+    },
+}
 ODD: tuple[Any, ...] = (
     *(None, 0, -1, 1.5, True, 10**400, "", "x", "a\0", "\ud800", "http://[", "data:x", "y" * 300),
     *([], [[]], [None], {}, {"a": {}}),
@@ -89,21 +113,24 @@ async def played(scenario: Any, own: DesktopParams) -> None:
     await StateVerifier(own, None).score(scenario.evaluator, client, failed=False)
 
 
+@pytest.mark.parametrize("task", [TASK, SECOND], ids=["first", "second"])
 @pytest.mark.parametrize("odd", ODD, ids=lambda odd: repr(odd)[:12])
-def test_a_task_of_any_shape_is_told_to_be_none_or_can_be_played_and_scored(odd: Any, tmp_path: Path) -> None:
+def test_a_task_of_any_shape_is_told_to_be_none_or_can_be_played_and_scored(
+    odd: Any, task: dict[str, Any], tmp_path: Path
+) -> None:
     own, place = DesktopParams(), tmp_path / "7.json"
 
     async def every() -> int:
         tasks = 0
-        for found in changed(TASK, odd):
+        for found in changed(task, odd):
             place.write_text(json.dumps(found))
             try:
-                task, _ = read_task(place, own, domain="os", split="train")
+                read, _ = read_task(place, own, domain="os", split="train")
             except Unplayable:
                 continue
             tasks += 1
             if not longest_wait(found):
-                await played(scenario_of(task), own)
+                await played(scenario_of(read), own)
         return tasks
 
     assert asyncio.run(every())
@@ -117,6 +144,7 @@ def longest_wait(found: Any) -> bool:
 
 def test_the_task_itself_is_played() -> None:
     assert unsupported(scenario_of_json(TASK), DesktopParams()) == ""
+    assert unsupported(scenario_of_json(SECOND), DesktopParams()) == ""
 
 
 @pytest.mark.parametrize(
@@ -135,6 +163,33 @@ def test_what_a_metric_of_ours_does_not_have_is_told(
 ) -> None:
     asked = {"func": metric, "result": LINE, "expected": {"type": "rule", "rules": expected}, "options": options}
     assert reason in unsupported(scenario_of_json(TASK | {"evaluator": asked}), DesktopParams())
+
+
+@pytest.mark.parametrize(
+    ("metric", "result", "expected", "reason"),
+    [
+        ("check_lines", FILE | {"multi": True, "path": ["/a"], "dest": []}, {"lines": []}, "with this 'dest'"),
+        ("check_cells", LINE, {"cells": {}}, "check_cells of what is no file"),
+        ("is_in_list", FILE, {"expected": "a"}, "is_in_list of a file"),
+        ("is_in_list", {"type": "rule", "rules": 5}, {"expected": "a"}, "of a rule that is no list"),
+        ("is_in_list", LINE, {"expected": ["a"]}, "is_in_list with rules that it cannot take"),
+        ("match_in_list", LINE, {"expected": "ab"}, "match_in_list with rules that it cannot take"),
+    ],
+)
+def test_what_can_never_be_scored_is_told(metric: str, result: Any, expected: Any, reason: str) -> None:
+    asked = {"func": metric, "result": result, "expected": {"type": "rule", "rules": expected}}
+    assert reason in unsupported(scenario_of_json(TASK | {"evaluator": asked}), DesktopParams())
+
+
+def test_only_tables_are_compared_with_several_files() -> None:
+    several = TEXT | {"multi": True, "path": ["data:,a", "data:,b"], "dest": ["a", "b"], "gives": [0, 1]}
+    asked = {"func": "compare_text_file", "result": FILE, "expected": several}
+    reasons = [
+        unsupported(scenario_of_json(TASK | {"evaluator": asked | {"func": name}}), DesktopParams())
+        for name in ("compare_text_file", "literal_match", "compare_csv")
+    ]
+    told = "with several files to compare with"
+    assert reasons == [f"compare_text_file {told}", f"literal_match {told}", ""]
 
 
 def test_rules_that_ours_does_not_have_go_to_osworld_s_where_it_is_there_but_never_yaml() -> None:
