@@ -47,7 +47,7 @@ def test_engines_on_two_nodes_say_what_one_in_the_process_says(
         ("r/eval/0/trajectories", "evaluated", "trajectories"),
     ):
         first, second = (tokens(read_rows(tmp_path / name, kind)) for name in (one, other))
-        assert len(first) > 20 and second == first
+        assert len(first) > 3 and second == first
     states = engine_states(ray, known_engines(ray)).values()
     assert len({state["node"] for state in states if state and state["answered"]}) == 2
 
