@@ -70,8 +70,16 @@ def run_differences(recorded: Mapping[str, Any], config: Config, sections: Seque
     A key that the version of the run did not know had its default.
     """
     now = flattened(effective_parameters(config, sections))
-    before = flattened(defaults_of(recorded)) | flattened(recorded)
+    before = flattened(defaults_of(recorded)) | flattened(recorded) | recorded_engine(recorded)
     return parameter_differences({key: value for key, value in before.items() if key in now}, now)
+
+
+def recorded_engine(recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """`generator.backend` of a run whose engines stood on a cluster: outputs depend on the engine that computed, as
+    `GeneratorConfig.engine_name` says, and `config.yaml` has what was asked for.
+    """
+    engine = value_at(recorded, "generator.ray.engine")
+    return {"generator.backend": engine} if engine and value_at(recorded, "generator.backend") == "ray" else {}
 
 
 def ineffective_keys(config: Config) -> set[str]:

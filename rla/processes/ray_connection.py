@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 from typing import Any
 
@@ -10,6 +11,9 @@ from rla.errors import UserError
 
 NAMESPACE = "rla"
 KNOCK = 20.0  # seconds
+# How often Ray tries to reach a head that has just answered a knock. A try may take a minute, and Ray makes twenty: where
+# the head dies between the knock and the answer, a stage would wait for all of them.
+TRIES = ("RAY_NUM_REDIS_GET_RETRIES", "2")
 
 
 def connected(address: str, *, what: str = "generator.backend ray") -> Any:
@@ -17,6 +21,7 @@ def connected(address: str, *, what: str = "generator.backend ray") -> Any:
 
     Raises UserError where there is no cluster, or none that lets us in.
     """
+    os.environ.setdefault(*TRIES)  # Ray reads it when it is imported
     try:
         import ray
         from ray.exceptions import AuthenticationError
