@@ -11,8 +11,8 @@ from rla.errors import UserError
 
 NAMESPACE = "rla"
 KNOCK = 20.0  # seconds
-# How often Ray tries to reach a head that has just answered a knock. A try may take a minute, and Ray makes twenty: where
-# the head dies between the knock and the answer, a stage would wait for all of them.
+# How often Ray tries to reach a head that has just answered a knock. A try may take a minute, and Ray makes twenty: a
+# stage would wait for all of them where the head dies behind the knock.
 TRIES = ("RAY_NUM_REDIS_GET_RETRIES", "2")
 
 
