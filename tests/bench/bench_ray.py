@@ -112,7 +112,7 @@ begun = time.perf_counter()
 from rla.processes.ray_connection import connected
 ray = connected(sys.argv[1])
 there = time.perf_counter()
-ray.get(ray.remote(int).remote())
+ray.get(ray.remote(lambda: 0).remote())  # a class would be an actor
 print(f"{there - begun:.2f} {time.perf_counter() - there:.2f}")
 """
 
@@ -175,6 +175,7 @@ def main() -> None:
                 f"clocks allow, {cost:.2f} ms a request in the stage",
                 flush=True,
             )
+    ray.shutdown()  # a node to which somebody is connected does not end
     cluster.shutdown()
 
 
