@@ -78,6 +78,7 @@ def measured_rate(ray: Any, engines: int, model: Path, *, latency: float, steps:
     """Requests a second, and milliseconds of this process's processor time a request."""
     make = ray.remote(ClockActor).options(num_cpus=0, max_concurrency=4096, namespace=NAMESPACE)
     handles = [make.remote(latency) for _ in range(engines)]
+    ray.get([handle.state.remote() for handle in handles])  # one that starts later has no sessions in the first step
     refs = [EngineActorRef(name=str(number), handle=handle) for number, handle in enumerate(handles)]
     wanted = Wanted(model=str(model), config=GeneratorConfig(context=4096), stop_ids=(0,), seed=0)
     pool = RayGenerator(ray, refs, wanted=wanted, patience=120.0)
