@@ -94,7 +94,7 @@ def measured_rate(ray: Any, engines: int, model: Path, *, latency: float, steps:
         await asyncio.gather(*(episode(number, steps) for number in range(EPISODES)))
 
     async def main() -> tuple[float, float]:
-        await play(1)
+        await play(4)  # until every engine has opened its lease
         started, spent = time.perf_counter(), time.process_time()
         await play(steps)
         seconds, spent = time.perf_counter() - started, time.process_time() - spent
