@@ -65,7 +65,7 @@ def run_loop(
 def turn_loop(plan: Plan, *, say: Callable[[str], None]) -> int:
     """The exit status of DVC; where it is 0, the report is printed. Raises UserError where there is no pipeline."""
     from rla.errors import UserError
-    from rla.pipeline.dvc_project import ready_dvc
+    from rla.pipeline.dvc_project import one_run, ready_dvc
     from rla.pipeline.plan import named_plan, run_folder, write_plan
     from rla.pipeline.repro import prefork_server, show_repro
     from stages import STAGES
@@ -73,10 +73,11 @@ def turn_loop(plan: Plan, *, say: Callable[[str], None]) -> int:
     if not PIPELINE.is_file():
         raise UserError(f"{PIPELINE}: no such file here; `rla init` writes all that the loop needs")
     plan, _ = named_plan(plan)
-    say(write_plan(plan, PLAN, stages=STAGES))
-    ready_dvc(Path())
-    with prefork_server() as environment:
-        status = show_repro(environment)
+    with one_run(PIPELINE):
+        say(write_plan(plan, PLAN, stages=STAGES))
+        ready_dvc(Path())
+        with prefork_server() as environment:
+            status = show_repro(environment)
     if not status:
         print_report(run_folder(plan), say=say)
     return status

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from rla.errors import UserError
 
 DVC = (sys.executable, "-P", "-m", "dvc")  # this environment's, whatever the shell finds
 WITHOUT_GIT = "core.no_scm"
@@ -49,6 +54,24 @@ def ready_dvc(folder: Path) -> None:
         begin_git(folder)
     elif not without_git(folder) and not any((top / ".git").exists() for top in folder.parents):
         call_dvc(folder, "config", "--local", WITHOUT_GIT, "true")
+
+
+@contextlib.contextmanager
+def one_run(pipeline: Path) -> Iterator[None]:
+    """Nobody else turns the loop of this dvc.yaml until the block ends: what is planned beside it says which run that
+    is, and a second plan would change it under the first. UserError where somebody does.
+    """
+    with pipeline.open("rb") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                f"{pipeline}: another `rla run` is turning this loop; wait for its end, or turn yours in a folder of "
+                "its own (rla init FOLDER)"
+            ) from None
+        except OSError:  # a file system without locks
+            pass
+        yield
 
 
 def begin_git(folder: Path) -> None:

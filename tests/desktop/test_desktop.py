@@ -8,9 +8,8 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -243,15 +242,10 @@ asyncio.run(main())
 """
 
 
-@pytest.fixture
-def short_folder() -> Iterator[Path]:
-    """The path of a machine's socket has to fit into 108 characters, and those of pytest's folders are long."""
-    with tempfile.TemporaryDirectory(prefix="rla-") as folder:
-        yield Path(folder)
-
-
-def test_nothing_is_left_of_a_process_that_was_killed(short_folder: Path) -> None:
-    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(short_folder)], stdout=subprocess.PIPE)
+def test_nothing_is_left_of_a_process_that_was_killed(tmp_path: Path) -> None:
+    folder = tmp_path / ("long" * 30)  # longer than the path of a socket may be
+    folder.mkdir()
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(folder)], stdout=subprocess.PIPE)
     assert holder.stdout is not None
     first = int(holder.stdout.readline())
     holder.kill()
@@ -260,9 +254,9 @@ def test_nothing_is_left_of_a_process_that_was_killed(short_folder: Path) -> Non
     while Path(f"/proc/{first}").exists() and time.monotonic() < until:
         time.sleep(0.1)
     assert not Path(f"/proc/{first}").exists()
-    (left,) = short_folder.glob("rla-desktops-*/*")
+    (left,) = folder.glob("rla-desktops-*/*")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tempfile.gettempdir", lambda: str(short_folder))
+        patch.setattr("tempfile.gettempdir", lambda: str(folder))
 
         async def swept() -> None:
             pool = MachinePool(OWN)

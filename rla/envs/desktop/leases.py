@@ -90,9 +90,17 @@ def leases_folder() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class MachineLease:
-    """A machine's folder."""
+    """A machine's folder. `descriptor` is open on it: the path of a socket has at most 107 bytes, and the folder's own
+    may be longer than that.
+    """
 
     folder: Path
+    descriptor: int
+
+    @property
+    def socket(self) -> str:
+        """Where the machine listens; for processes of this place."""
+        return f"/proc/{os.getpid()}/fd/{self.descriptor}/socket"
 
     def note(self, program: int) -> None:
         """Which process the machine is."""
@@ -103,14 +111,16 @@ class MachineLease:
         part.rename(self.folder / "lease.json")
 
     def end(self) -> None:
+        """Once."""
         shutil.rmtree(self.folder, ignore_errors=True)
+        os.close(self.descriptor)
 
 
 def new_lease() -> MachineLease:
     """Raises OSError."""
     folder = leases_folder() / f"{this_process().mark}-{next(_numbers)}"
     folder.mkdir(mode=0o700)
-    return MachineLease(folder)
+    return MachineLease(folder, os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 
 
 def sweep() -> int:

@@ -63,7 +63,7 @@ class LocalDesktop:
     @property
     def address(self) -> GuestAddress:
         assert self._lease is not None
-        return GuestAddress(url="http://guest", socket=str(self._lease.folder / "socket"), token=self._token)
+        return GuestAddress(url="http://guest", socket=self._lease.socket, token=self._token)
 
     async def start(self) -> None:
         try:
@@ -105,7 +105,7 @@ class LocalDesktop:
         self._group = None if base is None else box_group(base, limits)
         joining = -1 if self._group is None else self._group.joining
         with socket.socket(socket.AF_UNIX) as listening:
-            listening.bind(str(self._lease.folder / "socket"))
+            listening.bind(self._lease.socket)
             listening.listen(64)
             walled = self._walls.around(self._session(listening.fileno()), joining=joining)
             told = self._spawn(walled, (listening.fileno(), *([] if joining < 0 else [joining])))
