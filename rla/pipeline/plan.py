@@ -5,6 +5,7 @@ Growing a run only appends: the entries of earlier iterations stay as they are, 
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -128,6 +129,18 @@ def refuse_unnamed(params: Path, config: Config, pipeline: Path) -> None:
         raise UserError(f"{params}: {pipeline.name} follows keys that are not in it; add {', '.join(lines)}")
 
 
+def refuse_outside(run: Path, project: Path) -> None:
+    """UserError where the run does not lie in the folder of dvc.yaml. DVC keeps a copy of the report, and of files that
+    lie elsewhere it keeps none: it would say so after the last iteration. A link inside of the folder will do.
+    """
+    top = os.path.abspath(project)
+    if os.path.commonpath((top, os.path.abspath(project / run))) != top:
+        raise UserError(
+            f"{run}: lies outside of {top}, whose DVC keeps the report; to have runs on another disk, turn the loop in "
+            "a folder there (rla init FOLDER), or link one (ln -s FOLDER runs) and name the run runs/NAME"
+        )
+
+
 def named_plan(plan: Plan) -> tuple[Plan, Config]:
     """The plan with what its overrides add to the run's name, and its parameters. UserError where params fall short."""
     if not plan.params.is_file():
@@ -143,9 +156,11 @@ def named_plan(plan: Plan) -> tuple[Plan, Config]:
 def write_plan(plan: Plan, out: Path, *, stages: Sequence[StageSpec]) -> str:
     """Write the file where it differs; returns a line about it. `stages`: all that may have made outputs of the run.
 
-    UserError where params do not exist or fall short, and where the run has outputs of other parameters.
+    UserError where params do not exist or fall short, where the run lies elsewhere, and where it has outputs of other
+    parameters.
     """
     plan, config = named_plan(plan)
+    refuse_outside(run_folder(plan), out.parent)
     if not plan.overwrite:
         refuse_other_run(run_folder(plan), config, stages)
     refuse_unnamed(plan.params, config, out.with_name("dvc.yaml"))

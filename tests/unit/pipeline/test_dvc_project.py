@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from rla.cli.app import run
-from rla.pipeline.dvc_project import DVC, begin_dvc, ready_dvc
+from rla.errors import UserError
+from rla.pipeline.dvc_project import DVC, begin_dvc, one_run, ready_dvc
 from rla.pipeline.new_folder import begin_folder
 
 
@@ -83,3 +84,13 @@ def test_a_new_folder_is_ready_for_experiments_as_the_guide_says(
     left = subprocess.run(["git", "status", "--porcelain"], check=True, capture_output=True, text=True).stdout
     tracked = subprocess.run(["git", "ls-files", ".dvc"], check=True, capture_output=True, text=True).stdout
     assert (left, tracked.split()) == ("", [".dvc/.gitignore", ".dvc/config"])
+
+
+def test_one_call_at_a_time_turns_the_loop_of_a_folder(tmp_path: Path) -> None:
+    """The second would change the plan under the first."""
+    pipeline = tmp_path / "dvc.yaml"
+    pipeline.write_text("stages: {}\n")
+    with one_run(pipeline), pytest.raises(UserError, match="another `rla run`"), one_run(pipeline):
+        pass
+    with one_run(pipeline):
+        pass

@@ -230,3 +230,14 @@ def test_a_plan_is_written_only_where_it_differs(tmp_path: Path) -> None:
 def test_a_plan_for_params_that_do_not_exist_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such file"):
         write_plan(Plan(iterations=2, params=tmp_path / "none.yaml"), tmp_path / "iterations.yaml", stages=STAGES)
+
+
+def test_a_run_outside_of_the_folder_that_dvc_drives_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project/runs").symlink_to(tmp_path)  # to another disk
+    out, params = tmp_path / "project/iterations.yaml", resource("params.yaml")
+    with pytest.raises(UserError, match="lies outside of"):
+        write_plan(Plan(iterations=2, params=params, run=tmp_path / "elsewhere"), out, stages=STAGES)
+    assert not out.exists()
+    inside = Plan(iterations=2, params=params, run=tmp_path / "project/runs/x")
+    assert "2 iterations" in write_plan(inside, out, stages=STAGES)
