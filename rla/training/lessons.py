@@ -40,11 +40,13 @@ def demonstrations(
     player = need(environment(ctx.config.env.name), Demonstrates, "warm-start")
     rng = random.Random(derive(ctx.config.seed, "demonstrations", purpose))
     played = []
+    ctx.progress.start(f"warm-start {purpose} demonstrations", total=count)
     for number in range(count):
         task = tasks[number % len(tasks)]
         seed, share = rng.getrandbits(62), rng.uniform(*random_shares)
         shown = player.demonstrate(task, ctx.config, seed=seed, random_share=share)
         played.append((task, shown))
+        ctx.progress.advance()
     return played
 
 

@@ -17,14 +17,14 @@ from rla.envs.browser.browsers import BrowserPool
 from rla.envs.browser.driver import PageLost
 from rla.envs.browser.modes import PlayedMode, played_mode
 from rla.envs.browser.params import BrowserParams
-from rla.envs.browser.playing import ScenePlayer
+from rla.envs.browser.playing import KEPT, ScenePlayer
 from rla.envs.observation import EnvironmentFailure
 
 Answer = TypeVar("Answer")
 TRIES = 2
-# Places that a desk has at least, whatever `contexts` says: the page that its player keeps, one of an episode, and one
+# Places that a desk has at least, whatever `contexts` says: the pages that its player keeps, one of an episode, and one
 # on which a task is drawn or proven meanwhile. With fewer, one would wait for a place that another never hands back.
-PLACES = 3
+PLACES = KEPT + 2
 # What a pool does not ask.
 UNPOOLED = ("mode", "success", "other_pages", "actions", "cell", "blank")
 _DESKS: dict[tuple[int, BrowserParams], BrowserDesk] = {}

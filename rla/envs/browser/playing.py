@@ -1,14 +1,14 @@
 """Episodes for demonstrations, labels and proofs, in the browser of this process.
 
-Such episodes are many and short. So a page that is open is begun anew by its seed where it keeps nothing of the
-episode before, which is ten times faster than loading it. What it shows then has to be what the task says.
+Such episodes are many and short, and the pages take turns. So pages stay open, and one is begun anew by its seed where
+it keeps nothing of the episode before, which is ten times faster than loading it. What it shows then has to be what the
+task says.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rla.config import Config
 from rla.envs.browser.browsers import BrowserPool
@@ -22,43 +22,48 @@ from rla.envs.browser.state import PageState
 from rla.envs.observation import EnvironmentFailure, Observation, offered
 from rla.envs.views import Demonstration
 
-
-@dataclass(slots=True)
-class OpenPage:
-    """A page that is kept between episodes. `name`: what it shows."""
-
-    page: BrowserPage | None = None
-    name: str = ""
+KEPT = 12  # pages of a player
 
 
 class ScenePlayer:
-    """Plays scenes one after the other on one page. Raises PageLost; `lose` it then."""
+    """Plays scenes one after the other, each on the page of its name: at most KEPT are open, those used last. Raises
+    PageLost; `lose` them then.
+    """
 
     def __init__(self, pool: BrowserPool) -> None:
-        self._pool, self._open = pool, OpenPage()
+        self._pool = pool
+        self._kept: dict[str, BrowserPage] = {}  # what each shows; the one used last is the last
+        self._page: BrowserPage | None = None  # that of the scene
 
     async def begin(self, scene: PageScene) -> PageState:
         """The first state of a scene. Raises PageLost, and EnvironmentFailure where it is another one."""
         file, settings = page_file(self._pool.folder, scene.page), self._pool.settings(scene.page, scene.parameters)
-        if self._open.page is None:
-            self._open = OpenPage(await self._pool.take())
-        page = self._open.page
-        assert page is not None
+        shown = scene.page in self._kept and self._pool.begins_again(scene.page)
+        page = self._page = await self._page_for(scene.page)
         async with page_answering(self._pool.own.reset_s):
-            if self._open.name == scene.page and self._pool.begins_again(scene.page):
+            if shown:
                 state = await page.restart(scene.seed, settings)
                 if state.digest() == scene.digest:
                     return state
-            self._open.name = ""
             state = await page.start(file, scene.seed, settings)
-        self._open.name = scene.page
         if state.digest() != scene.digest:
             raise EnvironmentFailure(f"{scene.page} begins otherwise than when the task was made; make new tasks")
         return state
 
+    async def _page_for(self, name: str) -> BrowserPage:
+        """The one that shows it, or a new one, or in place of too many the one that was not used for longest."""
+        if name in self._kept:
+            page = self._kept.pop(name)
+        elif len(self._kept) < KEPT:
+            page = await self._pool.take()
+        else:
+            page = self._kept.pop(next(iter(self._kept)))
+        self._kept[name] = page
+        return page
+
     async def act(self, view: BrowserView, state: PageState, scene: PageScene, action: str) -> tuple[PageState, Acted]:
         """The state after an action of a mode, and whether it was read and ends the episode. Raises PageLost."""
-        page = self._open.page
+        page = self._page
         assert page is not None
         async with page_answering(self._pool.own.step_s):
             acted = await view.act(page, state, scene, action)
@@ -68,22 +73,19 @@ class ScenePlayer:
 
     async def seen(self, view: BrowserView, state: PageState, scene: PageScene, *, first: bool) -> Observation:
         """What a mode shows of the state that the page is in. Raises PageLost."""
-        page = self._open.page
+        page = self._page
         assert page is not None
         async with page_answering(self._pool.own.step_s):
             return await view.show(page, state, scene, first=first)
 
     async def lose(self) -> None:
-        """Have a new page next time."""
-        lost, self._open = self._open.page, OpenPage()
-        if lost is not None:
-            self._pool.lost += 1
-            await self._pool.give(lost)
+        """Have new pages next time: what ended one may have ended its browser."""
+        self._pool.lost += 1
+        await self.close()
 
     async def close(self) -> None:
-        page, self._open = self._open.page, OpenPage()
-        if page is not None:
-            await self._pool.give(page)
+        while self._kept:
+            await self._pool.give(self._kept.popitem()[1])
 
     async def replayed(self, view: BrowserView, scene: PageScene, actions: Sequence[str]) -> tuple[PageState, bool]:
         """The state after some actions, and whether they have ended the episode; those after the end do nothing."""
