@@ -176,7 +176,7 @@ def plan_command(
 
     Example: rla plan --iterations 60 --evaluate-every 10
     """
-    from rla.pipeline.dvc_project import ready_dvc
+    from rla.pipeline.dvc_project import one_run, ready_dvc
     from rla.pipeline.plan import Plan, write_plan
 
     def planned() -> Plan:
@@ -192,8 +192,12 @@ def plan_command(
         )
 
     def call() -> None:
-        typer.echo(write_plan(planned(), out, stages=STAGES))
-        if out.with_name("dvc.yaml").is_file():
+        pipeline = out.with_name("dvc.yaml")
+        if not pipeline.is_file():
+            typer.echo(write_plan(planned(), out, stages=STAGES))
+            return
+        with one_run(pipeline):
+            typer.echo(write_plan(planned(), out, stages=STAGES))
             ready_dvc(out.parent)
 
     guard(call)

@@ -58,10 +58,11 @@ def ready_dvc(folder: Path) -> None:
 
 @contextlib.contextmanager
 def one_run(pipeline: Path) -> Iterator[None]:
-    """Nobody else turns the loop of this dvc.yaml until the block ends: what is planned beside it says which run that
-    is, and a second plan would change it under the first. UserError where somebody does.
+    """Nobody else plans or turns the loop of this dvc.yaml until the block ends: what is planned beside it says which
+    run that is, and a second plan would change it under the first. UserError where somebody does.
     """
-    with pipeline.open("rb") as held:
+    writable = os.access(pipeline, os.W_OK)  # NFS locks a file alone for whoever may write to it
+    with pipeline.open("r+b" if writable else "rb") as held:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

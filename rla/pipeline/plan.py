@@ -131,14 +131,17 @@ def refuse_unnamed(params: Path, config: Config, pipeline: Path) -> None:
 
 def refuse_outside(run: Path, project: Path) -> None:
     """UserError where the run does not lie in the folder of dvc.yaml. DVC keeps a copy of the report, and of files that
-    lie elsewhere it keeps none: it would say so after the last iteration. A link inside of the folder will do.
+    lie elsewhere it keeps none: it would say so after the last iteration. Inside of git a link does not help, because
+    DVC lists the report in a .gitignore.
     """
-    top = os.path.abspath(project)
-    if os.path.commonpath((top, os.path.abspath(project / run))) != top:
-        raise UserError(
-            f"{run}: lies outside of {top}, whose DVC keeps the report; to have runs on another disk, turn the loop in "
-            "a folder there (rla init FOLDER), or link one (ln -s FOLDER runs) and name the run runs/NAME"
-        )
+    places = [os.path.abspath] + ([os.path.realpath] if (project / ".git").exists() else [])
+    for place in places:
+        top = place(project)
+        if os.path.commonpath((top, place(project / run))) != top:
+            raise UserError(
+                f"{run}: lies outside of {top}, whose DVC keeps the report; name a run inside of it (of a URL that is "
+                "RLA_MIRRORS), or turn the loop in a folder on that disk (rla init FOLDER)"
+            )
 
 
 def named_plan(plan: Plan) -> tuple[Plan, Config]:
@@ -160,7 +163,8 @@ def write_plan(plan: Plan, out: Path, *, stages: Sequence[StageSpec]) -> str:
     parameters.
     """
     plan, config = named_plan(plan)
-    refuse_outside(run_folder(plan), out.parent)
+    if out.with_name("dvc.yaml").is_file():
+        refuse_outside(run_folder(plan), out.parent)
     if not plan.overwrite:
         refuse_other_run(run_folder(plan), config, stages)
     refuse_unnamed(plan.params, config, out.with_name("dvc.yaml"))

@@ -22,9 +22,10 @@ from rla.envs.observation import EnvironmentFailure
 
 Answer = TypeVar("Answer")
 TRIES = 2
-# Places that a desk has at least, whatever `contexts` says: the pages that its player keeps, one of an episode, and one
-# on which a task is drawn or proven meanwhile. With fewer, one would wait for a place that another never hands back.
-PLACES = KEPT + 2
+# Places that a desk has at least beside the pages that its player keeps, whatever `contexts` says: one of an episode,
+# and one on which a task is drawn or proven meanwhile. With fewer, one would wait for a place that another never hands
+# back.
+PLACES = 2
 # What a pool does not ask.
 UNPOOLED = ("mode", "success", "other_pages", "actions", "cell", "blank")
 _DESKS: dict[tuple[int, BrowserParams], BrowserDesk] = {}
@@ -71,7 +72,7 @@ class BrowserDesk:
 
     def _made(self, own: BrowserParams) -> BrowserPool:
         try:
-            return BrowserPool(replace(own, contexts=max(own.contexts, PLACES)))
+            return BrowserPool(replace(own, contexts=max(own.contexts, PLACES) + KEPT))
         except BaseException:
             self._loop.call_soon_threadsafe(self._loop.stop)
             raise

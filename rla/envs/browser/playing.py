@@ -38,12 +38,13 @@ class ScenePlayer:
     async def begin(self, scene: PageScene) -> PageState:
         """The first state of a scene. Raises PageLost, and EnvironmentFailure where it is another one."""
         file, settings = page_file(self._pool.folder, scene.page), self._pool.settings(scene.page, scene.parameters)
-        shown = scene.page in self._kept and self._pool.begins_again(scene.page)
-        page = self._page = await self._page_for(scene.page)
+        name = scene.page if self._pool.begins_again(scene.page) else ""
+        shown = name in self._kept and name != ""
+        page = self._page = await self._page_for(name)
         async with page_answering(self._pool.own.reset_s):
             if shown:
                 state = await page.restart(scene.seed, settings)
-                if state.digest() == scene.digest:
+                if state.digest() == scene.digest and scene.look in ("", state.look()):
                     return state
             state = await page.start(file, scene.seed, settings)
         if state.digest() != scene.digest:
@@ -51,7 +52,9 @@ class ScenePlayer:
         return state
 
     async def _page_for(self, name: str) -> BrowserPage:
-        """The one that shows it, or a new one, or in place of too many the one that was not used for longest."""
+        """The one that shows it, or a new one, or in place of too many the one that was not used for longest. Pages
+        that have to be loaded each time share one, which has no name.
+        """
         if name in self._kept:
             page = self._kept.pop(name)
         elif len(self._kept) < KEPT:

@@ -99,8 +99,8 @@ class MachineLease:
 
     @property
     def socket(self) -> str:
-        """Where the machine listens; for processes of this place."""
-        return f"/proc/{os.getpid()}/fd/{self.descriptor}/socket"
+        """Where the machine listens; for this process alone."""
+        return f"/proc/self/fd/{self.descriptor}/socket"
 
     def note(self, program: int) -> None:
         """Which process the machine is."""
@@ -120,7 +120,11 @@ def new_lease() -> MachineLease:
     """Raises OSError."""
     folder = leases_folder() / f"{this_process().mark}-{next(_numbers)}"
     folder.mkdir(mode=0o700)
-    return MachineLease(folder, os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+    try:
+        return MachineLease(folder, os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+    except OSError:
+        folder.rmdir()
+        raise
 
 
 def sweep() -> int:

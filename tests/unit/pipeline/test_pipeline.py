@@ -235,9 +235,13 @@ def test_a_plan_for_params_that_do_not_exist_is_refused(tmp_path: Path) -> None:
 def test_a_run_outside_of_the_folder_that_dvc_drives_is_refused_before_anything_is_made(tmp_path: Path) -> None:
     (tmp_path / "project").mkdir()
     (tmp_path / "project/runs").symlink_to(tmp_path)  # to another disk
+    (tmp_path / "project/dvc.yaml").write_text("stages: {}\n")
     out, params = tmp_path / "project/iterations.yaml", resource("params.yaml")
     with pytest.raises(UserError, match="lies outside of"):
         write_plan(Plan(iterations=2, params=params, run=tmp_path / "elsewhere"), out, stages=STAGES)
     assert not out.exists()
     inside = Plan(iterations=2, params=params, run=tmp_path / "project/runs/x")
     assert "2 iterations" in write_plan(inside, out, stages=STAGES)
+    (tmp_path / "project/.git").mkdir()  # its DVC would list the report in a .gitignore
+    with pytest.raises(UserError, match="lies outside of"):
+        write_plan(inside, out, stages=STAGES)
