@@ -80,8 +80,10 @@ unit: .venv/.test
 test-slow: .venv/.test
 	$(PY) -m pytest -m slow $(PYTEST_ARGS)
 
-# Ray binds all addresses of a machine, so it runs where there is the loopback device alone.
-LOOPBACK_ALONE = home=$$(mktemp -d); trap 'rm -rf "$$home"' EXIT; HOME=$$home OMP_NUM_THREADS=1 \
+# Ray binds all addresses of a machine, so it runs where there is the loopback device alone, and asks for a token.
+LOOPBACK_ALONE = home=$$(mktemp -d); trap 'rm -rf "$$home"' EXIT; mkdir -m 700 "$$home/.ray"; \
+  $(PY) -c 'import secrets; print(secrets.token_hex(32), end="")' > "$$home/.ray/auth_token"; \
+  RAY_AUTH_MODE=token HOME=$$home OMP_NUM_THREADS=1 \
   bwrap --bind / / --dev-bind /dev /dev --proc /proc --unshare-net --unshare-pid
 test-ray: .venv/.test .bwrap
 	@$(LOOPBACK_ALONE) $(PY) -m pytest tests/ray $(PYTEST_ARGS)

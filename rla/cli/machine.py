@@ -10,12 +10,11 @@ and the spans of their use (`rla.processes.devices`).
 from __future__ import annotations
 
 import socket
-import sys
 from typing import Any
 
 from rla.config.upkeep import ON_RAY
 from rla.pipeline.context import StageContext
-from rla.processes.devices import USED
+from rla.processes.devices import USED, model_name, uuid_of
 from rla.processes.ranks import world
 from rla.processes.workers import ON_GPUS, gpus_each, visible_gpus, workers_of
 
@@ -44,6 +43,8 @@ def gpus_of_stage(ctx: StageContext) -> int | None:
     """How many GPUs a call uses where it sees enough; None: all that it sees."""
     config = ctx.config
     if ctx.spec.name in TRAINING:
+        if ctx.spec.name == "warm-start":
+            return world()
         if config.launch.training == ON_RAY:
             return 0
         return None if config.launch.training else world()
@@ -56,22 +57,3 @@ def gpus_of_stage(ctx: StageContext) -> int | None:
     alone = "slice" in ctx.options
     workers = 1 if alone else int(ctx.options.get("workers") or workers_of(config.generator))
     return gpus_each(config.generator) * workers
-
-
-def model_name(index: int) -> str:
-    """Of the GPU at this place among the visible ones; empty where nobody has loaded what knows it."""
-    torch = loaded_torch(index)
-    return "" if torch is None else str(torch.cuda.get_device_name(index))
-
-
-def uuid_of(index: int) -> str:
-    """` (1a2b3c4d)`; empty where `model_name` is."""
-    torch = loaded_torch(index)
-    return "" if torch is None else f" ({str(torch.cuda.get_device_properties(index).uuid)[:8]})"
-
-
-def loaded_torch(index: int) -> Any:
-    """The module, where it is loaded and sees a GPU at this place."""
-    torch = sys.modules.get("torch")
-    sees = torch is not None and torch.cuda.is_available() and index < torch.cuda.device_count()
-    return torch if sees else None

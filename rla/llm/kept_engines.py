@@ -51,7 +51,7 @@ class Wanted:
 class Sleeps(Protocol):
     """An engine that can give its GPUs' memory back without ending."""
 
-    async def sleep(self) -> bool: ...  # whether it still has its weights
+    async def sleep(self, among: int) -> bool: ...  # of so many at once; whether it still has its weights
 
     async def wake(self) -> None: ...
 

@@ -172,10 +172,23 @@ class EngineActor:
             lease.holder.cancel()
             lease.ready.set_result(None)
 
-    async def sleep(self) -> bool:
-        """Give the engines' memory back until the next lease. False where a stage uses them."""
-        self._asleep = not self._leases and await self._seats.sleep()
+    async def sleep(self, among: int) -> bool:
+        """Give the engines' memory back until the next lease. False where a stage uses them. `among`: so many are told
+        to at once.
+        """
+        try:
+            self._asleep = not self._leases and await self._seats.sleep(among)
+        except Exception:
+            self._end_where_dead()
+            raise
         return self._asleep
+
+    def _end_where_dead(self) -> None:
+        """An engine whose own processes have ended never answers again: without it this process is of no use. Ray
+        starts another one, and the stage asks that for what it had asked here.
+        """
+        if self._seats.dead:
+            os._exit(1)
 
     async def state(self) -> dict[str, Any]:
         """Where it stands and what it does. `node`: Ray's name of it; one host may have several."""
@@ -201,6 +214,7 @@ class EngineActor:
                 if engine is not None:
                     await lease.over.wait()
         except Exception as error:  # whatever an engine's start raises is the stage's to know
+            self._end_where_dead()
             if lease.ready.done():
                 raise
             lease.ready.set_exception(error)
@@ -211,6 +225,7 @@ class EngineActor:
         except asyncio.CancelledError:
             raise
         except Exception as error:  # the stage is told, and the engine goes on
+            self._end_where_dead()
             reply = Reply(number, error=as_told(error))
         finally:
             del lease.tasks[number]

@@ -175,7 +175,8 @@ def worker_share(ray: Any, config: GeneratorConfig) -> float:
             "to true, or train elsewhere (launch.training)"
         )
     gpus = int(sum(node["Resources"].get("GPU", 0) for node in living_nodes(ray)))
-    if config.tensor_parallel == 1 and len(answering(ray, known)) == len(known) == gpus:
+    states = engine_states(ray, known)  # with patience: other work goes before them
+    if config.tensor_parallel == 1 and None not in states.values() and len(known) == gpus:
         return round(1 - ENGINE_SHARE, 4)
     ended_engines(ray)
     return 1.0
@@ -194,7 +195,7 @@ def engines_asleep(config: GeneratorConfig) -> None:
     until = time.monotonic() + config.ray.patience
     awake = known_engines(ray)
     while awake:
-        calls = {engine.name: engine.handle.sleep.remote() for engine in awake}
+        calls = {engine.name: engine.handle.sleep.remote(len(awake)) for engine in awake}
         ray.wait(list(calls.values()), num_returns=len(calls), timeout=ANSWER)
         left = []
         for engine in awake:

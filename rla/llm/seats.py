@@ -87,20 +87,27 @@ class Seats:
             seat.engine.close()
         self._seats.clear()
 
-    async def sleep(self) -> bool:
-        """Give the engines' memory back: those that can sleep do, the others end. False where one is in use."""
+    @property
+    def dead(self) -> bool:
+        """Whether an engine's own processes have ended: it will never answer again."""
+        return any(getattr(seat.engine, "dead", False) for seat in self._seats.values())
+
+    async def sleep(self, among: int = 1) -> bool:
+        """Give the engines' memory back: those that can sleep do, the others end. False where one is in use. `among`:
+        so many fall asleep at once.
+        """
         async with self._opening:
             if any(seat.users for seat in self._seats.values()):
                 return False
             for shape in list(self._seats):
-                await self._put_to_sleep(shape)
+                await self._put_to_sleep(shape, among)
         return True
 
-    async def _put_to_sleep(self, shape: str) -> None:
+    async def _put_to_sleep(self, shape: str, among: int) -> None:
         seat = self._seats[shape]
         if isinstance(seat.engine, Sleeps):
             seat.asleep = True
-            if not await seat.engine.sleep():
+            if not await seat.engine.sleep(among):
                 seat.weights = None
             return
         seat.engine.close()
@@ -114,7 +121,7 @@ class Seats:
                 continue
             if not await idle(self._seats[shape]):
                 return False
-            await self._put_to_sleep(shape)
+            await self._put_to_sleep(shape, 1)
         return True
 
     async def _take(self, wanted: Wanted, found: Found, user: object) -> Seat | None:

@@ -128,6 +128,11 @@ class VllmGenerator:
         number = self._numbers.setdefault(adapter.digest, len(self._numbers) + 1)
         return Over(self, lora=self._lora_request(adapter.digest, number, str(adapter.folder)), stop_ids=stop_ids)
 
+    @property
+    def dead(self) -> bool:
+        """Whether vLLM's own processes have ended: out of memory, a broken GPU."""
+        return self._engine is not None and bool(self._engine.errored)
+
     def stats(self) -> dict[str, float]:
         """Tokens of prompts since the start: from the prefix cache, and computed."""
         return {"cached_tokens": self._cached, "prefilled_tokens": self._prefilled}

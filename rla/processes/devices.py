@@ -67,8 +67,28 @@ def devices_of_ray_worker() -> tuple[UsedDevice, ...]:
     """The GPUs that Ray has given to this process, one of its workers; without one the CPU of its node."""
     import ray
 
-    host, torch = platform.node(), sys.modules.get("torch")
-    seen = torch is not None and torch.cuda.is_available()
-    model = str(torch.cuda.get_device_name(0)) if seen and torch is not None else ""
-    found = [UsedDevice(host=host, gpu=str(number), model=model) for number in ray.get_gpu_ids()]
+    host = platform.node()
+    found = [
+        UsedDevice(host=host, gpu=f"{number}{uuid_of(place)}", model=model_name(place))
+        for place, number in enumerate(ray.get_gpu_ids())
+    ]
     return tuple(found) or (UsedDevice(host=host),)
+
+
+def model_name(index: int) -> str:
+    """Of the GPU that this process sees at a place; empty where torch is not loaded or sees none."""
+    torch = loaded_torch(index)
+    return "" if torch is None else str(torch.cuda.get_device_name(index))
+
+
+def uuid_of(index: int) -> str:
+    """` (1a2b3c4d)`: the same GPU has another number in another job. Empty where `model_name` is."""
+    torch = loaded_torch(index)
+    return "" if torch is None else f" ({str(torch.cuda.get_device_properties(index).uuid)[:8]})"
+
+
+def loaded_torch(index: int) -> Any:
+    """The module, where it is loaded and sees a GPU at this place."""
+    torch = sys.modules.get("torch")
+    sees = torch is not None and torch.cuda.is_available() and index < torch.cuda.device_count()
+    return torch if sees else None

@@ -35,7 +35,7 @@ def connected(address: str, *, what: str = "generator.backend ray") -> Any:
     except AuthenticationError as error:
         raise UserError(
             f"generator.ray.address {address}: the cluster refuses this user's token ({first_line(error)}); copy the "
-            "token of the head's user to this machine (docs/guide/engines.md)"
+            "token of the head's user to this machine, and set RAY_AUTH_MODE=token (docs/guide/engines.md)"
         ) from error
     except (OSError, RuntimeError, ValueError) as error:
         raise UserError(

@@ -14,6 +14,7 @@ from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.llm.chat import ChatFormat
 from rla.llm.picture_chat import PictureChat
+from rla.llm.ray_cluster import engines_asleep
 from rla.models.checkpoint import model_folder
 from rla.models.verifying import verify_model
 from rla.models.vision import vision_for
@@ -74,6 +75,7 @@ def warm_start_model(
     if not examples:
         carry_over(open_to_train(model), out, metrics={"examples": 0}, record=marker, replace=ctx.overwrite)
         return
+    engines_asleep(ctx.config.generator)
     updates = config.updates(len(examples)) + (calibration.updates(len(then[0])) if then else 0)
     ctx.progress.start(f"warm-start {option}", total=updates)
     sft(

@@ -35,6 +35,7 @@ class Echo:
         self.free = asyncio.Event()
         self.sessions: list[str | None] = []
         self.released: list[str] = []
+        self.dead = False
 
     async def generate(self, request: Request) -> list[Completion]:
         self.sessions.append(request.session)

@@ -100,6 +100,30 @@ def test_the_others_are_asked_for_what_a_lost_engine_had(actors: LocalActors, wa
     assert asyncio.run(main()) == [[1, seed] for seed in range(4)]
 
 
+def test_the_others_are_asked_where_the_processes_below_an_engine_have_ended(
+    actors: LocalActors, wanted: Wanted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The actor lives, and its engine never answers again: so the actor ends."""
+    refs, handles = actors.engines(2)
+    handles[1].free()
+
+    async def broken(request: Request) -> Any:
+        handles[0].echo.dead = True
+        raise RuntimeError("the engine's process ended")
+
+    monkeypatch.setattr("rla.llm.ray_actor.os._exit", lambda status: handles[0].kill())
+    handles[0].echo.generate = broken  # type: ignore[method-assign]
+
+    async def main() -> list[list[int]]:
+        pool = pool_of(actors, refs, wanted)
+        found = await asyncio.gather(*(pool.generate(asked(seed)) for seed in range(4)))
+        pool.close()
+        return [one[0].token_ids for one in found]
+
+    assert asyncio.run(main()) == [[1, seed] for seed in range(4)]
+    assert handles[0].dead
+
+
 def test_an_engine_that_started_again_is_used_again(actors: LocalActors, wanted: Wanted) -> None:
     refs, (handle,) = actors.engines(1)
 

@@ -222,8 +222,8 @@ def test_a_model_without_a_record_is_read_once_and_not_in_the_loop(
 
 def test_on_a_gpu_one_engine_is_awake(tmp_path: Path, log: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     class Sleeping(Recorded):
-        async def sleep(self) -> bool:
-            self.log.append("sleep")
+        async def sleep(self, among: int) -> bool:
+            self.log.append(f"sleep {among}")
             return True
 
         async def wake(self) -> None:
@@ -246,16 +246,19 @@ def test_on_a_gpu_one_engine_is_awake(tmp_path: Path, log: list[str], monkeypatc
             async with kept.lease(rm, "two") as refused:
                 assert refused is None
         await lease(kept, rm)
+        await kept.sleep(among=8)
 
     run(main())
     assert [line for line in log if line != "forget"] == [
         "make policy",
-        "sleep",
+        "sleep 1",
         "make rm",
-        "sleep",
+        "sleep 1",
         "wake",
-        "sleep",
+        "sleep 1",
         "wake",
+        "sleep 8",
+        "sleep 8",
     ]
 
 
