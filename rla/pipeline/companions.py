@@ -47,11 +47,20 @@ def companions_of(ctx: StageContext) -> list[list[str]]:
         return [["score-steps", "--follow"]] if fits else []
     found = []
     if ctx.spec.name == "train-policy" and "training" in together and judge.enabled:
-        fits = launch.training == ON_RAY or not visible_gpus()
+        fits = two_train_on_ray(ctx) if launch.training == ON_RAY else not visible_gpus()
         found += [["train-rm"]] if fits else []
     if ctx.spec.name == "train-policy" and "adapting" in together and not proposes_by_engine(ctx):
         found.append(["adapt-env"])
     return found
+
+
+def two_train_on_ray(ctx: StageContext) -> bool:
+    """Whether the cluster has room for the training beside this one. Raises UserError where there is none."""
+    from rla.processes.ray_connection import connected
+    from rla.processes.ray_crew import living_resources, two_fit
+
+    ray = connected(ctx.config.generator.ray.address, what="launch.training ray")
+    return two_fit(ctx.config.launch, living_resources(ray))
 
 
 def proposes_by_engine(ctx: StageContext) -> bool:

@@ -28,7 +28,7 @@ from rla.processes.code_digest import code_digest
 from rla.processes.devices import USED
 from rla.processes.launch import told_by_launcher
 from rla.processes.ray_connection import connected, first_line
-from rla.training.ray_crew import Crew, Resources, crew_of_rest, first_crew
+from rla.processes.ray_crew import Crew, crew_of_rest, first_crew, living_resources
 from rla.training.ray_rank import USED_DEVICES, RankOrder, ReportedProgress, run_rank
 from rla.training.resume import TrainingProgress
 
@@ -92,11 +92,6 @@ def checkpoint_manifest(out: Path) -> bytes | None:
 def with_replicas(config: Config, crew: Crew) -> Config:
     """The groups of HSDP that there are now."""
     return replace(config, launch=replace(config.launch, replicas=crew.replicas))
-
-
-def living_resources(ray: Any) -> list[Resources]:
-    """Of each node."""
-    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
 def refuse_to_go_on(ctx: StageContext, ended: Ended, *, losses: int, waited: float) -> None:

@@ -83,5 +83,7 @@ def test_what_would_take_the_gpus_of_the_stage_itself_is_not_started(
     ray: dict[str, Any] = {"backend": "ray", "ray": {"engine": "transformers"}}
     assert beside(in_loop, "rollout", generator=ray) == ["score-steps --follow"]
     assert beside(in_loop, "train-policy") == ["adapt-env"]
-    assert beside(in_loop, "train-policy", launch={"training": "ray"}) == ["train-rm", "adapt-env"]
+    for fits, more in ((True, ["train-rm"]), (False, [])):
+        monkeypatch.setattr("rla.pipeline.companions.two_train_on_ray", lambda ctx, fits=fits: fits)
+        assert beside(in_loop, "train-policy", launch={"training": "ray"}) == [*more, "adapt-env"]
     assert beside(in_loop, "rollout", generator=ray, launch={"stage": "slurm"}) == []

@@ -11,8 +11,8 @@ import pytest
 from torch import OutOfMemoryError
 
 from rla.errors import UserError
+from rla.processes.ray_crew import Crew
 from rla.training.on_ray import Ended, attempt_verdict
-from rla.training.ray_crew import Crew
 from rla.training.resume import LOCK, TrainingProgress
 
 ray = pytest.importorskip("ray")

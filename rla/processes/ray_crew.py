@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from rla.config.upkeep import LaunchConfig
 from rla.errors import UserError
@@ -85,6 +86,19 @@ def crew_of_rest(crew: Crew, config: LaunchConfig, nodes: Sequence[Resources]) -
 def own_share(workers: int, config: LaunchConfig) -> int:
     """Of one of the stages that train at the same time."""
     return workers // 2 if "training" in config.together and workers > 1 else workers
+
+
+def living_resources(ray: Any) -> list[Resources]:
+    """Of each node."""
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+
+
+def two_fit(config: LaunchConfig, nodes: Sequence[Resources]) -> bool:
+    """Whether two stages can train at the same time: otherwise one would wait for the other. Raises UserError where not
+    even one can.
+    """
+    crew = first_crew(config, nodes)
+    return sum(rooms(crew, nodes)) >= 2 * crew.workers
 
 
 def rooms(crew: Crew, nodes: Sequence[Resources]) -> list[int]:
