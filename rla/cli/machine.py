@@ -18,7 +18,7 @@ from rla.processes.devices import USED, model_name, uuid_of
 from rla.processes.ranks import world
 from rla.processes.workers import ON_GPUS, gpus_each, visible_gpus, workers_of
 
-TRAINING = ("warm-start", "train-policy", "train-rm")
+TRAINING = ("train-policy", "train-rm")
 
 
 def machine_facts(ctx: StageContext) -> dict[str, Any]:
@@ -42,9 +42,9 @@ def used_gpus(ctx: StageContext) -> list[dict[str, str]]:
 def gpus_of_stage(ctx: StageContext) -> int | None:
     """How many GPUs a call uses where it sees enough; None: all that it sees."""
     config = ctx.config
+    if ctx.spec.name == "warm-start":  # trains in this process, whatever `launch.training` says
+        return world()
     if ctx.spec.name in TRAINING:
-        if ctx.spec.name == "warm-start":
-            return world()
         if config.launch.training == ON_RAY:
             return 0
         return None if config.launch.training else world()

@@ -109,9 +109,9 @@ def rather_on(node: str) -> dict[str, Any]:
     return {"label_selector": {label: node}, "fallback_strategy": [{"label_selector": {label: f"!{node}"}}]}
 
 
-def answering(ray: Any, engines: Sequence[EngineActorRef]) -> list[EngineActorRef]:
-    """Those that answer at once: they live, and hold what they need."""
-    states = engine_states(ray, engines, timeout=AT_ONCE)
+def answering(ray: Any, engines: Sequence[EngineActorRef], *, timeout: float = AT_ONCE) -> list[EngineActorRef]:
+    """Those that answer within `timeout` seconds: they live, and hold what they need."""
+    states = engine_states(ray, engines, timeout=timeout)
     return [engine for engine in engines if states[engine.name] is not None]
 
 
@@ -175,8 +175,7 @@ def worker_share(ray: Any, config: GeneratorConfig) -> float:
             "to true, or train elsewhere (launch.training)"
         )
     gpus = int(sum(node["Resources"].get("GPU", 0) for node in living_nodes(ray)))
-    states = engine_states(ray, known)  # with patience: other work goes before them
-    if config.tensor_parallel == 1 and None not in states.values() and len(known) == gpus:
+    if config.tensor_parallel == 1 and len(answering(ray, known, timeout=ANSWER)) == len(known) == gpus:
         return round(1 - ENGINE_SHARE, 4)
     ended_engines(ray)
     return 1.0

@@ -92,7 +92,7 @@ class Seats:
         """Whether an engine's own processes have ended: it will never answer again."""
         return any(getattr(seat.engine, "dead", False) for seat in self._seats.values())
 
-    async def sleep(self, among: int = 1) -> bool:
+    async def sleep(self, among: int) -> bool:
         """Give the engines' memory back: those that can sleep do, the others end. False where one is in use. `among`:
         so many fall asleep at once.
         """

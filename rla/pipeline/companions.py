@@ -55,7 +55,9 @@ def companions_of(ctx: StageContext) -> list[list[str]]:
 
 
 def two_train_on_ray(ctx: StageContext) -> bool:
-    """Whether the cluster has room for the training beside this one. Raises UserError where there is none."""
+    """Whether the cluster has room for the training beside this one. Raises UserError where there is no cluster, or
+    one without room for this one alone.
+    """
     from rla.processes.ray_connection import connected
     from rla.processes.ray_crew import living_resources, two_fit
 

@@ -139,8 +139,8 @@ def refuse_outside(run: Path, project: Path) -> None:
         top = place(project)
         if os.path.commonpath((top, place(project / run))) != top:
             raise UserError(
-                f"{run}: lies outside of {top}, whose DVC keeps the report; name a run inside of it (of a URL that is "
-                "RLA_MIRRORS), or turn the loop in a folder on that disk (rla init FOLDER)"
+                f"{run}: lies outside of {top}, whose DVC keeps the report; name a run inside of it (for a URL let "
+                "RLA_MIRRORS name a folder inside), or turn the loop in a folder on that disk (rla init FOLDER)"
             )
 
 

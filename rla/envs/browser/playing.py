@@ -44,7 +44,7 @@ class ScenePlayer:
         async with page_answering(self._pool.own.reset_s):
             if shown:
                 state = await page.restart(scene.seed, settings)
-                if state.digest() == scene.digest and scene.look in ("", state.look()):
+                if state.digest() == scene.digest and (not scene.look or state.look() == scene.look):
                     return state
             state = await page.start(file, scene.seed, settings)
         if state.digest() != scene.digest:
@@ -87,6 +87,7 @@ class ScenePlayer:
         await self.close()
 
     async def close(self) -> None:
+        self._page = None
         while self._kept:
             await self._pool.give(self._kept.popitem()[1])
 
