@@ -12,7 +12,9 @@ from tests.integration.test_slices import close
 from tests.ray.conftest import Nodes, Rla, on_ray
 from tests.ray.test_shards import DEADLINE, begun, ended, started
 
-MANY = ("--set", "rollout.rollouts_per_task=128")
+# Six groups, of which the first is judged long before the last is played.
+VALUES = ("rollout.tasks_per_iteration=6", "rollout.rollouts_per_task=96", "judge.votes=1")
+MANY = tuple(word for value in VALUES for word in ("--set", value))
 
 
 def test_judging_follows_a_rollout_on_the_engines_of_the_same_cluster(rla: Rla, tmp_path: Path, nodes: Nodes) -> None:
