@@ -31,7 +31,7 @@ VISION_TEMPLATE = (
 )
 MERGE, TEMPORAL = 2, 2
 FASTEST = 3.0  # waves double so often from the slowest, half a turn over the picture, to the fastest
-QUIET = 0.7  # what the patches' projection makes of pixel values of size 1
+LOUD = 16.0  # what the patches' projection makes of pixel values that differ from white by 1
 SIDE = 16  # the learnt positions of Qwen3-VL are a square of so many, interpolated to the picture's size
 CLIP = {"image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711]}
 
@@ -101,8 +101,8 @@ def begin_with_places(tower: Any) -> None:
     """Let a new tower tell places apart from its first step on; otherwise it has to learn that from many pictures.
 
     Learnt positions start as sine and cosine waves over rows and columns, as those of masked autoencoders do
-    (arXiv:2111.06377). The projection of patches is as quiet as the number of its inputs asks for, so that a page's
-    white does not drown them.
+    (arXiv:2111.06377). A white patch starts as nothing but its place, whatever its projection; what differs from white
+    is heard at once, since pages draw a button in a grey that is one sixteenth darker.
     """
     import torch
 
@@ -115,7 +115,9 @@ def begin_with_places(tower: Any) -> None:
     with torch.no_grad():
         places.copy_(whole.reshape(side * side, width))
         patches = tower.patch_embed.proj.weight
-        patches.mul_(QUIET / (patches.std() * math.sqrt(patches[0].numel())))
+        patches.mul_(LOUD / (patches.std() * math.sqrt(patches[0].numel())))
+        white = (1 - torch.tensor(CLIP["image_mean"])) / torch.tensor(CLIP["image_std"])
+        tower.patch_embed.proj.bias.copy_(-patches.sum(dim=(2, 3, 4)) @ white)
 
 
 def write_processor(folder: Path, config: ModelConfig) -> None:

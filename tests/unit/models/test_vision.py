@@ -114,3 +114,12 @@ def test_a_new_tower_tells_the_places_of_a_white_picture_apart() -> None:
     rows = found.embeds[-16:].reshape(2, 8, -1)  # the lower quarter, where no corner is
     between = (rows[0, 0] - rows[0, 4]).norm()
     assert between > 0.2 * rows[0, 0].norm()  # 0.07 with positions drawn at random
+
+
+def test_a_new_tower_takes_white_for_nothing_and_hears_the_grey_of_a_button() -> None:
+    model, vision = load_model(small_model("qwen3-vl")), vision_of("qwen3-vl")
+    patches = vision_tower(model).patch_embed
+    with torch.no_grad():
+        white, grey = (patches(PixelMaker(vision).pixels([png_of(shade)])[0])[-1] for shade in ((255,) * 3, (239,) * 3))
+    assert white.abs().max() < 1e-3
+    assert grey.norm() > 0.5 * vision_tower(model).pos_embed.weight[0].norm()
