@@ -4,7 +4,8 @@
 
 Prints a table, one row a page. With `--out` the table stands between two marks of a Markdown file, which are made where
 they are missing; the rest of the file stays. `again`: the same steps gave the same answers on a new page. `kept`: the
-page shows the same where it is begun anew without being loaded. `expert`: scenes of EXPERT that the expert wins.
+page shows the same where it is begun anew, after some random steps, without being loaded. `expert`: scenes of EXPERT
+that the expert wins.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from rla.envs.browser.proving import LONGEST
 from rla.envs.browser.state import PageState
 from rla.envs.observation import EnvironmentFailure
 
-STEPS, EXPERT, RESTARTS, PAGES_AT_ONCE, PATIENCE = 20, 4, 3, 4, 300.0
+STEPS, EXPERT, RESTARTS, PLAYED, PAGES_AT_ONCE, PATIENCE = 20, 4, 6, 6, 4, 300.0
 MARKS = ("<!-- browser-pages -->", "<!-- /browser-pages -->")
 COLUMNS = ("page", "family", "elements", "commands", "steps", "again", "kept", "expert", "note")
 
@@ -64,13 +65,17 @@ async def at_random(shown: BrowserPage, file: Path) -> list[str]:
         if state.done:
             seed += 1
             state = await shown.start(file, seed)
-        deed = deed_of(rng.choice(page_commands(state)))
-        if deed is not None:
-            await perform(shown, state, deed)
-        await shown.pass_time()
-        state = await shown.read()
+        state = await random_step(shown, state, rng)
         seen.append(f"{state.digest()} {state.done} {state.reward}")
     return seen
+
+
+async def random_step(shown: BrowserPage, state: PageState, rng: random.Random) -> PageState:
+    deed = deed_of(rng.choice(page_commands(state)))
+    if deed is not None:
+        await perform(shown, state, deed)
+    await shown.pass_time()
+    return await shown.read()
 
 
 async def row_of(pool: BrowserPool, page: str) -> PageRow:
@@ -97,9 +102,18 @@ async def row_of(pool: BrowserPool, page: str) -> PageRow:
 
 
 async def begins_alike(shown: BrowserPage, file: Path) -> bool:
-    """Whether a page that was played shows the same as one that is loaded anew."""
+    """Whether a page that was played PLAYED steps at random shows the same as one that is loaded anew."""
+    rng = random.Random(file.stem)
     fresh = [(await shown.start(file, seed)).digest() for seed in range(RESTARTS)]
-    return [(await shown.restart(seed)).digest() for seed in range(RESTARTS)] == fresh
+    state = await shown.start(file, 0)
+    for seed in range(RESTARTS):
+        for _ in range(PLAYED):
+            if not state.done:
+                state = await random_step(shown, state, rng)
+        state = await shown.restart(seed)
+        if state.digest() != fresh[seed]:
+            return False
+    return True
 
 
 async def wins_of(shown: BrowserPage, page: str, file: Path) -> int:

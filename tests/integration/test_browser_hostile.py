@@ -9,13 +9,19 @@ from collections.abc import Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import pytest
 
 from rla.envs.browser.browsers import BrowserPool
-from rla.envs.browser.episode import BrowserEpisode
+from rla.envs.browser.commands import deed_of
+from rla.envs.browser.driver import BrowserPage
+from rla.envs.browser.episode import Acted, BrowserEpisode
 from rla.envs.browser.params import BrowserParams
+from rla.envs.browser.pixel_expert import pixel_action
+from rla.envs.browser.pixel_view import PixelView
+from rla.envs.browser.scenes import PageScene
+from rla.envs.browser.state import PageState
 from rla.envs.browser.tasks import first_scene
 from rla.envs.browser.text_view import TextView
 from rla.envs.observation import EnvironmentFailure, Observation
@@ -55,13 +61,30 @@ def address() -> Iterator[str]:
         thread.join()
 
 
-def played(folder: Path, name: str, *actions: str, step_s: float = 20.0, begin_s: float = 30.0) -> list[Observation]:
+class PointingView(PixelView):
+    """Screenshots, and clicks at the places of the elements that the text mode counts."""
+
+    async def act(self, page: BrowserPage, state: PageState, scene: PageScene, action: str) -> Acted:
+        deed = deed_of(action)
+        assert deed is not None
+        return await super().act(page, state, scene, pixel_action(deed, state, self.own))
+
+
+Mode = Literal["text", "pixels"]
+MODES = pytest.mark.parametrize("mode", ["text", "pixels"])
+
+
+def played(
+    folder: Path, name: str, *actions: str, mode: Mode = "text", step_s: float = 20.0, begin_s: float = 30.0
+) -> list[Observation]:
     """The answers of an episode. Whatever happens, nothing that was started is left. `begin_s`: `reset_s` once the
     browser runs, however long that took.
     """
+    params = BrowserParams(folder=str(folder), step_s=step_s, mode=mode)
+    view = TextView() if mode == "text" else PointingView(own=params)
 
     async def play() -> list[Observation]:
-        pool = BrowserPool(BrowserParams(folder=str(folder), step_s=step_s))
+        pool = BrowserPool(params)
         try:
             page = await pool.take()
             pool.own = replace(pool.own, reset_s=begin_s)
@@ -69,7 +92,7 @@ def played(folder: Path, name: str, *actions: str, step_s: float = 20.0, begin_s
                 scene = await first_scene(pool, page, name, 7, anew=True)
             finally:
                 await pool.give(page)
-            episode = BrowserEpisode(pool, scene, TextView(), success="positive")
+            episode = BrowserEpisode(pool, scene, view, success="positive")
             seen = [await episode.reset()]
             try:
                 for action in actions:
@@ -98,19 +121,21 @@ def children() -> set[str]:
     return found
 
 
-def test_dialogs_are_dismissed(tmp_path: Path) -> None:
+@MODES
+def test_dialogs_are_dismissed(tmp_path: Path, mode: Mode) -> None:
     click = "asked = String(confirm('sure?')) + prompt('name?'); alert('x'.repeat(1e6));"
     write_page(tmp_path, "dialogs", click=click, start="window.onbeforeunload = () => 'stay';")
-    *_, after, end = played(tmp_path, "dialogs", "click 1", "click 2")
+    *_, after, end = played(tmp_path, "dialogs", "click 1", "click 2", mode=mode)
     assert not after.done and end.won
 
 
 @pytest.mark.parametrize("click", ["while (true) {}", "setInterval(() => {}, 0);"], ids=["loop", "timer"])
-def test_a_page_that_never_answers_ends_its_episode(tmp_path: Path, click: str) -> None:
+@MODES
+def test_a_page_that_never_answers_ends_its_episode(tmp_path: Path, mode: Mode, click: str) -> None:
     """The clock of a page never gets beyond a timer that takes no time."""
     write_page(tmp_path, "endless", click=click)
     with pytest.raises(EnvironmentFailure, match=r"did not answer within 1 s, twice, at action 'click 1'"):
-        played(tmp_path, "endless", "click 1", step_s=1.0)
+        played(tmp_path, "endless", "click 1", mode=mode, step_s=1.0)
 
 
 def test_a_page_that_never_begins_gives_no_task(tmp_path: Path) -> None:
@@ -119,11 +144,12 @@ def test_a_page_that_never_begins_gives_no_task(tmp_path: Path) -> None:
         played(tmp_path, "stuck", begin_s=1.0)
 
 
-def test_timers_and_frames_without_an_end_do_not_hold_an_episode(tmp_path: Path) -> None:
+@MODES
+def test_timers_and_frames_without_an_end_do_not_hold_an_episode(tmp_path: Path, mode: Mode) -> None:
     click = "(function again() { setTimeout(again, 0); })(); (function more() { requestAnimationFrame(more); })();"
     click += "document.body.animate([], {iterations: 1e6}); setInterval(() => {}, 1);"
     write_page(tmp_path, "timers", click=click)
-    *_, after, end = played(tmp_path, "timers", "click 1", "click 2")
+    *_, after, end = played(tmp_path, "timers", "click 1", "click 2", mode=mode)
     assert not after.done and end.won
 
 
@@ -133,10 +159,11 @@ def test_a_page_that_leaves_as_it_begins_stays(tmp_path: Path, address: str) -> 
     assert 'button "Go"' in first.text and end.won and Heard.paths == []
 
 
-def test_windows_do_not_open(tmp_path: Path) -> None:
+@MODES
+def test_windows_do_not_open(tmp_path: Path, mode: Mode) -> None:
     click = "for (let n = 0; n < 20; n++) window.open('about:blank', 'w' + n);"
     write_page(tmp_path, "popups", click=click, body='<a target="_blank" href="popups.html">more</a>')
-    *_, end = played(tmp_path, "popups", "click 1", "click 3", "click 2")
+    *_, end = played(tmp_path, "popups", "click 1", "click 3", "click 2", mode=mode)
     assert end.won
 
 
