@@ -11,6 +11,7 @@ from rla.config import load
 from rla.config.params_schema import params_schema
 from rla.config.protection import with_protection
 from rla.config.sections import Config
+from rla.envs.pictures import shows_images
 from rla.envs.protocols import Adapts, Checks, Env
 from rla.envs.registry import BUILTIN, environment, params_of
 from rla.errors import UserError
@@ -34,6 +35,7 @@ def checked(config: Config, *, where: str) -> Config:
     """`config`, which the environment has found possible."""
     chosen = environment(config.env.name)
     refuse_unknown_edits(chosen, config, where)
+    refuse_adapters_of_towers(chosen, config, where)
     if isinstance(chosen, Checks):
         try:
             chosen.check(config)
@@ -48,6 +50,20 @@ def refuse_unknown_edits(chosen: Env, config: Config, where: str) -> None:
     if unknown := [name for name in config.adaptation.edits if name not in known]:
         names = ", ".join(sorted(known)) or "no edits at all"
         raise UserError(f"{where}: adaptation.edits: {unknown[0]!r} is unknown; {config.env.name} has {names}")
+
+
+def refuse_adapters_of_towers(chosen: Env, config: Config, where: str) -> None:
+    """UserError where engines would sample without the adapter that a vision tower trains: vLLM takes those of the
+    text model alone.
+    """
+    if config.generator.lora != "adapter" or not shows_images(chosen, config):
+        return
+    for name, train in (("train_policy", config.train_policy), ("train_rm", config.train_rm)):
+        if train.lora.rank and train.vision == "trained":
+            raise UserError(
+                f"{where}: generator.lora: adapter leaves out what {name} trains in the vision tower; set "
+                f"{name}.vision to frozen, or generator.lora to merged"
+            )
 
 
 def schema_of_params(names: Iterable[str] = BUILTIN) -> dict[str, Any]:

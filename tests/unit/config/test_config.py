@@ -98,6 +98,14 @@ SERVED: dict[str, Any] = {"backend": "server", "server": {"url": "http://a/v1", 
         ),
         ({"generator": {"lora": "adapter"}}, "lora: adapter needs the engine vllm, not transformers"),
         (
+            {
+                "env": {"name": "desktop"},
+                "generator": {"lora": "adapter", "backend": "vllm"},
+                "train_policy": {"lora": {"rank": 8}},
+            },
+            "train_policy trains in the vision tower; set train_policy.vision to frozen",
+        ),
+        (
             {"generator": {"lora": "adapter", "backend": "vllm", "max_lora_rank": 24}},
             "max_lora_rank is 24; vLLM knows 1, 8",
         ),
