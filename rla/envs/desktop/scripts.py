@@ -79,7 +79,11 @@ def demonstration_of(played: PlayedScript) -> Demonstration:
 def labelled_desktop(
     task: Task, config: Config, actions: Sequence[str], *, others: int, seed: int
 ) -> list[list[Labelled]]:
-    """Per step the action taken, and one of `others`: waiting, which brings nothing."""
+    """Per step the action taken, and one of `others`: waiting, which brings nothing. Empty for a task without a script:
+    nothing else says what helps, and a stage that reads labels goes on without those of tasks of others.
+    """
+    if not scenario_of(task).solution:
+        return []
     threshold = config.env.reward_threshold
     return on_machines(
         desktop_params(config),

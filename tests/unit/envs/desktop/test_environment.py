@@ -9,12 +9,14 @@ from rla.envs.configured import load_config
 from rla.envs.desktop.environment import Desktop
 from rla.envs.desktop.params import desktop_params
 from rla.envs.desktop.playing import PlayedScript
+from rla.envs.desktop.scenarios import scenario_of_json, task_of_scenario
 from rla.envs.desktop.scripts import demonstration_of
 from rla.envs.observation import Observation
 from rla.envs.pictures import PicturesJudge, PicturesPolicy, shows_images
 from rla.envs.registry import environment
 from rla.envs.views import JudgeView
 from rla.errors import UserError
+from rla.rollouts.labels import PlayedEpisode, label_episodes
 from rla.store.resources import resource
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -92,3 +94,20 @@ def test_a_script_wins_by_the_threshold_where_the_score_is_the_reward(reward: fl
     last = Observation(text="The screen.", done=True, reward=reward)
     played = PlayedScript(actions=("done()",), seen=(Observation(text="Do it."), last), threshold=0.5)
     assert played.won is won and demonstration_of(played).won is won
+
+
+def test_an_episode_of_a_task_without_a_script_is_counted_as_unlabelled() -> None:
+    """No task of OSWorld has one; neither labels nor a machine are had for it, and a warm start is refused."""
+    line = {"type": "vm_command_line", "command": "echo x", "shell": True}
+    asked = {"func": "exact_match", "result": line, "expected": {"type": "rule", "rules": {"expected": "x"}}}
+    task = task_of_scenario(
+        scenario_of_json({"id": "7", "instruction": "Do it.", "config": [], "evaluator": asked}), split="train"
+    )
+    config, env = configured(), Desktop()
+    played = PlayedEpisode(
+        trajectory_id="a", task_id=task.task_id, actions=["noop(100)", "done()"], answers=["The screen."] * 2
+    )
+    found = label_episodes([played], {task.task_id: task}, labeller=env, config=config)
+    assert found.unlabelled == 1 and found.frame.is_empty()
+    with pytest.raises(UserError, match=r"set warm_start\.enabled to false"):
+        env.demonstrate(task, config, seed=1, random_share=0.0)
