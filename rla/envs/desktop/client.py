@@ -37,6 +37,7 @@ class GuestClient:
     def __init__(self, address: GuestAddress, *, longest_s: float) -> None:
         self._address, self._longest = address, longest_s
         self._session: aiohttp.ClientSession | None = None
+        self._first_size: tuple[int, int] | None = None
         self.ours = False
 
     async def greet(self) -> None:
@@ -127,6 +128,12 @@ class GuestClient:
             return int(found["width"]), int(found["height"])
         except (LookupError, TypeError, ValueError):
             raise MachineLost("did not say how large its screen is") from None
+
+    async def first_size(self) -> tuple[int, int]:
+        """`screen_size` when this was first asked: a task that changes it still has one size for all of its steps."""
+        if self._first_size is None:
+            self._first_size = await self.screen_size()
+        return self._first_size
 
     async def tree(self, path: str) -> Any:
         """What lies in a folder, as OSWorld lists it."""

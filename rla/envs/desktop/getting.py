@@ -46,12 +46,12 @@ async def _cloud_file(given: Mapping[str, Any], client: GuestClient, own: Deskto
 
 
 async def _command_line(given: Mapping[str, Any], client: GuestClient, own: DesktopParams) -> Any:
-    done = await client.execute(filled(given["command"], own), shell=bool(given.get("shell", False)))
+    done = await client.execute(await filled(given["command"], client), shell=bool(given.get("shell", False)))
     return done.get("output")
 
 
 async def _command_error(given: Mapping[str, Any], client: GuestClient, own: DesktopParams) -> Any:
-    done = await client.execute(filled(given["command"], own), shell=bool(given.get("shell", False)))
+    done = await client.execute(await filled(given["command"], client), shell=bool(given.get("shell", False)))
     return done.get("error")
 
 

@@ -6,6 +6,7 @@ Types: download, upload_file, open, launch, execute, command, sleep, activate_wi
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +20,9 @@ LONGEST_SLEEP = 120.0
 WINDOW_S = 20.0  # in which a window that was just launched comes
 LOOK_S = 0.2
 Step = Mapping[str, Any]
-PASSWORD, SIZE = "{CLIENT_PASSWORD}", ("{SCREEN_WIDTH}", "{SCREEN_HEIGHT}")
+PASSWORD = "{CLIENT_PASSWORD}"
+SIZES = ("{SCREEN_WIDTH}", "{SCREEN_HEIGHT}", "{SCREEN_WIDTH_HALF}", "{SCREEN_HEIGHT_HALF}")
+PLACEHOLDER = re.compile(r"(?<!\$)\{[A-Z][A-Z0-9_]+\}")  # `${HOME}` is the shell's
 
 
 class SetupFailure(Exception):
@@ -55,14 +58,14 @@ async def _open(given: Step, client: GuestClient, own: DesktopParams) -> None:
 
 
 async def _launch(given: Step, client: GuestClient, own: DesktopParams) -> None:
-    await client.launch(filled(given["command"], own), shell=bool(given.get("shell", False)))
+    await client.launch(await filled(given["command"], client), shell=bool(given.get("shell", False)))
 
 
 async def _execute(given: Step, client: GuestClient, own: DesktopParams) -> None:
     """Until `until` holds (returncode, stdout, stderr), at most five times."""
     wanted = given.get("until") or {}
     for _ in range(5):
-        done = await client.execute(filled(given["command"], own), shell=bool(given.get("shell", False)))
+        done = await client.execute(await filled(given["command"], client), shell=bool(given.get("shell", False)))
         told = {"returncode": done.get("returncode"), "stdout": done.get("output"), "stderr": done.get("error")}
         held = [told["returncode"] == wanted["returncode"]] if "returncode" in wanted else []
         held += [str(wanted[name]) in str(told[name]) for name in ("stdout", "stderr") if name in wanted]
@@ -91,16 +94,35 @@ def _window(deed: str) -> Callable[[Step, GuestClient, DesktopParams], Awaitable
     return done
 
 
-def filled(command: Any, own: DesktopParams) -> Any:
-    """A command with what OSWorld fills in: the size of the screen. A task that needs the password is refused."""
-    if isinstance(command, list):
-        return [filled(word, own) for word in command]
+async def filled(command: Any, client: GuestClient) -> Any:
+    """A command with what OSWorld fills in: the size of the machine's screen, and half of it. A task that needs the
+    password is refused.
+    """
     text = str(command)
     if PASSWORD in text:
         raise ValueError("it needs the password of a user who may do everything, and there is none")
-    for word, size in zip(SIZE, (own.width, own.height), strict=True):
-        text = text.replace(word, str(size))
+    sizes = dict[str, int]()
+    if any(name in text for name in SIZES):
+        width, height = await client.first_size()
+        sizes = dict(zip(SIZES, (width, height, width // 2, height // 2), strict=True))
+    return replaced(command, sizes)
+
+
+def replaced(command: Any, sizes: Mapping[str, int]) -> Any:
+    if isinstance(command, list):
+        return [replaced(word, sizes) for word in command]
+    text = str(command)
+    for name, size in sizes.items():
+        text = text.replace(name, str(size))
     return text
+
+
+def never_filled(command: Any) -> str:
+    """What a command has that `filled` does not fill in, in a few words; empty where there is nothing."""
+    text = str(command)
+    if PASSWORD in text:
+        return "a password"
+    return next((f"the placeholder {name[:40]}" for name in PLACEHOLDER.findall(text) if name not in SIZES), "")
 
 
 STEPS: Mapping[str, Callable[[Step, GuestClient, DesktopParams], Awaitable[None]]] = {

@@ -17,7 +17,7 @@ from rla.envs.desktop.measuring import METRICS, OURS
 from rla.envs.desktop.params import DesktopParams
 from rla.envs.desktop.resources import ResourceMissing, data_of_url, reachable
 from rla.envs.desktop.scenarios import INFEASIBLE, Scenario
-from rla.envs.desktop.setting_up import PASSWORD, STEPS
+from rla.envs.desktop.setting_up import STEPS, never_filled
 from rla.envs.desktop.verifying import NotScored, evaluator_parts, measured_here
 
 Fits = Callable[[Any], bool]
@@ -217,8 +217,8 @@ def unsupported_step(step: Any, own: DesktopParams) -> str:
             return f"setup {kind} with this {name[:40]!r}"
     if missing := needed.keys() - given.keys():
         return f"setup {kind} without {min(missing)!r}"
-    if PASSWORD in str(given.get("command", "")):
-        return f"setup {kind} with a password"
+    if lacking := never_filled(given.get("command", "")):
+        return f"setup {kind} with {lacking}"
     addresses = [
         entry["url"] if kind == "download" else Path(entry["local_path"]).name for entry in given.get("files", [])
     ]
@@ -244,8 +244,8 @@ def unsupported_getter(given: Any, own: DesktopParams) -> str:
     for name, fits in LOOKS.get(kind, {}).items():
         if name not in given or not fits(given[name]):
             return f"getter {kind} with this {name!r}"
-    if PASSWORD in str(given.get("command", "")):
-        return f"getter {kind} with a password"
+    if lacking := never_filled(given.get("command", "")):
+        return f"getter {kind} with {lacking}"
     return unsupported_files(kind, given, own) if kind in FILES else ""
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from rla.envs.desktop.client import GuestClient
 from rla.envs.desktop.importing import Unplayable, import_desktop_tasks, read_task
+from rla.envs.desktop.machines import GuestAddress
 from rla.envs.desktop.params import DesktopParams
 from rla.envs.desktop.resources import ResourceMissing, keep, local_file, task_resource
 from rla.envs.desktop.scenarios import scenario_of, scenario_of_json
@@ -107,8 +108,8 @@ class Guest(GuestClient):
         return json.dumps({"output": "x", "error": "", "returncode": 0, "directory_tree": {}}).encode()
 
 
-async def played(scenario: Any, own: DesktopParams) -> None:
-    client = Guest.__new__(Guest)
+async def played(scenario: Any, own: DesktopParams, client: GuestClient | None = None) -> None:
+    client = client or Guest.__new__(Guest)
     await set_up(scenario.config, client, own)
     await StateVerifier(own, None).score(scenario.evaluator, client, failed=False)
 
@@ -208,11 +209,52 @@ def test_rules_that_ours_does_not_have_go_to_osworld_s_where_it_is_there_but_nev
         ({"type": "open", "parameters": {}}, "setup open without 'path'"),
         ({"type": "sleep", "parameters": {"seconds": "long"}}, "setup sleep with this 'seconds'"),
         ({"type": "execute", "parameters": {"command": "echo {CLIENT_PASSWORD}"}}, "with a password"),
+        ({"type": "launch", "parameters": {"command": ["x", "{A_B} {SCREEN_WIDTH}"]}}, "with the placeholder {A_B}"),
         ({"type": "upload_file", "parameters": {"files": [{"local_path": "a", "path": "/a"}]}}, "cannot be had"),
     ],
 )
 def test_what_a_step_does_not_have_is_told(step: dict[str, Any], reason: str) -> None:
     assert reason in unsupported(scenario_of_json(TASK | {"config": [step]}), DesktopParams())
+
+
+def test_a_command_that_is_looked_at_with_an_unknown_placeholder_is_told() -> None:
+    asked = {"func": "exact_match", "result": LINE | {"command": "echo {PROXY_PORT}"}, "expected": RULE}
+    reason = unsupported(scenario_of_json(TASK | {"evaluator": asked}), DesktopParams())
+    assert reason == "getter vm_command_line with the placeholder {PROXY_PORT}"
+
+
+class Screen(GuestClient):
+    """A machine with a screen of an odd width, which keeps what it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__(GuestAddress(url="http://x"), longest_s=1)
+        self.asked: list[tuple[str, Any]] = []
+
+    async def _asked(self, method: str, path: str, body: Any = None) -> bytes:
+        self.asked.append((path, body))
+        return json.dumps({"width": 1921, "height": 1080, "output": "x", "returncode": 0}).encode()
+
+
+def test_a_screen_is_as_large_as_the_machine_says_and_asked_once() -> None:
+    """Not as `env.own.width`, which is that of local machines."""
+    place = "click({SCREEN_WIDTH_HALF}, {SCREEN_HEIGHT_HALF})"
+    steps = [
+        {"type": "execute", "parameters": {"command": "echo ${HOME} {print}", "shell": True}},
+        {"type": "execute", "parameters": {"command": ["python", "-c", place]}},
+        {"type": "launch", "parameters": {"command": "x {SCREEN_WIDTH}x{SCREEN_HEIGHT}", "shell": True}},
+    ]
+    look = LINE | {"command": ["echo", "{SCREEN_WIDTH}"]}
+    asked = {"func": "exact_match", "result": look, "expected": RULE}
+    scenario, client = scenario_of_json(TASK | {"config": steps, "evaluator": asked}), Screen()
+    assert unsupported(scenario, DesktopParams()) == ""
+    asyncio.run(played(scenario, DesktopParams(), client))
+    assert [path for path, _ in client.asked].count("/screen_size") == 1
+    assert [body["command"] for _, body in client.asked if body] == [
+        "echo ${HOME} {print}",
+        ["python", "-c", "click(960, 540)"],
+        "x 1921x1080",
+        ["echo", "1921"],
+    ]
 
 
 @pytest.mark.parametrize(
