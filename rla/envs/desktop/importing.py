@@ -6,9 +6,10 @@ What cannot be played or judged here is left out, and said, task by task.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
+from rla.envs.desktop.official import official_names
 from rla.envs.desktop.params import DesktopParams
 from rla.envs.desktop.resources import is_plain_file
 from rla.envs.desktop.scenarios import ScenarioError, scenario_of_json, task_of_scenario
@@ -33,9 +34,11 @@ def import_desktop_tasks(
     those of that side by the digest of their ids, as with tasks of our own; None: all. Raises UserError.
     """
     tasks, seen = list[Task](), set[str]()
-    for domain, place in task_files(Path(path)):
+    files = list(task_files(Path(path)))  # a list that cannot be read is told before a process is started
+    official = official_names(own.osworld_python) if files and own.osworld_python else None
+    for domain, place in files:
         try:
-            task, held = read_task(place, own, domain=domain, split=split)
+            task, held = read_task(place, own, domain=domain, split=split, official=official)
         except Unplayable as error:
             if tell is not None:
                 line = f"{domain}/{place.stem}: left out, not supported: {error}"
@@ -55,11 +58,13 @@ class Unplayable(Exception):
     """A task that cannot be played or judged here; the message says why."""
 
 
-def read_task(place: Path, own: DesktopParams, *, domain: str, split: str) -> tuple[Task, bool]:
-    """The task of a file, and whether its id holds it out. Raises Unplayable."""
+def read_task(
+    place: Path, own: DesktopParams, *, domain: str, split: str, official: Collection[str] | None = None
+) -> tuple[Task, bool]:
+    """The task of a file, and whether its id holds it out. `official`: as in `unsupported`. Raises Unplayable."""
     try:
         scenario = scenario_of_json(json.loads(place.read_text(encoding="utf-8")), domain=domain)
-        if reason := unsupported(scenario, own):
+        if reason := unsupported(scenario, own, official):
             raise Unplayable(reason)
         return task_of_scenario(scenario, split=split), is_held_out_scene(scenario.id or place.stem)
     except (OSError, ValueError, RecursionError, ScenarioError) as error:

@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,20 @@ class OfficialMetrics:
             await self.close()
             raise
         return answer if isinstance(answer, dict) else {}
+
+
+def official_names(python: str) -> frozenset[str]:
+    """The names of OSWorld's metrics that a Python has. May be called where an event loop runs. Raises UserError."""
+
+    async def asked() -> frozenset[str]:
+        metrics = OfficialMetrics(python)
+        try:
+            return await metrics.known()
+        finally:
+            await metrics.close()
+
+    with ThreadPoolExecutor(1, thread_name_prefix="metrics") as pool:
+        return pool.submit(lambda: asyncio.run(asked())).result()
 
 
 def sent(value: Any) -> Any:

@@ -6,7 +6,7 @@ one may have any shape that JSON has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ Fits = Callable[[Any], bool]
 LONGEST = 1 << 20  # characters of a text
 NOT_HAD = "a file that cannot be had (env.own.files, env.own.download)"
 NEEDS_OFFICIAL = "(env.own.osworld_python)"
+NOT_OFFICIAL = "the desktop_env of env.own.osworld_python does not have"
 WITH_RULES = frozenset({"exact_match", "match_in_list", "is_in_list", "check_include_exclude", "check_json", *OURS})
 WITH_FILES = frozenset({"compare_text_file", "compare_csv"})
 FILES = frozenset({"vm_file", "cloud_file"})
@@ -98,9 +99,9 @@ LOOKS: Mapping[str, Mapping[str, Fits]] = {
 }
 
 
-def unsupported(scenario: Scenario, own: DesktopParams) -> str:
-    """Why a task cannot be played and judged here. Metrics of OSWorld are taken on trust where there is a Python that
-    may have them.
+def unsupported(scenario: Scenario, own: DesktopParams, official: Collection[str] | None = None) -> str:
+    """Why a task cannot be played and judged here. `official`: the metrics that OSWorld's Python has; None: it was not
+    asked, and they are taken on trust where there is such a Python.
     """
     evaluator = scenario.evaluator
     reason = unsupported_steps(list(scenario.config), own) or unsupported_steps(evaluator.get("postconfig") or [], own)
@@ -115,10 +116,12 @@ def unsupported(scenario: Scenario, own: DesktopParams) -> str:
         parts = evaluator_parts(evaluator)
     except NotScored as flaw:
         return str(flaw)
-    return next((reason for part in parts if (reason := unsupported_part(*part, own))), "")
+    return next((reason for part in parts if (reason := unsupported_part(*part, own, official))), "")
 
 
-def unsupported_part(name: str, result: Any, expected: Any, options: Any, own: DesktopParams) -> str:
+def unsupported_part(
+    name: str, result: Any, expected: Any, options: Any, own: DesktopParams, official: Collection[str] | None
+) -> str:
     if name == INFEASIBLE or (name not in METRICS and not own.osworld_python):
         return f"metric {name!r} {NEEDS_OFFICIAL}"
     if not isinstance(result, dict):
@@ -129,7 +132,7 @@ def unsupported_part(name: str, result: Any, expected: Any, options: Any, own: D
         return "options that are no JSON object"
     if measured_here(name, (expected or {}).get("rules"), options, own):
         return unsupported_metric(name, result, expected, options)
-    return ""
+    return "" if official is None or name in official else f"metric {name[:40]!r}, which {NOT_OFFICIAL}"
 
 
 def unsupported_metric(name: str, result: Mapping[str, Any], expected: Any, options: Mapping[str, Any]) -> str:

@@ -17,10 +17,12 @@ from rla.envs.desktop import leases
 from rla.envs.desktop.client import GuestClient, GuestRefusal
 from rla.envs.desktop.docker import DockerMachine, remove_orphans, run_arguments
 from rla.envs.desktop.getting import GETTERS
+from rla.envs.desktop.importing import import_desktop_tasks
 from rla.envs.desktop.machine_pool import MachinePool
 from rla.envs.desktop.machines import GuestAddress, MachineLost
 from rla.envs.desktop.official import OfficialFailure, OfficialMetrics
 from rla.envs.desktop.params import DesktopParams
+from rla.envs.desktop.scenarios import scenario_of
 from rla.errors import UserError
 from rla.processes.starts import process_start
 
@@ -160,6 +162,43 @@ def test_metrics_of_osworld_get_files_by_their_names_in_a_folder_for_each_side(
 def test_a_python_without_desktop_env_is_refused() -> None:
     with pytest.raises(UserError, match="has no desktop_env"):
         asyncio.run(OfficialMetrics(sys.executable).known())
+
+
+def test_tasks_whose_metric_osworld_does_not_have_are_left_out_when_they_are_made(
+    osworld_python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`exact_match` is ours, and with `metrics: osworld` it has to be OSWorld's, too."""
+    (tmp_path / "tasks" / "os").mkdir(parents=True)
+    look = {"type": "vm_command_line", "command": "x"}
+    for func in ("same", "diff_text", "exact_match", "check_lines"):
+        rules: object = {"lines": ["x"]} if func == "check_lines" else {"expected": "x"}
+        asked = {"func": func, "result": look, "expected": {"type": "rule", "rules": rules}}
+        found: object = {"id": func, "instruction": "Do it.", "config": [], "evaluator": asked}
+        (tmp_path / "tasks" / "os" / f"{func}.json").write_text(json.dumps(found))
+    begun, started = list[str](), OfficialMetrics._started
+
+    async def counted(self: OfficialMetrics) -> asyncio.subprocess.Process:
+        begun.append("asked")
+        return await started(self)
+
+    monkeypatch.setattr(OfficialMetrics, "_started", counted)
+
+    def made(own: DesktopParams) -> tuple[set[str], list[str]]:
+        told: list[str] = []
+        tasks = import_desktop_tasks(
+            str(tmp_path / "tasks"), own, split="train", held_out=None, limit=None, tell=told.append
+        )
+        return {scenario_of(task).id for task in tasks}, told
+
+    left_out = "os/{0}: left out, not supported: metric '{0}', which the desktop_env of env.own.osworld_python"
+    ids, told = made(DesktopParams(osworld_python=osworld_python))
+    assert ids == {"same", "exact_match", "check_lines"} and len(begun) == 1
+    assert len(told) == 1 and told[0].startswith(left_out.format("diff_text"))
+    ids, told = made(DesktopParams(osworld_python=osworld_python, metrics="osworld"))
+    assert ids == {"same", "check_lines"}
+    assert len(told) == 2 and told[1].startswith(left_out.format("exact_match"))
+    with pytest.raises(UserError, match=r"env\.own\.osworld_python: /nowhere/python does not run"):
+        made(DesktopParams(osworld_python="/nowhere/python"))
 
 
 @pytest.mark.parametrize(("code", "refused"), [(0, False), (1, True)])
