@@ -23,6 +23,7 @@ EPISODE = (
     "steps.list.element.observation",
     "steps.list.element.action",
     "final_observation",
+    "screens",  # which tells episodes with pictures
 )
 JUDGED = (
     "task_id",

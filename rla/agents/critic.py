@@ -21,8 +21,8 @@ from rla.llm.chat import ChatFormat
 MAX_CRITIQUE = 1200  # characters
 EXCERPT = 240  # characters of an observation or a judgement that are shown
 EPISODE = (
-    "An agent failed at a task in a text game, and a judge wrote what was wrong with some of its steps. Say in at most "
-    "three sentences at which point the episode went wrong and why. " + QUOTED
+    "An agent failed at a task, and a judge wrote what was wrong with some of its steps. Say in at most three "
+    "sentences at which point the episode went wrong and why. " + QUOTED
 )
 TOO_HARD = (
     "An agent mostly fails at the task below. From what was counted and from the notes on its failed episodes, say in "
@@ -37,15 +37,17 @@ TOO_EASY = (
 
 def episode_messages(episode: Mapping[str, Any], against: Mapping[int, Sequence[str]], *, steps: int) -> list[Message]:
     """The prompt on one failed episode: the first `steps` steps that were judged -1, in full, between the others'
-    actions.
+    actions. Of an episode with pictures no answers are shown: in words they all say the same.
     """
+    in_words = episode.get("screens") is None
     texts = [*(step["observation"] for step in episode["steps"][1:]), episode["final_observation"]]
     shown = set(sorted(against)[:steps])
     lines = []
     for number, (step, following) in enumerate(zip(episode["steps"], texts, strict=True)):
         lines.append(f"step {number}: {excerpt(step['action'])}")
         if number in shown:
-            lines += [f"  seen: {excerpt(following)}", *(f"  judged: {excerpt(text)}" for text in against[number])]
+            lines += [f"  seen: {excerpt(following)}"] * in_words
+            lines += [f"  judged: {excerpt(text)}" for text in against[number]]
     parts = {"Task": episode["instruction"], "Episode": "\n".join(lines)}
     return [user(f"{EPISODE}\n\n{quoted(parts)}")]
 

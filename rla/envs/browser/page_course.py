@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from rla.envs.authoring import course_of_one_phase
 from rla.envs.course import Course, Phase
 
 
 def page_course(episodes: Sequence[Mapping[str, Any]]) -> Course:
-    """Two phases: until something on the page has changed, and from then on."""
+    """Two phases: until something on the page has changed, and from then on. Of episodes with pictures one: their texts
+    are constants, and so tell no change; the pictures show the mouse, so they tell one where the page has none.
+    """
+    verbs = Counter(step["action"].split(" ", 1)[0] for episode in episodes for step in episode["steps"])
+    if any(episode.get("screens") is not None for episode in episodes):
+        return replace(course_of_one_phase(episodes), spent=tuple(verbs.most_common()))
     lost = {"beginning": 0, "acting": 0}
     spent = {"beginning": 0, "acting": 0}
-    verbs: Counter[str] = Counter()
     won = 0
     for episode in episodes:
         texts = [step["observation"] for step in episode["steps"]] + [episode["final_observation"]]
         still = first_change(texts)
         spent["beginning"] += still
         spent["acting"] += len(episode["steps"]) - still
-        verbs.update(step["action"].split(" ", 1)[0] for step in episode["steps"])
         won += episode["outcome"] == 1
         if episode["outcome"] != 1:
             lost["acting" if still < len(episode["steps"]) else "beginning"] += 1

@@ -119,6 +119,17 @@ def test_the_same_seed_gives_the_same_draft() -> None:
     assert Model(reply).draft(HARD, LOST) == Model(reply).draft(HARD, LOST)
 
 
+def test_of_an_episode_with_pictures_the_critic_reads_no_constant_answers() -> None:
+    """Nor is it told that every task is a text game."""
+    seen = [{**row, "screens": [["d"]] * 3} for row in LOST.episodes]
+    for episodes, told in ((LOST.episodes, True), (seen, False)):
+        model = Model(scripted(GOOD))
+        model.draft(HARD, Evidence(episodes=episodes, against=LOST.against))
+        first = model.asked[0][0]
+        assert ("seen: Nothing happens." in first) is told
+        assert "judged: it has been there" in first and "text game" not in first
+
+
 def test_samples_are_asked_for_once_with_the_schema_of_the_scene() -> None:
     model = Model(scripted('{"hint": "where"}'))
     model.draft(HARD, LOST, count=3)

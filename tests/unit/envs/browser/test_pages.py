@@ -130,3 +130,12 @@ def test_a_course_tells_episodes_that_never_changed_the_page() -> None:
     )
     assert (course.episodes, course.won, [phase.ended for phase in course.phases]) == (3, 1, [1, 1])
     assert [phase.steps for phase in course.phases] == [2, 3] and course.spent == (("click", 5),)
+
+
+def test_a_course_of_pictures_has_no_phases_to_tell_apart() -> None:
+    """Texts of screens are constants: the second step seems to change nothing, and the first to change all."""
+    steps = [{"observation": text, "action": "click 46 38"} for text in ("Do it.", "screen")]
+    rows = [{"outcome": -1, "steps": steps, "final_observation": "screen", "screens": [["a"], ["a"], ["a"]]}]
+    course = page_course(rows)
+    assert [(phase.ended, phase.steps) for phase in course.phases] == [(1, 2)] and course.spent == (("click", 2),)
+    assert "change" not in course.told()
