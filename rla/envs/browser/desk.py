@@ -29,7 +29,7 @@ PLACES = 2
 # What a pool does not ask.
 UNPOOLED = ("mode", "success", "other_pages", "actions", "cell", "blank")
 _DESKS: dict[tuple[int, BrowserParams], BrowserDesk] = {}
-_LATEST = (BrowserParams(), 1.0)
+_LATEST = (BrowserParams(), 1.0, 0)
 _MAKING = threading.Lock()
 
 
@@ -88,12 +88,12 @@ def browser_desk(own: BrowserParams) -> BrowserDesk:
         return _DESKS[key]
 
 
-def remember(own: BrowserParams, threshold: float) -> None:
-    """Parameters that this process has read, and `env.reward_threshold`: `latest_desk` and `latest_mode` are of the
-    last ones.
+def remember(own: BrowserParams, threshold: float, max_steps: int) -> None:
+    """Parameters that this process has read, `env.reward_threshold` and `env.max_steps`: `latest_desk` and
+    `latest_mode` are of the last ones.
     """
     global _LATEST
-    _LATEST = (own, threshold)
+    _LATEST = (own, threshold, max_steps)
 
 
 def latest_desk() -> BrowserDesk:

@@ -52,7 +52,7 @@ class BrowserPages:
 
     def check(self, config: Config) -> None:
         check_browser(config)
-        remember(browser_params(config), config.env.reward_threshold)
+        remember(browser_params(config), config.env.reward_threshold, config.env.max_steps)
 
     def tasks(self, config: Config, *, split: str, seed: int) -> list[Task]:
         """Pages of `tasks.kinds`, in turn, by names of pages or families; fewer where pages have no more scenes."""

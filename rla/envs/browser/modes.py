@@ -13,11 +13,14 @@ from rla.envs.browser.text_view import TextView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedMode:
-    """`threshold`: `env.reward_threshold`, which decides where `success` is `score`."""
+    """`threshold`: `env.reward_threshold`, which decides where `success` is `score`. `max_steps`: `env.max_steps`, 0
+    where nobody says it.
+    """
 
     view: BrowserView
     success: Success
     threshold: float
+    max_steps: int = 0
 
     def is_won(self, state: PageState) -> bool:
         """By `env.own.success`; with `score` by the threshold of rewards."""
@@ -30,6 +33,6 @@ def page_view(own: BrowserParams) -> BrowserView:
     return PixelView(own=own) if own.mode == "pixels" else TextView()
 
 
-def played_mode(own: BrowserParams, threshold: float) -> PlayedMode:
+def played_mode(own: BrowserParams, threshold: float, max_steps: int = 0) -> PlayedMode:
     """The mode of the parameters."""
-    return PlayedMode(view=page_view(own), success=own.success, threshold=threshold)
+    return PlayedMode(view=page_view(own), success=own.success, threshold=threshold, max_steps=max_steps)

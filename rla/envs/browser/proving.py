@@ -17,7 +17,7 @@ from rla.envs.observation import EnvironmentFailure
 from rla.store.records import Task
 
 LONGEST = 40  # steps of an expert that still count as a win
-WAITS = 4  # times that nothing is done
+WAITS = 4  # times at least that nothing is done
 
 
 class Unproven(Exception):
@@ -63,9 +63,10 @@ async def idle_scene(
     try:
         async with page_answering(pool.own.reset_s):
             state = await shown.start(page_file(pool.folder, page), seed, pool.settings(page, parameters))
-        async with page_answering(pool.own.step_s):
-            for _ in range(WAITS):
+        for _ in range(max(WAITS, mode.max_steps)):  # an episode may do nothing so often
+            async with page_answering(pool.own.step_s):
                 await shown.pass_time()
+        async with page_answering(pool.own.step_s):
             idle = await shown.read()
     finally:
         await pool.give(shown)

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from rla.envs.browser import playing
+from rla.envs.browser.modes import played_mode
 from rla.envs.browser.pages import pages_folder
 from rla.envs.browser.params import BrowserParams
 from rla.envs.browser.playing import ScenePlayer
+from rla.envs.browser.proving import Unproven, idle_scene
 from rla.envs.browser.scenes import PageScene
 from rla.envs.browser.state import PageState
 
@@ -78,3 +80,33 @@ def test_a_lost_page_takes_the_others_along() -> None:
     asyncio.run(player.lose())
     begun(player, ("click-test", 3))
     assert pool.lost == 1 and len(pool.given) == 2 and pool.asked[2:] == ["load click-test"]
+
+
+@pytest.mark.parametrize(("pays_after", "max_steps", "won"), [(3, 0, True), (6, 0, False), (6, 6, True), (4, 3, True)])
+def test_nothing_is_done_as_often_as_an_episode_may_do_it(pays_after: int, max_steps: int, won: bool) -> None:
+    """A page that pays after so many steps of doing nothing; a proof waits four times at least."""
+    waited = list[None]()
+
+    async def take() -> Any:
+        async def start(file: Any, seed: int, settings: Any) -> PageState:
+            return EMPTY
+
+        async def pass_time() -> None:
+            waited.append(None)
+
+        async def read() -> PageState:
+            paid = len(waited) >= pays_after
+            return PageState(utterance="", elements=(), done=paid, reward=float(paid))
+
+        return SimpleNamespace(start=start, pass_time=pass_time, read=read)
+
+    pool: Any = Pages()
+    pool.take = take
+    mode = played_mode(BrowserParams(), 1.0, max_steps)
+    proof = idle_scene(pool, "click-test", 1, mode, parameters={}, seen=False)
+    if won:
+        with pytest.raises(Unproven, match="by doing nothing"):
+            asyncio.run(proof)
+    else:
+        assert asyncio.run(proof).page == "click-test"
+    assert len(waited) == max(4, max_steps)
