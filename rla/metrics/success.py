@@ -1,4 +1,5 @@
-"""Success on held-out tasks: overall with its interval, by kind of task, of k answers, and how many met a limit.
+"""Success on held-out tasks: overall and by kind of task with intervals, steps and why episodes ended; of k answers;
+and how many met a limit.
 
 Episodes that the environment broke tell nothing about the policy. As in the metrics of an iteration they count neither
 as won nor as lost, and `env_errors` says how many there were.
@@ -39,13 +40,16 @@ ClassOf = Callable[[SaidEpisode], str | None]  # what an episode votes for
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluatedEpisode:
-    """What counts of an episode. `vote`: the class of its answer, None where it has none."""
+    """What counts of an episode. `vote`: the class of its answer, None where it has none. `stop_reason`: why it ended,
+    None where it was played elsewhere.
+    """
 
     task_id: str
     kind: str
     won: bool
     steps: int
     broken: bool = False
+    stop_reason: StopReason | None = None
     vote: str | None = None
 
 
@@ -81,6 +85,7 @@ def episodes_of_shard(
                 won=row["outcome"] == 1,
                 steps=len(row["steps"]),
                 broken=row["stop_reason"] == StopReason.ENV_ERROR,
+                stop_reason=StopReason(row["stop_reason"]),
                 vote=class_of(said_in_row(row)) if class_of and row["steps"] else None,
             )
 
@@ -105,24 +110,38 @@ def success_metrics(
 ) -> dict[str, Any]:
     """The metrics of episodes of which one counts at least; `counts` are of all. `voted`: answers have classes."""
     whole = [one for one in played if not one.broken]
+    kinds = sorted({one.kind for one in whole})
+    return {
+        **success_figures(played),
+        "steps": counts["steps"],
+        **{name: counts[name] for name in LIMITS},
+        "by_kind": {kind: success_figures([one for one in played if one.kind == kind]) for kind in kinds},
+        "at_k": figures_at_k(answered_questions(whole, voted=voted), estimator=estimator),
+    }
+
+
+def success_figures(played: Sequence[EvaluatedEpisode]) -> dict[str, Any]:
+    """Of all episodes or of those of a kind, of which one counts at least."""
+    whole = [one for one in played if not one.broken]
     interval = success_interval((one.task_id, one.won) for one in whole)
     if interval is None:
         raise ValueError("no episode counts")
-    by_kind: dict[str, dict[str, float]] = {}
-    for kind in sorted({one.kind for one in whole}):
-        outcomes = [one.won for one in whole if one.kind == kind]
-        by_kind[kind] = {"episodes": len(outcomes), "success": sum(outcomes) / len(outcomes)}
     return {
         "episodes": len(whole),
         "success": interval.estimate,
         "success_low": interval.low,
         "success_high": interval.high,
         "mean_steps": sum(one.steps for one in whole) / len(whole),
-        "steps": counts["steps"],
-        **{name: counts[name] for name in LIMITS},
-        "by_kind": by_kind,
-        "at_k": figures_at_k(answered_questions(whole, voted=voted), estimator=estimator),
+        "stop_reasons": stop_reasons(played),
     }
+
+
+def stop_reasons(played: Sequence[EvaluatedEpisode]) -> dict[str, int] | None:
+    """How many episodes ended for each reason, those that the environment broke included; None where one's is not
+    known.
+    """
+    reasons = [one.stop_reason for one in played]
+    return None if None in reasons else {str(reason): reasons.count(reason) for reason in StopReason}
 
 
 def answered_questions(whole: Sequence[EvaluatedEpisode], *, voted: bool) -> dict[str, Answered]:

@@ -13,6 +13,7 @@ from rla.report.changes import accepted_changes
 from rla.report.collect import RunSummary
 from rla.report.curves import panels
 from rla.report.headline import headline
+from rla.report.kinds import kind_tables
 from rla.report.page import (
     Section,
     changes_section,
@@ -42,6 +43,7 @@ STEPS, CHANGES = 6, 12  # shown of each kind
 def tables_of_run(summary: RunSummary) -> list[Table]:
     """Raises UserError for a damaged `config.yaml`."""
     further = [
+        *kind_tables(summary),
         probe_table(summary),
         *answer_tables(summary),
         *program_tables(summary),
