@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import polars as pl
 
 from rla.config import Config
+from rla.envs.observation import EnvironmentFailure
 from rla.envs.protocols import Labels, LabelsSeen
 from rla.envs.views import Labelled, SeenStep
 from rla.store.records import Task
@@ -45,7 +46,8 @@ class StepLabels:
     """One row per labelled step, columns of `LABELS`: `label` is +1 where the step helped and -1 where it did not,
     `before` and `after` are what was left to do (infinite: no plan; null: the environment has no such measure).
 
-    `unlabelled`: episodes without ground truth: their task is not known, or the replay showed something else.
+    `unlabelled`: episodes without ground truth: their task is not known, the replay showed something else, or the
+    environment failed in it.
     """
 
     frame: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=LABELS))
@@ -60,7 +62,7 @@ def label_episodes(
     unlabelled = 0
     for played in episodes:
         task = tasks.get(played.task_id)
-        labels = [] if task is None else _taken(labeller, task, config, played)
+        labels = [] if task is None else _replayed(labeller, task, config, played)
         if [taken.next_observation for taken in labels] != played.answers:
             unlabelled += 1
             continue
@@ -73,8 +75,15 @@ def label_episodes(
     return StepLabels(pl.DataFrame(columns, schema=LABELS), unlabelled)
 
 
+def _replayed(labeller: Labels, task: Task, config: Config, played: PlayedEpisode) -> list[Labelled]:
+    """The labels of the actions that were taken; none where the environment fails, which costs this episode alone."""
+    try:
+        return _taken(labeller, task, config, played)
+    except EnvironmentFailure:
+        return []
+
+
 def _taken(labeller: Labels, task: Task, config: Config, played: PlayedEpisode) -> list[Labelled]:
-    """The labels of the actions that were taken."""
     if isinstance(labeller, LabelsSeen):
         if played.statuses is None:
             return []

@@ -7,6 +7,7 @@ import random
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from rla.pipeline.context import StageContext
 from rla.seeds import derive
 from rla.store.records import Task
 from rla.training.dialogues import as_it_is_asked, dialogue_examples
+from rla.training.failed_scenes import FailedScenes
 
 if TYPE_CHECKING:
     from rla.training.sft import Example
@@ -34,9 +36,17 @@ JUDGED = (0.0, 0.9)  # shares of random actions in the episodes that the judge l
 
 
 def demonstrations(
-    ctx: StageContext, tasks: list[Task], *, count: int, random_shares: tuple[float, float], purpose: str
+    ctx: StageContext,
+    tasks: list[Task],
+    *,
+    count: int,
+    random_shares: tuple[float, float],
+    purpose: str,
+    failed: FailedScenes,
 ) -> list[tuple[Task, Demonstration]]:
-    """`count` expert episodes over the tasks in turn; each one's share of random actions is drawn between bounds."""
+    """`count` expert episodes over the tasks in turn, without those `failed`; each one's share of random actions is
+    drawn between bounds.
+    """
     player = need(environment(ctx.config.env.name), Demonstrates, "warm-start")
     rng = random.Random(derive(ctx.config.seed, "demonstrations", purpose))
     played = []
@@ -44,14 +54,21 @@ def demonstrations(
     for number in range(count):
         task = tasks[number % len(tasks)]
         seed, share = rng.getrandbits(62), rng.uniform(*random_shares)
-        shown = player.demonstrate(task, ctx.config, seed=seed, random_share=share)
-        played.append((task, shown))
+        shown = failed.tried(partial(player.demonstrate, task, ctx.config, seed=seed, random_share=share))
+        if shown is not None:
+            played.append((task, shown))
         ctx.progress.advance()
     return played
 
 
 def policy_examples(
-    ctx: StageContext, chat: ChatFormat, tasks: list[Task], config: SftConfig, pictures: PictureChat | None = None
+    ctx: StageContext,
+    chat: ChatFormat,
+    tasks: list[Task],
+    config: SftConfig,
+    pictures: PictureChat | None = None,
+    *,
+    failed: FailedScenes,
 ) -> list[Example]:
     """One growing sequence per episode, as a rollout with `history: full` would see it. With `history: window`, and
     where the model sees pictures, an agent is told what the expert says (`rla.training.dialogues`).
@@ -63,7 +80,7 @@ def policy_examples(
 
     examples: list[Example] = []
     for task, shown in demonstrations(
-        ctx, tasks, count=config.examples, random_shares=(0.0, 2 * config.noise), purpose="policy"
+        ctx, tasks, count=config.examples, random_shares=(0.0, 2 * config.noise), purpose="policy", failed=failed
     ):
         if as_it_is_asked(ctx):
             examples += dialogue_examples(ctx, chat, pictures, task, shown, config)
@@ -85,7 +102,7 @@ def policy_examples(
         if len(ids) <= ctx.config.model.context:
             examples.append(Example(token_ids=ids, weights=weights))
     if not as_it_is_asked(ctx):
-        say_left_out(ctx, config.examples - len(examples), "demonstrations")
+        say_left_out(ctx, config.examples - failed.count - len(examples), "demonstrations")
     return examples
 
 
@@ -95,23 +112,32 @@ def say_left_out(ctx: StageContext, count: int, what: str) -> None:
 
 
 def reward_examples(
-    ctx: StageContext, chat: ChatFormat, tasks: list[Task], config: SftConfig, pictures: PictureChat | None = None
+    ctx: StageContext,
+    chat: ChatFormat,
+    tasks: list[Task],
+    config: SftConfig,
+    pictures: PictureChat | None = None,
+    *,
+    failed: FailedScenes,
 ) -> list[Example]:
     """Judgements of demonstrated steps, or what the environment teaches on whole tasks: an example is a task's lesson,
     its replies as branches of the prompt.
     """
     teacher = environment(ctx.config.env.name)
     if not isinstance(teacher, Teaches):
-        return judge_examples(ctx, chat, tasks, config, alike=ctx.config.warm_start.alike, pictures=pictures)
+        alike = ctx.config.warm_start.alike
+        return judge_examples(ctx, chat, tasks, config, alike=alike, pictures=pictures, failed=failed)
     examples = []
     for number in range(config.examples):
         seed = derive(ctx.config.seed, "lessons", number)
-        lesson = teacher.lesson(tasks[number % len(tasks)], ctx.config, seed=seed)
+        lesson = failed.tried(partial(teacher.lesson, tasks[number % len(tasks)], ctx.config, seed=seed))
+        if lesson is None:
+            continue
         asked = PromptTokens(ids=chat.first(lesson.messages))
         replies = [[*chat.encode(reply), chat.end_id] for reply in lesson.replies]
         if len(asked.ids) + max(map(len, replies)) <= ctx.config.model.context:
             examples.append(branching([asked] * len(replies), replies))
-    say_left_out(ctx, config.examples - len(examples), "lessons")
+    say_left_out(ctx, config.examples - failed.count - len(examples), "lessons")
     return examples
 
 
@@ -124,6 +150,7 @@ def judge_examples(
     alike: int,
     purpose: str = "judge",
     pictures: PictureChat | None = None,
+    failed: FailedScenes,
 ) -> list[Example]:
     """One example per episode, its judgements as branches of the last prompt; `noise`: share of flipped labels.
 
@@ -131,7 +158,7 @@ def judge_examples(
     apart is the action, not the manner of the episode. With `alike` an episode teaches the same judgement no more
     often than that: nearly two thirds of all are returns and vain looks. It is then judged up to a random step alone,
     which costs half as much. `purpose`: of the demonstrations; each has episodes of its own. `pictures`: of a judge
-    that sees them.
+    that sees them. `failed`: counts the episodes that fail as they are played or labelled.
     """
     chosen = environment(ctx.config.env.name)
     labeller = need(chosen, Labels, "warm-start")
@@ -139,8 +166,13 @@ def judge_examples(
     policy_prompt = chosen.policy_prompt(ctx.config)
     rng = random.Random(derive(ctx.config.seed, "labels"))
     examples: list[Example] = []
-    for task, shown in demonstrations(ctx, tasks, count=config.examples, random_shares=JUDGED, purpose=purpose):
-        labels = labeller.label(task, ctx.config, shown.actions, others=OTHERS, seed=rng.getrandbits(62))
+    for task, shown in demonstrations(
+        ctx, tasks, count=config.examples, random_shares=JUDGED, purpose=purpose, failed=failed
+    ):
+        seed = rng.getrandbits(62)
+        labels = failed.tried(partial(labeller.label, task, ctx.config, shown.actions, others=OTHERS, seed=seed))
+        if labels is None:
+            continue
         until = rng.randint(1, len(labels)) if alike else len(labels)
         row = as_row(task, shown, policy_prompt.render)
         steps = zip(views(row, shown.images, images=ctx.config.judge.images), labels, strict=True)
@@ -165,7 +197,7 @@ def judge_examples(
             replies.append([*chat.encode(reply), chat.end_id])
         if max(map(operator.add, (len(one.ids) for one in asked), map(len, replies))) <= ctx.config.model.context:
             examples.append(branching(asked, replies))
-    say_left_out(ctx, config.examples - len(examples), "judged episodes")
+    say_left_out(ctx, config.examples - failed.count - len(examples), "judged episodes")
     return examples
 
 

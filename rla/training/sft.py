@@ -56,12 +56,14 @@ def sft(
     log: Log | None = None,
     record: Mapping[str, Any] | None = None,
     then: tuple[Sequence[Example], SftConfig] | None = None,
+    measured: Mapping[str, float] | None = None,
     replace: bool = False,
 ) -> dict[str, Any]:
     """Train `config.steps` or `config.epochs`, by optimizer steps of `config.batch_size` examples, and write the
     checkpoint `out`.
 
     `then`: a second training that goes on from the first one's weights, with an optimizer of its own.
+    `measured`: of how the examples were made; kept among the metrics.
     Returns the metrics; `log` gets those of every step; `record` is added to the checkpoint's manifest. With `replace`
     a checkpoint at `out` stays until the new one is complete. Raises UserError where `out` exists otherwise, where no
     token has a weight, and where an example has fewer or more weights than tokens.
@@ -92,6 +94,7 @@ def sft(
         **_summary(steps, last=len(steps) - last),
         "examples": sum(len(useful) for useful, _ in parts),
         "seconds": seconds,
+        **(measured or {}),
     }
     write_checkpoint(out, previous=previous, model=model, dtype=dtype, metrics=metrics, record=record, replace=replace)
     return metrics

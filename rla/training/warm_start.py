@@ -23,6 +23,7 @@ from rla.seeds import derive
 from rla.store.pools import read_tasks
 from rla.store.records import Task
 from rla.training.conversing import conversation_examples
+from rla.training.failed_scenes import FailedScenes
 from rla.training.lessons import judge_examples, policy_examples, reward_examples
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ def warm_start_model(
     examples: list[Example] = []
     then: tuple[list[Example], SftConfig] | None = None
     calibration = ctx.config.warm_start.calibration
+    failed = FailedScenes(f"{option} episodes", config.examples)
+    then_failed = FailedScenes("calibration episodes", calibration.examples)
     taught = ctx.config.warm_start.enabled and (option == "policy" or judged_here(ctx.config.judge))
     if taught:
         verify_model(model_folder(model))
@@ -66,9 +69,18 @@ def warm_start_model(
             examples = conversation_examples(ctx, tokenizer, sources, config)
         else:
             make = policy_examples if option == "policy" else reward_examples
-            examples = make(ctx, chat, tasks, config, pictures)
+            examples = make(ctx, chat, tasks, config, pictures, failed=failed)
         if option == "rm" and (calibration.steps or calibration.epochs):
-            more = judge_examples(ctx, chat, tasks, calibration, alike=0, purpose="calibration", pictures=pictures)
+            more = judge_examples(
+                ctx,
+                chat,
+                tasks,
+                calibration,
+                alike=0,
+                purpose="calibration",
+                pictures=pictures,
+                failed=then_failed,
+            )
             then = more, calibration
     if taught and (not examples or (then and not then[0])):
         raise UserError(f"{out}: no demonstration fits model.context = {ctx.config.model.context}; raise it")
@@ -88,6 +100,7 @@ def warm_start_model(
         log=lambda step: ctx.progress.advance(**step),
         record=marker,
         then=then,
+        measured={"failed_episodes": failed.count + then_failed.count},
         replace=ctx.overwrite,
     )
 

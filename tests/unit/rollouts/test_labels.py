@@ -10,6 +10,7 @@ from rla.envs.alfworld.environment import Alfworld
 from rla.envs.alfworld.games import tables_of
 from rla.envs.alfworld.solver import solve
 from rla.envs.alfworld.tasks import task_from_game
+from rla.envs.observation import EnvironmentFailure
 from rla.envs.views import Labelled
 from rla.rollouts.labels import PlayedEpisode, StepLabels, label_episodes
 from tests.unit.builders import configured
@@ -62,3 +63,17 @@ def test_an_environment_that_knows_nothing_of_an_episode_gives_no_labels() -> No
 
     found = label(play("a", ["go to countertop 1"]), labeller=Silent())
     assert (found.frame.height, found.unlabelled) == (0, 1)
+
+
+def test_an_environment_that_fails_costs_the_episode_that_it_fails_in() -> None:
+    class Lost(Alfworld):
+        calls = 0
+
+        def label(self, *arguments: Any, **options: Any) -> list[list[Labelled]]:
+            self.calls += 1
+            if self.calls == 2:
+                raise EnvironmentFailure("the page did not answer, twice")
+            return super().label(*arguments, **options)
+
+    found = label(*(play(name, ["go to countertop 1"]) for name in "abc"), labeller=Lost())
+    assert (found.frame["trajectory_id"].to_list(), found.unlabelled) == (["a", "c"], 1)
