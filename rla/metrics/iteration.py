@@ -19,19 +19,22 @@ def iteration_metrics(
     labels: pl.DataFrame,
     *,
     unlabelled: int,
+    other_pictures: int | None,
     played: Mapping[str, int],
     decided: Mapping[str, Any],
     tools: pl.DataFrame | None = None,
 ) -> dict[str, Any]:
-    """`labels`: those of steps, as `process_metrics` takes them; `unlabelled`: episodes without any. `played` and
-    `decided`: the counts of the trajectories' and of the verdicts' manifests. `tools`: what the episodes did with tools
-    (`rla.store.tool_frames`), of environments that have any.
+    """`labels`: those of steps, as `process_metrics` takes them; `unlabelled`: episodes without any; `other_pictures`:
+    episodes with labels whose replay showed another picture. `played` and `decided`: the counts of the trajectories'
+    and of the verdicts' manifests. `tools`: what the episodes did with tools (`rla.store.tool_frames`), of environments
+    that have any.
     """
     count = max(played["steps"], 1)
     return {
         **diagnostics(episodes, judgements, steps),
         **process_metrics(episodes, judgements, labels),
         "unlabelled_episodes": unlabelled,
+        "replays_with_other_pictures": other_pictures,
         "invalid_actions": played["invalid_actions"] / count,
         "truncated": played["truncated"] / count,
         "context_stops": played["context_stops"],

@@ -15,7 +15,7 @@ from rla.store.pools import tasks_by_id
 from rla.store.reading import read_manifest, read_nested
 from rla.store.records import StopReason, Task
 
-COLUMNS = ["trajectory_id", "task_id", "stop_reason", "final_observation", "calls"]
+COLUMNS = ["trajectory_id", "task_id", "stop_reason", "final_observation", "calls", "screens"]
 COLUMNS += [f"steps.list.element.{name}" for name in ("action", "observation")]
 
 
@@ -55,6 +55,7 @@ def played_episodes(trajectories: Path) -> Iterator[PlayedEpisode]:
                     actions=[step["action"] for step in row["steps"]],
                     answers=[*(step["observation"] for step in row["steps"][1:]), row["final_observation"]],
                     statuses=statuses_of_steps(row),
+                    screens=screens_after_steps(row),
                 )
 
 
@@ -64,3 +65,9 @@ def statuses_of_steps(row: Mapping[str, Any]) -> list[list[str]] | None:
     if calls is None:
         return None
     return [[call["status"] for call in calls if call["step"] == step] for step in range(len(row["steps"]))]
+
+
+def screens_after_steps(row: Mapping[str, Any]) -> list[list[str]] | None:
+    """Digests of the pictures that followed each step; None for an episode that names no pictures."""
+    screens = row.get("screens")
+    return None if not screens or not any(screens) else list(screens[1 : len(row["steps"]) + 1])

@@ -1,8 +1,9 @@
 """Ground truth about the steps of played episodes, by replaying their actions in the environment itself.
 
 A replay is believed only where it shows what the policy saw: an episode that was played with other rules (another
-`env.own.grammar`, a changed pool) gets no labels rather than wrong ones. An environment that cannot replay what a
-sandbox ran labels what was seen (`LabelsSeen`).
+`env.own.grammar`, a changed pool) gets no labels rather than wrong ones. Texts tell that. Pictures are compared too,
+but a difference is only counted: those of a desktop differ now and then for no reason of the episode (a caret, a
+hover). An environment that cannot replay what a sandbox ran labels what was seen (`LabelsSeen`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from rla.config import Config
 from rla.envs.observation import EnvironmentFailure
 from rla.envs.protocols import Labels, LabelsSeen
 from rla.envs.views import Labelled, SeenStep
+from rla.store.images import png_digest
 from rla.store.records import Task
 
 LABELS = {
@@ -31,7 +33,8 @@ LABELS = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedEpisode:
     """What is replayed of an episode: the actions, and the text that answered each of them. `statuses`: of the calls of
-    a tool that each made; none where the shard says nothing of calls.
+    a tool that each made; none where the shard says nothing of calls. `screens`: digests of the pictures that answered
+    each of them; none where the shard names no pictures.
     """
 
     trajectory_id: str
@@ -39,6 +42,7 @@ class PlayedEpisode:
     actions: list[str]
     answers: list[str]
     statuses: list[list[str]] | None = None
+    screens: list[list[str]] | None = None
 
 
 @dataclass(slots=True)
@@ -47,11 +51,13 @@ class StepLabels:
     `before` and `after` are what was left to do (infinite: no plan; null: the environment has no such measure).
 
     `unlabelled`: episodes without ground truth: their task is not known, the replay showed something else, or the
-    environment failed in it.
+    environment failed in it. `other_pictures`: labelled episodes whose replay showed another picture than the policy
+    saw; None where no pictures could be compared.
     """
 
     frame: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=LABELS))
     unlabelled: int = 0
+    other_pictures: int | None = None
 
 
 def label_episodes(
@@ -60,19 +66,23 @@ def label_episodes(
     """Labels of all steps of the episodes. `tasks`: by task_id."""
     columns: dict[str, list[object]] = {name: [] for name in LABELS}
     unlabelled = 0
+    differs: list[bool] = []  # of the episodes whose pictures can be compared
     for played in episodes:
         task = tasks.get(played.task_id)
         labels = [] if task is None else _replayed(labeller, task, config, played)
         if [taken.next_observation for taken in labels] != played.answers:
             unlabelled += 1
             continue
+        screens = [[png_digest(png) for png in taken.next_images] for taken in labels]
+        if played.screens is not None and any(screens):
+            differs.append(screens != played.screens)
         columns["trajectory_id"] += [played.trajectory_id] * len(labels)
         columns["task_id"] += [played.task_id] * len(labels)
         columns["step"] += range(len(labels))
         columns["label"] += [taken.score for taken in labels]
         columns["before"] += [taken.before for taken in labels]
         columns["after"] += [taken.after for taken in labels]
-    return StepLabels(pl.DataFrame(columns, schema=LABELS), unlabelled)
+    return StepLabels(pl.DataFrame(columns, schema=LABELS), unlabelled, sum(differs) if differs else None)
 
 
 def _replayed(labeller: Labels, task: Task, config: Config, played: PlayedEpisode) -> list[Labelled]:
