@@ -205,6 +205,22 @@ def test_labels_say_whether_the_expert_still_wins_and_is_nearer(
     assert (early.score, early.after) == (-1, float("inf"))
 
 
+def test_a_label_shows_what_an_episode_shows_after_an_action_that_is_none(
+    env: BrowserPages, config: Config, tasks: list[Task]
+) -> None:
+    task, action = of_kind(tasks, "login-user"), "press whatever you like"
+
+    async def answer(pool: BrowserPool) -> str:
+        episode = episode_of(pool, task)
+        await episode.reset()
+        text = (await episode.step(action)).text
+        episode.close()
+        return text
+
+    ((taken, *_),) = env.label(task, config, [action])
+    assert taken.next_observation == in_pool(answer, BrowserParams()) and taken.score == -1
+
+
 def test_a_changed_task_is_a_neighbour_a_seed_or_a_hint_and_is_proven(env: BrowserPages, tasks: list[Task]) -> None:
     task = of_kind(tasks, "click-tab-2-hard")
     easier = [json.loads(edit) for edit in env.propose(task, direction="easier", critique="", seed=1, count=8)]

@@ -140,16 +140,20 @@ class BrowserEpisode:
         state, success = self._state, self._success
         seen = await self._view.show(self._page, state, self._scene, first=first)
         over = state.done or acted.ended
-        text = seen.text if acted.understood else f"{UNREADABLE}\n{seen.text}"
         return replace(
             seen,
-            text=text,
+            text=answer_text(seen, acted),
             commands=() if over else seen.commands,
             won=state.done and won(state.reward, success),
             done=over,
             reward=state.reward if success == "score" else None,
             understood=acted.understood,
         )
+
+
+def answer_text(seen: Observation, acted: Acted) -> str:
+    """What a policy is told after an action: what the page shows, and that an action was none."""
+    return seen.text if acted.understood else f"{UNREADABLE}\n{seen.text}"
 
 
 def asked_of_page(action: str | None) -> str:

@@ -32,6 +32,7 @@ KEEPING = frozenset(
         "email-inbox-noscroll",
         "scroll-text",
         "scroll-text-2",
+        "search-engine",
         "social-media",
         "use-autocomplete",
         "use-autocomplete-nodelay",
