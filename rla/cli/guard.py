@@ -13,6 +13,7 @@ from typing import Any
 import typer
 
 from rla.cli.system_errors import system_refusal
+from rla.envs.observation import EnvironmentFailure
 from rla.errors import UserError
 from rla.processes.ranks import rank
 
@@ -29,12 +30,24 @@ def guard(call: Callable[[], Any]) -> None:
         typer.echo("interrupted: the same command goes on where this one stopped", err=True)
         raise typer.Exit(128 + (signal.SIGTERM if ended.is_set() else signal.SIGINT)) from None
     except Exception as error:
-        text = str(error) if isinstance(error, UserError) else system_refusal(error)
+        text = what_to_mend(error)
         if text is None:
             raise  # a defect, with its traceback
         if rank() == 0:  # of several processes all meet the same
             typer.echo(f"error: {in_one_line(text)}", err=True)
         raise typer.Exit(2) from None
+
+
+def what_to_mend(error: Exception) -> str | None:
+    """What somebody can mend, in words; None for a defect."""
+    if isinstance(error, UserError):
+        return str(error)
+    if isinstance(error, EnvironmentFailure):  # outside of an episode: for the frozen probe, say
+        return (
+            f"the environment failed: {error}; call the command again, it goes on where it stopped. Where it fails "
+            "again, `rla check-env` plays the environment and says at what"
+        )
+    return system_refusal(error)
 
 
 def in_one_line(text: str) -> str:

@@ -13,6 +13,7 @@ from safetensors import SafetensorError
 
 from rla.cli.guard import LONGEST_ERROR, guard
 from rla.cli.system_errors import system_refusal
+from rla.envs.observation import EnvironmentFailure
 from rla.errors import UserError
 
 
@@ -52,6 +53,11 @@ def test_a_defect_keeps_its_traceback(error: Exception) -> None:
     assert system_refusal(error) is None
     with pytest.raises(type(error)):
         guard(lambda: refusing(error))
+
+
+def test_an_environment_that_fails_outside_of_an_episode_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
+    line = said(EnvironmentFailure("the page is gone"), capfd)
+    assert "the environment failed: the page is gone; call the command again" in line and "check-env" in line
 
 
 def test_an_error_that_quotes_a_hostile_text_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
