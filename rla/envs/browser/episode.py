@@ -142,7 +142,7 @@ class BrowserEpisode:
         over = state.done or acted.ended
         return replace(
             seen,
-            text=answer_text(seen, acted),
+            text=text_of_answer(seen, acted),
             commands=() if over else seen.commands,
             won=state.done and won(state.reward, success),
             done=over,
@@ -151,7 +151,7 @@ class BrowserEpisode:
         )
 
 
-def answer_text(seen: Observation, acted: Acted) -> str:
+def text_of_answer(seen: Observation, acted: Acted) -> str:
     """What a policy is told after an action: what the page shows, and that an action was none."""
     return seen.text if acted.understood else f"{UNREADABLE}\n{seen.text}"
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from math import inf
 
 from rla.config import Config
-from rla.envs.browser.episode import BrowserView, answer_text
+from rla.envs.browser.episode import BrowserView, text_of_answer
 from rla.envs.browser.playing import ScenePlayer, is_won
 from rla.envs.browser.scenes import PageScene
 from rla.envs.browser.state import PageState, state_key
@@ -68,7 +68,7 @@ class PageLabels:
             score, reason = (1, NEARER) if after < nearest else (-1, USELESS)
         return Labelled(
             action=action,
-            next_observation=answer_text(seen, acted),
+            next_observation=text_of_answer(seen, acted),
             score=score,
             reason=reason,
             before=before,
