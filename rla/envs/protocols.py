@@ -222,7 +222,9 @@ class Labels(Protocol):
     def label(
         self, task: Task, config: Config, actions: Sequence[str], *, others: int = 0, seed: int = 0
     ) -> list[list[Labelled]]:
-        """Per step of an episode: the action taken, then up to `others` of the other commands that were offered."""
+        """Per step of an episode: the action taken, then up to `others` of the other commands that were offered. Empty
+        where nothing is known of the task.
+        """
         ...
 
 

@@ -78,10 +78,14 @@ def expert_can_be_played(subject: Subject) -> Iterator[str]:
 def labels_fit_the_actions(subject: Subject) -> Iterator[str]:
     """There are labels for each action, and they show what the episode shows"""
     assert isinstance(subject.env, Labels)
+    known = False
     for task in subject.tasks:
         played = played_of(subject, task)[0]
         for others in (0, OTHERS):
             labels = subject.env.label(task, subject.config, played.actions, others=others, seed=subject.seed)
+            if not labels:
+                continue
+            known = True
             if len(labels) != len(played.actions):
                 yield f"label gives {len(labels)} steps for {len(played.actions)} actions; give one for each"
                 return
@@ -89,6 +93,8 @@ def labels_fit_the_actions(subject: Subject) -> Iterator[str]:
             for number, (step, action, before, after) in enumerate(steps):
                 commands = offered(before.commands, subject.config.env.omit_commands)
                 yield from wrong_labels(step, action, commands, after.text, others=others, number=number)
+    if not known:
+        yield "label gives nothing for any of these tasks, so no judge of theirs can be measured; check others"
 
 
 def wrong_labels(

@@ -97,6 +97,7 @@ ABILITIES: list[tuple[str, Any, str]] = [
     ("other commands", demonstrating(commands=lambda d: [("0",)] * len(d.actions)), "its commands do not hold"),
     ("of other lengths", demonstrating(observations=lambda d: d.observations[1:]), "give one of each per step"),
     ("too few labels", labelling(lambda steps: steps[1:]), "give one for each"),
+    ("labels of nothing", labelling(lambda steps: []), "no judge of theirs can be measured"),
     ("no label", labelling(lambda steps: [[], *steps[1:]]), "the first label of step 0"),
     ("labels of others first", labelling(lambda steps: first(steps, action="0")), "is not of the action taken"),
     ("another answer", labelling(lambda steps: first(steps, next_observation="?")), "but the episode showed"),
