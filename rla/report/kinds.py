@@ -10,8 +10,11 @@ from rla.report.tables import Table, bounds, joined_title, number, percent, shor
 from rla.store.records import StopReason
 
 REASONS = {
-    **{StopReason.WON: "won", StopReason.ENDED: "ended", StopReason.MAX_STEPS: "max steps"},
-    **{StopReason.CONTEXT: "context full", StopReason.ENV_ERROR: "env errors"},
+    StopReason.WON: "won",
+    StopReason.ENDED: "ended",
+    StopReason.MAX_STEPS: "max steps",
+    StopReason.CONTEXT: "context full",
+    StopReason.ENV_ERROR: "env errors",
 }
 NOTE = (
     "the last evaluation; a task is one draw; ended: by the environment or the agent, and not won; max steps: of the "

@@ -21,6 +21,11 @@ class FailedScenes:
     asked: int
     count: int = 0
 
+    @property
+    def whole(self) -> int:
+        """How many did not fail, once all were tried."""
+        return self.asked - self.count
+
     def tried(self, scene: Callable[[], Answer]) -> Answer | None:
         """What `scene` gives, and None where its environment fails. Raises UserError at the first failure that is one
         too many: an environment that is gone fails in every scene, and each failure may cost a minute.

@@ -102,7 +102,7 @@ def policy_examples(
         if len(ids) <= ctx.config.model.context:
             examples.append(Example(token_ids=ids, weights=weights))
     if not as_it_is_asked(ctx):
-        say_left_out(ctx, config.examples - failed.count - len(examples), "demonstrations")
+        say_left_out(ctx, failed.whole - len(examples), "demonstrations")
     return examples
 
 
@@ -137,7 +137,7 @@ def reward_examples(
         replies = [[*chat.encode(reply), chat.end_id] for reply in lesson.replies]
         if len(asked.ids) + max(map(len, replies)) <= ctx.config.model.context:
             examples.append(branching([asked] * len(replies), replies))
-    say_left_out(ctx, config.examples - failed.count - len(examples), "lessons")
+    say_left_out(ctx, failed.whole - len(examples), "lessons")
     return examples
 
 
@@ -197,7 +197,7 @@ def judge_examples(
             replies.append([*chat.encode(reply), chat.end_id])
         if max(map(operator.add, (len(one.ids) for one in asked), map(len, replies))) <= ctx.config.model.context:
             examples.append(branching(asked, replies))
-    say_left_out(ctx, config.examples - failed.count - len(examples), "judged episodes")
+    say_left_out(ctx, failed.whole - len(examples), "judged episodes")
     return examples
 
 

@@ -10,7 +10,7 @@ from rla.envs.desktop.client import GuestClient
 from rla.envs.desktop.found_files import FoundFile
 from rla.envs.desktop.params import DesktopParams
 from rla.envs.desktop.resources import is_web, task_resource
-from rla.envs.desktop.setting_up import filled
+from rla.envs.desktop.setting_up import executed
 
 Getter = Callable[[Mapping[str, Any], GuestClient, DesktopParams], Awaitable[Any]]
 
@@ -46,13 +46,11 @@ async def _cloud_file(given: Mapping[str, Any], client: GuestClient, own: Deskto
 
 
 async def _command_line(given: Mapping[str, Any], client: GuestClient, own: DesktopParams) -> Any:
-    done = await client.execute(await filled(given["command"], client), shell=bool(given.get("shell", False)))
-    return done.get("output")
+    return (await executed(given, client)).get("output")
 
 
 async def _command_error(given: Mapping[str, Any], client: GuestClient, own: DesktopParams) -> Any:
-    done = await client.execute(await filled(given["command"], client), shell=bool(given.get("shell", False)))
-    return done.get("error")
+    return (await executed(given, client)).get("error")
 
 
 async def _rule(given: Mapping[str, Any], client: GuestClient, own: DesktopParams) -> Any:

@@ -11,11 +11,11 @@ import contextlib
 import json
 import os
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from rla.envs.desktop.found_files import FoundFile
+from rla.envs.desktop.own_loop import in_own_loop
 from rla.errors import UserError
 
 WORKER = Path(__file__).with_name("official_worker.py")
@@ -114,8 +114,7 @@ def official_names(python: str) -> frozenset[str]:
         finally:
             await metrics.close()
 
-    with ThreadPoolExecutor(1, thread_name_prefix="metrics") as pool:
-        return pool.submit(lambda: asyncio.run(asked())).result()
+    return in_own_loop(asked)
 
 
 def sent(value: Any) -> Any:

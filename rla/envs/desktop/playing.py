@@ -5,18 +5,15 @@ Each call has an event loop and a machine of its own, in a thread that lives as 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from rla.envs.desktop.episode import DesktopService
+from rla.envs.desktop.own_loop import Given, in_own_loop
 from rla.envs.desktop.params import DesktopParams
 from rla.envs.observation import Observation
 from rla.store.records import Task
-
-Given = TypeVar("Given")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,5 +58,4 @@ def on_machines(own: DesktopParams, work: Callable[[DesktopService], Coroutine[A
         finally:
             await service.close()
 
-    with ThreadPoolExecutor(1, thread_name_prefix="desktop") as pool:
-        return pool.submit(lambda: asyncio.run(worked())).result()
+    return in_own_loop(worked)

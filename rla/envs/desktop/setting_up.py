@@ -65,7 +65,7 @@ async def _execute(given: Step, client: GuestClient, own: DesktopParams) -> None
     """Until `until` holds (returncode, stdout, stderr), at most five times."""
     wanted = given.get("until") or {}
     for _ in range(5):
-        done = await client.execute(await filled(given["command"], client), shell=bool(given.get("shell", False)))
+        done = await executed(given, client)
         told = {"returncode": done.get("returncode"), "stdout": done.get("output"), "stderr": done.get("error")}
         held = [told["returncode"] == wanted["returncode"]] if "returncode" in wanted else []
         held += [str(wanted[name]) in str(told[name]) for name in ("stdout", "stderr") if name in wanted]
@@ -92,6 +92,11 @@ def _window(deed: str) -> Callable[[Step, GuestClient, DesktopParams], Awaitable
             await asyncio.sleep(LOOK_S)
 
     return done
+
+
+async def executed(given: Mapping[str, Any], client: GuestClient) -> Any:
+    """What the guest says of a command of a task."""
+    return await client.execute(await filled(given["command"], client), shell=bool(given.get("shell", False)))
 
 
 async def filled(command: Any, client: GuestClient) -> Any:
