@@ -7,7 +7,7 @@ that was given before. A step that loses two pages ends the episode.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -45,6 +45,10 @@ class BrowserView(Protocol):
 
     def expert(self, state: PageState, scene: PageScene) -> str:
         """The next action of the expert; where it gives up, one that ends the episode."""
+        ...
+
+    def mistakes(self, state: PageState, shown: Sequence[str]) -> Sequence[str]:
+        """What a demonstrator that errs does in place of it: some of the commands that are shown, or all."""
         ...
 
 

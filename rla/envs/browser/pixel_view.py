@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -14,7 +15,7 @@ from rla.envs.browser.episode import Acted
 from rla.envs.browser.expert_rules import expert_deed
 from rla.envs.browser.params import BrowserParams
 from rla.envs.browser.pixel_commands import pixel_commands
-from rla.envs.browser.pixel_expert import pixel_action
+from rla.envs.browser.pixel_expert import clicks_on_elements, pixel_action
 from rla.envs.browser.scenes import PageScene
 from rla.envs.browser.state import PageState, state_key
 from rla.envs.observation import Observation
@@ -48,6 +49,13 @@ class PixelView:
 
     def expert(self, state: PageState, scene: PageScene) -> str:
         return pixel_action(expert_deed(scene.page, state), state, self.own)
+
+    def mistakes(self, state: PageState, shown: Sequence[str]) -> Sequence[str]:
+        """Clicks on the elements of the page, where there are any: a click beside all of them does nothing, and who
+        clicks so does not err as people do.
+        """
+        clicks = clicks_on_elements(state, self.own)
+        return tuple(one for one in shown if one in clicks) or shown
 
 
 async def do_on_page(page: BrowserPage, deed: ScreenDeed, own: BrowserParams) -> None:

@@ -104,8 +104,8 @@ class ScenePlayer:
 async def demonstrated_page(
     player: ScenePlayer, scene: PageScene, config: Config, view: BrowserView, *, seed: int, random_share: float
 ) -> Demonstration:
-    """The expert's episode, with a share of the actions drawn from the commands; at most `env.max_steps`. Raises
-    PageLost.
+    """The expert's episode, with a share of the actions drawn from the mistakes of the view; at most `env.max_steps`.
+    Raises PageLost.
     """
     rng = random.Random(seed)
     state = await player.begin(scene)
@@ -115,7 +115,7 @@ async def demonstrated_page(
         shown = offered(seen[-1].commands, config.env.omit_commands)
         action = view.expert(state, scene)
         if shown and (rng.random() < random_share or action not in shown):
-            action = rng.choice(shown)
+            action = rng.choice(view.mistakes(state, shown))
         commands.append(shown)
         actions.append(action)
         state, acted = await player.act(view, state, scene, action)

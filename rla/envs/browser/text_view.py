@@ -10,6 +10,8 @@ Numbers stay the same as long as an element is on the page; new elements get new
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rla.envs.browser.colors import color_name
 from rla.envs.browser.commands import command_of, deed_of, page_commands
 from rla.envs.browser.deeds import DeedKind, perform
@@ -46,6 +48,10 @@ class TextView:
 
     def expert(self, state: PageState, scene: PageScene) -> str:
         return command_of(expert_deed(scene.page, state))
+
+    def mistakes(self, state: PageState, shown: Sequence[str]) -> Sequence[str]:
+        """All commands: each is about an element, or ends the episode."""
+        return shown
 
 
 def page_text(state: PageState) -> str:
