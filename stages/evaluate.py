@@ -13,6 +13,8 @@ from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
+from rla.envs.protocols import Groups
+from rla.envs.registry import environment
 from rla.llm.factory import verified_once
 from rla.metrics.success import LIMITS, held_out_metrics
 from rla.pipeline.context import StageContext
@@ -67,7 +69,9 @@ def evaluate_split(ctx: StageContext, *, probed: bool) -> dict[str, Any]:
     from rla.rollouts.evaluating import further_metrics  # brings polars, which takes a while
 
     class_of = class_of_answers(ctx.config, tasks)
-    found = held_out_metrics(folder, class_of=class_of, estimator=ctx.config.evaluation.estimator)
+    chosen = environment(ctx.config.env.name)
+    family_of = chosen.family_of_kind if isinstance(chosen, Groups) else None
+    found = held_out_metrics(folder, class_of=class_of, family_of=family_of, estimator=ctx.config.evaluation.estimator)
     metrics = {"iteration": ctx.iteration, "split": split, **found}
     metrics |= {"seconds": round(time.monotonic() - started, 1), **further_metrics(ctx, probed=probed)}
     write_json(ctx.path("metrics"), metrics, writer=writer.slice.tag)

@@ -5,6 +5,7 @@
 | `Env` | `name`, `Params`, `tasks`, `make`, `policy_prompt` | every stage |
 | `Checks` | `check` | whoever reads parameters |
 | `Answers`, `Predicts` | `answer`; `prediction` | evaluate: majority votes |
+| `Groups` | `family_of_kind` | evaluate: success by family |
 | `Judged` | `judge_prompt` | score-steps |
 | `Probes` | `prober`, `reward_rule` | score-steps, compute-rewards: a reward model that writes about tasks |
 | `Shares`, `Spreads`, `Pooled` | `service`; `spreads`; `slow`, `warm` | rollout |
@@ -62,11 +63,9 @@ class Env(Protocol):
 
 @runtime_checkable
 class Checks(Protocol):
-    """Parameters that do not go together in this environment are refused when they are read."""
+    """Parameters that do not go together are refused when they are read: UserError with the key to change."""
 
-    def check(self, config: Config) -> None:
-        """Raises UserError with the key to change."""
-        ...
+    def check(self, config: Config) -> None: ...
 
 
 @runtime_checkable
@@ -110,12 +109,17 @@ class Probes(Protocol):
 
 
 @runtime_checkable
-class Shares(Protocol):
-    """Episodes of a stage share a service, and answer later; they need no pool of processes."""
+class Groups(Protocol):
+    """Kinds of tasks that ask for one skill are a family, and evaluations measure it. A kind of none is its own."""
 
-    def service(self, config: Config) -> Service:
-        """Raises UserError where there is none."""
-        ...
+    def family_of_kind(self, kind: str) -> str: ...
+
+
+@runtime_checkable
+class Shares(Protocol):
+    """Episodes of a stage share a service, and answer later; they need no pool of processes. UserError without one."""
+
+    def service(self, config: Config) -> Service: ...
 
 
 @runtime_checkable

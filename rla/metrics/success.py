@@ -54,9 +54,14 @@ class EvaluatedEpisode:
 
 
 def held_out_metrics(
-    folder: Path, *, class_of: ClassOf | None = None, estimator: Estimator = "unbiased"
+    folder: Path,
+    *,
+    class_of: ClassOf | None = None,
+    family_of: Callable[[str], str] | None = None,
+    estimator: Estimator = "unbiased",
 ) -> dict[str, Any]:
-    """The metrics of a complete trajectory shard; `class_of` reads answers, where they have classes.
+    """The metrics of a complete trajectory shard. `class_of` reads answers, where they have classes; `family_of` says
+    which kinds belong together.
 
     `episodes` are those that count, `steps` all that were taken. Raises UserError where none counts.
     """
@@ -69,7 +74,8 @@ def held_out_metrics(
             if played
             else f"{folder}: no episode was played; the held-out pool or evaluation.tasks is empty"
         )
-    return success_metrics(played, manifest["counts"], voted=class_of is not None, estimator=estimator)
+    found = success_metrics(played, manifest["counts"], voted=class_of is not None, estimator=estimator)
+    return found if family_of is None else {**found, "by_family": by_family(played, family_of)}
 
 
 def episodes_of_shard(
@@ -118,6 +124,12 @@ def success_metrics(
         "by_kind": {kind: success_figures([one for one in played if one.kind == kind]) for kind in kinds},
         "at_k": figures_at_k(answered_questions(whole, voted=voted), estimator=estimator),
     }
+
+
+def by_family(played: Sequence[EvaluatedEpisode], family_of: Callable[[str], str]) -> dict[str, Any]:
+    """The figures of each family of which an episode counts."""
+    families = sorted({family_of(one.kind) for one in played if not one.broken})
+    return {name: success_figures([one for one in played if family_of(one.kind) == name]) for name in families}
 
 
 def success_figures(played: Sequence[EvaluatedEpisode]) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""The last evaluation by kind of task: success with intervals, steps, and why episodes ended."""
+"""The last evaluation by kind and by family of tasks: success with intervals, steps, and why episodes ended."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from rla.report.collect import HeldOut, RunSummary, titled_splits
 from rla.report.tables import Table, bounds, joined_title, number, percent, short_kind
@@ -23,19 +23,35 @@ NOTE = (
 
 
 def kind_tables(summary: RunSummary) -> list[Table]:
-    """One for each held-out split; without rows where no evaluation has kinds."""
-    return [kind_table(found) for found in titled_splits(summary)]
+    """For each held-out split one by kind, and one by family where families have several kinds; without rows where
+    no evaluation has any.
+    """
+    return [table for found in titled_splits(summary) for table in (kind_table(found), family_table(found)) if table]
 
 
 def kind_table(found: HeldOut) -> Table:
-    """One line per kind, then all of them. What an earlier version did not measure is absent."""
-    last: Mapping[str, Any] = found.evaluations[-1] if found.evaluations else {}
-    kinds = last.get("by_kind", {})
-    rows = [(short_kind(kind), *kind_cells(row)) for kind, row in kinds.items()]
+    return table_by(found, "kind")
+
+
+def family_table(found: HeldOut) -> Table | None:
+    """None where no family has several kinds."""
+    last = last_evaluation(found)
+    return table_by(found, "family") if 0 < len(last.get("by_family", {})) < len(last.get("by_kind", {})) else None
+
+
+def table_by(found: HeldOut, part: Literal["kind", "family"]) -> Table:
+    """One line per part, then all of them. What an earlier version did not measure is absent."""
+    last = last_evaluation(found)
+    rows = [(short_kind(name), *kind_cells(row)) for name, row in last.get(f"by_{part}", {}).items()]
     rows += [("all", *kind_cells(last))] if rows else []
-    columns = ("kind", "episodes", "success", "95% interval", "steps", *REASONS.values())
-    title = joined_title("Held-out tasks by kind", found.split)
-    return Table(title=title, columns=columns, rows=tuple(rows), note=NOTE)
+    columns = (part, "episodes", "success", "95% interval", "steps", *REASONS.values())
+    return Table(
+        title=joined_title(f"Held-out tasks by {part}", found.split), columns=columns, rows=tuple(rows), note=NOTE
+    )
+
+
+def last_evaluation(found: HeldOut) -> Mapping[str, Any]:
+    return found.evaluations[-1] if found.evaluations else {}
 
 
 def kind_cells(row: Mapping[str, Any]) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ TRIES = 2
 # back.
 PLACES = 2
 # What a pool does not ask.
-UNPOOLED = ("mode", "success", "other_pages", "actions", "cell", "blank")
+UNPOOLED = ("mode", "success", "other_pages", "actions", "cell")
 _DESKS: dict[tuple[int, BrowserParams], BrowserDesk] = {}
 _LATEST = (BrowserParams(), 1.0, 0)
 _MAKING = threading.Lock()

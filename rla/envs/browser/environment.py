@@ -17,12 +17,13 @@ from rla.envs.browser.lone import LonePage
 from rla.envs.browser.modes import page_view
 from rla.envs.browser.page_course import page_course
 from rla.envs.browser.page_proposals import PageProposals
-from rla.envs.browser.params import BrowserParams, browser_params, check_browser
+from rla.envs.browser.pages import family_of
+from rla.envs.browser.params import BLANKED, BrowserParams, browser_params, check_browser
 from rla.envs.browser.pixel_vocabulary import pixel_texts
 from rla.envs.browser.playing import demonstrated_page
 from rla.envs.browser.proving import StepsProof
 from rla.envs.browser.scenes import scene_of
-from rla.envs.browser.tasks import NAME, page_tasks, scene_likeness
+from rla.envs.browser.tasks import NAME, blanked_tasks, page_tasks, scene_likeness
 from rla.envs.browser.vocabulary import page_texts
 from rla.envs.chat_prompts import PlainJudge, judge_prompt, policy_prompt
 from rla.envs.course import Course
@@ -55,8 +56,12 @@ class BrowserPages:
         remember(browser_params(config), config.env.reward_threshold, config.env.max_steps)
 
     def tasks(self, config: Config, *, split: str, seed: int) -> list[Task]:
-        """Pages of `tasks.kinds`, in turn, by names of pages or families; fewer where pages have no more scenes."""
-        own = browser_params(config)
+        """Pages of `tasks.kinds`, in turn, by names of pages or families; fewer where pages have no more scenes. The
+        split BLANKED has the tasks of the first held-out split, each shown as a white picture.
+        """
+        own, first = browser_params(config), config.tasks.held_out_splits[0]
+        if split == BLANKED and self.shows_images(config):
+            return blanked_tasks(self.tasks(config, split=first, seed=config.seed), split=split)
         further = split in config.tasks.held_out_splits[1:]
         return page_tasks(
             browser_desk(own),
@@ -134,6 +139,9 @@ class BrowserPages:
 
     def apply(self, task: Task, edit: str, *, root: Task, taken: Collection[str], created: int) -> Task:
         return child_of_page(task, edit, root=root, taken=taken, created=created)
+
+    def family_of_kind(self, kind: str) -> str:
+        return family_of(kind)
 
     def likeness(self, task: Task) -> str:
         return scene_likeness(scene_of(task))

@@ -15,6 +15,7 @@ from rla.errors import UserError
 
 Success = Literal["positive", "full", "score"]
 PROGRAM = "chromium-headless-shell"
+BLANKED = "blanked"  # a held-out split of this name shows no page
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +32,6 @@ class BrowserParams:
     # pixels: how deeds are written: in few words, by BrowserGym's names, or as calls of Qwen's computer_use
     actions: FormName = "short"
     cell: int = from_one(10)  # `short`: pixels of a side of the cells whose middles are clicked on
-    blank: bool = False  # pixels: show a white picture in place of the page, to see whether a policy looks
     step_ms: int = from_one(500)  # time that passes on the page with each action: its clock stands still otherwise
     executable: str = without_effect("")  # the browser; empty: chromium-headless-shell on PATH
     processes: int = without_effect(1, least=1, most=64)  # browsers that the episodes of a stage share
@@ -55,6 +55,12 @@ def check_browser(config: Config) -> None:
     pages_of_kinds(own.other_pages, folder, key="env.own.other_pages")
     if own.other_pages and len(config.tasks.held_out_splits) < 2:
         raise UserError("env.own.other_pages are for a second held-out split; set tasks.test_splits: [test, pages]")
+    further = BLANKED in config.tasks.test_splits[1:]
+    if BLANKED in config.tasks.held_out_splits and not (further and own.mode == "pixels"):
+        raise UserError(
+            f"tasks.test_splits: {BLANKED!r} shows the tasks of the first split without the page; name it after "
+            "another one, with env.own.mode: pixels"
+        )
     if own.mode == "pixels":
         check_pixels(config)
     if config.tasks.source != "builtin":

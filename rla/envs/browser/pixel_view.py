@@ -32,7 +32,7 @@ class PixelView:
     own: BrowserParams
 
     async def show(self, page: BrowserPage, state: PageState, scene: PageScene, *, first: bool) -> Observation:
-        seen = await page.screenshot() if not self.own.blank else blank_png(self.own.width, self.own.height)
+        seen = blank_png(self.own.width, self.own.height) if scene.blank else await page.screenshot()
         return Observation(
             text=scene.instruction if first else SEEN,
             commands=pixel_commands(self.own, state),

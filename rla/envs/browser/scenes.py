@@ -17,13 +17,15 @@ from rla.envs.observation import EnvironmentFailure
 from rla.store.records import Task
 
 LONGEST_HINT = 200  # characters
+LATER = ("parameters", "blank")  # fields of a scene that older tasks do not have
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageScene:
     """`utterance`: what the page asks for; a seed that begins otherwise has another `digest`. `hint`: further words.
     `look`: of a scene that is looked at, what tells it apart; pages that read alike may look otherwise. `parameters`:
-    those that are not as the page has them (`rla.envs.browser.page_parameters`).
+    those that are not as the page has them (`rla.envs.browser.page_parameters`). `blank`: a white picture is
+    shown in its place.
     """
 
     page: str
@@ -33,6 +35,7 @@ class PageScene:
     hint: str = ""
     look: str = ""
     parameters: Mapping[str, int] = field(default_factory=dict, hash=False)
+    blank: bool = False
 
     @property
     def identity(self) -> str:
@@ -44,9 +47,9 @@ class PageScene:
         return f"{self.utterance} {self.hint}".strip()
 
     def content(self) -> dict[str, Any]:
-        """The payload of a task. One without parameters is as it was before there were any, and so is its id."""
+        """The payload of a task. What came later and is not used is left out, so ids are what they were before."""
         content = asdict(self)
-        return content if self.parameters else {name: content[name] for name in content if name != "parameters"}
+        return {name: value for name, value in content.items() if name not in LATER or value}
 
 
 def scene_of(task: Task) -> PageScene:
@@ -54,8 +57,9 @@ def scene_of(task: Task) -> PageScene:
     try:
         found = json.loads(task.payload)
         scene = PageScene(**found)
-        texts = all(isinstance(getattr(scene, name), str) for name in found if name not in ("seed", "parameters"))
-        if type(scene.seed) is int and texts and are_parameters(scene.page, scene.parameters):
+        texts = all(isinstance(getattr(scene, name), str) for name in found if name not in ("seed", *LATER))
+        plain = type(scene.seed) is int and type(scene.blank) is bool
+        if plain and texts and are_parameters(scene.page, scene.parameters):
             return scene
     except (ValueError, TypeError, RecursionError):
         pass

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from rla.envs.authoring import root_task
 from rla.envs.browser.browsers import BrowserPool
 from rla.envs.browser.desk import BrowserDesk
 from rla.envs.browser.driver import BrowserPage, PageLost, page_answering
 from rla.envs.browser.pages import family_of, page_file, pages_of_kinds, playable_pages
-from rla.envs.browser.scenes import PageScene
+from rla.envs.browser.scenes import PageScene, scene_of
 from rla.envs.browser.state import PageState
 from rla.envs.observation import EnvironmentFailure
 from rla.errors import UserError
@@ -104,6 +105,11 @@ def task_of_scene(scene: PageScene, *, split: str) -> Task:
         kind=scene.page,
         scene=family_of(scene.page),
     )
+
+
+def blanked_tasks(tasks: Iterable[Task], *, split: str) -> list[Task]:
+    """The same tasks as pixels, but for what is shown: nothing. Who wins them does not look."""
+    return [task_of_scene(replace(scene_of(task), blank=True), split=split) for task in tasks]
 
 
 def scene_likeness(scene: PageScene) -> str:

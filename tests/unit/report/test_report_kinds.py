@@ -43,3 +43,12 @@ def test_every_split_has_a_table_and_a_run_without_evaluations_has_no_rows() -> 
     row = {"iteration": 0, "split": "test", **X, "by_kind": {"x": X}}
     found = kind_tables(summary(row, further=(HeldOut(split="hard", evaluations=(row,), gain=None),)))
     assert [one.title for one in found] == ["Held-out tasks by kind, test", "Held-out tasks by kind, hard"]
+
+
+def test_families_have_a_table_where_one_has_several_kinds() -> None:
+    two = {"x": X, "y": X}
+    alone = {"iteration": 0, **X, "by_kind": two, "by_family": two}
+    together = {**alone, "by_family": {"f": X}}
+    assert [one.title for one in kind_tables(summary(alone))] == ["Held-out tasks by kind"]
+    _, table = kind_tables(summary(together))
+    assert table.title == "Held-out tasks by family" and table.rows == (("f", *CELLS), ("all", *CELLS))

@@ -82,6 +82,9 @@ def test_a_page_that_is_not_there_is_refused_as_parameters_are_read(folder: Path
         load_config(None, ["env.name=browser", pages, "tasks.test_kinds=[three]"])
     with pytest.raises(UserError, match="second held-out split"):
         load_config(None, ["env.name=browser", pages, "env.own.other_pages=[two]"])
+    for splits, mode in (("[seeds,blanked]", "text"), ("[blanked,seeds]", "pixels")):
+        with pytest.raises(UserError, match="without the page"):
+            load_config(None, ["env.name=browser", pages, f"tasks.test_splits={splits}", f"env.own.mode={mode}"])
     with pytest.raises(UserError, match="no folder miniwob"):
         load_config(None, ["env.name=browser", f"env.own.folder={folder / 'miniwob'}"])
 

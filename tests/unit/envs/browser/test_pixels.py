@@ -12,6 +12,7 @@ from PIL import Image
 
 from rla.config import Config
 from rla.envs.browser.params import PROGRAM
+from rla.envs.browser.scenes import scene_of
 from rla.envs.configured import load_config
 from rla.envs.observation import Environment
 from rla.envs.registry import environment
@@ -94,8 +95,14 @@ def test_text_that_is_typed_is_text(opened: Environment) -> None:
 
 
 def test_blanked_nothing_is_seen_and_everything_else_is_the_same(config: Config, tasks: list[Task]) -> None:
-    blank = replace(config, env=replace(config.env, own=replace(config.env.own, blank=True)))
-    page = environment("browser").make(tasks[0], blank)
+    """The split `blanked` has the tasks of the first held-out split, as other tasks: they start alike in words."""
+    splits = replace(config, tasks=replace(config.tasks, test_splits=("test", "blanked")))
+    pages = environment("browser")
+    seen, blanked = (pages.tasks(splits, split=split, seed=seed) for split, seed in (("test", 0), ("blanked", 7)))
+    assert [one.instruction for one in blanked] == [one.instruction for one in seen]
+    assert [scene_of(one) for one in blanked] == [replace(scene_of(one), blank=True) for one in seen]
+    assert not {one.task_id for one in blanked} & {one.task_id for one in seen}
+    page = pages.make(blanked[0], splits)
     first = page.reset()
     then = page.step("click 1 99")
     page.close()
