@@ -13,8 +13,6 @@ from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
-from rla.envs.protocols import Groups
-from rla.envs.registry import environment
 from rla.llm.factory import verified_once
 from rla.metrics.success import LIMITS, held_out_metrics
 from rla.pipeline.context import StageContext
@@ -25,7 +23,7 @@ from rla.pipeline.restoring import make_whole
 from rla.rollouts.answers import evaluate_answers
 from rla.rollouts.held_out import evaluated_splits, evaluating, pool_of_split, split_context
 from rla.rollouts.trajectory_shard import image_shard, play_shard
-from rla.rollouts.voting import class_of_answers
+from rla.rollouts.voting import class_of_answers, families
 from rla.store.atomic import write_json
 from rla.store.pools import read_tasks
 from rla.store.shards import ShardWriter
@@ -68,10 +66,8 @@ def evaluate_split(ctx: StageContext, *, probed: bool) -> dict[str, Any]:
     split = " ".join(sorted({task.split for task in tasks}))
     from rla.rollouts.evaluating import further_metrics  # brings polars, which takes a while
 
-    class_of = class_of_answers(ctx.config, tasks)
-    chosen = environment(ctx.config.env.name)
-    family_of = chosen.family_of_kind if isinstance(chosen, Groups) else None
-    found = held_out_metrics(folder, class_of=class_of, family_of=family_of, estimator=ctx.config.evaluation.estimator)
+    class_of, family_of, config = class_of_answers(ctx.config, tasks), families(ctx.config), ctx.config.evaluation
+    found = held_out_metrics(folder, class_of=class_of, family_of=family_of, estimator=config.estimator)
     metrics = {"iteration": ctx.iteration, "split": split, **found}
     metrics |= {"seconds": round(time.monotonic() - started, 1), **further_metrics(ctx, probed=probed)}
     write_json(ctx.path("metrics"), metrics, writer=writer.slice.tag)

@@ -6,6 +6,7 @@ episode a task: a share of their actions is drawn at random (`RANDOM_SHARES`, fr
 turn over the tasks. The environment itself labels the steps, as it does those of an iteration.
 
 <run>/probe/trajectories    the episodes, without tokens, because no model has played them
+<run>/probe/trajectories-images    their pictures, where models see some
 <run>/probe/labels.json     of each of their steps: trajectory_id, task_id, step, label (+1, -1)
 <run>/eval/<i>/probe        one judgement of each step by the reward model of that iteration
 """
@@ -17,7 +18,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rla.envs.pictures import shows_images
 from rla.envs.protocols import Demonstrates, Judged, Labels, LabelsSeen, Probes
 from rla.envs.registry import environment
 from rla.metrics.probed import LABEL, LABELS, probe_figures, probe_labels, probe_votes
@@ -27,8 +27,9 @@ from rla.pipeline.context import StageContext
 from rla.pipeline.origins import origin
 from rla.pipeline.restoring import make_whole
 from rla.rollouts.ground_truth import labels_in
+from rla.rollouts.images import distinct_images
 from rla.rollouts.score_shard import refuse_failed_share, score_counts, score_played
-from rla.rollouts.trajectory_shard import trajectory_counts
+from rla.rollouts.trajectory_shard import image_shard, keep_episodes, trajectory_counts
 from rla.seeds import derive
 from rla.store.atomic import write_json
 from rla.store.layout import artifact
@@ -63,8 +64,7 @@ def is_probed(ctx: StageContext) -> bool:
     judged = isinstance(chosen, Judged) and not isinstance(chosen, Probes)
     labelled = isinstance(chosen, Labels) and not isinstance(chosen, LabelsSeen)
     wanted = config.evaluation.probe_tasks > 0 and config.judge.enabled and config.judge.trains
-    seen = shows_images(chosen, config)  # scripted episodes keep no pictures, so nobody could judge them
-    return wanted and judged and labelled and isinstance(chosen, Demonstrates) and not seen
+    return wanted and judged and labelled and isinstance(chosen, Demonstrates)
 
 
 def frozen_probe(ctx: StageContext) -> Path:
@@ -73,12 +73,14 @@ def frozen_probe(ctx: StageContext) -> Path:
     folder, tasks_folder = artifact(ctx.run, "probe_trajectories", 0), ctx.path("tasks")
     made_from = origin(always, [tasks_folder], sections=SECTIONS)
     writer = ShardWriter(folder, "trajectories", made_from, overwrite=ctx.overwrite, tell=ctx.progress.note)
+    images = image_shard(ctx, writer)
     if not (writer.complete and folder.with_name(LABELS).exists()):
         for number, task in enumerate(probed_tasks(ctx, tasks_folder)):
-            if number not in writer.done:
-                writer.write(number, [scripted_episode(ctx, task, number).row()])
+            if number not in writer.done or not (images is None or images.done(number)):
+                keep_episodes(writer, images, number, [scripted_episode(ctx, task, number)])
         if not writer.complete:
-            writer.finish(trajectory_counts(writer.parts()))
+            finish = images.finish if images is not None else None
+            writer.finish(trajectory_counts(writer.parts()), check=lambda _: finish() if finish else None)
         found = labels_in(folder, [(tasks_folder, "tasks")], ctx.config).frame
         write_json(folder.with_name(LABELS), {"steps": found.select(*LABEL).to_dicts()})
     return folder
@@ -128,6 +130,7 @@ def scripted_episode(ctx: StageContext, task: Task, number: int) -> Trajectory:
         policy=f"scripted, {share:.0%} of the actions at random",
         steps=steps,
         segments=[],
+        images=distinct_images(shown.images),
         final_observation=shown.final_observation,
     )
 

@@ -74,10 +74,7 @@ def play_shard(
         return episodes_of(task, count=count, seed=ctx.config.seed, iteration=iteration)
 
     def finished(left: list[int], position: int, trajectories: list[Trajectory]) -> None:
-        if images is not None:
-            images.keep(left[position], image_rows(trajectories))
-            trajectories = list(map(without_pngs, trajectories))
-        writer.write(left[position], [trajectory.row() for trajectory in trajectories])
+        keep_episodes(writer, images, left[position], trajectories)
         ctx.progress.advance(len(trajectories))
 
     found = waves()
@@ -99,6 +96,14 @@ def play_shard(
         images.finish_slice()
     tokenizer = tokenizer_fingerprint(model_folder(policy))
     writer.finish(trajectory_counts(writer.parts()), tokenizer=tokenizer, check=check)
+
+
+def keep_episodes(writer: ShardWriter, images: ImageShard | None, group: int, trajectories: list[Trajectory]) -> None:
+    """A part of the shard, and before it that of the pictures, where they go into a shard of their own."""
+    if images is not None:
+        images.keep(group, image_rows(trajectories))
+        trajectories = list(map(without_pngs, trajectories))
+    writer.write(group, [trajectory.row() for trajectory in trajectories])
 
 
 def image_shard(ctx: StageContext, writer: ShardWriter) -> ImageShard | None:

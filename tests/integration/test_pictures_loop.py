@@ -173,6 +173,21 @@ def test_a_call_that_is_killed_never_leaves_a_name_without_its_picture(
     assert named == [[row["trajectory_id"], row["steps"], row["screens"]] for row in trajectories()]
 
 
+def test_the_frozen_probe_keeps_the_pictures_of_its_episodes_and_the_judge_sees_them(folder: Path) -> None:
+    call("evaluate", "--set", "evaluation.probe_tasks=2")
+    probe = Path("r/probe/trajectories")
+    played = {row["trajectory_id"]: row for row in read_rows(probe, "trajectories")}
+    named = {digest for row in played.values() for shown in row["screens"] for digest in shown}
+    assert {row["digest"] for row in read_rows(images_folder(probe), "images")} == named
+    scores = read_rows(Path("r/eval/0/probe"), "scores")
+    assert len(scores) == sum(len(row["steps"]) for row in played.values())
+    for score in scores:
+        screens = played[score["trajectory_id"]]["screens"]
+        seen = [*screens[score["step"]], *screens[score["step"] + 1]]
+        assert [span["digest"] for span in score["image_spans"]] == seen
+    assert json.loads(Path("r/eval/0/metrics.json").read_text())["probe_votes"] == len(scores)
+
+
 def test_show_prints_the_pictures_of_a_step(folder: Path, tmp_path: Path) -> None:
     page = tmp_path / "episode.html"
     task = trajectories()[0]["task_id"]
