@@ -14,13 +14,14 @@ from rla.envs.browser.driver import BrowserPage
 from rla.envs.browser.episode import Acted
 from rla.envs.browser.expert_rules import expert_deed
 from rla.envs.browser.params import BrowserParams
-from rla.envs.browser.pixel_commands import pixel_commands
+from rla.envs.browser.pixel_commands import page_grid, pixel_commands
 from rla.envs.browser.pixel_expert import clicks_on_elements, pixel_action
 from rla.envs.browser.scenes import PageScene
 from rla.envs.browser.state import PageState, state_key
 from rla.envs.observation import Observation
 from rla.envs.screens.deeds import Motion, Point, ScreenDeed, pixel_of
 from rla.envs.screens.forms import deed_of_action
+from rla.envs.screens.short import grid_clicks
 
 SEEN = "screen"  # all that observations after the first say in words
 
@@ -51,11 +52,11 @@ class PixelView:
         return pixel_action(expert_deed(scene.page, state), state, self.own)
 
     def mistakes(self, state: PageState, shown: Sequence[str]) -> Sequence[str]:
-        """Clicks on the elements of the page, where there are any: a click beside all of them does nothing, and who
-        clicks so does not err as people do.
+        """As in the mode `text`, all commands that are about an element or about none: of the clicks only those on
+        elements. Nearly all others would hit nothing.
         """
-        clicks = clicks_on_elements(state, self.own)
-        return tuple(one for one in shown if one in clicks) or shown
+        clicks, wanted = grid_clicks(page_grid(self.own)), clicks_on_elements(state, self.own)
+        return [one for one in shown if one in wanted or one not in clicks]
 
 
 async def do_on_page(page: BrowserPage, deed: ScreenDeed, own: BrowserParams) -> None:
