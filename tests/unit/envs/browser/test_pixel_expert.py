@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from rla.envs.browser.deeds import DeedKind, PageDeed
 from rla.envs.browser.params import BrowserParams
 from rla.envs.browser.pixel_commands import pixel_commands
 from rla.envs.browser.pixel_expert import pixel_action
+from rla.envs.browser.pixel_view import PixelView
 from rla.envs.browser.state import PageElement, PageState
 from rla.envs.configured import load_config
 from rla.errors import UserError
@@ -47,6 +49,24 @@ def test_calls_click_on_the_middle_itself() -> None:
 def test_only_what_shows_of_an_element_is_clicked_on() -> None:
     state = page(box=(150.0, 100.0, 80.0, 20.0))
     assert pixel_action(PageDeed(kind=DeedKind.CLICK, ref=1), state, OWN) == "click 96 50"
+
+
+def test_who_errs_clicks_on_another_element_or_does_not_click() -> None:
+    """Of the 336 clicks of the grid the one on the field and the one on the button; the text is no element. The field
+    may be typed into where it has the focus.
+    """
+    (field,) = page(focused=True).elements
+    button = replace(field, ref=2, role="button", focused=False, box=(25.0, 136.0, 40.0, 20.0))
+    text = replace(field, ref=0, role="", focused=False, box=(20.0, 180.0, 40.0, 20.0))
+    state = PageState(utterance='Enter "Ada" into the field.', elements=(field, button, text))
+    shown = pixel_commands(OWN, state)
+    found = PixelView(own=OWN).mistakes(state, shown)
+    assert [one for one in found if one.startswith("click")] == ["click 40 50", "click 28 69"]
+    assert [one for one in found if not one.startswith("click")] == [
+        one for one in shown if not one.startswith("click")
+    ]
+    hidden = replace(state, elements=(replace(field, box=(20.0, 400.0, 80.0, 20.0)),))
+    assert not any(one.startswith("click") for one in PixelView(own=OWN).mistakes(hidden, shown))
 
 
 @pytest.mark.parametrize(
