@@ -13,6 +13,7 @@ from math import inf
 
 from rla.config import Config
 from rla.envs.browser.episode import BrowserView, text_of_answer
+from rla.envs.browser.params import browser_params
 from rla.envs.browser.playing import ScenePlayer, is_won
 from rla.envs.browser.scenes import PageScene
 from rla.envs.browser.state import PageState, state_key
@@ -24,17 +25,20 @@ REASONS = (NEARER, USELESS, SPOILT, UNREAD)
 
 
 class PageLabels:
-    """Labels of one scene. What is known of a state is remembered: pages that read alike are alike."""
+    """Labels of one scene. What is known of a state is remembered by the player: pages that read alike are alike."""
 
     def __init__(self, player: ScenePlayer, scene: PageScene, config: Config, view: BrowserView) -> None:
         self._player, self._scene, self._config, self._view = player, scene, config, view
-        self._left: dict[tuple[str, int], float] = {}
+        # Nothing else decides what is left, so it is the same for all episodes of the scene.
+        self._left: dict[tuple[str, int], float] = player.known(
+            (scene, browser_params(config), config.env.max_steps, config.env.reward_threshold)
+        )
 
     async def of(self, actions: Sequence[str], *, others: int, rng: random.Random) -> list[list[Labelled]]:
         """Per action the label of it, then of `others` that were offered."""
         done, steps = list[str](), list[list[Labelled]]()
         state = await self._player.begin(self._scene)
-        commands = await self._offered(state, first=True)
+        commands = await self._offered(state, first=True) if others else ()
         nearest = await self.left(state)
         for action in actions:
             shown = [one for one in commands if one != action]
@@ -47,7 +51,7 @@ class PageLabels:
             if len(done) == len(actions):
                 break
             state, _ = await self._player.replayed(self._view, self._scene, done)
-            commands = await self._offered(state, first=False)
+            commands = await self._offered(state, first=False) if others else ()
             nearest = min(nearest, await self.left(state))
         return steps
 

@@ -8,7 +8,8 @@ task says.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from typing import Any
 
 from rla.config import Config
 from rla.envs.browser.browsers import BrowserPool
@@ -23,6 +24,7 @@ from rla.envs.observation import EnvironmentFailure, Observation, offered
 from rla.envs.views import Demonstration
 
 KEPT = 12  # pages of a player
+KNOWN = 1024  # scenes of which a player remembers something
 
 
 class ScenePlayer:
@@ -34,6 +36,7 @@ class ScenePlayer:
         self._pool = pool
         self._kept: dict[str, BrowserPage] = {}  # what each shows; the one used last is the last
         self._page: BrowserPage | None = None  # that of the scene
+        self._known: dict[Hashable, dict[Any, Any]] = {}  # what was asked for last is the last
 
     async def begin(self, scene: PageScene) -> PageState:
         """The first state of a scene. Raises PageLost, and EnvironmentFailure where it is another one."""
@@ -63,6 +66,14 @@ class ScenePlayer:
             page = self._kept.pop(next(iter(self._kept)))
         self._kept[name] = page
         return page
+
+    def known(self, key: Hashable) -> dict[Any, Any]:
+        """What was found out about a scene, to which the caller adds. It does not depend on the page."""
+        found = self._known.pop(key, {})
+        self._known[key] = found
+        if len(self._known) > KNOWN:
+            del self._known[next(iter(self._known))]
+        return found
 
     async def act(self, view: BrowserView, state: PageState, scene: PageScene, action: str) -> tuple[PageState, Acted]:
         """The state after an action of a mode, and whether it was read and ends the episode. Raises PageLost."""
