@@ -1,7 +1,9 @@
 # `make run` turns the whole loop and prints a table; `make test` passes the tests. Both set everything up first.
-ITERATIONS ?= 12
-EVALUATE_EVERY ?= 0
 PARAMS ?= params.yaml
+# As far as the call in the first lines of the file of parameters, where it has one.
+said = $(shell sed -n 's/^. rla run .*--$(1) \([0-9][0-9]*\).*/\1/p' $(PARAMS) 2>/dev/null)
+ITERATIONS ?= $(or $(call said,iterations),12)
+EVALUATE_EVERY ?= $(or $(call said,evaluate-every),0)
 SEED ?=
 RUN ?=
 SET ?=
@@ -32,7 +34,7 @@ PLAN = --iterations $(ITERATIONS) --evaluate-every $(EVALUATE_EVERY) --params $(
   $(if $(OVERWRITE),--overwrite)
 
 help:
-	@echo 'make run [ITERATIONS=12] [SEED=0] [PARAMS=params.yaml] [EVALUATE_EVERY=0] [RUN=runs/name] [EXTRAS=vllm] [SET="key=value ..."] [OVERWRITE=1]'
+	@echo 'make run [ITERATIONS=n] [SEED=0] [PARAMS=params.yaml] [EVALUATE_EVERY=n] [RUN=runs/name] [EXTRAS=vllm] [SET="key=value ..."] [OVERWRITE=1]'
 	@echo 'make test | browser-pages | lint | types | unit | test-slow | attack [MINUTES=60] [SEED=0] [ONLY=area/trial] | parity [GAMES=60] | bench-env | bench-train | bench-shape SHAPE=qwen2.5-7b | plan-memory SHAPE=qwen2.5-7b GPUS=8 | bench-judge RUN=runs/name | bench-rollout | bench-memory | bench-pictures | bench-gui [BROWSERGYM=venv/bin/python] | bench-reading | bench-exec [PROGRAMS=1000] | bench-tool | bench-view RUN=runs/name | bench-peer [SEEDS=3] [START=runs/name] [PEER_ROOT=runs/peer] | screenshots [RUN=runs/name] | solve-all | ablation [DESIGN=pipelines/ablation.yaml] [JOBS=2] [ALFWORLD_DATA=data/alfworld] | test-vllm | test-openenv | test-ray | bench-ray | bench-kept [BACKEND=transformers] | bench-timeline | desktop-tasks [ONLY=scene] [MACHINES=2] | bench-desktop | docs | docs-reference | venv | clean'
 
 .venv/.uv:
