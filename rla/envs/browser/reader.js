@@ -188,6 +188,9 @@
     core.EPISODE_MAX_TIME = 1e9;
     Object.assign(window, settings);
     core.startEpisodeReal();
+    // What was paid stands beside the page, and a page that scrolls to a dialog would show it.
+    document.getElementById("reward-display")?.style.setProperty("display", "none", "important");
+    window.scrollTo(0, 0);
     numbers = new WeakMap();
     next = 1;
     await Promise.allSettled([...document.images].map((image) => image.decode()));

@@ -120,6 +120,16 @@ def test_the_expert_wins_by_clicks_on_the_grid_and_shows_every_screen(config: Co
         assert all(action in offered for action, offered in zip(shown.actions, shown.commands, strict=True))
 
 
+def test_a_page_with_a_dialog_does_not_scroll_to_what_it_has_paid(config: Config) -> None:
+    """A dialog takes the focus, and what a page has paid stands beside it, outside of the viewport."""
+    dialogs = replace(config, tasks=replace(config.tasks, kinds=("click-dialog",)))
+    pages = environment("browser")
+    assert all(
+        pages.demonstrate(task, dialogs, seed=1, random_share=0.0).won
+        for task in pages.tasks(dialogs, split="train", seed=0)
+    )
+
+
 def test_labels_by_replay_bring_the_pictures_of_what_followed(config: Config, tasks: list[Task]) -> None:
     task = next(one for one in tasks if one.kind == "click-button-sequence")
     shown = environment("browser").demonstrate(task, config, seed=1, random_share=0.0)
