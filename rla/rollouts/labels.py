@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import polars as pl
 
 from rla.config import Config
 from rla.envs.observation import EnvironmentFailure
 from rla.envs.protocols import Labels, LabelsSeen
+from rla.envs.together import at_once, begun
 from rla.envs.views import Labelled, SeenStep
 from rla.store.images import png_digest
 from rla.store.records import Task
@@ -67,9 +69,10 @@ def label_episodes(
     columns: dict[str, list[object]] = {name: [] for name in LABELS}
     unlabelled = 0
     differs: list[bool] = []  # of the episodes whose pictures can be compared
-    for played in episodes:
-        task = tasks.get(played.task_id)
-        labels = [] if task is None else _replayed(labeller, task, config, played)
+    asked = [(played, tasks.get(played.task_id)) for played in episodes]
+    calls = (partial(_replayed, labeller, task, config, played) for played, task in asked)
+    for (played, _), replayed in zip(asked, begun(calls, at_once(labeller, config)), strict=True):
+        labels = replayed()
         if [taken.next_observation for taken in labels] != played.answers:
             unlabelled += 1
             continue
@@ -85,8 +88,12 @@ def label_episodes(
     return StepLabels(pl.DataFrame(columns, schema=LABELS), unlabelled, sum(differs) if differs else None)
 
 
-def _replayed(labeller: Labels, task: Task, config: Config, played: PlayedEpisode) -> list[Labelled]:
-    """The labels of the actions that were taken; none where the environment fails, which costs this episode alone."""
+def _replayed(labeller: Labels, task: Task | None, config: Config, played: PlayedEpisode) -> list[Labelled]:
+    """The labels of the actions that were taken. None where nobody knows the task, or where the environment fails,
+    which costs this episode alone.
+    """
+    if task is None:
+        return []
     try:
         return _taken(labeller, task, config, played)
     except EnvironmentFailure:

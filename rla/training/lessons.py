@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, cycle, islice
 from typing import TYPE_CHECKING, Any
 
 from rla.agents.judge import views
@@ -18,6 +18,7 @@ from rla.envs.needing import need
 from rla.envs.prompts import JudgePrompt, ToolPrompt, told_schemas
 from rla.envs.protocols import Demonstrates, Judged, Labels, Teaches
 from rla.envs.registry import environment
+from rla.envs.together import at_once, begun
 from rla.envs.views import Demonstration, JudgeView
 from rla.llm.chat import ChatFormat
 from rla.llm.picture_chat import PictureChat, PromptTokens
@@ -51,10 +52,15 @@ def demonstrations(
     rng = random.Random(derive(ctx.config.seed, "demonstrations", purpose))
     played = []
     ctx.progress.start(f"warm-start {purpose} demonstrations", total=count)
-    for number in range(count):
-        task = tasks[number % len(tasks)]
-        seed, share = rng.getrandbits(62), rng.uniform(*random_shares)
-        shown = failed.tried(partial(player.demonstrate, task, ctx.config, seed=seed, random_share=share))
+    asked = list(islice(cycle(tasks), count))
+    calls = (
+        partial(
+            player.demonstrate, task, ctx.config, seed=rng.getrandbits(62), random_share=rng.uniform(*random_shares)
+        )
+        for task in asked
+    )
+    for task, episode in zip(asked, begun(calls, at_once(player, ctx.config)), strict=True):
+        shown = failed.tried(episode)
         if shown is not None:
             played.append((task, shown))
         ctx.progress.advance()

@@ -11,6 +11,8 @@ import os
 import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from functools import partial
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from rla.envs.browser.browsers import BrowserPool
@@ -22,7 +24,8 @@ from rla.envs.observation import EnvironmentFailure
 
 Answer = TypeVar("Answer")
 TRIES = 2
-# Places that a desk has at least beside the pages that its player keeps, whatever `contexts` says: one of an episode,
+PLAYERS = 2  # while one waits for its page, another one's is drawn
+# Places that a desk has at least beside the pages that its players keep, whatever `contexts` says: one of an episode,
 # and one on which a task is drawn or proven meanwhile. With fewer, one would wait for a place that another never hands
 # back.
 PLACES = 2
@@ -41,30 +44,37 @@ class BrowserDesk:
         self._thread = threading.Thread(target=self._loop.run_forever, name="rla-browser", daemon=True)
         self._thread.start()
         self.pool = self._made(own)
-        self._player = ScenePlayer(self.pool)
-        self._turn = threading.Lock()
+        self._players = [ScenePlayer(self.pool) for _ in range(PLAYERS)]
+        self._free: SimpleQueue[ScenePlayer] = SimpleQueue()
+        for player in self._players:
+            self._free.put(player)
 
     def ask(self, work: Callable[[BrowserPool], Coroutine[Any, Any, Answer]]) -> Answer:
         """What `work` returns of the pool. Raises what it raises."""
         return asyncio.run_coroutine_threadsafe(work(self.pool), self._loop).result()
 
     def play(self, work: Callable[[ScenePlayer], Coroutine[Any, Any, Answer]]) -> Answer:
-        """What `work` returns of the player, which has one caller at a time. It is done again where the page is lost,
-        so it has to begin its scenes itself. Raises EnvironmentFailure where that happens twice.
+        """What `work` returns of a player, which has one caller at a time; callers wait until one is free. It is done
+        again where the page is lost, so it has to begin its scenes itself. Raises EnvironmentFailure where that
+        happens twice.
         """
-        with self._turn:
+        player = self._free.get()
+        try:
             for _ in range(TRIES):
                 try:
-                    return self.ask(lambda _: work(self._player))
+                    return self.ask(lambda _: work(player))
                 except PageLost as error:
                     lost = error
-                    self.ask(lambda _: self._player.lose())
+                    self.ask(lambda _: player.lose())
             raise EnvironmentFailure(f"the page {lost}, twice")
+        finally:
+            self._free.put(player)
 
     def close(self) -> None:
         """Ends the browsers and the thread."""
         if not self._loop.is_closed():
-            self.ask(lambda _: self._player.close())
+            for player in self._players:
+                self.ask(partial(_closed, player))
             self.ask(lambda pool: pool.close())
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
@@ -72,10 +82,14 @@ class BrowserDesk:
 
     def _made(self, own: BrowserParams) -> BrowserPool:
         try:
-            return BrowserPool(replace(own, contexts=max(own.contexts, PLACES) + KEPT))
+            return BrowserPool(replace(own, contexts=max(own.contexts, PLACES) + PLAYERS * KEPT))
         except BaseException:
             self._loop.call_soon_threadsafe(self._loop.stop)
             raise
+
+
+async def _closed(player: ScenePlayer, pool: BrowserPool) -> None:
+    await player.close()
 
 
 def browser_desk(own: BrowserParams) -> BrowserDesk:

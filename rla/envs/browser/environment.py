@@ -10,7 +10,7 @@ from typing import Any
 from rla.config import Config
 from rla.envs.browser.adapting import PAGE_FIELDS, child_of_page, drawn_page_edits
 from rla.envs.browser.browsers import BrowserPool
-from rla.envs.browser.desk import browser_desk, remember
+from rla.envs.browser.desk import PLAYERS, browser_desk, remember
 from rla.envs.browser.episode import BrowserService
 from rla.envs.browser.labels import REASONS, PageLabels
 from rla.envs.browser.lone import LonePage
@@ -99,6 +99,9 @@ class BrowserPages:
         if self.shows_images(config):
             return ScreenJudge(agent=AGENT)
         return judge_prompt(config, rules=AGENT)
+
+    def at_once(self, config: Config) -> int:
+        return PLAYERS
 
     def demonstrate(self, task: Task, config: Config, *, seed: int, random_share: float) -> Demonstration:
         scene, view = scene_of(task), page_view(browser_params(config))
