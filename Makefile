@@ -1,6 +1,6 @@
 # `make run` turns the whole loop and prints a table; `make test` passes the tests. Both set everything up first.
 PARAMS ?= params.yaml
-# As far as the call in the first lines of the file of parameters, where it has one.
+# As in the call in the comment at the top of the params file, where there is one.
 said = $(shell sed -n 's/^. rla run .*--$(1) \([0-9][0-9]*\).*/\1/p' $(PARAMS) 2>/dev/null)
 ITERATIONS ?= $(or $(call said,iterations),12)
 EVALUATE_EVERY ?= $(or $(call said,evaluate-every),0)

@@ -74,15 +74,16 @@ def frozen_probe(ctx: StageContext) -> Path:
     made_from = origin(always, [tasks_folder], sections=SECTIONS)
     writer = ShardWriter(folder, "trajectories", made_from, overwrite=ctx.overwrite, tell=ctx.progress.note)
     images = image_shard(ctx, writer)
-    if not (writer.complete and folder.with_name(LABELS).exists()):
+    labels = folder.with_name(LABELS)
+    if not writer.complete:
         for number, task in enumerate(probed_tasks(ctx, tasks_folder)):
             if number not in writer.done or not (images is None or images.done(number)):
                 keep_episodes(writer, images, number, [scripted_episode(ctx, task, number)])
-        if not writer.complete:
-            finish = images.finish if images is not None else None
-            writer.finish(trajectory_counts(writer.parts()), check=lambda _: finish() if finish else None)
+        labels.unlink(missing_ok=True)  # those of episodes that are replaced
+        writer.finish(trajectory_counts(writer.parts()), check=lambda _: images.finish() if images else None)
+    if not labels.exists():
         found = labels_in(folder, [(tasks_folder, "tasks")], ctx.config).frame
-        write_json(folder.with_name(LABELS), {"steps": found.select(*LABEL).to_dicts()})
+        write_json(labels, {"steps": found.select(*LABEL).to_dicts()})
     return folder
 
 

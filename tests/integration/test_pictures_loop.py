@@ -188,6 +188,19 @@ def test_the_frozen_probe_keeps_the_pictures_of_its_episodes_and_the_judge_sees_
     assert json.loads(Path("r/eval/0/metrics.json").read_text())["probe_votes"] == len(scores)
 
 
+def test_a_probe_whose_labels_are_missing_gets_them_and_its_episodes_stay(folder: Path) -> None:
+    """A call was killed between the two."""
+    wanted = ("evaluate", "--set", "evaluation.probe_tasks=2", "--overwrite")
+    call(*wanted)
+    labels, before = Path("r/probe/labels.json"), sorted(Path("r/probe").rglob("*.parquet"))
+    found, times = labels.read_text(), [part.stat().st_mtime_ns for part in before]
+    for _ in range(2):
+        labels.unlink()
+        call(*wanted)
+        assert labels.read_text() == found
+        assert [part.stat().st_mtime_ns for part in before] == times
+
+
 def test_show_prints_the_pictures_of_a_step(folder: Path, tmp_path: Path) -> None:
     page = tmp_path / "episode.html"
     task = trajectories()[0]["task_id"]

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
-from queue import SimpleQueue
+from queue import LifoQueue
 from typing import Any, TypeVar
 
 from rla.envs.browser.browsers import BrowserPool
@@ -45,7 +45,7 @@ class BrowserDesk:
         self._thread.start()
         self.pool = self._made(own)
         self._players = [ScenePlayer(self.pool) for _ in range(PLAYERS)]
-        self._free: SimpleQueue[ScenePlayer] = SimpleQueue()
+        self._free: LifoQueue[ScenePlayer] = LifoQueue()  # the one that has its pages open
         for player in self._players:
             self._free.put(player)
 

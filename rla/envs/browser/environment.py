@@ -60,9 +60,9 @@ class BrowserPages:
         split BLANKED has the tasks of the first held-out split, each shown as a white picture.
         """
         own, first = browser_params(config), config.tasks.held_out_splits[0]
-        if split == BLANKED and self.shows_images(config):
-            return blanked_tasks(self.tasks(config, split=first, seed=config.seed), split=split)
         further = split in config.tasks.held_out_splits[1:]
+        if further and split == BLANKED:
+            return blanked_tasks(self.tasks(config, split=first, seed=config.seed), split=split)
         return page_tasks(
             browser_desk(own),
             (own.other_pages if further else ()) or config.tasks.kinds_of(split),

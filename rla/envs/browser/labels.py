@@ -25,12 +25,14 @@ REASONS = (NEARER, USELESS, SPOILT, UNREAD)
 
 
 class PageLabels:
-    """Labels of one scene. What is known of a state is remembered by the player: pages that read alike are alike."""
+    """Labels of one episode. What is known of a state is remembered: pages that read alike are alike."""
 
     def __init__(self, player: ScenePlayer, scene: PageScene, config: Config, view: BrowserView) -> None:
         self._player, self._scene, self._config, self._view = player, scene, config, view
-        # Nothing else decides what is left, so it is the same for all episodes of the scene.
-        self._left: dict[tuple[str, int], float] = player.known(
+        self._left: dict[tuple[str, int], float] = {}
+        # What is left at the start is the same for all episodes of the scene. Later states are not shared: pages that
+        # read alike may be scrolled otherwise.
+        self._first: dict[tuple[str, int], float] = player.known(
             (scene, browser_params(config), config.env.max_steps, config.env.reward_threshold)
         )
 
@@ -39,7 +41,7 @@ class PageLabels:
         done, steps = list[str](), list[list[Labelled]]()
         state = await self._player.begin(self._scene)
         commands = await self._offered(state, first=True) if others else ()
-        nearest = await self.left(state)
+        nearest = await self._left_at_first(state)
         for action in actions:
             shown = [one for one in commands if one != action]
             tried = rng.sample(shown, min(others, len(shown)))
@@ -54,6 +56,12 @@ class PageLabels:
             commands = await self._offered(state, first=False) if others else ()
             nearest = min(nearest, await self.left(state))
         return steps
+
+    async def _left_at_first(self, state: PageState) -> float:
+        if not self._first:
+            self._first[state_key(state)] = await self.left(state)
+        self._left |= self._first
+        return self._left[state_key(state)]
 
     async def _offered(self, state: PageState, *, first: bool) -> tuple[str, ...]:
         seen = await self._player.seen(self._view, state, self._scene, first=first)

@@ -52,9 +52,7 @@ class PixelView:
         return pixel_action(expert_deed(scene.page, state), state, self.own)
 
     def mistakes(self, state: PageState, shown: Sequence[str]) -> Sequence[str]:
-        """As in the mode `text`, all commands that are about an element or about none: of the clicks only those on
-        elements. Nearly all others would hit nothing.
-        """
+        """All commands that are no clicks, and the clicks on elements: most cells have nothing to click on."""
         clicks, wanted = grid_clicks(page_grid(self.own)), clicks_on_elements(state, self.own)
         return [one for one in shown if one in wanted or one not in clicks]
 

@@ -126,7 +126,7 @@ async def demonstrated_page(
         shown = offered(seen[-1].commands, config.env.omit_commands)
         action = view.expert(state, scene)
         if shown and (rng.random() < random_share or action not in shown):
-            action = rng.choice(view.mistakes(state, shown))
+            action = rng.choice(view.mistakes(state, shown) or shown)
         commands.append(shown)
         actions.append(action)
         state, acted = await player.act(view, state, scene, action)

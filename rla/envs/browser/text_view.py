@@ -50,7 +50,7 @@ class TextView:
         return command_of(expert_deed(scene.page, state))
 
     def mistakes(self, state: PageState, shown: Sequence[str]) -> Sequence[str]:
-        """All commands: each is about an element, or ends the episode."""
+        """All commands."""
         return shown
 
 

@@ -22,7 +22,7 @@ def test_answers_come_in_the_order_of_the_calls_whoever_is_done_first() -> None:
 
 def test_so_many_calls_meet_and_no_more() -> None:
     """Two wait for each other in each round; with three at a time one of the rounds would have a third."""
-    meeting, present, most = threading.Barrier(2, timeout=10), threading.Semaphore(0), []
+    meeting, most = threading.Barrier(2, timeout=10), list[int]()
     lock, now = threading.Lock(), [0]
 
     def call() -> None:
@@ -32,7 +32,6 @@ def test_so_many_calls_meet_and_no_more() -> None:
         meeting.wait()
         with lock:
             now[0] -= 1
-        present.release()
 
     for told in begun([call] * 8, 2):
         told()
@@ -61,16 +60,22 @@ def test_alone_a_call_is_made_when_its_turn_comes() -> None:
 
 
 def test_who_stops_asking_ends_what_has_not_begun() -> None:
-    made: list[int] = []
+    """Two calls are under way and two wait for their turn when the first answer comes."""
+    made, held = list[int](), threading.Event()
 
     def call(number: int) -> None:
         made.append(number)
-        time.sleep(0.01)
+        if number:
+            held.wait(10)
 
     told = begun((partial(call, number) for number in range(1000)), 2)
-    next(told)
+    next(told)()
+    until = time.monotonic() + 10
+    while len(made) < 3 and time.monotonic() < until:
+        time.sleep(0.001)
+    threading.Timer(0.2, held.set).start()
     told.close()  # type: ignore[attr-defined]
-    assert len(made) <= 4
+    assert made == [0, 1, 2]
 
 
 def test_an_environment_that_says_nothing_is_asked_once_at_a_time() -> None:
