@@ -58,10 +58,11 @@ class PageLabels:
         return steps
 
     async def _left_at_first(self, state: PageState) -> float:
-        if not self._first:
-            self._first[state_key(state)] = await self.left(state)
-        self._left |= self._first
-        return self._left[state_key(state)]
+        key = state_key(state)
+        if key not in self._first:
+            self._first[key] = await self.left(state)
+        self._left[key] = self._first[key]
+        return self._left[key]
 
     async def _offered(self, state: PageState, *, first: bool) -> tuple[str, ...]:
         seen = await self._player.seen(self._view, state, self._scene, first=first)
