@@ -23,7 +23,7 @@ from rla.pipeline.restoring import make_whole
 from rla.rollouts.answers import evaluate_answers
 from rla.rollouts.held_out import evaluated_splits, evaluating, pool_of_split, split_context
 from rla.rollouts.trajectory_shard import image_shard, play_shard
-from rla.rollouts.voting import class_of_answers, families
+from rla.rollouts.voting import class_of_answers
 from rla.store.atomic import write_json
 from rla.store.pools import read_tasks
 from rla.store.shards import ShardWriter
@@ -64,7 +64,7 @@ def evaluate_split(ctx: StageContext, *, probed: bool) -> dict[str, Any]:
         if not writer.complete:  # other slices are to come: the last one measures
             return {"trajectories": str(folder), **counts_of(writer)}
     split = " ".join(sorted({task.split for task in tasks}))
-    from rla.rollouts.evaluating import further_metrics  # brings polars, which takes a while
+    from rla.rollouts.evaluating import families, further_metrics  # brings polars, which takes a while
 
     class_of, family_of, config = class_of_answers(ctx.config, tasks), families(ctx.config), ctx.config.evaluation
     found = held_out_metrics(folder, class_of=class_of, family_of=family_of, estimator=config.estimator)

@@ -75,7 +75,7 @@ def held_out_metrics(
             else f"{folder}: no episode was played; the held-out pool or evaluation.tasks is empty"
         )
     found = success_metrics(played, manifest["counts"], voted=class_of is not None, estimator=estimator)
-    return found if family_of is None else {**found, "by_family": by_family(played, family_of)}
+    return found if family_of is None else {**found, "by_family": figures_by(played, family_of)}
 
 
 def episodes_of_shard(
@@ -116,20 +116,19 @@ def success_metrics(
 ) -> dict[str, Any]:
     """The metrics of episodes of which one counts at least; `counts` are of all. `voted`: answers have classes."""
     whole = [one for one in played if not one.broken]
-    kinds = sorted({one.kind for one in whole})
     return {
         **success_figures(played),
         "steps": counts["steps"],
         **{name: counts[name] for name in LIMITS},
-        "by_kind": {kind: success_figures([one for one in played if one.kind == kind]) for kind in kinds},
+        "by_kind": figures_by(played, lambda kind: kind),
         "at_k": figures_at_k(answered_questions(whole, voted=voted), estimator=estimator),
     }
 
 
-def by_family(played: Sequence[EvaluatedEpisode], family_of: Callable[[str], str]) -> dict[str, Any]:
-    """The figures of each family of which an episode counts."""
-    families = sorted({family_of(one.kind) for one in played if not one.broken})
-    return {name: success_figures([one for one in played if family_of(one.kind) == name]) for name in families}
+def figures_by(played: Sequence[EvaluatedEpisode], part_of: Callable[[str], str]) -> dict[str, Any]:
+    """The figures of each part of the kinds of which an episode counts."""
+    parts = sorted({part_of(one.kind) for one in played if not one.broken})
+    return {name: success_figures([one for one in played if part_of(one.kind) == name]) for name in parts}
 
 
 def success_figures(played: Sequence[EvaluatedEpisode]) -> dict[str, Any]:

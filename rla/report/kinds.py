@@ -26,17 +26,13 @@ def kind_tables(summary: RunSummary) -> list[Table]:
     """For each held-out split one by kind, and one by family where families have several kinds; without rows where
     no evaluation has any.
     """
-    return [table for found in titled_splits(summary) for table in (kind_table(found), family_table(found)) if table]
-
-
-def kind_table(found: HeldOut) -> Table:
-    return table_by(found, "kind")
-
-
-def family_table(found: HeldOut) -> Table | None:
-    """None where no family has several kinds."""
-    last = last_evaluation(found)
-    return table_by(found, "family") if 0 < len(last.get("by_family", {})) < len(last.get("by_kind", {})) else None
+    tables = []
+    for found in titled_splits(summary):
+        last = last_evaluation(found)
+        tables.append(table_by(found, "kind"))
+        if 0 < len(last.get("by_family", {})) < len(last.get("by_kind", {})):
+            tables.append(table_by(found, "family"))
+    return tables
 
 
 def table_by(found: HeldOut, part: Literal["kind", "family"]) -> Table:

@@ -4,10 +4,12 @@ reward model where there is one, and the reward model itself on the frozen probe
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rla.envs.protocols import Probes
+from rla.config import Config
+from rla.envs.protocols import Groups, Probes
 from rla.envs.registry import environment
 from rla.envs.services import RewardRule
 from rla.metrics.tool_use import tool_figures_by_kind
@@ -34,6 +36,12 @@ def further_metrics(ctx: StageContext, *, probed: bool) -> dict[str, Any]:
         **rule,
         **(probe_metrics(ctx) if probed else {}),
     }
+
+
+def families(config: Config) -> Callable[[str], str] | None:
+    """The family of a kind of task; nothing where kinds of this environment have none."""
+    chosen = environment(config.env.name)
+    return chosen.family_of_kind if isinstance(chosen, Groups) else None
 
 
 def rule_metrics(ctx: StageContext, rule: RewardRule) -> dict[str, Any]:

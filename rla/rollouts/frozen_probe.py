@@ -29,7 +29,7 @@ from rla.pipeline.restoring import make_whole
 from rla.rollouts.ground_truth import labels_in
 from rla.rollouts.images import distinct_images
 from rla.rollouts.score_shard import refuse_failed_share, score_counts, score_played
-from rla.rollouts.trajectory_shard import image_shard, keep_episodes, trajectory_counts
+from rla.rollouts.trajectory_shard import image_shard, is_kept, keep_episodes, trajectory_counts
 from rla.seeds import derive
 from rla.store.atomic import write_json
 from rla.store.layout import artifact
@@ -77,7 +77,7 @@ def frozen_probe(ctx: StageContext) -> Path:
     labels = folder.with_name(LABELS)
     if not writer.complete:
         for number, task in enumerate(probed_tasks(ctx, tasks_folder)):
-            if number not in writer.done or not (images is None or images.done(number)):
+            if not is_kept(writer, images, number):
                 keep_episodes(writer, images, number, [scripted_episode(ctx, task, number)])
         labels.unlink(missing_ok=True)  # those of episodes that are replaced
         writer.finish(trajectory_counts(writer.parts()), check=lambda _: images.finish() if images else None)

@@ -67,8 +67,7 @@ def play_shard(
             if left:
                 yield (episodes(known[index]) for index in left), partial(finished, left)
 
-    def is_done(index: int) -> bool:
-        return index in writer.done and (images is None or images.done(index))
+    is_done = partial(is_kept, writer, images)
 
     def episodes(task: Task) -> list[Episode]:
         return episodes_of(task, count=count, seed=ctx.config.seed, iteration=iteration)
@@ -104,6 +103,11 @@ def keep_episodes(writer: ShardWriter, images: ImageShard | None, group: int, tr
         images.keep(group, image_rows(trajectories))
         trajectories = list(map(without_pngs, trajectories))
     writer.write(group, [trajectory.row() for trajectory in trajectories])
+
+
+def is_kept(writer: ShardWriter, images: ImageShard | None, group: int) -> bool:
+    """Whether a group is there whole: its episodes, and their pictures."""
+    return group in writer.done and (images is None or images.done(group))
 
 
 def image_shard(ctx: StageContext, writer: ShardWriter) -> ImageShard | None:

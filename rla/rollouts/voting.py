@@ -1,5 +1,4 @@
-"""What is counted together, where an environment says so: kinds of a family (`Groups`), and what answers vote in
-(`Answers`).
+"""What answers vote in, where an environment says so (`Answers`).
 
     estimator   a vote is
     unbiased    the class of the answer, as the environment sees it: equal answers are one class
@@ -10,19 +9,13 @@ An action that could not be read or was cut has no vote, unless `Predicts` finds
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from rla.config import Config
-from rla.envs.protocols import Answers, Groups, Predicts
+from rla.envs.protocols import Answers, Predicts
 from rla.envs.registry import environment
 from rla.metrics.success import ClassOf, SaidEpisode
 from rla.store.records import Task
-
-
-def families(config: Config) -> Callable[[str], str] | None:
-    """The family of a kind of task; nothing where kinds of this environment have none."""
-    chosen = environment(config.env.name)
-    return chosen.family_of_kind if isinstance(chosen, Groups) else None
 
 
 def class_of_answers(config: Config, tasks: Iterable[Task]) -> ClassOf | None:

@@ -11,7 +11,6 @@ import os
 import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from functools import partial
 from queue import LifoQueue
 from typing import Any, TypeVar
 
@@ -73,12 +72,15 @@ class BrowserDesk:
     def close(self) -> None:
         """Ends the browsers and the thread."""
         if not self._loop.is_closed():
-            for player in self._players:
-                self.ask(partial(_closed, player))
-            self.ask(lambda pool: pool.close())
+            self.ask(self._closed)
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()
+
+    async def _closed(self, pool: BrowserPool) -> None:
+        for player in self._players:
+            await player.close()
+        await pool.close()
 
     def _made(self, own: BrowserParams) -> BrowserPool:
         try:
@@ -86,10 +88,6 @@ class BrowserDesk:
         except BaseException:
             self._loop.call_soon_threadsafe(self._loop.stop)
             raise
-
-
-async def _closed(player: ScenePlayer, pool: BrowserPool) -> None:
-    await player.close()
 
 
 def browser_desk(own: BrowserParams) -> BrowserDesk:

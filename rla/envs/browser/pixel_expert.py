@@ -75,8 +75,7 @@ def point_within(element: PageElement, own: BrowserParams) -> Point | None:
     return min((point for point in grid.points() if within(point)), key=distance, default=grid.nearest(whole))
 
 
-def clicks_on_elements(state: PageState, own: BrowserParams) -> frozenset[str]:
-    """For each element that shows, and is no mere text, the click on it."""
-    form = FORMS[own.actions]
-    points = {point_within(element, own) for element in state.elements if element.ref} - {None}
-    return frozenset(form.action(ScreenDeed(motion=Motion.CLICK, at=point, succeeded=True)) for point in points)
+def element_clicks(state: PageState, own: BrowserParams) -> set[str]:
+    """What clicks on each element that is no mere text; for one that does not show, what scrolls to it."""
+    deeds = (PageDeed(kind=DeedKind.CLICK, ref=element.ref) for element in state.elements if element.ref)
+    return {pixel_action(deed, state, own) for deed in deeds}

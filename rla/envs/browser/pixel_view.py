@@ -15,7 +15,7 @@ from rla.envs.browser.episode import Acted
 from rla.envs.browser.expert_rules import expert_deed
 from rla.envs.browser.params import BrowserParams
 from rla.envs.browser.pixel_commands import page_grid, pixel_commands
-from rla.envs.browser.pixel_expert import clicks_on_elements, pixel_action
+from rla.envs.browser.pixel_expert import element_clicks, pixel_action
 from rla.envs.browser.scenes import PageScene
 from rla.envs.browser.state import PageState, state_key
 from rla.envs.observation import Observation
@@ -53,8 +53,8 @@ class PixelView:
 
     def mistakes(self, state: PageState, shown: Sequence[str]) -> Sequence[str]:
         """All commands that are no clicks, and the clicks on elements: most cells have nothing to click on."""
-        clicks, wanted = grid_clicks(page_grid(self.own)), clicks_on_elements(state, self.own)
-        return [one for one in shown if one in wanted or one not in clicks]
+        beside = set(grid_clicks(page_grid(self.own))) - element_clicks(state, self.own)
+        return [one for one in shown if one not in beside]
 
 
 async def do_on_page(page: BrowserPage, deed: ScreenDeed, own: BrowserParams) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Hashable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from rla.config import Config
@@ -27,6 +28,10 @@ KEPT = 12  # pages of a player
 KNOWN = 1024  # scenes of which a player remembers something
 
 
+def _nothing_yet(key: Hashable) -> dict[Any, Any]:
+    return {}
+
+
 class ScenePlayer:
     """Plays scenes one after the other, each on the page of its name: at most KEPT are open, those used last. Raises
     PageLost; `lose` them then.
@@ -36,7 +41,7 @@ class ScenePlayer:
         self._pool = pool
         self._kept: dict[str, BrowserPage] = {}  # what each shows; the one used last is the last
         self._page: BrowserPage | None = None  # that of the scene
-        self._known: dict[Hashable, dict[Any, Any]] = {}  # what was asked for last is the last
+        self._known = lru_cache(maxsize=KNOWN)(_nothing_yet)
 
     async def begin(self, scene: PageScene) -> PageState:
         """The first state of a scene. Raises PageLost, and EnvironmentFailure where it is another one."""
@@ -69,11 +74,7 @@ class ScenePlayer:
 
     def known(self, key: Hashable) -> dict[Any, Any]:
         """What was found out about a scene, to which the caller adds. It does not depend on the page."""
-        found = self._known.pop(key, {})
-        self._known[key] = found
-        if len(self._known) > KNOWN:
-            del self._known[next(iter(self._known))]
-        return found
+        return self._known(key)
 
     async def act(self, view: BrowserView, state: PageState, scene: PageScene, action: str) -> tuple[PageState, Acted]:
         """The state after an action of a mode, and whether it was read and ends the episode. Raises PageLost."""
