@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -39,8 +40,8 @@ def model_of(kind: str, folder: Path) -> Path:
     return folder
 
 
-def gap(folder: Path, request: Request, found: Completion) -> float:
-    """The largest difference of a log-probability to that of transformers in fp32."""
+def gaps_of(folder: Path, request: Request, found: Completion) -> list[float]:
+    """How much the log-probability of each token differs from that of transformers in fp32."""
     vision, model = load_vision(folder), load_model(folder)
     assert vision is not None
     ids = torch.tensor([[*request.prompt_ids, *found.token_ids]])
@@ -55,14 +56,17 @@ def gap(folder: Path, request: Request, found: Completion) -> float:
     for row, token, allowed, logp in zip(rows, found.token_ids, found.allowed, found.logprobs, strict=False):
         total = row[allowed].logsumexp(0) if allowed else row.logsumexp(0)
         gaps.append(abs(float(row[token] - total) - logp))
-    return max(gaps)
+    return gaps
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_vllm_samples_what_transformers_would(kind: str, tmp_path: Path) -> None:
+def test_vllm_samples_what_transformers_would(
+    kind: str, dtype: str, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     folder = model_of(kind, tmp_path / "model")
-    config = GeneratorConfig(backend="vllm", context=512, max_sequences=8, enforce_eager=True, threads=1)
+    config = GeneratorConfig(backend="vllm", context=512, max_sequences=8, enforce_eager=True, threads=1, dtype=dtype)
     generator, tokenizer = make_generator(config, model=folder, seed=0)
     vision = load_vision(folder)
     assert vision is not None
@@ -90,7 +94,13 @@ def test_vllm_samples_what_transformers_would(kind: str, tmp_path: Path) -> None
         kept = getattr(generator, "stats", dict)()
     finally:
         generator.close()
-    assert [one[0].token_ids for one in first] == [one[0].token_ids for one in again]
-    for request, (found,) in zip(requests, first, strict=True):
-        assert gap(folder, request, found) < 1e-4 and set(found.token_ids).isdisjoint(vision.banned)
+    found = [one for (one,) in first]
+    assert all(set(one.token_ids).isdisjoint(vision.banned) for one in found)
+    gaps = [gap for request, one in zip(requests, found, strict=True) for gap in gaps_of(folder, request, one)]
+    record_property("largest", max(gaps))
+    record_property("mean", sum(gaps) / len(gaps))
+    if dtype == "float32":  # in bf16 a prompt that is kept may be rounded differently, and another token drawn
+        assert [one[0].token_ids for one in first] == [one[0].token_ids for one in again]
+        assert max(gaps) < 1e-4
+    assert sum(gaps) / len(gaps) < 0.02
     assert kept["cached_tokens"] > 0
