@@ -20,7 +20,7 @@ SHARED = (
     *(f"warm_start.{key}" for key in ("enabled", "scenes", "threads")),
 )
 SECTIONS = {
-    "policy": (*SHARED, "warm_start.policy", "warm_start.conversations"),
+    "policy": (*SHARED, "warm_start.expert", "warm_start.policy", "warm_start.conversations"),
     "rm": (
         *SHARED,
         *("judge.enabled", "judge.backend", "judge.prompt"),

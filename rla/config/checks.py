@@ -69,8 +69,7 @@ def check_config(config: Config, where: str) -> None:
             "set it to as much at most"
         )
     for key in ("policy", "reward"):
-        own = getattr(config.warm_start, key)
-        if not (own.steps or own.epochs):  # of the calibration 0 is possible
+        if not getattr(config.warm_start, key).trains:  # of the expert and of the calibration 0 is possible
             raise UserError(f"{where}: warm_start.{key}.steps is 0; it must be 1 or more, or set epochs")
 
 

@@ -92,9 +92,17 @@ class SftConfig:
     # policy: loss weight of what it reads in demonstrations, against 1 of what it says
     observed: float = fraction(0.3)
 
+    @property
+    def trains(self) -> bool:
+        """Whether anything is to be learnt."""
+        return bool(self.steps or self.epochs)
+
     def updates(self, examples: int) -> int:
         """Optimizer steps over so many examples: `steps`, or the whole batches of `epochs` passes."""
         return self.epochs * max(1, examples // self.batch_size) if self.epochs else self.steps
+
+
+NOTHING = SftConfig(steps=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +112,9 @@ class WarmStartConfig:
     enabled: bool = True  # false: both models go on as they are
     reward_from_policy: bool = False  # the reward model starts from the policy's clone, not from `model.reward`
     scenes: int = from_zero(0)  # built-in scenes of its own to demonstrate on; 0: the tasks of the pool
+    # Before anything else the policy learns from an expert of whom `noise` says how often it errs: what takes long to
+    # learn, such as where things stand on a screen, is learnt sooner where nobody errs. steps 0: not at all.
+    expert: SftConfig = field(default_factory=lambda: NOTHING, metadata={"unless": NOTHING})
     policy: SftConfig = field(default_factory=SftConfig)
     reward: SftConfig = field(default_factory=SftConfig)
     alike: int = from_zero(0)  # of the same judgement, how many an episode teaches the reward model at most; 0: all

@@ -75,18 +75,20 @@ def policy_examples(
     pictures: PictureChat | None = None,
     *,
     failed: FailedScenes,
+    purpose: str = "policy",
 ) -> list[Example]:
     """One growing sequence per episode, as a rollout with `history: full` would see it. With `history: window`, and
     where the model sees pictures, an agent is told what the expert says (`rla.training.dialogues`).
 
     Random actions are cloned like the expert's: a demonstrator that errs leaves reinforcement something to mend.
+    `purpose`: of the demonstrations; each has episodes of its own.
     """
     prompt = environment(ctx.config.env.name).policy_prompt(ctx.config)
     from rla.training.sft import Example
 
     examples: list[Example] = []
     for task, shown in demonstrations(
-        ctx, tasks, count=config.examples, random_shares=(0.0, 2 * config.noise), purpose="policy", failed=failed
+        ctx, tasks, count=config.examples, random_shares=(0.0, 2 * config.noise), purpose=purpose, failed=failed
     ):
         if as_it_is_asked(ctx):
             examples += dialogue_examples(ctx, chat, pictures, task, shown, config)

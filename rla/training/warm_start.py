@@ -51,9 +51,10 @@ def warm_start_model(
 
     examples: list[Example] = []
     then: tuple[list[Example], SftConfig] | None = None
-    calibration = ctx.config.warm_start.calibration
+    calibration, expert = ctx.config.warm_start.calibration, ctx.config.warm_start.expert
     failed = FailedScenes(f"{option} episodes", config.examples)
     then_failed = FailedScenes("calibration episodes", calibration.examples)
+    expert_failed = FailedScenes("expert episodes", expert.examples)
     taught = ctx.config.warm_start.enabled and (option == "policy" or judged_here(ctx.config.judge))
     if taught:
         verify_model(model_folder(model))
@@ -70,7 +71,11 @@ def warm_start_model(
         else:
             make = policy_examples if option == "policy" else reward_examples
             examples = make(ctx, chat, tasks, config, pictures, failed=failed)
-        if option == "rm" and (calibration.steps or calibration.epochs):
+        if option == "policy" and expert.trains:
+            then = examples, config
+            config = expert
+            examples = policy_examples(ctx, chat, tasks, config, pictures, failed=expert_failed, purpose="expert")
+        if option == "rm" and calibration.trains:
             more = judge_examples(
                 ctx,
                 chat,
@@ -88,7 +93,7 @@ def warm_start_model(
         carry_over(open_to_train(model), out, metrics={"examples": 0}, record=marker, replace=ctx.overwrite)
         return
     engines_asleep(ctx.config.generator)
-    updates = config.updates(len(examples)) + (calibration.updates(len(then[0])) if then else 0)
+    updates = config.updates(len(examples)) + (then[1].updates(len(then[0])) if then else 0)
     ctx.progress.start(f"warm-start {option}", total=updates)
     sft(
         model_folder=model,
@@ -100,7 +105,7 @@ def warm_start_model(
         log=lambda step: ctx.progress.advance(**step),
         record=marker,
         then=then,
-        measured={"failed_episodes": failed.count + then_failed.count},
+        measured={"failed_episodes": failed.count + then_failed.count + expert_failed.count},
         replace=ctx.overwrite,
     )
 

@@ -131,3 +131,23 @@ def test_a_change_of_the_judges_part_leaves_the_policy(calm: Path) -> None:
     assert read_json(calm / "run/0/rm/metrics.json")["steps"] == 4
     assert contents(calm / "run/0/policy") == before
     assert (calm / "run/0/policy/checkpoint.json").stat().st_mtime_ns == written
+
+
+def test_the_policy_learns_from_an_expert_first(calm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[dict[str, Any]] = []
+
+    def sft(**arguments: Any) -> None:
+        called.append(arguments)
+        raise Killed
+
+    monkeypatch.setattr(rla.training.sft, "sft", sft)
+    noisy = ("--set", "warm_start.policy.noise=0.5", "--policy", str(calm / "another"))
+    for expert in ("steps=0", "{examples: 3, steps: 1, noise: 0.0}"):
+        key = "warm_start.expert" + ("=" if "{" in expert else ".")
+        with pytest.raises(Killed):
+            stage(calm, "warm-start", "--set", key + expert, *noisy)
+    alone, after = called
+    assert alone["then"] is None
+    assert (len(after["examples"]), after["config"].steps) == (3, 1)
+    assert [one.token_ids for one in after["then"][0]] == [one.token_ids for one in alone["examples"]]
+    assert after["then"][1] == alone["config"]
