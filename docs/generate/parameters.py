@@ -57,7 +57,10 @@ def own(name: str) -> str:
 def rows(section: Any, prefix: str, only: str | None = None) -> Iterator[Row]:
     """A row for each key, those of nested sections in their place."""
     kind = type(section)
-    hints, said = get_type_hints(kind), field_comments(kind.__module__, kind.__name__)
+    hints = get_type_hints(kind)
+    said: dict[str, str] = {}
+    for base in filter(is_dataclass, reversed(kind.__mro__)):
+        said |= field_comments(base.__module__, base.__name__)
     for entry in fields(section):
         value, key = getattr(section, entry.name), f"{prefix}{entry.name}"
         if only not in (None, entry.name):

@@ -71,6 +71,11 @@ def check_config(config: Config, where: str) -> None:
     for key in ("policy", "reward"):
         if not getattr(config.warm_start, key).trains:  # of the expert and of the calibration 0 is possible
             raise UserError(f"{where}: warm_start.{key}.steps is 0; it must be 1 or more, or set epochs")
+    if config.warm_start.expert.trains and config.warm_start.conversations:
+        raise UserError(
+            f"{where}: warm_start.expert plays demonstrations, and warm_start.conversations takes their place; set "
+            "warm_start.expert.steps and warm_start.expert.epochs to 0"
+        )
 
 
 def check_launch(launch: LaunchConfig, where: str) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
 from rla.config.bounds import fraction, from_one, from_zero, ranged
 from rla.config.effect import recorded_if_set, without_effect
@@ -77,7 +77,9 @@ class SftConfig:
     steps: int = from_zero(200)  # updates
     batch_size: int = from_one(16)  # examples of an update
     lr: float = fraction(3e-3)  # learning rate
-    noise: float = fraction(0.0)  # policy: mean share of random actions shown; reward model: share of flipped labels
+    # policy: a demonstration's share of random actions is drawn between 0 and twice this, and is 1 at most; reward
+    # model: share of flipped labels
+    noise: float = fraction(0.0)
     epochs: int = from_zero(0)  # passes over the examples, whole batches of each, in place of `steps`; 0: `steps`
     lr_schedule: Literal["constant", "linear", "cosine"] = "cosine"  # how the rate falls after the warm-up, to zero
     warmup_share: float = fraction(0.05)  # of the updates, in which the rate rises to `lr`; 0: none
@@ -87,7 +89,9 @@ class SftConfig:
     max_grad_norm: float = ranged(1.0, above=0.0, most=1e9)  # larger gradients are scaled down to it
     packing: bool = False  # examples of a pass share a row without seeing each other; false: rows are padded
     tokens_per_pass: int = from_zero(0)  # an update adds up passes of at most so many tokens; 0: one pass
-    max_length: int = from_zero(0)  # conversations are cut on the right to so many tokens; 0: longer ones are left out
+    max_length: int = from_zero(
+        0
+    )  # conversations (no others) are cut on the right to so many tokens; 0: longer ones are left out
     gradient_checkpointing: bool = False  # activations are computed again: less memory, more time
     # policy: loss weight of what it reads in demonstrations, against 1 of what it says
     observed: float = fraction(0.3)
@@ -102,7 +106,11 @@ class SftConfig:
         return self.epochs * max(1, examples // self.batch_size) if self.epochs else self.steps
 
 
-NOTHING = SftConfig(steps=0)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertConfig(SftConfig):
+    """Supervised training on an expert before that of `policy`; none where `steps` and `epochs` are 0."""
+
+    steps: int = from_zero(0)  # updates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,9 +120,9 @@ class WarmStartConfig:
     enabled: bool = True  # false: both models go on as they are
     reward_from_policy: bool = False  # the reward model starts from the policy's clone, not from `model.reward`
     scenes: int = from_zero(0)  # built-in scenes of its own to demonstrate on; 0: the tasks of the pool
-    # Before anything else the policy learns from an expert of whom `noise` says how often it errs: what takes long to
-    # learn, such as where things stand on a screen, is learnt sooner where nobody errs. steps 0: not at all.
-    expert: SftConfig = field(default_factory=lambda: NOTHING, metadata={"unless": NOTHING})
+    # The policy first learns from demonstrations of an expert; `noise` is the share of its random actions. A model
+    # learns slow things, such as where something stands on a screen, sooner from demonstrations without errors.
+    expert: ExpertConfig = field(default_factory=ExpertConfig, metadata={"recorded_as": "expert_taught"})
     policy: SftConfig = field(default_factory=SftConfig)
     reward: SftConfig = field(default_factory=SftConfig)
     alike: int = from_zero(0)  # of the same judgement, how many an episode teaches the reward model at most; 0: all
@@ -124,3 +132,8 @@ class WarmStartConfig:
     # The policy learns from conversations in place of demonstrations: a shard, a Parquet or JSONL file, a folder of
     # those, or hub:owner/name; `collected`: those of `rla collect`, which are made where they are missing.
     conversations: str = without_effect("")
+
+    @property
+    def expert_taught(self) -> dict[str, Any]:
+        """What outputs depend on of `expert`: nothing where it does not train, as in runs of before there was one."""
+        return asdict(self.expert) if self.expert.trains else {}

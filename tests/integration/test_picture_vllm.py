@@ -41,7 +41,7 @@ def model_of(kind: str, folder: Path) -> Path:
 
 
 def gaps_of(folder: Path, request: Request, found: Completion) -> list[float]:
-    """How much the log-probability of each token differs from that of transformers in fp32."""
+    """How much the log-probability of each token that is not forced differs from that of transformers in fp32."""
     vision, model = load_vision(folder), load_model(folder)
     assert vision is not None
     ids = torch.tensor([[*request.prompt_ids, *found.token_ids]])
@@ -55,7 +55,8 @@ def gaps_of(folder: Path, request: Request, found: Completion) -> list[float]:
     gaps = []
     for row, token, allowed, logp in zip(rows, found.token_ids, found.allowed, found.logprobs, strict=False):
         total = row[allowed].logsumexp(0) if allowed else row.logsumexp(0)
-        gaps.append(abs(float(row[token] - total) - logp))
+        if len(allowed) != 1:
+            gaps.append(abs(float(row[token] - total) - logp))
     return gaps
 
 
@@ -97,10 +98,13 @@ def test_vllm_samples_what_transformers_would(
     found = [one for (one,) in first]
     assert all(set(one.token_ids).isdisjoint(vision.banned) for one in found)
     gaps = [gap for request, one in zip(requests, found, strict=True) for gap in gaps_of(folder, request, one)]
+    record_property("tokens", len(gaps))
     record_property("largest", max(gaps))
     record_property("mean", sum(gaps) / len(gaps))
     if dtype == "float32":  # in bf16 a prompt that is kept may be rounded differently, and another token drawn
         assert [one[0].token_ids for one in first] == [one[0].token_ids for one in again]
         assert max(gaps) < 1e-4
-    assert sum(gaps) / len(gaps) < 0.02
+    else:
+        assert sum(gaps) / len(gaps) < 0.02
+        assert max(gaps) > 1e-4  # it does compute in bf16
     assert kept["cached_tokens"] > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 
 import rla.training.sft
 from rla.cli.app import run
+from rla.envs.registry import environment
+from rla.envs.views import Demonstration
 from rla.store.digests import digest
 from rla.store.slices import read_json
 from rla.training.sft import Example
@@ -133,21 +136,38 @@ def test_a_change_of_the_judges_part_leaves_the_policy(calm: Path) -> None:
     assert (calm / "run/0/policy/checkpoint.json").stat().st_mtime_ns == written
 
 
-def test_the_policy_learns_from_an_expert_first(calm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_policy_learns_from_an_expert_first(calm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[float, int]] = []
     called: list[dict[str, Any]] = []
+    chosen, real = environment("alfworld"), rla.training.sft.sft
 
-    def sft(**arguments: Any) -> None:
+    def demonstrate(*given: Any, seed: int, random_share: float) -> Demonstration:
+        asked.append((random_share, seed))
+        return play(*given, seed=seed, random_share=random_share)
+
+    def sft(**arguments: Any) -> dict[str, Any]:
         called.append(arguments)
-        raise Killed
+        if arguments["out"].name == "rm":
+            raise Killed
+        return real(**arguments)
 
+    play = chosen.demonstrate
+    monkeypatch.setattr(type(chosen), "demonstrate", staticmethod(demonstrate))
     monkeypatch.setattr(rla.training.sft, "sft", sft)
-    noisy = ("--set", "warm_start.policy.noise=0.5", "--policy", str(calm / "another"))
-    for expert in ("steps=0", "{examples: 3, steps: 1, noise: 0.0}"):
-        key = "warm_start.expert" + ("=" if "{" in expert else ".")
+    for name, steps in (("alone", 0), ("taught", 1)):
+        folder, made = tmp_path / name, len(asked)
+        shutil.copytree(
+            calm, folder, ignore=lambda _, names: {"rm", "policy"} & set(names) if _.endswith("/0") else set()
+        )
+        more = ("--set", "warm_start.policy.noise=0.5", "--set", "warm_start.expert.examples=3")
         with pytest.raises(Killed):
-            stage(calm, "warm-start", "--set", key + expert, *noisy)
-    alone, after = called
+            stage(folder, "warm-start", *more, "--set", f"warm_start.expert.steps={steps}")
+        erring, sure = asked[made : made + 4], asked[made + 4 : made + 4 + 3 * steps]
+        assert all(share > 0 for share, _ in erring) and all(share == 0 for share, _ in sure)
+        assert {seed for _, seed in erring}.isdisjoint(seed for _, seed in sure)
+        metrics = read_json(folder / "run/0/policy/metrics.json")
+        assert (metrics["steps"], metrics["examples"]) == (2 + steps, 4 + 3 * steps)
+    alone, after = called[0], called[2]
     assert alone["then"] is None
-    assert (len(after["examples"]), after["config"].steps) == (3, 1)
     assert [one.token_ids for one in after["then"][0]] == [one.token_ids for one in alone["examples"]]
     assert after["then"][1] == alone["config"]

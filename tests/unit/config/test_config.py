@@ -161,6 +161,22 @@ def test_where_a_server_is_and_how_many_workers_there_are_do_not_enter_a_digest(
     assert config_digest(one, ["generator"]) != config_digest(configured(), ["generator"])
 
 
+def test_an_expert_that_teaches_nothing_changes_no_digest() -> None:
+    def of(*overrides: str) -> str:
+        return config_digest(configured(*overrides), ["warm_start.expert"])
+
+    silent = [of(), of("warm_start.expert={}"), of("warm_start.expert.noise=0.1"), of("warm_start.expert.examples=5")]
+    assert len(set(silent)) == 1
+    assert "expert" not in effective_parameters(configured(), ["warm_start"])["warm_start"]  # as before there was one
+    assert of("warm_start.expert.steps=1") not in silent
+    assert of("warm_start.expert.steps=1") != of("warm_start.expert.steps=1", "warm_start.expert.noise=0.1")
+
+
+def test_an_expert_and_conversations_exclude_each_other() -> None:
+    with pytest.raises(UserError, match=r"set warm_start\.expert\.steps"):
+        configured("warm_start.expert.epochs=1", "warm_start.conversations=collected")
+
+
 def test_the_schema_file_is_the_one_that_the_classes_give() -> None:
     stored = json.loads((resource("schemas") / "params.schema.json").read_text())
     assert stored == schema_of_params()
