@@ -89,9 +89,8 @@ class SftConfig:
     max_grad_norm: float = ranged(1.0, above=0.0, most=1e9)  # larger gradients are scaled down to it
     packing: bool = False  # examples of a pass share a row without seeing each other; false: rows are padded
     tokens_per_pass: int = from_zero(0)  # an update adds up passes of at most so many tokens; 0: one pass
-    max_length: int = from_zero(
-        0
-    )  # conversations (no others) are cut on the right to so many tokens; 0: longer ones are left out
+    # conversations, and no others, are cut on the right to so many tokens; 0: longer ones are left out
+    max_length: int = from_zero(0)
     gradient_checkpointing: bool = False  # activations are computed again: less memory, more time
     # policy: loss weight of what it reads in demonstrations, against 1 of what it says
     observed: float = fraction(0.3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,12 +50,11 @@ def warm_start_model(
     from rla.training.complete import open_to_train
     from rla.training.sft import sft
 
-    examples: list[Example] = []
-    then: tuple[list[Example], SftConfig] | None = None
-    calibration, expert = ctx.config.warm_start.calibration, ctx.config.warm_start.expert
+    parts: list[tuple[list[Example], SftConfig]] = []
+    purpose = "expert" if option == "policy" else "calibration"
+    further: SftConfig = getattr(ctx.config.warm_start, purpose)
     failed = FailedScenes(f"{option} episodes", config.examples)
-    then_failed = FailedScenes("calibration episodes", calibration.examples)
-    expert_failed = FailedScenes("expert episodes", expert.examples)
+    further_failed = FailedScenes(f"{purpose} episodes", further.examples)
     taught = ctx.config.warm_start.enabled and (option == "policy" or judged_here(ctx.config.judge))
     if taught:
         verify_model(model_folder(model))
@@ -71,41 +71,31 @@ def warm_start_model(
         else:
             make = policy_examples if option == "policy" else reward_examples
             examples = make(ctx, chat, tasks, config, pictures, failed=failed)
-        if option == "policy" and expert.trains:
-            then = examples, config
-            config = expert
-            examples = policy_examples(ctx, chat, tasks, config, pictures, failed=expert_failed, purpose="expert")
-        if option == "rm" and calibration.trains:
-            more = judge_examples(
-                ctx,
-                chat,
-                tasks,
-                calibration,
-                alike=0,
-                purpose="calibration",
-                pictures=pictures,
-                failed=then_failed,
-            )
-            then = more, calibration
-    if taught and (not examples or (then and not then[0])):
+        parts.append((examples, config))
+        if further.trains:
+            again = policy_examples if option == "policy" else partial(judge_examples, alike=0)
+            more = again(ctx, chat, tasks, further, pictures=pictures, failed=further_failed, purpose=purpose)
+            # The expert comes before the demonstrator that errs, the calibration after the judge's other lessons.
+            parts.insert(0 if option == "policy" else 1, (more, further))
+    if not all(examples for examples, _ in parts):
         raise UserError(f"{out}: no demonstration fits model.context = {ctx.config.model.context}; raise it")
-    if not examples:
+    if not parts:
         carry_over(open_to_train(model), out, metrics={"examples": 0}, record=marker, replace=ctx.overwrite)
         return
     engines_asleep(ctx.config.generator)
-    updates = config.updates(len(examples)) + (then[1].updates(len(then[0])) if then else 0)
-    ctx.progress.start(f"warm-start {option}", total=updates)
+    ctx.progress.start(f"warm-start {option}", total=sum(its.updates(len(examples)) for examples, its in parts))
+    (first, first_config), *then = parts
     sft(
         model_folder=model,
         out=out,
-        examples=examples,
-        config=config,
+        examples=first,
+        config=first_config,
         seed=derive(ctx.config.seed, "warm-start", option) % 2**32,
         threads=ctx.config.warm_start.threads,
         log=lambda step: ctx.progress.advance(**step),
         record=marker,
-        then=then,
-        measured={"failed_episodes": failed.count + then_failed.count + expert_failed.count},
+        then=then[0] if then else None,
+        measured={"failed_episodes": failed.count + further_failed.count},
         replace=ctx.overwrite,
     )
 

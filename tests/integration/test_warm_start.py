@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -136,7 +135,7 @@ def test_a_change_of_the_judges_part_leaves_the_policy(calm: Path) -> None:
     assert (calm / "run/0/policy/checkpoint.json").stat().st_mtime_ns == written
 
 
-def test_the_policy_learns_from_an_expert_first(calm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_policy_learns_from_an_expert_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[float, int]] = []
     called: list[dict[str, Any]] = []
     chosen, real = environment("alfworld"), rla.training.sft.sft
@@ -155,10 +154,7 @@ def test_the_policy_learns_from_an_expert_first(calm: Path, tmp_path: Path, monk
     monkeypatch.setattr(type(chosen), "demonstrate", staticmethod(demonstrate))
     monkeypatch.setattr(rla.training.sft, "sft", sft)
     for name, steps in (("alone", 0), ("taught", 1)):
-        folder, made = tmp_path / name, len(asked)
-        shutil.copytree(
-            calm, folder, ignore=lambda _, names: {"rm", "policy"} & set(names) if _.endswith("/0") else set()
-        )
+        folder, made = started(tmp_path / name), len(asked)
         more = ("--set", "warm_start.policy.noise=0.5", "--set", "warm_start.expert.examples=3")
         with pytest.raises(Killed):
             stage(folder, "warm-start", *more, "--set", f"warm_start.expert.steps={steps}")
