@@ -105,9 +105,13 @@ def test_a_job_does_not_start_again_without_end(tmp_path: Path, programs: Path) 
     assert job.returncode == 1 and "started again 2 times" in error and "scontrol" not in "".join(calls(tmp_path))
 
 
-def test_a_loop_that_fails_by_itself_near_the_limit_is_not_queued_again(tmp_path: Path, programs: Path) -> None:
-    program(programs, "rla", "trap 'kill $!; exit 2' TERM\ntouch running; sleep 300 & wait")
-    job = begin(tmp_path)
+# With a slow `kill` the loop has ended before the signal is handled.
+@pytest.mark.parametrize("kill", ["builtin kill $@", "builtin kill $@; local s=$?; sleep 0.3; return $s"])
+def test_a_loop_that_fails_by_itself_near_the_limit_is_not_queued_again(
+    tmp_path: Path, programs: Path, kill: str
+) -> None:
+    program(programs, "rla", "trap 'builtin kill $!; exit 2' TERM\ntouch running; sleep 300 & wait")
+    job = begin(tmp_path, **{"BASH_FUNC_kill%%": f"() {{ {kill}; }}"})
     wait_for_file(tmp_path / "running")
     job.send_signal(signal.SIGUSR1)
     job.communicate(timeout=60)
