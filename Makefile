@@ -9,7 +9,8 @@ RUN ?=
 SET ?=
 # OVERWRITE=1: a run of other parameters is replaced.
 OVERWRITE ?=
-EXTRAS ?=
+# Pages in a browser need their extra; others are named in the call: EXTRAS="vllm tool".
+EXTRAS ?= $(filter browser,$(shell sed -n 's/^  name: //p' $(PARAMS) 2>/dev/null))
 PYTHON ?= python3
 GAMES ?= 60
 # VLLM=vllm on a machine with CUDA.
@@ -61,7 +62,7 @@ help:
 
 venv: .venv/.run
 
-run: .venv/.run$(if $(EXTRAS),-$(EXTRAS))
+run: $(or $(addprefix .venv/.run-,$(EXTRAS)),.venv/.run)
 	@exec $(BIN)/rla run $(PLAN)
 
 test: lint types unit
