@@ -9,6 +9,7 @@ from rla.ablation.accepted import accepted_table
 from rla.ablation.design import Design
 from rla.ablation.measures import measure_tables
 from rla.ablation.outcomes import outcomes
+from rla.ablation.records import with_records, write_record
 from rla.ablation.settling import settling_tables
 from rla.ablation.table import ablation_tables
 from rla.errors import UserError
@@ -18,12 +19,22 @@ from rla.store.atomic import write_text
 TABLE = "ablation.md"
 
 
-def write_report(design: Design, root: Path, *, at: Sequence[int] = (), curves: Path | None = None) -> str:
-    """The text, also written to `<root>/ablation.md`; `at`: as it was at these iterations.
+def write_report(
+    design: Design,
+    root: Path,
+    *,
+    at: Sequence[int] = (),
+    curves: Path | None = None,
+    records: Sequence[Path] = (),
+    record: Path | None = None,
+) -> str:
+    """The text, also written to `<root>/ablation.md`; `at`: as it was at these iterations. `records`: of runs of other
+    machines, which count, too. `record`: a file that all runs are written to.
 
-    Raises UserError where no arm has been evaluated, or none at one of these iterations.
+    Raises UserError where no arm has been evaluated, or none at one of these iterations, and as `with_records` does.
     """
-    arms = [found for found in outcomes(design, root) if found.shared_points]
+    every = with_records(design, outcomes(design, root), records)
+    arms = [found for found in every if found.shared_points]
     if not arms:
         raise UserError(f"{root}: no arm has been evaluated; run `rla ablation run --root {root}` first")
     known = sorted({point for found in arms for point in found.shared_points if point > 0})
@@ -36,7 +47,10 @@ def write_report(design: Design, root: Path, *, at: Sequence[int] = (), curves: 
     tables += [table for table in (accepted_table(arms, until=max(at, default=None)),) if table.rows]
     tables += measure_tables(arms, design.measures, baseline=design.baseline, at=at)
     text = as_markdown(f"Ablation {root}", tables)
+    root.mkdir(parents=True, exist_ok=True)
     write_text(root / TABLE, text)
+    if record is not None:
+        write_record(record, design, arms)
     if curves is not None:
         from rla.ablation.curves import draw_curves
 

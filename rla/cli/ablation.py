@@ -58,6 +58,11 @@ def ablation_report(
         typer.Option(min=1, help="Read all arms at this iteration, not at their last; repeated: success is the mean."),
     ] = None,
     curves: Annotated[Path | None, typer.Option(help="Also draw learning curves into this SVG file.")] = None,
+    record: Annotated[Path | None, typer.Option(help="Also write what the runs came to into this JSON file.")] = None,
+    with_: Annotated[
+        list[Path] | None,
+        typer.Option("--with", metavar="FILE", help="Count runs of such a file, too; may be repeated."),
+    ] = None,
     set_: Set = None,
 ) -> None:
     """Print the table of all arms as Markdown; arms that have not been evaluated are left out.
@@ -66,7 +71,18 @@ def ablation_report(
     """
     from rla.ablation.comparison import write_report
 
-    guard(lambda: typer.echo(write_report(designed(design, set_ or ()), root, at=at or (), curves=curves)))
+    guard(
+        lambda: typer.echo(
+            write_report(
+                designed(design, set_ or ()),
+                root,
+                at=at or (),
+                curves=curves,
+                records=with_ or (),
+                record=record,
+            )
+        )
+    )
 
 
 def designed(path: Path | None, overrides: Sequence[str], *, iterations: int | None = None) -> Design:

@@ -23,7 +23,7 @@ from rla.envs.observation import EnvironmentFailure
 
 Answer = TypeVar("Answer")
 TRIES = 2
-PLAYERS = 2  # while one waits for its page, another one's is drawn
+PLAYERS = 4  # while some wait for their page, those of others are drawn
 # Places that a desk has at least beside the pages that its players keep, whatever `contexts` says: one of an episode,
 # and one on which a task is drawn or proven meanwhile. With fewer, one would wait for a place that another never hands
 # back.
