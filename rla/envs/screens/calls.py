@@ -2,16 +2,18 @@
 
     scroll(delta_x, delta_y)   mouse_move(x, y)   mouse_click(x, y, button="left")   mouse_dblclick(x, y, ...)
     mouse_down(x, y, ...)   mouse_up(x, y, ...)   mouse_drag_and_drop(from_x, from_y, to_x, to_y)
+    mouse_tripleclick(x, y, ...), which BrowserGym does not have
     keyboard_press(key)   keyboard_down(key)   keyboard_up(key)   keyboard_type(text)   keyboard_insert_text(text)
     noop(wait_ms=1000)   done()   fail()
 
-Points are from 0 to 999. A call is read as data, by one pass over the text: nothing is evaluated, and only numbers and
-quoted texts are arguments. A reply with anything beside its call, two calls among it, is no action.
+Points are from 0 to 999. Clicks and buttons without x and y are where the mouse is, and a drag without from_x and
+from_y begins there: `mouse_click()`, `mouse_drag_and_drop(to_x=5, to_y=6)`. A call is read as data, by one pass over
+the text: nothing is evaluated, and only numbers and quoted texts are arguments. A reply with anything beside its call,
+two calls among it, is no action.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
 
@@ -21,6 +23,7 @@ from rla.envs.screens.deeds import (
     MOST_WAIT,
     Button,
     Motion,
+    Point,
     ScreenDeed,
     read_amount,
     read_point,
@@ -35,31 +38,34 @@ ESCAPES = {"n": "\n", "t": "\t", "\\": "\\", '"': '"', "'": "'"}
 LONGEST_CALL = 2 * LONGEST_TYPED + 200
 PAUSE = 1000  # ms that noop waits
 BUTTONS: Mapping[str, Button] = {"left": "left", "middle": "middle", "right": "right"}
-# The arguments of each action in order; those behind the bar may be left out.
+# The arguments of each action in order; those with a question mark may be left out.
 ARGUMENTS = {
-    "scroll": "delta_x delta_y |",
-    "mouse_move": "x y |",
-    "mouse_click": "x y | button",
-    "mouse_dblclick": "x y | button",
-    "mouse_down": "x y | button",
-    "mouse_up": "x y | button",
-    "mouse_drag_and_drop": "from_x from_y to_x to_y |",
-    "keyboard_press": "key |",
-    "keyboard_down": "key |",
-    "keyboard_up": "key |",
-    "keyboard_type": "text |",
-    "keyboard_insert_text": "text |",
-    "noop": "| wait_ms",
-    "done": "|",
-    "fail": "|",
+    "scroll": "delta_x delta_y",
+    "mouse_move": "x y",
+    "mouse_click": "x? y? button?",
+    "mouse_dblclick": "x? y? button?",
+    "mouse_tripleclick": "x? y? button?",
+    "mouse_down": "x? y? button?",
+    "mouse_up": "x? y? button?",
+    "mouse_drag_and_drop": "from_x? from_y? to_x to_y",
+    "keyboard_press": "key",
+    "keyboard_down": "key",
+    "keyboard_up": "key",
+    "keyboard_type": "text",
+    "keyboard_insert_text": "text",
+    "noop": "wait_ms?",
+    "done": "",
+    "fail": "",
 }
 POINTED = {
     "mouse_move": (Motion.MOVE, 1),
     "mouse_click": (Motion.CLICK, 1),
     "mouse_dblclick": (Motion.CLICK, 2),
+    "mouse_tripleclick": (Motion.CLICK, 3),
     "mouse_down": (Motion.DOWN, 1),
     "mouse_up": (Motion.UP, 1),
 }
+CLICKS = {count: name for name, (motion, count) in POINTED.items() if motion is Motion.CLICK}
 PRESSED = {
     "keyboard_press": Motion.PRESS,
     "keyboard_down": Motion.KEY_DOWN,
@@ -80,8 +86,8 @@ def deed_of_call(text: str) -> ScreenDeed | None:
 
 def given_arguments(text: str, at: int, known: str) -> dict[str, str] | None:
     """The arguments behind an opening parenthesis, up to the closing one that ends the text."""
-    needed, _, optional = known.partition("|")
-    order = [*needed.split(), *optional.split()]
+    order = [name.rstrip("?") for name in known.split()]
+    needed = {name for name in known.split() if not name.endswith("?")}
     found: dict[str, str] = {}
     named = False
     while at < len(text) and text[at] != ")":
@@ -99,7 +105,7 @@ def given_arguments(text: str, at: int, known: str) -> dict[str, str] | None:
             return None
         found[key] = value[0]
         at = skip_spaces(text, value.end())
-    whole = text[at:] == ")" and set(needed.split()) <= found.keys()
+    whole = text[at:] == ")" and needed <= found.keys()
     return found if whole else None
 
 
@@ -113,18 +119,29 @@ def made_deed(name: str, given: Mapping[str, str]) -> ScreenDeed | None:
     """The deed of an action with its arguments as they were written; None where one is out of bounds."""
     if name in POINTED:
         motion, count = POINTED[name]
-        at = read_point(given["x"], given["y"])
+        fits, at = where(given, "x", "y")
         button = BUTTONS.get(unquoted(given["button"]) if "button" in given else "left")
-        return None if at is None or button is None else ScreenDeed(motion=motion, at=at, button=button, count=count)
+        if not fits or button is None:
+            return None
+        return ScreenDeed(motion=motion, at=at, button=button, count=count)
     if name in PRESSED:
         keys = chord_of(unquoted(given["key"]))
         return None if keys is None else ScreenDeed(motion=PRESSED[name], keys=keys)
     return OTHERS[name](given)
 
 
+def where(given: Mapping[str, str], x: str, y: str) -> tuple[bool, Point | None]:
+    """Whether a point is as it may be, and the point: None where neither number is given."""
+    if x not in given and y not in given:
+        return True, None
+    at = read_point(given.get(x, ""), given.get(y, ""))
+    return at is not None, at
+
+
 def dragged(given: Mapping[str, str]) -> ScreenDeed | None:
-    start, end = read_point(given["from_x"], given["from_y"]), read_point(given["to_x"], given["to_y"])
-    return None if start is None or end is None else ScreenDeed(motion=Motion.DRAG, at=start, to=end)
+    fits, start = where(given, "from_x", "from_y")
+    end = read_point(given["to_x"], given["to_y"])
+    return ScreenDeed(motion=Motion.DRAG, at=start, to=end) if fits and end is not None else None
 
 
 def scrolled(given: Mapping[str, str]) -> ScreenDeed | None:
@@ -163,24 +180,35 @@ def unquoted(text: str) -> str:
     return re.sub(r"\\(.)", lambda found: ESCAPES.get(found[1], found[0]), inside, flags=re.DOTALL)
 
 
+def quoted_text(text: str) -> str:
+    """A text as an argument, with the escapes that `unquoted` knows and no others."""
+    for sign, escape in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\t", "\\t")):
+        text = text.replace(sign, escape)
+    return f'"{text}"'
+
+
 def call_of_deed(deed: ScreenDeed) -> str:
     """A deed as a call; `deed_of_call` reads it back."""
-    x, y = deed.at or (0, 0)
-    button = "" if deed.button == "left" else f", {json.dumps(deed.button)}"
+    at = [] if deed.at is None else [str(number) for number in deed.at]
+    named = "" if at else "button="
+    button = [] if deed.button == "left" else [named + quoted_text(deed.button)]
+    pointed = ", ".join([*at, *button])
     match deed.motion:
         case Motion.CLICK:
-            return f"{'mouse_dblclick' if deed.count == 2 else 'mouse_click'}({x}, {y}{button})"
+            return f"{CLICKS[deed.count]}({pointed})"
         case Motion.MOVE | Motion.DOWN | Motion.UP:
-            return f"mouse_{deed.motion}({x}, {y}{button})"
+            return f"mouse_{deed.motion}({pointed})"
         case Motion.DRAG:
-            return "mouse_drag_and_drop({}, {}, {}, {})".format(x, y, *(deed.to or (0, 0)))
+            to_x, to_y = deed.to or (0, 0)
+            end = [f"{to_x}", f"{to_y}"] if at else [f"to_x={to_x}", f"to_y={to_y}"]
+            return f"mouse_drag_and_drop({', '.join([*at, *end])})"
         case Motion.SCROLL:
             return f"scroll({deed.right}, {deed.down})"
         case Motion.TYPE:
-            return f"keyboard_type({json.dumps(deed.text, ensure_ascii=False)})"
+            return f"keyboard_type({quoted_text(deed.text)})"
         case Motion.WAIT:
             return f"noop({deed.wait})"
         case Motion.DONE:
             return "done()" if deed.succeeded else "fail()"
     name = {Motion.PRESS: "press", Motion.KEY_DOWN: "down", Motion.KEY_UP: "up"}[deed.motion]
-    return f"keyboard_{name}({json.dumps('+'.join(deed.keys))})"
+    return f"keyboard_{name}({quoted_text('+'.join(deed.keys))})"

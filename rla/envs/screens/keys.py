@@ -6,6 +6,7 @@ that leave the page.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 MODIFIERS = ("Alt", "Control", "Meta", "Shift")
@@ -55,5 +56,6 @@ def chord(names: Sequence[str]) -> tuple[str, ...] | None:
 
 
 def chord_of(text: str) -> tuple[str, ...] | None:
-    """`Control+a` as keys; `+` itself is a key, too."""
-    return chord([text]) if len(text) == 1 else chord(text.split("+"))
+    """`Control+a` as keys. `+` itself is a key, too, alone and in `Control++`; elsewhere it stands between two keys."""
+    names = re.findall(r"(\+|[^+]+)(?:\+|$)", text)
+    return chord(names) if "+".join(names) == text else None

@@ -9,6 +9,9 @@ import pytest
 
 from rla.envs.screens.computer_use import deed_of_tool_call, tool_call_of
 from rla.envs.screens.deeds import Motion, ScreenDeed
+from rla.envs.screens.forms import FORMS, deed_of_action
+
+SIGNS = 'a\\b "c"\n\r\b\u0001'
 
 
 def called(**arguments: Any) -> str:
@@ -20,6 +23,13 @@ def called(**arguments: Any) -> str:
     [
         (called(action="left_click", coordinate=[512, 340]), ScreenDeed(motion=Motion.CLICK, at=(512, 340))),
         (called(action="left_click"), ScreenDeed(motion=Motion.CLICK)),
+        (called(action="triple_click"), ScreenDeed(motion=Motion.CLICK, count=3)),
+        (called(action="right_click"), ScreenDeed(motion=Motion.CLICK, button="right")),
+        (called(action="key", keys=["ctrl", "+"]), ScreenDeed(motion=Motion.PRESS, keys=("Control", "+"))),
+        (
+            called(action="type", text='a\\b "c"\n\r\b\u0001'),
+            ScreenDeed(motion=Motion.TYPE, text='a\\b "c"\n\r\b\u0001'),
+        ),
         (called(action="double_click", coordinate=[0, 999]), ScreenDeed(motion=Motion.CLICK, at=(0, 999), count=2)),
         (called(action="left_click_drag", coordinate=[5, 6]), ScreenDeed(motion=Motion.DRAG, to=(5, 6))),
         (called(action="key", keys=["ctrl", "s"]), ScreenDeed(motion=Motion.PRESS, keys=("Control", "s"))),
@@ -32,6 +42,7 @@ def called(**arguments: Any) -> str:
 def test_a_call_is_read(reply: str, deed: ScreenDeed) -> None:
     assert deed_of_tool_call(reply) == deed
     assert deed_of_tool_call(tool_call_of(deed)) == deed
+    assert deed_of_action(FORMS["computer_use"].action(deed)) == deed  # as an episode stores and does it
 
 
 def test_the_last_call_counts() -> None:
