@@ -9,8 +9,9 @@ RUN ?=
 SET ?=
 # OVERWRITE=1: a run of other parameters is replaced.
 OVERWRITE ?=
-# Pages in a browser need their extra; others are named in the call: EXTRAS="vllm tool".
-EXTRAS ?= $(filter browser,$(shell sed -n 's/^  name: //p' $(PARAMS) 2>/dev/null))
+EXTRAS ?=
+# The browser's extra is installed where the parameters or SET name that environment.
+NEEDED = $(if $(shell grep -sE '^ +name: *"?browser|^env: *\{ *name: *"?browser' $(PARAMS))$(filter env.name=browser,$(SET)),browser)
 PYTHON ?= python3
 GAMES ?= 60
 # VLLM=vllm on a machine with CUDA.
@@ -62,7 +63,7 @@ help:
 
 venv: .venv/.run
 
-run: $(or $(addprefix .venv/.run-,$(EXTRAS)),.venv/.run)
+run: .venv/.run $(addprefix .venv/.run-,$(sort $(EXTRAS) $(NEEDED)))
 	@exec $(BIN)/rla run $(PLAN)
 
 test: lint types unit

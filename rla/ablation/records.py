@@ -8,7 +8,7 @@
    "measured": {"8": {"success": 0.4}}}]}}}
 
 Parameters that change nothing, the seed, and places of files may differ from one machine to another. All others have
-to be equal, and so have the held-out tasks of an arm.
+to be equal, and nine of ten held-out tasks of an arm have to be those of the other runs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from rla.errors import UserError
 from rla.store.atomic import write_text
 
 FORMAT = 1
-OWN = ("seed", *PLACES)  # parameters in which runs of an arm differ
+SHARED = 0.9  # of the held-out tasks of two runs: an environment that breaks a task costs one of them
 WRONG = (KeyError, TypeError, ValueError, AttributeError)
 
 
@@ -64,10 +64,12 @@ def with_records(design: Design, arms: Sequence[ArmOutcome], paths: Sequence[Pat
 
 
 def arm_parameters(design: Design, arm: Arm) -> dict[str, Any]:
-    """Dotted key -> value, of those that decide what an arm comes to."""
+    """Dotted key -> value, of those that decide what an arm comes to: a model's name on a hub does, a path does not."""
     config = from_mapping(design.params(arm), where=f"arm {arm.name}")
     flat = flattened(effective_parameters(config))
-    return {key: value for key, value in flat.items() if key not in OWN}
+    local = {key for key in PLACES if Path(str(flat.get(key) or "")).is_absolute()}
+    kept = {key: value for key, value in flat.items() if key != "seed" and key not in local}
+    return kept | {"arm.curated": arm.curated, "arm.own_tasks": arm.own_tasks}
 
 
 def refuse_other_parameters(path: Path, name: str, recorded: Mapping[str, Any], known: Mapping[str, Any]) -> None:
@@ -77,13 +79,18 @@ def refuse_other_parameters(path: Path, name: str, recorded: Mapping[str, Any], 
 
 
 def joined_runs(path: Path, arm: ArmOutcome, runs: Sequence[RunOutcome]) -> tuple[RunOutcome, ...]:
-    seeds = {run.seed for run in arm.runs}
-    if twice := sorted(seeds & {run.seed for run in runs}):
-        raise UserError(f"{path}: seed {twice[0]} of arm {arm.arm.name} is there already; name each record once")
     joined = sorted((*arm.runs, *runs), key=lambda run: run.seed)
-    tasks = [frozenset(wins) for run in joined for wins in run.evaluations.values()]
-    if tasks and not frozenset.intersection(*tasks):  # a task that the environment broke may be missing in one
-        raise UserError(f"{path}: arm {arm.arm.name} was evaluated on other tasks; make the same ones on each machine")
+    seeds = [run.seed for run in joined]
+    if twice := sorted(seed for seed in set(seeds) if seeds.count(seed) > 1):
+        raise UserError(f"{path}: seed {twice[0]} of arm {arm.arm.name} is there already; name each record once")
+    for split in sorted({name for run in joined for name in run.further} | {""}):
+        evaluated = [run.further.get(split, {}) if split else run.evaluations for run in joined]
+        tasks = [frozenset(wins) for points in evaluated for wins in points.values()]
+        if tasks and len(frozenset.intersection(*tasks)) < SHARED * len(frozenset().union(*tasks)):
+            raise UserError(
+                f"{path}: arm {arm.arm.name} was evaluated on other tasks {f'of {split} ' * bool(split)}than here; "
+                "make the same ones on each machine"
+            )
     return tuple(joined)
 
 

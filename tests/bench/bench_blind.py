@@ -3,10 +3,11 @@
     make bench-blind [PARAMS=pipelines/browser-tiny.yaml] [BLIND_ARGS="--seed 11"]
 
 The player knows the task's words and where things were in SCENES other scenes of the page, and clicks in the same two
-places of a page whatever it shows. Of all pairs of places it takes the one that would have won most of those scenes:
-for one thing to click on, the pair of which either place is on it; for two, the pair that hits them in their order.
-Words that stood in few scenes say nothing, so then the page's best pair is taken. The pairs are then really played on
-the held-out tasks of the seed. Needs chromium-headless-shell.
+places of a page whatever it shows. Of all pairs of places it takes the one that would have won most of those scenes.
+Where one thing is to be clicked on, the first click wins on it, and the second one unless the first was on something
+else, which ends most pages. Where there are two, the clicks win in their order. Words that stood in few scenes say
+nothing, so then the page's best pair is taken. The pairs are then really played on the held-out tasks of the seed.
+Needs chromium-headless-shell.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import argparse
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -38,7 +39,16 @@ from rla.metrics.intervals import wilson
 SCENES, TOLD = 120, 20  # scenes of a page that the player has seen; those with the same words that say something
 LONGEST = 2  # clicks of a player
 
-Targets = tuple[frozenset[int], ...]  # for each of the expert's clicks, the cells of the grid that hit the same thing
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Cells of the grid: `hit` is on what the expert clicks on, `wrong` on some other element alone."""
+
+    hit: frozenset[int]
+    wrong: frozenset[int]
+
+
+Targets = tuple[Target, ...]  # of the expert's clicks
 
 
 def cells_on(element: PageElement, own: BrowserParams) -> frozenset[int]:
@@ -52,26 +62,30 @@ def cells_on(element: PageElement, own: BrowserParams) -> frozenset[int]:
 
 async def targets_of(player: ScenePlayer, scene: PageScene, own: BrowserParams) -> Targets:
     """Of the expert's episode; empty where it does something else than click, or more often than LONGEST."""
-    view, state, found = page_view(own), await player.begin(scene), list[frozenset[int]]()
+    view, state, found = page_view(own), await player.begin(scene), list[Target]()
     while not state.done:
         deed = expert_deed(scene.page, state)
         element = state.element(deed.ref)
         if deed.kind is not DeedKind.CLICK or element is None or len(found) == LONGEST:
             return ()
-        found.append(cells_on(element, own))
+        hit = cells_on(element, own)
+        others = (cells_on(one, own) for one in state.elements if one.ref and one.ref != deed.ref)
+        found.append(Target(hit=hit, wrong=frozenset[int]().union(*others) - hit))
         state, _ = await player.act(view, state, scene, view.expert(state, scene))
     return tuple(found)
 
 
 def would_win(pair: tuple[int, int], targets: Targets) -> bool:
+    first, second = pair
     if len(targets) == 1:
-        return pair[0] in targets[0] or pair[1] in targets[0]
-    return len(targets) == LONGEST and pair[0] in targets[0] and pair[1] in targets[1]
+        only = targets[0]
+        return first in only.hit or (first not in only.wrong and second in only.hit)
+    return len(targets) == LONGEST and first in targets[0].hit and second in targets[1].hit
 
 
 def best_pair(seen: Sequence[Targets]) -> tuple[int, int]:
     """The cells on which two clicks win most of these scenes; of equal ones the first."""
-    cells = sorted({cell for targets in seen for target in targets for cell in target}) or [0]
+    cells = sorted({cell for targets in seen for target in targets for cell in target.hit}) or [0]
     return max(product(cells, cells), key=lambda pair: sum(would_win(pair, targets) for targets in seen))
 
 
@@ -108,7 +122,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, help="that of the file by default")
     given = parser.parse_args()
     config = load_config(given.params, [] if given.seed is None else [f"seed={given.seed}"])
-    pages, desk = BrowserPages(), browser_desk(browser_params(config))
+    own = browser_params(config)
+    if (own.mode, own.actions, config.env.max_steps) != ("pixels", "short", LONGEST):
+        parser.error(f"{given.params}: needs env.own.mode pixels, env.own.actions short and env.max_steps {LONGEST}")
+    pages, desk = BrowserPages(), browser_desk(own)
     pages.check(config)
     pairs = best_pairs(seen_targets(desk, pages, config))
     won = defaultdict[str, list[bool]](list)

@@ -107,13 +107,28 @@ def test_a_record_that_does_not_fit_is_refused_with_its_reason(tmp_path: Path, d
     run = full["runs"][0]
     elsewhere = {**run, "seed": 1, "evaluations": {"2": {"z": "010"}}}
     assert "other tasks" in refusal({**whole, "arms": {"full": {**full, "runs": [elsewhere]}}})
+    rooms = {**run, "seed": 1, "further": {"rooms": {"2": {"z": "010"}}}}
+    assert "other tasks of rooms" in refusal({**whole, "arms": {"full": {**full, "runs": [rooms]}}})
+    assert "seed 0" in refusal({**whole, "arms": {"full": {**full, "runs": [run, run]}}}, arms=none)
     for wrong in ("[]", "{", {**whole, "format": 2}, {**whole, "arms": {"full": {**full, "runs": [{}]}}}):
         assert "no record of an ablation" in refusal(wrong, arms=none)
     unclear = {**run, "evaluations": {"2": {"a": "012"}}}
     assert "no record" in refusal({**whole, "arms": {"full": {**full, "runs": [unclear]}}}, arms=none)
 
 
-def test_places_and_seeds_of_other_machines_may_differ(tmp_path: Path, design: Design) -> None:
+def test_models_of_a_hub_have_to_be_the_same(tmp_path: Path, design: Design) -> None:
     write_record(tmp_path / "record.json", design, arms_of(design, full=(run_of(1, "111"),)))
-    moved = load_design(tmp_path / "design.yaml", overrides={"tasks": {"path": str(tmp_path)}, "seed": 7})
-    assert with_records(moved, arms_of(moved), [tmp_path / "record.json"])[1].runs[0].seed == 1
+    other = load_design(tmp_path / "design.yaml", overrides={"model": {"policy": "owner/other"}})
+    with pytest.raises(UserError, match=r"model\.policy"):
+        with_records(other, arms_of(other), [tmp_path / "record.json"])
+
+
+def test_places_and_seeds_of_other_machines_may_differ(tmp_path: Path, design: Design) -> None:
+    def placed(name: str, seed: int) -> Design:
+        (tmp_path / name).mkdir()
+        model = {"policy": str(tmp_path / name)}
+        return load_design(tmp_path / "design.yaml", overrides={"model": model, "seed": seed})
+
+    there, here = placed("there", 7), placed("here", 8)
+    write_record(tmp_path / "record.json", there, arms_of(there, full=(run_of(1, "111"),)))
+    assert with_records(here, arms_of(here), [tmp_path / "record.json"])[1].runs[0].seed == 1
