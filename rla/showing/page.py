@@ -38,8 +38,8 @@ def excerpt_html(excerpt: Excerpt) -> str:
     parts += [f'<p class="why">{safe(excerpt.why)}</p>'] if excerpt.why else []
     parts.append(text_block(episode.instruction, "action"))
     parts += [part for step in excerpt.shown for part in step_html(step)]
-    if excerpt.shown and excerpt.shown[-1].index + 1 == len(episode.steps):
-        parts.append(text_block(episode.verdict, "seen"))
+    if excerpt.to_the_end:
+        parts += [text_block(episode.verdict, "seen"), *map(picture, episode.last_images)]
     if episode.error:
         parts.append(text_block(f"the environment broke: {episode.error}", "bad"))
     return "\n".join([*parts, "</article>"])
@@ -48,13 +48,16 @@ def excerpt_html(excerpt: Excerpt) -> str:
 def step_html(step: ShownStep) -> Iterator[str]:
     yield '<div class="step">'
     yield text_block(step.observation, "seen")
-    for image in step.images:
-        yield f'<img alt="screenshot" src="data:image/png;base64,{base64.standard_b64encode(image).decode()}">'
+    yield from map(picture, step.images)
     yield f'<div class="text action">{step.index} &gt; {safe(step.action)}{"".join(fact_tags(step))}</div>'
     if not step.valid or step.reply.strip() != step.action.strip():
         yield text_block(step.reply, "" if step.valid else "bad")
     yield from map(vote_html, step.votes)
     yield "</div>"
+
+
+def picture(png: bytes) -> str:
+    return f'<img alt="screenshot" src="data:image/png;base64,{base64.standard_b64encode(png).decode()}">'
 
 
 def fact_tags(step: ShownStep) -> Iterator[str]:

@@ -133,6 +133,7 @@ def read_episodes_whole(
             instruction=row["instruction"],
             steps=steps,
             verdict=row["final_observation"],
+            last_images=pictures.get(len(steps), ()),
             error=row["error"],
             reward=row["reward"],
         )

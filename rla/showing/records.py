@@ -50,7 +50,9 @@ class ShownStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownEpisode:
-    """One episode of an iteration, or of an evaluation. `verdict`: the environment's last answer."""
+    """One episode of an iteration, or of an evaluation. `verdict`: the environment's last answer, and `last_images` the
+    PNG files that came with it.
+    """
 
     trajectory_id: str
     task_id: str
@@ -64,6 +66,7 @@ class ShownEpisode:
     instruction: str
     steps: Sequence[ShownStep]
     verdict: str
+    last_images: Sequence[bytes] = ()
     error: str | None = None
     reward: float | None = None
 
@@ -91,3 +94,8 @@ class Excerpt:
     @property
     def shown(self) -> list[ShownStep]:
         return [step for step in self.episode.steps if self.steps is None or step.index in self.steps]
+
+    @property
+    def to_the_end(self) -> bool:
+        """Whether the last step is among those that are shown."""
+        return bool(self.shown) and self.shown[-1].index + 1 == len(self.episode.steps)

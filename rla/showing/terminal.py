@@ -28,9 +28,14 @@ def draw(excerpts: Sequence[Excerpt], stream: IO[str], *, width: int | None = No
         console.print(
             Panel(body(excerpt), title=plain_text(excerpt.episode.title), title_align="left", border_style="dim")
         )
-        for step in excerpt.shown if pictures else ():
-            for image in step.images:
-                stream.write("".join(kitty(image)) + "\n")
+        for image in shown_images(excerpt) if pictures else ():
+            stream.write("".join(kitty(image)) + "\n")
+
+
+def shown_images(excerpt: Excerpt) -> list[bytes]:
+    """Those of the steps that are shown, and those of the end where it is."""
+    images = [image for step in excerpt.shown for image in step.images]
+    return [*images, *excerpt.episode.last_images] if excerpt.to_the_end else images
 
 
 def body(excerpt: Excerpt) -> RenderableType:
@@ -43,14 +48,14 @@ def body(excerpt: Excerpt) -> RenderableType:
             lines.append(Text("...", style="dim"))
         lines += step_lines(step)
         last = step.index
-    return Group(*lines, *episode_end(episode, whole=last + 1 == len(episode.steps)))
+    return Group(*lines, *episode_end(episode, whole=excerpt.to_the_end or not episode.steps))
 
 
 def episode_end(episode: ShownEpisode, *, whole: bool) -> Iterator[RenderableType]:
     if not whole:
         yield Text("...", style="dim")
         return
-    yield Padding(plain_text(cut(episode.verdict), "dim"), (0, 0, 0, 4))
+    yield Padding(plain_text(cut(episode.verdict) + counted(episode.last_images), "dim"), (0, 0, 0, 4))
     if episode.error:
         yield plain_text(f"the environment broke: {cut(episode.error)}", "red")
     earned = "" if episode.reward is None else f", reward {episode.reward:.3g}"
@@ -59,8 +64,7 @@ def episode_end(episode: ShownEpisode, *, whole: bool) -> Iterator[RenderableTyp
 
 def step_lines(step: ShownStep) -> Iterator[RenderableType]:
     """What was seen, what was done, what it was paid, and each vote with its reason."""
-    seen = cut(step.observation) + (f" [{len(step.images)} images]" if step.images else "")
-    yield Padding(plain_text(seen, "dim"), (0, 0, 0, 4))
+    yield Padding(plain_text(cut(step.observation) + counted(step.images), "dim"), (0, 0, 0, 4))
     yield Text.assemble((f"{step.index:3} ", "cyan"), "> ", (fit(step.action), "bold"), "  ", *map(token, facts(step)))
     if not step.valid:
         yield Padding(plain_text(f"no action could be read in: {cut(step.reply)}", "red"), (0, 0, 0, 6))
@@ -68,6 +72,10 @@ def step_lines(step: ShownStep) -> Iterator[RenderableType]:
         yield Padding(plain_text(cut(step.reply)), (0, 0, 0, 6))
     for vote in step.votes:
         yield Padding(vote_line(vote), (0, 0, 0, 6))
+
+
+def counted(images: Sequence[bytes]) -> str:
+    return f" [{len(images)} images]" if images else ""
 
 
 def facts(step: ShownStep) -> Iterator[tuple[str, str]]:

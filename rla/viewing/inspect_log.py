@@ -146,7 +146,9 @@ def messages(episode: ShownEpisode, *, fenced: bool) -> Iterator[Any]:
         if before is not None and before.calls and not fenced:
             yield told_result_of(name, before, step.observation)
         else:
-            yield ChatMessageUser(id=f"{name}-{step.index}-seen", content=observed(step, fenced=fenced))
+            yield ChatMessageUser(
+                id=f"{name}-{step.index}-seen", content=observed(step.observation, step.images, fenced=fenced)
+            )
         before = step
         yield ChatMessageAssistant(
             id=f"{name}-{step.index}-done",
@@ -156,16 +158,16 @@ def messages(episode: ShownEpisode, *, fenced: bool) -> Iterator[Any]:
         )
     if before is not None and before.calls and not fenced:
         yield told_result_of(name, before, episode.verdict)
-    elif episode.verdict.strip():
-        yield ChatMessageUser(id=f"{name}-end", content=plain_message(episode.verdict, fenced=fenced))
+    elif episode.verdict.strip() or episode.last_images:
+        yield ChatMessageUser(id=f"{name}-end", content=observed(episode.verdict, episode.last_images, fenced=fenced))
 
 
-def observed(step: ShownStep, *, fenced: bool) -> str | list[Any]:
+def observed(text: str, images: Sequence[bytes], *, fenced: bool) -> str | list[Any]:
     """The text of an observation, with its screenshots where it has some."""
     from inspect_ai.model import ContentImage, ContentText
 
-    said = plain_message(step.observation, fenced=fenced)
-    pictures = [f"data:image/png;base64,{base64.standard_b64encode(image).decode()}" for image in step.images]
+    said = plain_message(text, fenced=fenced)
+    pictures = [f"data:image/png;base64,{base64.standard_b64encode(image).decode()}" for image in images]
     return [ContentText(text=said), *(ContentImage(image=one) for one in pictures)] if pictures else said
 
 

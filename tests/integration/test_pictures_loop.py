@@ -206,7 +206,8 @@ def test_show_prints_the_pictures_of_a_step(folder: Path, tmp_path: Path) -> Non
     task = trajectories()[0]["task_id"]
     call_show = ["show", "--run", "r", "--iteration", "1", "--task", task, "--html", str(page)]
     assert run(call_show) == 0
-    assert "data:image/png;base64,iVBOR" in page.read_text()
+    shown = [screen for row in trajectories() if row["task_id"] == task for screen in row["screens"]]
+    assert page.read_text().count("data:image/png;base64,iVBOR") == sum(map(len, shown))  # that of the end, too
 
 
 def test_the_request_carries_the_pictures_of_its_prompt(folder: Path) -> None:

@@ -107,3 +107,14 @@ def test_a_page_stands_alone_and_shows_text_as_text() -> None:
     for part in ("<script>alert(1)</script>", "&amp;", "vote ? ", "vote + paid -0.50", "no action could be read"):
         assert part in reader.said
     assert 'src="data:image/png;base64,iVBORw0KGgp0aGUg' in page
+
+
+LAST = b"\x89PNG\r\n\x1a\nthe last picture"
+
+
+def test_the_last_picture_is_shown_with_the_last_step() -> None:
+    whole = Excerpt(episode=shown(last_images=[LAST]))
+    begun = Excerpt(episode=shown(last_images=[LAST]), steps=[0])
+    assert excerpts_page("run", [whole]).count("<img") == 2 and excerpts_page("run", [begun]).count("<img") == 1
+    assert "the end [1 images]" in drawn(whole) and "the end" not in drawn(begun)
+    assert drawn(whole, pictures=True).count("\x1b_G") == 2 and drawn(begun, pictures=True).count("\x1b_G") == 1

@@ -111,13 +111,14 @@ def test_texts_are_plain_and_the_viewer_is_told_not_to_trust_them() -> None:
 
 def test_beside_screenshots_every_text_stands_in_a_fence() -> None:
     steps = [ShownStep(index=0, observation="a ````x", reply="# go", action="go", valid=True, images=[PNG])]
-    log = inspect_log(SOURCE, [shown(steps=steps)], {"abc": TOKENS})
-    task, seen, done, _ = log.samples[0].messages
+    log = inspect_log(SOURCE, [shown(steps=steps, last_images=[PNG])], {"abc": TOKENS})
+    task, seen, done, end = log.samples[0].messages
     assert log.eval.viewer.trust_content is None
     assert task.content == "```\nfind the exit\n```" and done.content == "```\n# go\n```"
     assert log.samples[0].input == task.content
     text, image = seen.content
     assert text.text == "`````\na ````x\n`````" and image.image == "data:image/png;base64,iVBORw0KGgo="
+    assert end.content[1].image == image.image  # what the last action led to
 
 
 def test_a_long_task_is_cut_so_that_the_heading_leaves_it_in_its_fence() -> None:
