@@ -33,7 +33,7 @@ def write_report(
 
     Raises UserError where no arm has been evaluated, or none at one of these iterations, and as `with_records` does.
     """
-    every = with_records(design, outcomes(design, root), records)
+    every = with_records(design, root, outcomes(design, root), records)
     arms = [found for found in every if found.shared_points]
     if not arms:
         raise UserError(f"{root}: no arm has been evaluated; run `rla ablation run --root {root}` first")
@@ -50,7 +50,7 @@ def write_report(
     root.mkdir(parents=True, exist_ok=True)
     write_text(root / TABLE, text)
     if record is not None:
-        write_record(record, design, arms)
+        write_record(record, design, root, arms)
     if curves is not None:
         from rla.ablation.curves import draw_curves
 

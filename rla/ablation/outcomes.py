@@ -26,6 +26,7 @@ class RunOutcome:
 
     `split` is the held-out split of `evaluations`, empty where they do not say it; `further`: those of the others.
     `measured`: iteration -> what was measured in the evaluation on `split`. `hours`: that the run's own stages took.
+    `parameters`: of a run that was read from a record (`rla.ablation.records`), by dotted key.
     """
 
     seed: int
@@ -35,6 +36,7 @@ class RunOutcome:
     further: Mapping[str, Mapping[int, Wins]] = field(default_factory=dict)
     measured: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     hours: float = 0.0
+    parameters: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def last(self) -> int:

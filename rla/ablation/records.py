@@ -7,8 +7,8 @@
    "iterations": [{"iteration": 1, "mu": 1.2}],    numbers alone; of nested metrics the name has dots
    "measured": {"8": {"success": 0.4}}}]}}}
 
-Parameters that change nothing, the seed, and places of files may differ from one machine to another. All others have
-to be equal, and nine of ten held-out tasks of an arm have to be those of the other runs.
+Parameters are those that the runs were made with. Parameters that change nothing, the seed of a run and places of files
+may differ from one machine to another. All others have to be equal, and nine of ten held-out tasks of any two runs.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rla.ablation.design import PLACES, Arm, Design
+from rla.ablation.design import Arm, Design, read_mapping
+from rla.ablation.folders import arm_folder
 from rla.ablation.measures import numbers_of
 from rla.ablation.outcomes import ArmOutcome, RunOutcome, Wins
-from rla.config.differences import flattened, parameter_differences
+from rla.ablation.starts import start_folder, starts_of
+from rla.config.differences import flattened, parameter_differences, shown_value
 from rla.config.load import effective_parameters
 from rla.envs.configured import from_mapping
 from rla.errors import UserError
@@ -31,51 +33,66 @@ from rla.store.atomic import write_text
 
 FORMAT = 1
 SHARED = 0.9  # of the held-out tasks of two runs: an environment that breaks a task costs one of them
+OWN = ("seed", "tasks.path", "warm_start.conversations", "env.own.test_path")  # in which runs of an arm may differ
+OWN += ("env.own.folder", "env.own.files", "env.own.osworld_python")
+MODELS = ("model.policy", "model.reward", "adaptation.llm.model")
+LOCAL = "a local folder"  # in place of a model's path; its name on a hub says which model it is
 WRONG = (KeyError, TypeError, ValueError, AttributeError)
 
 
-def write_record(path: Path, design: Design, arms: Sequence[ArmOutcome]) -> None:
-    """Write the file; one that is there is replaced."""
-    content = {
-        found.arm.name: {
-            "parameters": arm_parameters(design, found.arm),
-            "runs": [run_as_json(run) for run in found.runs],
-        }
-        for found in arms
-    }
+def write_record(path: Path, design: Design, root: Path, arms: Sequence[ArmOutcome]) -> None:
+    """Write the file; one that is there is replaced. `root`: of the runs that are of no record. Raises UserError where
+    the runs of an arm have other parameters.
+    """
+    content = {}
+    for found in arms:
+        parameters = shared_parameters(design, root, found)
+        content[found.arm.name] = {"parameters": parameters, "runs": [run_as_json(run) for run in found.runs]}
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, json.dumps({"format": FORMAT, "arms": content}, sort_keys=True) + "\n")
 
 
-def with_records(design: Design, arms: Sequence[ArmOutcome], paths: Sequence[Path]) -> list[ArmOutcome]:
+def with_records(design: Design, root: Path, arms: Sequence[ArmOutcome], paths: Sequence[Path]) -> list[ArmOutcome]:
     """The arms with the runs of these files, each arm's in the order of seeds.
 
-    Raises UserError, which names the file: for one that is no record, other parameters, a seed that is there already,
-    and for an arm that the design does not have or that had other held-out tasks.
+    Raises UserError, which names the file: for one that is no record, a seed that is there already, an arm that the
+    design does not have, and for other parameters or held-out tasks than those of the other runs.
     """
     found = {arm.arm.name: arm for arm in arms}
     for path in paths:
-        for name, (parameters, runs) in read_record(path).items():
+        for name, runs in read_record(path).items():
             if name not in found:
                 raise UserError(f"{path}: no arm {name}; the design has {', '.join(found)}")
-            refuse_other_parameters(path, name, parameters, arm_parameters(design, found[name].arm))
             found[name] = replace(found[name], runs=joined_runs(path, found[name], runs))
+            shared_parameters(design, root, found[name])
     return list(found.values())
 
 
-def arm_parameters(design: Design, arm: Arm) -> dict[str, Any]:
-    """Dotted key -> value, of those that decide what an arm comes to: a model's name on a hub does, a path does not."""
-    config = from_mapping(design.params(arm), where=f"arm {arm.name}")
-    flat = flattened(effective_parameters(config))
-    local = {key for key in PLACES if Path(str(flat.get(key) or "")).is_absolute()}
-    kept = {key: value for key, value in flat.items() if key != "seed" and key not in local}
-    return kept | {"arm.curated": arm.curated, "arm.own_tasks": arm.own_tasks}
+def shared_parameters(design: Design, root: Path, found: ArmOutcome) -> dict[str, Any]:
+    """Those that all runs of an arm have. Raises UserError where two differ."""
+    first: dict[str, Any] = {}
+    for run in found.runs:
+        other = dict(run.parameters) or ran_with(design, root, found.arm, run.seed)
+        if first and (differences := parameter_differences(first, other)):
+            key, (one, another) = next(iter(differences.items()))
+            raise UserError(
+                f"arm {found.arm.name}: seed {found.runs[0].seed} was run with {key} {shown_value(one)}, and seed "
+                f"{run.seed} with {shown_value(another)}; runs of one arm share all parameters that matter"
+            )
+        first = first or other
+    return first
 
 
-def refuse_other_parameters(path: Path, name: str, recorded: Mapping[str, Any], known: Mapping[str, Any]) -> None:
-    if differences := parameter_differences(recorded, known):
-        key, (old, new) = next(iter(differences.items()))
-        raise UserError(f"{path}: arm {name} was run with {key} {old}, and the design has {new}; give the same --set")
+def ran_with(design: Design, root: Path, arm: Arm, seed: int) -> dict[str, Any]:
+    """Dotted key -> value, of the parameters in the folder of a run, and of what else decides what it comes to."""
+    file = arm_folder(root, arm, seed) / "params.yaml"
+    start = start_folder(root, starts_of(design, arm, seed)[-1]) / "params.yaml"
+    given, begun = (read_mapping(one, remedy="run `rla ablation run` again") for one in (file, start))
+    flat = flattened(effective_parameters(from_mapping(given, where=str(file))))
+    local = {key: LOCAL for key in MODELS if Path(str(flat.get(key) or "")).is_absolute()}
+    more = {"arm.curated": arm.curated, "arm.own_tasks": arm.own_tasks}
+    more |= {} if design.start_per_seed else {"start.seed": begun.get("seed", 0)}
+    return {key: value for key, value in (flat | local | more).items() if key not in OWN}
 
 
 def joined_runs(path: Path, arm: ArmOutcome, runs: Sequence[RunOutcome]) -> tuple[RunOutcome, ...]:
@@ -84,9 +101,8 @@ def joined_runs(path: Path, arm: ArmOutcome, runs: Sequence[RunOutcome]) -> tupl
     if twice := sorted(seed for seed in set(seeds) if seeds.count(seed) > 1):
         raise UserError(f"{path}: seed {twice[0]} of arm {arm.arm.name} is there already; name each record once")
     for split in sorted({name for run in joined for name in run.further} | {""}):
-        evaluated = [run.further.get(split, {}) if split else run.evaluations for run in joined]
-        tasks = [frozenset(wins) for points in evaluated for wins in points.values()]
-        if tasks and len(frozenset.intersection(*tasks)) < SHARED * len(frozenset().union(*tasks)):
+        tasks = [found for run in joined if (found := tasks_of(run, split))]
+        if any(len(tasks[0] & other) < SHARED * len(tasks[0] | other) for other in tasks):
             raise UserError(
                 f"{path}: arm {arm.arm.name} was evaluated on other tasks {f'of {split} ' * bool(split)}than here; "
                 "make the same ones on each machine"
@@ -94,8 +110,14 @@ def joined_runs(path: Path, arm: ArmOutcome, runs: Sequence[RunOutcome]) -> tupl
     return tuple(joined)
 
 
+def tasks_of(run: RunOutcome, split: str) -> frozenset[str]:
+    """The held-out tasks of a run; `split`: empty for the main one."""
+    points = run.further.get(split, {}) if split else run.evaluations
+    return frozenset(task for wins in points.values() for task in wins)
+
+
 def run_as_json(run: RunOutcome) -> dict[str, Any]:
-    """See above."""
+    """A run in the form that the docstring of the module shows."""
     rows = [{**finite_numbers(row), "iteration": row["iteration"]} for row in run.iterations]
     return {
         "seed": run.seed,
@@ -119,14 +141,14 @@ def wins_as_json(points: Mapping[int, Wins]) -> dict[str, dict[str, str]]:
     }
 
 
-def read_record(path: Path) -> dict[str, tuple[dict[str, Any], list[RunOutcome]]]:
-    """Arm -> its parameters and runs. Raises UserError for a file of another kind."""
+def read_record(path: Path) -> dict[str, list[RunOutcome]]:
+    """Arm -> its runs. Raises UserError for a file of another kind, and for a damaged one."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["format"] != FORMAT:
             raise ValueError
         return {
-            name: (dict(arm["parameters"]), [run_from_json(run) for run in arm["runs"]])
+            name: [run_from_json(run, dict(arm["parameters"])) for run in arm["runs"]]
             for name, arm in content["arms"].items()
         }
     except FileNotFoundError:
@@ -135,19 +157,29 @@ def read_record(path: Path) -> dict[str, tuple[dict[str, Any], list[RunOutcome]]
         raise UserError(f"{path}: no record of an ablation; `rla ablation report --record FILE` writes one") from None
 
 
-def run_from_json(run: Mapping[str, Any]) -> RunOutcome:
+def run_from_json(run: Mapping[str, Any], parameters: Mapping[str, Any]) -> RunOutcome:
+    """Raises ValueError, or another of WRONG, where something is not as it was written."""
     return RunOutcome(
         seed=int(run["seed"]),
         split=str(run["split"]),
         hours=float(run["hours"]),
         evaluations=wins_from_json(run["evaluations"]),
         further={split: wins_from_json(points) for split, points in run["further"].items()},
-        iterations=tuple(dict(row) for row in run["iterations"]),
-        measured={int(point): dict(row) for point, row in run["measured"].items()},
+        iterations=tuple(numbers_from_json(row) | {"iteration": int(row["iteration"])} for row in run["iterations"]),
+        measured={int(point): numbers_from_json(row) for point, row in run["measured"].items()},
+        parameters=parameters,
     )
 
 
+def numbers_from_json(row: Mapping[str, Any]) -> dict[str, float]:
+    if not all(type(value) in (int, float) and math.isfinite(value) for value in row.values()):
+        raise ValueError
+    return dict(row)
+
+
 def wins_from_json(points: Mapping[str, Mapping[str, str]]) -> dict[int, Wins]:
+    if not all(wins and all(wins.values()) for wins in points.values()):
+        raise ValueError
     return {
         int(point): {task: [bool("01".index(win)) for win in won] for task, won in wins.items()}
         for point, wins in points.items()

@@ -61,7 +61,7 @@ def ablation_report(
     record: Annotated[Path | None, typer.Option(help="Also write what the runs came to into this JSON file.")] = None,
     with_: Annotated[
         list[Path] | None,
-        typer.Option("--with", metavar="FILE", help="Count runs of such a file, too; may be repeated."),
+        typer.Option("--with", metavar="FILE", help="Also count the runs of a file of --record; may be repeated."),
     ] = None,
     set_: Set = None,
 ) -> None:

@@ -133,7 +133,7 @@ def read_episodes_whole(
             instruction=row["instruction"],
             steps=steps,
             verdict=row["final_observation"],
-            last_images=pictures.get(len(steps), ()),
+            last_images=_last_pictures(pictures, len(steps)),
             error=row["error"],
             reward=row["reward"],
         )
@@ -187,6 +187,12 @@ def _pointed(prompt: Any, action: str, pngs: Sequence[bytes]) -> Sequence[bytes]
     """The pictures of an observation, with the place that the action points at drawn into the last one."""
     places = prompt.pointed(action) if pngs and isinstance(prompt, PointsAtPictures) else ()
     return [*pngs[:-1], with_pointer(pngs[-1], places)] if places else pngs
+
+
+def _last_pictures(pictures: Mapping[int, Sequence[bytes]], steps: int) -> Sequence[bytes]:
+    """Those of the last observation: what followed the last of `steps`, or what the environment showed at the end."""
+    last = max(pictures, default=0)
+    return pictures.get(last, ()) if last >= steps else ()
 
 
 def _pictures(row: dict[str, Any], part: Path) -> Mapping[int, Sequence[bytes]]:

@@ -97,5 +97,6 @@ class Excerpt:
 
     @property
     def to_the_end(self) -> bool:
-        """Whether the last step is among those that are shown."""
-        return bool(self.shown) and self.shown[-1].index + 1 == len(self.episode.steps)
+        """Whether the last step is among those that are shown; an episode may have none."""
+        last = self.shown[-1].index if self.shown else -1
+        return last + 1 == len(self.episode.steps)

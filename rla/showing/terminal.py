@@ -48,7 +48,7 @@ def body(excerpt: Excerpt) -> RenderableType:
             lines.append(Text("...", style="dim"))
         lines += step_lines(step)
         last = step.index
-    return Group(*lines, *episode_end(episode, whole=excerpt.to_the_end or not episode.steps))
+    return Group(*lines, *episode_end(episode, whole=excerpt.to_the_end))
 
 
 def episode_end(episode: ShownEpisode, *, whole: bool) -> Iterator[RenderableType]:

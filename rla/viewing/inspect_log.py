@@ -67,7 +67,7 @@ def inspect_log(source: Exported, episodes: Sequence[ShownEpisode], tokens: Mapp
     """The log. The same arguments give an equal one."""
     from inspect_ai.log import EvalConfig, EvalDataset, EvalLog, EvalResults, EvalSpec, EvalStats
 
-    fenced = any(step.images for episode in episodes for step in episode.steps)
+    fenced = any(one.last_images or any(step.images for step in one.steps) for one in episodes)
     samples = [sample_of(one, tokens[one.trajectory_id], fenced=fenced) for one in episodes]
     tasks = sorted({episode.task_id for episode in episodes})
     spec = EvalSpec(

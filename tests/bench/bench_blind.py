@@ -1,4 +1,4 @@
-"""How often a player wins that does not look: the floor of a blanked policy on the pages of a params file.
+"""How often a player wins that does not look: about what a blanked policy can win at most on a file's pages.
 
     make bench-blind [PARAMS=pipelines/browser-tiny.yaml] [BLIND_ARGS="--seed 11"]
 

@@ -117,4 +117,6 @@ def test_the_last_picture_is_shown_with_the_last_step() -> None:
     begun = Excerpt(episode=shown(last_images=[LAST]), steps=[0])
     assert excerpts_page("run", [whole]).count("<img") == 2 and excerpts_page("run", [begun]).count("<img") == 1
     assert "the end [1 images]" in drawn(whole) and "the end" not in drawn(begun)
+    bare = Excerpt(episode=shown(steps=[], last_images=[LAST]))
+    assert excerpts_page("run", [bare]).count("<img") == 1 and drawn(bare, pictures=True).count("\x1b_G") == 1
     assert drawn(whole, pictures=True).count("\x1b_G") == 2 and drawn(begun, pictures=True).count("\x1b_G") == 1

@@ -26,10 +26,7 @@ def called(**arguments: Any) -> str:
         (called(action="triple_click"), ScreenDeed(motion=Motion.CLICK, count=3)),
         (called(action="right_click"), ScreenDeed(motion=Motion.CLICK, button="right")),
         (called(action="key", keys=["ctrl", "+"]), ScreenDeed(motion=Motion.PRESS, keys=("Control", "+"))),
-        (
-            called(action="type", text='a\\b "c"\n\r\b\u0001'),
-            ScreenDeed(motion=Motion.TYPE, text='a\\b "c"\n\r\b\u0001'),
-        ),
+        (called(action="type", text=SIGNS), ScreenDeed(motion=Motion.TYPE, text=SIGNS)),
         (called(action="double_click", coordinate=[0, 999]), ScreenDeed(motion=Motion.CLICK, at=(0, 999), count=2)),
         (called(action="left_click_drag", coordinate=[5, 6]), ScreenDeed(motion=Motion.DRAG, to=(5, 6))),
         (called(action="key", keys=["ctrl", "s"]), ScreenDeed(motion=Motion.PRESS, keys=("Control", "s"))),
