@@ -9,7 +9,7 @@ from rla.ablation.accepted import accepted_table
 from rla.ablation.design import Design
 from rla.ablation.measures import measure_tables
 from rla.ablation.outcomes import outcomes
-from rla.ablation.records import with_records, write_record
+from rla.ablation.records import with_records, write_ablation_record
 from rla.ablation.settling import settling_tables
 from rla.ablation.table import ablation_tables
 from rla.errors import UserError
@@ -50,7 +50,7 @@ def write_report(
     root.mkdir(parents=True, exist_ok=True)
     write_text(root / TABLE, text)
     if record is not None:
-        write_record(record, design, root, arms)
+        write_ablation_record(record, design, root, arms)
     if curves is not None:
         from rla.ablation.curves import draw_curves
 

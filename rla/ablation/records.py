@@ -40,7 +40,7 @@ LOCAL = "a local folder"  # in place of a model's path; its name on a hub says w
 WRONG = (KeyError, TypeError, ValueError, AttributeError)
 
 
-def write_record(path: Path, design: Design, root: Path, arms: Sequence[ArmOutcome]) -> None:
+def write_ablation_record(path: Path, design: Design, root: Path, arms: Sequence[ArmOutcome]) -> None:
     """Write the file; one that is there is replaced. `root`: of the runs that are of no record. Raises UserError where
     the runs of an arm have other parameters.
     """

@@ -55,7 +55,7 @@ def episode_end(episode: ShownEpisode, *, whole: bool) -> Iterator[RenderableTyp
     if not whole:
         yield Text("...", style="dim")
         return
-    yield Padding(plain_text(cut(episode.verdict) + counted(episode.last_images), "dim"), (0, 0, 0, 4))
+    yield Padding(plain_text(cut(episode.verdict) + images_note(episode.last_images), "dim"), (0, 0, 0, 4))
     if episode.error:
         yield plain_text(f"the environment broke: {cut(episode.error)}", "red")
     earned = "" if episode.reward is None else f", reward {episode.reward:.3g}"
@@ -64,7 +64,7 @@ def episode_end(episode: ShownEpisode, *, whole: bool) -> Iterator[RenderableTyp
 
 def step_lines(step: ShownStep) -> Iterator[RenderableType]:
     """What was seen, what was done, what it was paid, and each vote with its reason."""
-    yield Padding(plain_text(cut(step.observation) + counted(step.images), "dim"), (0, 0, 0, 4))
+    yield Padding(plain_text(cut(step.observation) + images_note(step.images), "dim"), (0, 0, 0, 4))
     yield Text.assemble((f"{step.index:3} ", "cyan"), "> ", (fit(step.action), "bold"), "  ", *map(token, facts(step)))
     if not step.valid:
         yield Padding(plain_text(f"no action could be read in: {cut(step.reply)}", "red"), (0, 0, 0, 6))
@@ -74,7 +74,7 @@ def step_lines(step: ShownStep) -> Iterator[RenderableType]:
         yield Padding(vote_line(vote), (0, 0, 0, 6))
 
 
-def counted(images: Sequence[bytes]) -> str:
+def images_note(images: Sequence[bytes]) -> str:
     return f" [{len(images)} images]" if images else ""
 
 

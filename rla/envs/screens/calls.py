@@ -180,7 +180,7 @@ def unquoted(text: str) -> str:
     return re.sub(r"\\(.)", lambda found: ESCAPES.get(found[1], found[0]), inside, flags=re.DOTALL)
 
 
-def quoted_text(text: str) -> str:
+def quoted_argument(text: str) -> str:
     """A text as an argument, with the escapes that `unquoted` knows and no others."""
     for sign, escape in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\t", "\\t")):
         text = text.replace(sign, escape)
@@ -191,7 +191,7 @@ def call_of_deed(deed: ScreenDeed) -> str:
     """A deed as a call; `deed_of_call` reads it back."""
     at = [] if deed.at is None else [str(number) for number in deed.at]
     named = "" if at else "button="
-    button = [] if deed.button == "left" else [named + quoted_text(deed.button)]
+    button = [] if deed.button == "left" else [named + quoted_argument(deed.button)]
     pointed = ", ".join([*at, *button])
     match deed.motion:
         case Motion.CLICK:
@@ -205,10 +205,10 @@ def call_of_deed(deed: ScreenDeed) -> str:
         case Motion.SCROLL:
             return f"scroll({deed.right}, {deed.down})"
         case Motion.TYPE:
-            return f"keyboard_type({quoted_text(deed.text)})"
+            return f"keyboard_type({quoted_argument(deed.text)})"
         case Motion.WAIT:
             return f"noop({deed.wait})"
         case Motion.DONE:
             return "done()" if deed.succeeded else "fail()"
     name = {Motion.PRESS: "press", Motion.KEY_DOWN: "down", Motion.KEY_UP: "up"}[deed.motion]
-    return f"keyboard_{name}({quoted_text('+'.join(deed.keys))})"
+    return f"keyboard_{name}({quoted_argument('+'.join(deed.keys))})"

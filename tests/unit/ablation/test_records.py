@@ -14,7 +14,7 @@ from rla.ablation.design import Design, load_design
 from rla.ablation.folders import arm_folder
 from rla.ablation.measures import measure_tables
 from rla.ablation.outcomes import ArmOutcome, RunOutcome
-from rla.ablation.records import read_record, with_records, write_record
+from rla.ablation.records import read_record, with_records, write_ablation_record
 from rla.ablation.settling import settling_tables
 from rla.ablation.starts import needed_starts
 from rla.ablation.table import ablation_tables
@@ -68,7 +68,7 @@ def ran(root: Path, design: Design, arms: list[ArmOutcome]) -> Path:
 
 
 def record(path: Path, design: Design, arms: list[ArmOutcome]) -> Path:
-    write_record(path, design, ran(path.with_suffix(""), design, arms), arms)
+    write_ablation_record(path, design, ran(path.with_suffix(""), design, arms), arms)
     return path
 
 
@@ -162,7 +162,7 @@ def test_parameters_are_those_that_runs_were_made_with(tmp_path: Path, design: D
     faster = changed(tmp_path, train_policy={"lr": 0.5})
     first, second = arms_of(faster, full=(run_of(0, "111"),)), arms_of(faster, full=(run_of(1, "111"),))
     there = record(tmp_path / "record.json", faster, first)
-    write_record(there, design, there.with_suffix(""), first)
+    write_ablation_record(there, design, there.with_suffix(""), first)
     assert len(with_records(design, ran(tmp_path / "here", faster, second), second, [there])[1].runs) == 2
     ran(tmp_path / "here", design, second)
     with pytest.raises(UserError, match=r"train_policy\.lr 0\.5, and seed 1 with"):
