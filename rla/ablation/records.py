@@ -33,12 +33,8 @@ from rla.store.atomic import write_text
 
 FORMAT = 1
 SHARED = 0.9  # of the held-out tasks of two runs: an environment that breaks a task costs one of them
-OWN: tuple[str, ...] = (
-    "seed",
-    "tasks.path",
-    "warm_start.conversations",
-    "env.own.test_path",
-)  # in which runs of an arm may differ
+# In which runs of an arm may differ.
+OWN: tuple[str, ...] = ("seed", "tasks.path", "warm_start.conversations", "env.own.test_path")
 OWN += ("env.own.folder", "env.own.files", "env.own.osworld_python")
 MODELS = ("model.policy", "model.reward", "adaptation.llm.model")
 LOCAL = "a local folder"  # in place of a model's path; its name on a hub says which model it is
