@@ -12,6 +12,7 @@ from rla.errors import UserError
 from rla.mirroring.keys import PARTIAL, folders_above, is_below, is_record
 from rla.mirroring.mirror import Mirror
 from rla.mirroring.sending import MadeElsewhere, in_store, remove_sent, send_changed, send_one
+from rla.store.slices import STARTED
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +93,7 @@ class Sender:
         gone = [key for key in known if f"{PARTIAL}/" in key and key not in here]
         records = [key for key in known if is_record(key) and key not in gone]
         return Unsent(
-            parts=[key for key in new if not is_record(key)],
+            parts=sorted((key for key in new if not is_record(key)), key=first_what_parts_belong_to),
             saved=[key for key in new if is_record(key) and f"{PARTIAL}/" in key],
             replaced=[key for key in records if not in_store(self.mirror, key)],
             older=gone if any(f"{PARTIAL}/" in key for key in here) else [],
@@ -105,6 +106,11 @@ class Sender:
             if not self._made_elsewhere:
                 log.warning("%s", error)
             self._made_elsewhere.add(key)
+
+
+def first_what_parts_belong_to(key: str) -> tuple[bool, str]:
+    """An order in which no part is in the store, if the call is killed, without what says which call it belongs to."""
+    return key.rpartition("/")[2] != STARTED, key
 
 
 @contextmanager

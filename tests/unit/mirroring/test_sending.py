@@ -45,6 +45,20 @@ def test_a_replaced_shard_shows_no_old_manifest_beside_new_parts() -> None:
     assert stored(PART) == "three" and MANIFEST not in mirror.store.listed()
 
 
+def test_parts_follow_what_says_to_which_call_they_belong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that is killed in between leaves no part that another machine knows nothing of."""
+    mirror, sent = machine("a"), list[str]()
+    for number in range(20):
+        write(mirror, f"1/scores/part-{number:05}.parquet", "votes")
+    write(mirror, "1/scores/_started.parquet", "digests")
+    send = ObjectStore.send
+    monkeypatch.setattr(
+        ObjectStore, "send", lambda store, *given: (sent.extend(mirror.store.listed()), send(store, *given))[1]
+    )
+    Sender(mirror, SHARD).look()
+    assert len(mirror.store.listed()) == 21 and sent[0] == "1/scores/_started.parquet"
+
+
 def test_a_replaced_checkpoint_shows_no_old_record_beside_new_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     mirror = machine("a")
     checkpoint(mirror, weights="one")
