@@ -56,8 +56,8 @@ def write_ablation_record(path: Path, design: Design, root: Path, arms: Sequence
 def with_records(design: Design, root: Path, arms: Sequence[ArmOutcome], paths: Sequence[Path]) -> list[ArmOutcome]:
     """The arms with the runs of these files, each arm's in the order of seeds.
 
-    Raises UserError, which names the file: for one that is no record, a seed that is there already, an arm that the
-    design does not have, and for other parameters or held-out tasks than those of the other runs.
+    Raises UserError: for a file that is no record, a seed that is there already, an arm that the design does not have,
+    held-out tasks that are not those of the other runs, and where two runs of an arm have other parameters.
     """
     found = {arm.arm.name: arm for arm in arms}
     for path in paths:
@@ -65,7 +65,8 @@ def with_records(design: Design, root: Path, arms: Sequence[ArmOutcome], paths: 
             if name not in found:
                 raise UserError(f"{path}: no arm {name}; the design has {', '.join(found)}")
             found[name] = replace(found[name], runs=joined_runs(path, found[name], runs))
-            shared_parameters(design, root, found[name])
+    for arm in found.values() if paths else ():
+        shared_parameters(design, root, arm)
     return list(found.values())
 
 
