@@ -215,7 +215,7 @@ solve-all: .venv/.run
 # their folder.
 JOBS ?= 2
 ALFWORLD_DATA ?= data/alfworld
-GAMES_DESIGNS := pipelines/ablation.yaml pipelines/ablation-lambda.yaml pipelines/ablation-adaptation.yaml
+GAMES_DESIGNS := pipelines/ablation.yaml pipelines/ablation-adaptation.yaml
 DESIGN ?= pipelines/ablation.yaml
 ABLATION_ROOT ?= runs/$(notdir $(basename $(DESIGN)))
 ABLATION_ARGS ?=

@@ -85,15 +85,17 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         load_design(tmp_path / "ablation.yaml")
 
 
-def test_the_packaged_design_has_the_six_arms_of_the_comparison() -> None:
+def test_the_packaged_design_has_the_arms_of_the_comparison_and_the_papers_lambdas() -> None:
     design = load_design(resource("pipelines/ablation.yaml"))
-    assert [arm.name for arm in design.arms] == ["outcome", "integrated", "reward-model", "full", "step", "anchor"]
+    parts = ["outcome", "integrated", "reward-model", "full", "step", "anchor"]
+    assert [arm.name for arm in design.arms] == [*parts, "lambda-quarter", "lambda-4"]
     assert len(design.seeds) >= 3
+    arms = {arm.name: configured.from_mapping(design.params(arm), where=arm.name) for arm in design.arms}
+    weights = {name: arms[name].credit.step_weight for name in ("lambda-quarter", "reward-model", "lambda-4")}
+    assert weights == {"lambda-quarter": 0.25, "reward-model": 1.0, "lambda-4": 4.0}
 
 
-@pytest.mark.parametrize(
-    "name", ["ablation", "ablation-adaptation", "ablation-judge", "ablation-lambda", "ablation-tool"]
-)
+@pytest.mark.parametrize("name", ["ablation", "ablation-adaptation", "ablation-judge", "ablation-tool"])
 def test_no_packaged_arm_says_again_what_all_share(name: str) -> None:
     design = load_design(resource(f"pipelines/{name}.yaml"))
     shared = flattened(design.shared)
@@ -102,19 +104,12 @@ def test_no_packaged_arm_says_again_what_all_share(name: str) -> None:
 
 
 def test_the_packaged_designs_of_the_games_compare_neighbours_on_two_splits() -> None:
-    for name in ("ablation", "ablation-adaptation", "ablation-lambda"):
+    for name in ("ablation", "ablation-adaptation"):
         design = load_design(resource(f"pipelines/{name}.yaml"))
         assert design.shared["tasks"]["test_splits"] == ["valid_seen", "held_out_rooms"]
         assert design.comparisons and len(design.seeds) >= 5
     ladder = {("integrated", "outcome"), ("reward-model", "integrated"), ("full", "reward-model"), ("full", "outcome")}
     assert ladder <= set(load_design(resource("pipelines/ablation.yaml")).compared())
-
-
-def test_the_packaged_design_of_lambda_has_the_papers_weights() -> None:
-    design = load_design(resource("pipelines/ablation-lambda.yaml"))
-    arms = {arm.name: configured.from_mapping(design.params(arm), where=arm.name) for arm in design.arms}
-    judged = {name: params.credit.step_weight for name, params in arms.items() if params.judge.enabled}
-    assert judged == {"lambda-quarter": 0.25, "lambda-1": 1.0, "lambda-4": 4.0}
 
 
 def test_an_arm_is_compared_with_its_own_or_with_what_the_design_names(tmp_path: Path) -> None:
