@@ -116,6 +116,22 @@ def newcombe(first: tuple[int, int], second: tuple[int, int], *, confidence: flo
     return Interval(estimate, max(-1.0, estimate - down), min(1.0, estimate + up))
 
 
+def mean_lead(leads: Sequence[float], *, confidence: float = 0.95) -> Interval | None:
+    """The mean of one number in [-1, 1] per task; nothing where there are none.
+
+    Normal: estimate -+ z sqrt(Var), Var = sum_t (x_t - mean)^2 / (G (G - 1)). One task alone says nothing of its
+    spread: [-1, 1].
+    """
+    if not leads:
+        return None
+    count, mean = len(leads), fsum(leads) / len(leads)
+    if count < 2:
+        return Interval(mean, -1.0, 1.0)
+    variance = fsum((lead - mean) ** 2 for lead in leads) / (count * (count - 1))
+    half = quantile(confidence) * sqrt(variance)
+    return Interval(mean, max(-1.0, mean - half), min(1.0, mean + half))
+
+
 def difference(
     before: Mapping[str, Sequence[bool]], after: Mapping[str, Sequence[bool]], *, confidence: float = 0.95
 ) -> Interval | None:

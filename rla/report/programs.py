@@ -12,6 +12,7 @@ SHARES = {
     **{"pass_at_1": "pass@1", "pass_at_2": "pass@2", "pass_at_4": "pass@4", "pass_at_8": "pass@8"},
     **{"best_of_2": "best of 2", "best_of_4": "best of 4", "best_of_8": "best of 8", "tests_passed": "tests passed"},
 }
+LEAD = "lead_of_8"
 WRITTEN = {"ut_accuracy": "UT accuracy", "detect": "Detect"}
 
 
@@ -28,7 +29,8 @@ def program_table(title: str, rows: tuple[Mapping[str, Any], ...]) -> Table:
     """One line per iteration that was measured by programs."""
     found = [row for row in rows if "pass_at_1" in row]
     shown = {key: name for key, name in SHARES.items() if any(row.get(key) is not None for row in found)}
-    columns = ["iteration", *shown.values()]
+    leads = any(row.get(LEAD) is not None for row in found)
+    columns = ["iteration", *shown.values(), *(["best of 8 over pass@1", "95% interval"] if leads else [])]
     for name in WRITTEN.values():
         columns += [name, "95% interval", "of tests"]
     note = (
@@ -36,12 +38,13 @@ def program_table(title: str, rows: tuple[Mapping[str, Any], ...]) -> Table:
         "that besides tell all right programs from all wrong ones"
     )
     return Table(
-        title=title, columns=(*columns, "unparsable"), rows=tuple(cells(row, shown) for row in found), note=note
+        title=title, columns=(*columns, "unparsable"), rows=tuple(cells(row, shown, leads) for row in found), note=note
     )
 
 
-def cells(row: Mapping[str, Any], shown: Mapping[str, str]) -> tuple[str, ...]:
+def cells(row: Mapping[str, Any], shown: Mapping[str, str], leads: bool) -> tuple[str, ...]:
     found = [str(row["iteration"]), *(percent(row.get(key)) for key in shown)]
+    found += [percent(row.get(LEAD)), bounds(row, LEAD)] if leads else []
     for key in WRITTEN:
         found += [percent(row.get(key)), bounds(row, key), number(row.get(f"{key}_trials"), 0)]
     return (*found, percent(row.get("unparsable_tests")))

@@ -4,6 +4,8 @@
     pass@k         mean over tasks with n >= k programs of 1 - C(n - c, k) / C(n, k); c of the n are right
     best of n      expected O of the program, among n drawn from the task's, that passes most written tests; among
                    equals each is as likely
+    lead of n      best of n minus the share of the same task's programs that are right, which is what a choice at
+                   random has; mean over tasks with n programs
     UT accuracy    share of the written tests that agree with ground truth: the reference solution passes, or, of a
                    task without one, all of G
     Detect         share of the written tests that all of G pass and all of B fail
@@ -21,10 +23,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import comb
+from statistics import fmean
 
 from rla.envs.coding.rewards import Executions, consistent, solved
 from rla.metrics.at_k import pass_at
-from rla.metrics.intervals import Interval, clustered_mean
+from rla.metrics.intervals import Interval, clustered_mean, mean_lead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +42,7 @@ class Metric:
 def evaluate(
     tasks: Mapping[str, Executions], *, k: Sequence[int] = (), n: Sequence[int] = (), confidence: float = 0.95
 ) -> dict[str, Metric]:
-    """All metrics by name: `pass@1`, `pass@{k}`, `best_of_{n}`, `ut_accuracy`, `detect`; `tasks` by task id."""
+    """All metrics: `pass@1`, `pass@{k}`, `best_of_{n}`, `lead_of_{n}`, `ut_accuracy`, `detect`; `tasks` by task id."""
     samples: dict[str, Mapping[str, Sequence[float]]] = {"pass@1": _by_task(tasks, solved)}
     for size in k:
         samples[f"pass@{size}"] = {task: [pass_at(solved(e), size)] for task, e in tasks.items() if _enough(e, size)}
@@ -47,7 +50,13 @@ def evaluate(
         samples[f"best_of_{size}"] = {task: [best_of(e, size)] for task, e in tasks.items() if _enough(e, size)}
     samples["ut_accuracy"] = _by_task(tasks, agreeing)
     samples["detect"] = _by_task(tasks, detecting)
-    return {name: _metric(sample, confidence=confidence) for name, sample in samples.items()}
+    found = {name: _metric(sample, confidence=confidence) for name, sample in samples.items()}
+    return found | {f"lead_of_{size}": _lead(tasks, size, confidence=confidence) for size in n}
+
+
+def _lead(tasks: Mapping[str, Executions], size: int, *, confidence: float) -> Metric:
+    leads = [best_of(e, size) - fmean(solved(e)) for e in tasks.values() if _enough(e, size)]
+    return Metric(interval=mean_lead(leads, confidence=confidence), tasks=len(leads), trials=len(leads))
 
 
 def best_of(executions: Executions, n: int) -> float:

@@ -95,7 +95,9 @@ def test_the_packaged_design_has_the_arms_of_the_comparison_and_the_papers_lambd
     assert weights == {"lambda-quarter": 0.25, "reward-model": 1.0, "lambda-4": 4.0}
 
 
-@pytest.mark.parametrize("name", ["ablation", "ablation-adaptation", "ablation-judge", "ablation-tool"])
+@pytest.mark.parametrize(
+    "name", ["ablation", "ablation-adaptation", "ablation-coding", "ablation-judge", "ablation-tool"]
+)
 def test_no_packaged_arm_says_again_what_all_share(name: str) -> None:
     design = load_design(resource(f"pipelines/{name}.yaml"))
     shared = flattened(design.shared)

@@ -24,5 +24,12 @@ def test_rates_intervals_and_denominators_are_shown() -> None:
     assert trained.rows == (("2", "25.0%", "50.0%", "75.0%", "50.0-87.5%", "64", "-", "-", "0", "12.5%"),)
 
 
+def test_the_lead_of_the_chosen_program_is_shown_where_it_was_measured() -> None:
+    led = {**MEASURED, "lead_of_8": 0.03125, "lead_of_8_low": -0.0125, "lead_of_8_high": 0.075}
+    table, _ = program_tables(summary(led, MEASURED))
+    assert table.columns[3:5] == ("best of 8 over pass@1", "95% interval")
+    assert [row[3:5] for row in table.rows] == [("3.1%", "-1.2-7.5%"), ("-", "-")]
+
+
 def test_other_settings_have_no_rows() -> None:
     assert all(table.rows == () for table in program_tables(summary({"iteration": 1, "success": 0.5})))

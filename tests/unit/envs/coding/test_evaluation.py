@@ -52,6 +52,7 @@ def test_metrics_carry_their_denominators() -> None:
         "pass@2": (round((5 / 6 + 0 + 1) / 3, 6), 3, 3),
         "pass@4": (round(5 / 6 + 1 / 6, 6), 1, 1),  # 1 - C(2,4)/C(4,4) = 1
         "best_of_2": (round((best_of(HALF, 2) + 0 + 1) / 3, 6), 3, 3),
+        "lead_of_2": (round((best_of(HALF, 2) - 0.5) / 3, 6), 3, 3),  # all or none right leaves nothing to choose
         "ut_accuracy": (round(4 / 7, 6), 2, 7),  # 3 of 5 and 1 of 2; nothing tells about lost
         "detect": (0.2, 1, 5),
     }
@@ -70,3 +71,14 @@ def test_intervals_count_tasks_and_not_programs() -> None:
     assert interval is not None
     assert (interval.estimate, interval.low, interval.high) == pytest.approx((2 / 3, 0.2609285, 0.9188961))
     assert evaluate({"lost": LOST})["detect"].interval is None
+
+
+def test_the_lead_over_a_choice_at_random_counts_each_task_once() -> None:
+    # Best of two of half is 3/4 and half of its programs are right: leads 1/4, 0 and 0, mean 1/12. Their squared
+    # deviations are 1/36 + 2/144 = 1/24, so the standard error is sqrt(1/24 / 6) = 1/12 as well.
+    lead = evaluate({"half": HALF, "lost": LOST, "won": WON}, n=[2])["lead_of_2"].interval
+    assert lead is not None
+    assert (lead.estimate, lead.low, lead.high) == pytest.approx((1 / 12, (1 - 1.959964) / 12, (1 + 1.959964) / 12))
+    assert evaluate({"half": HALF}, n=[5])["lead_of_5"].interval is None
+    one = evaluate({"half": HALF}, n=[2])["lead_of_2"].interval
+    assert one is not None and (one.low, one.high) == (-1.0, 1.0)
