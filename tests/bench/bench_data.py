@@ -6,7 +6,6 @@ Rows as `rollout` writes them, 4,096 tokens each. Each figure is of a process of
 from __future__ import annotations
 
 import argparse
-import resource
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,7 @@ from rla.store.reading import stream_rows
 from rla.store.shards import Origin, ShardWriter
 from rla.training.data import policy_sequences
 from rla.training.sequence_file import StoredSequences, write_sequences
+from tests.bench.resident import peak_resident
 
 PARTS, ROWS, LENGTH = (4, 32), 16, 4096  # parts of the two shards, trajectories of a part, tokens of a trajectory
 
@@ -57,14 +57,14 @@ def read(folder: Path, *, parts: int) -> None:
                 yield {"trajectory_id": f"{part}-{number}", "step": 0, "advantage": 1.0}
 
     list(policy_sequences(stream_rows(folder, "trajectories", ["trajectory_id"], keys=()), []))
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_resident()
     rows = stream_rows(folder, "trajectories", ["trajectory_id", "steps", "segments"])
     file = folder / "sequences.arrow"
     stored = StoredSequences(
         file, write_sequences(file, policy_sequences(rows, rewards()), max_tokens=LENGTH, budget=LENGTH)
     )
     tokens = sum(len(one.token_ids) for one in stored)
-    print(tokens, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024, file.stat().st_size / 2**20)
+    print(tokens, (peak_resident() - before) / 2**20, file.stat().st_size / 2**20)
 
 
 def main() -> None:

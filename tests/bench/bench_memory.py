@@ -10,7 +10,6 @@ import argparse
 import contextlib
 import io
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,7 @@ import time
 from pathlib import Path
 
 from rla.cli.app import run
+from tests.bench.resident import peak_resident
 from tests.integration.pipelines import PARAMS
 
 EPISODES, ROLLOUTS = (1_000, 5_000, 10_000), 8
@@ -46,7 +46,7 @@ def measure(stage: str, episodes: int) -> None:
         call(stage, "--out", shard, episodes=episodes)
     else:
         call(stage, "--trajectories", shard, "--out", f"scores-{episodes}", episodes=episodes)
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, time.perf_counter() - started)
+    print(peak_resident() / 2**20, time.perf_counter() - started)
 
 
 def prepare() -> None:

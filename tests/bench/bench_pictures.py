@@ -13,7 +13,6 @@ import contextlib
 import io
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from pathlib import Path
 
 from rla.cli.app import run
 from rla.store.reading import read_rows
+from tests.bench.resident import peak_resident
 from tests.squares import PARAMS, squares_installed
 
 TASKS, SIDE = (16, 64, 192), 200
@@ -73,7 +73,7 @@ def one(stage: str, tasks: int, batch: int) -> None:
     """A stage in this process; prints its peak and its time."""
     began = time.perf_counter()
     call(stage, tasks=tasks, more={"train_policy.tokens_per_batch": batch})
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, time.perf_counter() - began)
+    print(peak_resident() / 2**20, time.perf_counter() - began)
 
 
 def pictures() -> tuple[int, float]:

@@ -10,7 +10,6 @@ memory     what one gradient adds to the resident set at 4,096 tokens and a voca
 from __future__ import annotations
 
 import argparse
-import resource
 import subprocess
 import sys
 import tempfile
@@ -29,6 +28,7 @@ from rla.training.batching import collate, micro_batches
 from rla.training.data import TrainingSequence, policy_sequences
 from rla.training.logprobs import TokenScorer
 from rla.training.losses import LossInputs, policy_loss
+from tests.bench.resident import peak_resident
 from tests.parity.trl_adapter import GrpoLoss, with_fused_head
 
 CPU = torch.device("cpu")
@@ -241,14 +241,14 @@ def peak(way: str) -> None:
         allowed=[[]] * 4096,
         advantages=[1.0] * 4096,
     )
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_resident()
     if way == "ours":
         gradient(TokenScorer(model, temperature=1.0), [one])
     else:
         logits = model(input_ids=torch.tensor([ids[:-1]]), use_cache=False).logits
         logp = logits.float().log_softmax(-1)[0].gather(1, torch.tensor(ids[1:])[:, None])
         (-logp.mean()).backward()
-    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+    print((peak_resident() - before) / 2**20)
 
 
 def memory() -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import tempfile
 from pathlib import Path
 
@@ -28,25 +27,15 @@ from rla.training.sequence_file import StoredSequences, write_sequences
 from rla.training.speed import Work
 from rla.training.state import TrainState
 from tests.bench.bench_shape import config_of, trajectories
+from tests.bench.resident import peak_resident, resident
 
 SIZES = {"hidden": 384, "layers": 6, "vocabulary": 4000, "tokens": 512, "length": 256}
-
-
-def peak() -> int:
-    """Bytes of the largest resident set so far; `getrusage` would count that of the process which started this one."""
-    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:")]
-    return int(line.split()[1]) * 1024
-
-
-def now() -> int:
-    """Bytes that are resident."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def measured(shape: ModelShape, config: TrainConfig, *, length: int) -> int:
     """Of two updates on passes of `config.tokens_per_batch` tokens."""
     compute = Compute.choose(config, Ranks())
-    before = now()
+    before = resident()
     model = AutoModelForCausalLM.from_config(config_of(shape)).eval()
     if config.gradient_checkpointing:
         checkpoint_gradients(model)
@@ -68,7 +57,7 @@ def measured(shape: ModelShape, config: TrainConfig, *, length: int) -> int:
         )
         for _ in range(2):  # the moments are there from the first step on
             update(stage, range(len(rows)))
-    return peak() - before
+    return peak_resident() - before
 
 
 def main() -> None:

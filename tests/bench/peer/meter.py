@@ -7,7 +7,6 @@ code. So one count serves both sides. A part that runs within another one is tak
 from __future__ import annotations
 
 import json
-import resource
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -15,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from torch import Tensor, nn
+
+from tests.bench.resident import peak_resident
 
 KINDS = ("cpu", "wall", "tokens")
 
@@ -68,7 +69,7 @@ class Meter:
             "episodes": episodes,
             "train_success": train_success,
             **{kind: dict(parts) for kind, parts in self._found.items()},
-            "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            "peak_mib": peak_resident() / 2**20,
         }
         with self._file.open("a") as out:
             out.write(json.dumps(row) + "\n")
