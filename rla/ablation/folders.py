@@ -21,6 +21,7 @@ from typing import Any
 from rla.ablation.design import Arm, Design
 from rla.ablation.starts import START, Start, start_folder, starts_of
 from rla.errors import UserError
+from rla.models.checkpoint import MANIFEST
 from rla.pipeline.dvc_project import begin_dvc
 from rla.pipeline.plan import Plan, document
 from rla.store.atomic import write_text
@@ -51,6 +52,8 @@ def make_start(root: Path, start: Start) -> Path:
     write_pipeline(folder, dict(start.params), plan, leave_out=tuple(left_out))
     if start.tasks_of is not None:
         share_artifacts(root / start.tasks_of / RUN, folder / RUN, TASKS, of_split=TASKS[1:])
+    if start.policy_of is not None:
+        share_policy(root / start.policy_of / RUN, folder / RUN)
     return folder
 
 
@@ -144,6 +147,15 @@ def share_probe(source: Path, target: Path) -> None:
     if scores.exists():
         for found in (scores, probe):
             share_files(found, target / found.relative_to(source))
+
+
+def share_policy(source: Path, target: Path) -> None:
+    """Link the warm-started policy of another start, where there is one and none here. `warm-start` keeps it if it is
+    what the stage would make, and makes it anew otherwise.
+    """
+    made, wanted = artifact(source, "first_policy", 0), artifact(target, "first_policy", 0)
+    if (made / MANIFEST).exists() and not wanted.exists():
+        share_files(made, wanted)
 
 
 def share_files(source: Path, target: Path) -> None:

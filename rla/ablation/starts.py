@@ -24,6 +24,12 @@ from rla.store.resources import resource
 
 START = ("make-tasks", "init-model", "warm-start")  # stages whose results arms share
 OF_JUDGE = ("enabled", "backend", "prompt")  # what a warm start reads of the judge
+JUDGES_LESSONS = (
+    "reward",
+    "reward_from_policy",
+    "alike",
+    "calibration",
+)  # what of a warm start the judge alone follows
 DIGITS = 8  # of a digest that names a folder
 
 
@@ -31,12 +37,14 @@ DIGITS = 8  # of a digest that names a folder
 class Start:
     """`params`: the whole params; `tasks_of`: the folder of the start whose tasks it has, where it makes none.
 
+    `policy_of`: the folder of the start that has the same policy; where that is made, this one does not learn it again.
     `models`: whether it makes more than tasks.
     """
 
     folder: str
     params: Mapping[str, Any]
     tasks_of: str | None = None
+    policy_of: str | None = None
     models: bool = True
 
 
@@ -46,10 +54,18 @@ def starts_of(design: Design, arm: Arm, seed: int) -> tuple[Start, ...]:
     digest = content_id(json.dumps(changes, sort_keys=True))[:DIGITS]
     name = f"start-{digest}" if changes else "start"
     own = Arm(name=name, title=name, changes=changes)
+    plain = "start" if changes and of_judge_alone(changes) else None
     if not design.start_per_seed:
-        return (Start(folder=name, params=design.params(own)),)
+        return (Start(folder=name, params=design.params(own), policy_of=plain),)
     tasks = Start(folder=f"{name}-tasks", params=design.params(own), models=False)
-    return tasks, Start(folder=f"{name}-seed{seed}", params=design.params(own, seed), tasks_of=tasks.folder)
+    same = f"{plain}-seed{seed}" if plain else None
+    params = design.params(own, seed)
+    return tasks, Start(folder=f"{name}-seed{seed}", params=params, tasks_of=tasks.folder, policy_of=same)
+
+
+def of_judge_alone(changes: Mapping[str, Any]) -> bool:
+    """Whether these changes of a start leave its policy as it is."""
+    return changes.keys() <= {"judge", "warm_start"} and changes.get("warm_start", {}).keys() <= set(JUDGES_LESSONS)
 
 
 def needed_starts(design: Design, arms: Sequence[Arm], seeds: Sequence[int]) -> list[Start]:

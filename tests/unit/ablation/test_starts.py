@@ -13,6 +13,7 @@ from rla.ablation.design import Arm, Design
 from rla.ablation.folders import RAW, RUN, TASKS, make_arm, make_start
 from rla.ablation.folders import SHARED as SHARED_FILES
 from rla.ablation.starts import Start, needed_starts, start_changes, start_folder, starts_of
+from rla.models.checkpoint import MANIFEST
 from rla.store.layout import artifact
 
 SHARED = {"seed": 7, "warm_start": {"scenes": 3}, "credit": {"step_weight": 0.5}}
@@ -94,6 +95,31 @@ def test_a_start_for_all_seeds_makes_everything(tmp_path: Path) -> None:
     start = Start(folder="start", params=SHARED)
     assert make_start(tmp_path, start) == start_folder(tmp_path) == tmp_path / "start"
     assert {"make-tasks", "init-model", "warm-start", "evaluate"} <= stages(tmp_path / "start")
+
+
+def test_a_start_that_teaches_the_judge_otherwise_has_the_policy_of_the_plain_one(tmp_path: Path) -> None:
+    weak = arm("weak", warm_start={"reward": {"steps": 3}, "alike": 0})
+    [start] = starts_of(DESIGN, weak, 0)
+    [of_seed] = starts_of(replace(DESIGN, start_per_seed=True), weak, 1)[1:]
+    assert (start.policy_of, of_seed.policy_of) == ("start", "start-seed1")
+    for other in (
+        arm("lessons", warm_start={"policy": {"steps": 3}}),
+        arm("both", warm_start={"alike": 0, "scenes": 4}),
+    ):
+        assert starts_of(DESIGN, other, 0)[0].policy_of is None
+    assert starts_of(DESIGN, REAL, 0)[0].policy_of is None
+
+    made = artifact(make_start(tmp_path, start) / RUN, "first_policy", 0)
+    assert not made.exists()  # the plain one has none yet
+    plain = artifact(tmp_path / "start" / RUN, "first_policy", 0)
+    plain.mkdir(parents=True)
+    (plain / MANIFEST).write_text("{}")
+    make_start(tmp_path, start)
+    assert (made / MANIFEST).samefile(plain / MANIFEST)
+    (plain / MANIFEST).unlink()
+    (plain / MANIFEST).write_text("another")
+    make_start(tmp_path, start)
+    assert (made / MANIFEST).read_text() == "{}"  # what is there is the stage's to judge
 
 
 def whole_start(root: Path) -> None:
