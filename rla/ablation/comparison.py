@@ -10,6 +10,7 @@ from rla.ablation.design import Design
 from rla.ablation.measures import measure_tables
 from rla.ablation.outcomes import outcomes
 from rla.ablation.records import with_records, write_ablation_record
+from rla.ablation.settled_measures import settled_measure_tables
 from rla.ablation.settling import settling_tables
 from rla.ablation.table import ablation_tables
 from rla.errors import UserError
@@ -46,6 +47,7 @@ def write_report(
     tables += settling_tables(arms, design, at=at)
     tables += [table for table in (accepted_table(arms, until=max(at, default=None)),) if table.rows]
     tables += measure_tables(arms, design.measures, baseline=design.baseline, at=at)
+    tables += settled_measure_tables(arms, design, at=at)
     text = as_markdown(f"Ablation {root}", tables)
     root.mkdir(parents=True, exist_ok=True)
     write_text(root / TABLE, text)

@@ -37,9 +37,7 @@ def settling_tables(arms: Sequence[ArmOutcome], design: Design, *, at: Sequence[
 
 def settling_table(arms: Sequence[ArmOutcome], design: Design, *, at: Sequence[int], title: str) -> Table:
     """One line per pair; `at`: the iterations to read both arms at, none: the last that all their seeds have."""
-    known = {found.arm.name: found for found in arms}
-    pairs = [(known[first], known[second]) for first, second in design.compared() if {first, second} <= set(known)]
-    lines = (settling_line(found, over, sorted(set(at))) for found, over in pairs)
+    lines = (settling_line(found, over, sorted(set(at))) for found, over in compared_arms(arms, design))
     note = (
         "difference of success, paired by seed and task, with a 95% interval by t over seeds; a seed's deviation: that "
         "of the difference, in points; of that, evaluation: what is left of it where nothing but the episodes of the "
@@ -47,6 +45,12 @@ def settling_table(arms: Sequence[ArmOutcome], design: Design, *, at: Sequence[i
         "difference as measured (none: not on these tasks, whatever the seeds); hours: of both arms, without the start"
     )
     return Table(title=title, columns=SETTLING_COLUMNS, rows=tuple(line for line in lines if line), note=note)
+
+
+def compared_arms(arms: Sequence[ArmOutcome], design: Design) -> list[tuple[ArmOutcome, ArmOutcome]]:
+    """The pairs of the design of which both arms were run."""
+    known = {found.arm.name: found for found in arms}
+    return [(known[first], known[second]) for first, second in design.compared() if {first, second} <= set(known)]
 
 
 def settling_line(found: ArmOutcome, over: ArmOutcome, at: Sequence[int]) -> tuple[str, ...] | None:

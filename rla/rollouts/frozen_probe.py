@@ -1,7 +1,8 @@
 """A frozen probe: one set of labelled steps on which the reward model of every evaluation is measured.
 
 What a judge says in the loop is about what the policy of that iteration does, so its accuracy there moves with both.
-The probe stays the same for the whole run. Scripted players make its episodes on tasks of the main held-out split, one
+The probe stays the same for the whole run, and in an ablation for all arms and seeds that have the tasks of one start.
+Scripted players make its episodes on tasks of the main held-out split, one
 episode a task: a share of their actions is drawn at random (`RANDOM_SHARES`, from a random player to the expert), in
 turn over the tasks. The environment itself labels the steps, as it does those of an iteration.
 
@@ -37,6 +38,7 @@ from rla.store.pools import read_tasks
 from rla.store.records import Step, StopReason, Task, Trajectory, content_id
 from rla.store.shards import ShardWriter
 
+PROBE_SEED = 0  # and not the run's: seeds of an ablation differ, and would be measured on other steps
 RANDOM_SHARES = (1.0, 0.6, 0.3, 0.0)
 SECTIONS = ("env", "policy.reply", "evaluation.probe_tasks")  # of the config, on which the episodes depend
 
@@ -69,16 +71,16 @@ def is_probed(ctx: StageContext) -> bool:
 
 def frozen_probe(ctx: StageContext) -> Path:
     """The folder of the episodes, which are made where they are missing. They are those of every iteration."""
-    always = replace(ctx, iteration=0)
+    always = replace(ctx, iteration=0, config=replace(ctx.config, seed=PROBE_SEED))
     folder, tasks_folder = artifact(ctx.run, "probe_trajectories", 0), ctx.path("tasks")
     made_from = origin(always, [tasks_folder], sections=SECTIONS)
     writer = ShardWriter(folder, "trajectories", made_from, overwrite=ctx.overwrite, tell=ctx.progress.note)
     images = image_shard(ctx, writer)
     labels = folder.with_name(LABELS)
     if not writer.complete:
-        for number, task in enumerate(probed_tasks(ctx, tasks_folder)):
+        for number, task in enumerate(probed_tasks(always, tasks_folder)):
             if not is_kept(writer, images, number):
-                keep_episodes(writer, images, number, [scripted_episode(ctx, task, number)])
+                keep_episodes(writer, images, number, [scripted_episode(always, task, number)])
         labels.unlink(missing_ok=True)  # those of episodes that are replaced
         writer.finish(trajectory_counts(writer.parts()), check=lambda _: images.finish() if images else None)
     if not labels.exists():

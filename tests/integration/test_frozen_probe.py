@@ -69,6 +69,13 @@ def test_every_evaluation_is_measured_on_the_same_probe_and_the_report_says_what
     assert (begun / "report/curves/probe.svg").exists()
 
 
+def test_another_seed_with_the_same_tasks_has_the_same_probe(rla: Rla, begun: Path) -> None:
+    """As an arm of an ablation has it, that begins with the tasks and models of a start of another seed."""
+    before = contents(begun / "probe")
+    assert rla("evaluate", "--run", "r", *PROBE, "--seed", "5", "--overwrite")[0] == 0
+    assert contents(begun / "probe") == before
+
+
 def test_another_number_of_tasks_is_another_probe(rla: Rla, begun: Path) -> None:
     code, _, error = rla("evaluate", "--run", "r", *PROBE, "--set", "evaluation.probe_tasks=3")
     assert code == 2 and "--overwrite" in error
