@@ -150,8 +150,8 @@ def share_probe(source: Path, target: Path) -> None:
 
 
 def share_policy(source: Path, target: Path) -> None:
-    """Link the warm-started policy of another start, where there is one and none here. `warm-start` keeps it if it is
-    what the stage would make, and makes it anew otherwise.
+    """Link the warm-started policy of another start, unless this one has a policy. `warm-start` keeps it if it is what
+    the stage would make, and makes it anew otherwise.
     """
     made, wanted = artifact(source, "first_policy", 0), artifact(target, "first_policy", 0)
     if (made / MANIFEST).exists() and not wanted.exists():

@@ -24,12 +24,8 @@ from rla.store.resources import resource
 
 START = ("make-tasks", "init-model", "warm-start")  # stages whose results arms share
 OF_JUDGE = ("enabled", "backend", "prompt")  # what a warm start reads of the judge
-JUDGES_LESSONS = (
-    "reward",
-    "reward_from_policy",
-    "alike",
-    "calibration",
-)  # what of a warm start the judge alone follows
+# Parts of `warm_start` that the judge's training follows, and the policy's does not (`stages.warm_start`).
+JUDGES_LESSONS = ("reward", "reward_from_policy", "alike", "calibration")
 DIGITS = 8  # of a digest that names a folder
 
 
@@ -37,7 +33,7 @@ DIGITS = 8  # of a digest that names a folder
 class Start:
     """`params`: the whole params; `tasks_of`: the folder of the start whose tasks it has, where it makes none.
 
-    `policy_of`: the folder of the start that has the same policy; where that is made, this one does not learn it again.
+    `policy_of`: the folder of the start that has the same policy. If that is made first, this one takes its policy.
     `models`: whether it makes more than tasks.
     """
 
@@ -64,8 +60,9 @@ def starts_of(design: Design, arm: Arm, seed: int) -> tuple[Start, ...]:
 
 
 def of_judge_alone(changes: Mapping[str, Any]) -> bool:
-    """Whether these changes of a start leave its policy as it is."""
-    return changes.keys() <= {"judge", "warm_start"} and changes.get("warm_start", {}).keys() <= set(JUDGES_LESSONS)
+    """Whether these changes of a start leave its policy as it is. Another prompt may give models another vocabulary."""
+    lessons, judge = changes.get("warm_start", {}).keys(), changes.get("judge", {}).keys()
+    return changes.keys() <= {"judge", "warm_start"} and lessons <= set(JUDGES_LESSONS) and judge <= {"backend"}
 
 
 def needed_starts(design: Design, arms: Sequence[Arm], seeds: Sequence[int]) -> list[Start]:

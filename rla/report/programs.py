@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rla.report.collect import RunSummary, titled_splits
-from rla.report.tables import Table, bounds, joined_title, number, percent
+from rla.report.tables import ABSENT, Table, bounds, joined_title, number, percent
 
 SHARES = {
     **{"pass_at_1": "pass@1", "pass_at_2": "pass@2", "pass_at_4": "pass@4", "pass_at_8": "pass@8"},
@@ -30,11 +30,12 @@ def program_table(title: str, rows: tuple[Mapping[str, Any], ...]) -> Table:
     found = [row for row in rows if "pass_at_1" in row]
     shown = {key: name for key, name in SHARES.items() if any(row.get(key) is not None for row in found)}
     leads = any(row.get(LEAD) is not None for row in found)
-    columns = ["iteration", *shown.values(), *(["best of 8 over pass@1", "95% interval"] if leads else [])]
+    columns = ["iteration", *shown.values(), *(["best of 8 over chance, points"] if leads else [])]
     for name in WRITTEN.values():
         columns += [name, "95% interval", "of tests"]
     note = (
-        "best of n: chosen by the written tests; UT accuracy: written tests that agree with the ground truth; Detect: "
+        "best of n: chosen by the written tests; over chance: less the share of the same task's programs that are right; "
+        "UT accuracy: written tests that agree with the ground truth; Detect: "
         "that besides tell all right programs from all wrong ones"
     )
     return Table(
@@ -44,7 +45,15 @@ def program_table(title: str, rows: tuple[Mapping[str, Any], ...]) -> Table:
 
 def cells(row: Mapping[str, Any], shown: Mapping[str, str], leads: bool) -> tuple[str, ...]:
     found = [str(row["iteration"]), *(percent(row.get(key)) for key in shown)]
-    found += [percent(row.get(LEAD)), bounds(row, LEAD)] if leads else []
+    found += [lead_text(row)] if leads else []
     for key in WRITTEN:
         found += [percent(row.get(key)), bounds(row, key), number(row.get(f"{key}_trials"), 0)]
     return (*found, percent(row.get("unparsable_tests")))
+
+
+def lead_text(row: Mapping[str, Any]) -> str:
+    """`+3.1 [-1.2, +7.5]`, in points."""
+    if row.get(LEAD) is None:
+        return ABSENT
+    estimate, low, high = (100 * float(row[key]) for key in (LEAD, f"{LEAD}_low", f"{LEAD}_high"))
+    return f"{estimate:+.1f} [{low:+.1f}, {high:+.1f}]"

@@ -88,7 +88,14 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_the_packaged_design_has_the_arms_of_the_comparison_and_the_papers_lambdas() -> None:
     design = load_design(resource("pipelines/ablation.yaml"))
     parts = ["outcome", "integrated", "reward-model", "full", "step", "anchor"]
-    assert [arm.name for arm in design.arms] == [*parts, "lambda-quarter", "lambda-4", "weak-frozen", "weak-trained"]
+    assert [arm.name for arm in design.arms] == [
+        *parts,
+        "lambda-quarter",
+        "lambda-4",
+        "weak-frozen",
+        "weak-trained",
+        "weak-baseline",
+    ]
     assert len(design.seeds) >= 3
     arms = {arm.name: configured.from_mapping(design.params(arm), where=arm.name) for arm in design.arms}
     weights = {name: arms[name].credit.step_weight for name in ("lambda-quarter", "reward-model", "lambda-4")}

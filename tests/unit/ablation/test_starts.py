@@ -12,9 +12,10 @@ import yaml
 from rla.ablation.design import Arm, Design
 from rla.ablation.folders import RAW, RUN, TASKS, make_arm, make_start
 from rla.ablation.folders import SHARED as SHARED_FILES
-from rla.ablation.starts import Start, needed_starts, start_changes, start_folder, starts_of
+from rla.ablation.starts import JUDGES_LESSONS, Start, needed_starts, start_changes, start_folder, starts_of
 from rla.models.checkpoint import MANIFEST
 from rla.store.layout import artifact
+from stages import warm_start
 
 SHARED = {"seed": 7, "warm_start": {"scenes": 3}, "credit": {"step_weight": 0.5}}
 
@@ -102,6 +103,10 @@ def test_a_start_that_teaches_the_judge_otherwise_has_the_policy_of_the_plain_on
     [start] = starts_of(DESIGN, weak, 0)
     [of_seed] = starts_of(replace(DESIGN, start_per_seed=True), weak, 1)[1:]
     assert (start.policy_of, of_seed.policy_of) == ("start", "start-seed1")
+    policy, judge = (set(warm_start.SECTIONS[name]) for name in ("policy", "rm"))
+    assert {f"warm_start.{key}" for key in JUDGES_LESSONS} <= judge - policy
+    prompt = arm("prompt", judge={"prompt": "published"})
+    assert starts_of(DESIGN, prompt, 0)[0].policy_of is None
     for other in (
         arm("lessons", warm_start={"policy": {"steps": 3}}),
         arm("both", warm_start={"alike": 0, "scenes": 4}),

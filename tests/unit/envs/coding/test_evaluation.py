@@ -82,3 +82,9 @@ def test_the_lead_over_a_choice_at_random_counts_each_task_once() -> None:
     assert evaluate({"half": HALF}, n=[5])["lead_of_5"].interval is None
     one = evaluate({"half": HALF}, n=[2])["lead_of_2"].interval
     assert one is not None and (one.low, one.high) == (-1.0, 1.0)
+    same = evaluate({"half": HALF, "also": HALF}, n=[2])["lead_of_2"].interval
+    assert same is not None and (same.estimate, same.low, same.high) == (
+        0.25,
+        -1.0,
+        1.0,
+    )  # not a point
