@@ -194,7 +194,7 @@ bench-tool: .venv/.test
 bench-view: .venv/.test
 	$(PY) -m tests.bench.bench_view $(if $(RUN),--run $(RUN)) --params $(PARAMS)
 
-# TRL's GRPOTrainer on the work of `make run`, an hour on two cores; the same call goes on where one stopped. START: a run
+# TRL's GRPOTrainer on the work of `make run`, an hour of one core; the same call goes on where one stopped. START: a run
 # whose warm start all begin with. PEER_ARGS: further options, such as --iterations 12.
 SEEDS ?= 3
 START ?=

@@ -29,6 +29,9 @@ def ablation_run(
     only: Annotated[list[str] | None, typer.Option(metavar="ARM", help="Only this arm; may be repeated.")] = None,
     seed: Annotated[list[int] | None, typer.Option(help="Only this seed; may be repeated.")] = None,
     iterations: Annotated[int | None, typer.Option(min=1, help="Of every arm, in place of the design's.")] = None,
+    evaluate_every: Annotated[
+        int | None, typer.Option(min=1, help="Iterations from one evaluation to the next.")
+    ] = None,
     set_: Set = None,
 ) -> None:
     """Run what is not done yet: the shared start, then every arm and seed as a DVC pipeline in a folder of its own.
@@ -39,7 +42,7 @@ def ablation_run(
 
     guard(
         lambda: run_ablation(
-            designed(design, set_ or (), iterations=iterations),
+            designed(design, set_ or (), iterations=iterations, evaluate_every=evaluate_every),
             root,
             jobs=jobs,
             only=only or (),
@@ -85,10 +88,20 @@ def ablation_report(
     )
 
 
-def designed(path: Path | None, overrides: Sequence[str], *, iterations: int | None = None) -> Design:
+def designed(
+    path: Path | None,
+    overrides: Sequence[str],
+    *,
+    iterations: int | None = None,
+    evaluate_every: int | None = None,
+) -> Design:
     from rla.ablation.design import load_design
     from rla.config.load import apply_overrides
     from rla.store.resources import resource
 
     read = load_design(path or resource("pipelines/ablation.yaml"), overrides=apply_overrides({}, overrides))
-    return read if iterations is None else replace(read, iterations=iterations)
+    return replace(
+        read,
+        iterations=read.iterations if iterations is None else iterations,
+        evaluate_every=read.evaluate_every if evaluate_every is None else evaluate_every,
+    )

@@ -34,9 +34,9 @@ def program_table(title: str, rows: tuple[Mapping[str, Any], ...]) -> Table:
     for name in WRITTEN.values():
         columns += [name, "95% interval", "of tests"]
     note = (
-        "best of n: chosen by the written tests; over chance: less the share of the same task's programs that are right; "
-        "UT accuracy: written tests that agree with the ground truth; Detect: "
-        "that besides tell all right programs from all wrong ones"
+        "best of n: chosen by the written tests; over chance: less the share of the same task's programs that are "
+        "right; UT accuracy: written tests that agree with the ground truth; Detect: that besides tell all right "
+        "programs from all wrong ones"
     )
     return Table(
         title=title, columns=(*columns, "unparsable"), rows=tuple(cells(row, shown, leads) for row in found), note=note

@@ -176,3 +176,10 @@ def test_merging_goes_section_by_section() -> None:
 def test_iterations_of_a_call_replace_the_designs() -> None:
     assert designed(None, [], iterations=16).iterations == 16
     assert designed(None, []).iterations == load_design(resource("pipelines/ablation.yaml")).iterations != 16
+
+
+def test_a_call_may_have_other_iterations_and_evaluations_than_its_design() -> None:
+    given = designed(None, [], iterations=16, evaluate_every=4)
+    as_it_is = load_design(resource("pipelines/ablation.yaml"))
+    assert (given.iterations, given.evaluate_every) == (16, 4)
+    assert designed(None, []) == as_it_is and as_it_is.evaluate_every not in (0, 4)
