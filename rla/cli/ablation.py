@@ -61,7 +61,9 @@ def ablation_report(
         typer.Option(min=1, help="Read all arms at this iteration, not at their last; repeated: success is the mean."),
     ] = None,
     curves: Annotated[Path | None, typer.Option(help="Also draw learning curves into this SVG file.")] = None,
-    record: Annotated[Path | None, typer.Option(help="Also write what the runs came to into this JSON file.")] = None,
+    record: Annotated[
+        Path | None, typer.Option(help="Also write what the runs came to into this JSON file; .gz packs it.")
+    ] = None,
     with_: Annotated[
         list[Path] | None,
         typer.Option("--with", metavar="FILE", help="Also count the runs of a file of --record; may be repeated."),

@@ -1,5 +1,6 @@
 """Runs of an ablation that another machine has written as a file."""
 
+import gzip
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -100,6 +101,17 @@ def test_a_report_of_records_alone_can_be_written_as_one_record(tmp_path: Path, 
     assert "| full | 2 |" in text
     runs_of_parts = [run for part in parts for run in read_record(part)["full"]]
     assert read_record(tmp_path / "both.json")["full"] == runs_of_parts
+
+
+def test_a_packed_record_holds_the_same(tmp_path: Path, design: Design) -> None:
+    arms = arms_of(design, base=(run_of(0, "000"),), full=(run_of(0, "110"),))
+    plain, packed = (record(tmp_path / name, design, arms) for name in ("plain.json", "packed.json.gz"))
+    assert read_record(packed) == read_record(plain)
+    assert gzip.decompress(packed.read_bytes()) == plain.read_bytes()
+    for damaged in (packed.read_bytes()[:-9], plain.read_bytes()):
+        packed.write_bytes(damaged)
+        with pytest.raises(UserError, match="no record of an ablation"):
+            read_record(packed)
 
 
 def test_a_record_that_does_not_fit_is_refused_with_its_reason(tmp_path: Path, design: Design) -> None:
