@@ -6,9 +6,11 @@ Seeds are the outer loop, so that a run which is stopped early has whole compari
 
 from __future__ import annotations
 
+import fcntl
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 from rla.ablation.design import Arm, Design
@@ -19,6 +21,7 @@ from rla.pipeline.dvc_lock import mend
 from rla.pipeline.repro import lifeline, prefork_server, run_repro
 
 LOG = "repro.log"
+LOCK = ".lock"  # of a root, while a call makes what its arms begin with
 
 Say = Callable[[str], None]
 
@@ -46,12 +49,28 @@ def run_ablation(
                 return str(error)
             return ""
 
-        for start in needed_starts(design, arms, seeds or design.seeds):
-            repro(make_start(root, start), environment, say, stdin=stdin)
-        folders = [make_arm(root, design, arm, seed) for seed in seeds or design.seeds for arm in arms]
+        with alone(root, say):
+            for start in needed_starts(design, arms, seeds or design.seeds):
+                repro(make_start(root, start), environment, say, stdin=stdin)
+            folders = [make_arm(root, design, arm, seed) for seed in seeds or design.seeds for arm in arms]
         failed = [error for error in pool.map(attempt, folders) if error]
     if failed:
         raise UserError("; ".join(failed))
+
+
+@contextmanager
+def alone(root: Path, say: Say) -> Iterator[None]:
+    """No other call makes starts or folders of arms below `root` meanwhile: this one waits until that has."""
+    root.mkdir(parents=True, exist_ok=True)
+    with (root / LOCK).open("w") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"{root}: another call makes what arms begin with; this one waits for it")
+            fcntl.flock(held, fcntl.LOCK_EX)
+        except OSError:  # a file system without locks
+            pass
+        yield
 
 
 def chosen_arms(design: Design, only: Sequence[str]) -> list[Arm]:
