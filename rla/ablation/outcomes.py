@@ -96,9 +96,12 @@ def held_out_names(arms: Sequence[ArmOutcome]) -> list[str]:
 
 
 def on_split(found: ArmOutcome, split: str) -> ArmOutcome:
-    """The arm with its evaluations on a further held-out split in place of those on the main one."""
+    """The arm with its evaluations on a further held-out split in place of those on the main one.
+
+    A run that has none there after the start is left out, as `outcomes` leaves out one that has none at all.
+    """
     runs = (replace(run, evaluations=run.further.get(split, {}), split=split) for run in found.runs)
-    return replace(found, runs=tuple(runs))
+    return replace(found, runs=tuple(run for run in runs if evaluated_after_start(run)))
 
 
 def outcomes(design: Design, root: Path) -> list[ArmOutcome]:
@@ -106,9 +109,14 @@ def outcomes(design: Design, root: Path) -> list[ArmOutcome]:
     found = []
     for arm in design.arms:
         runs = [run_outcome(arm_folder(root, arm, seed) / RUN, seed) for seed in design.seeds]
-        kept = tuple(run for run in runs if run is not None and run.last > 0)
+        kept = tuple(run for run in runs if run is not None and evaluated_after_start(run))
         found.append(ArmOutcome(arm=arm, runs=kept, own_starts=design.start_per_seed))
     return found
+
+
+def evaluated_after_start(run: RunOutcome) -> bool:
+    """Whether it was evaluated after the start."""
+    return bool(run.evaluations) and run.last > 0
 
 
 def run_outcome(run: Path, seed: int) -> RunOutcome | None:

@@ -111,6 +111,18 @@ def test_every_held_out_split_has_a_table() -> None:
     assert [table.title for table in ablation_tables([BASE, FULL], baseline="outcome")] == ["Ablation"]
 
 
+def test_a_seed_that_a_further_split_has_not_measured_yet_is_left_out_there() -> None:
+    """Of two seeds the second stopped between the splits: the further one has the first alone, and is read at 2."""
+    whole = replace(GOOD, evaluations={0: LOST, 2: WON}, split="seen", further={"unseen": {0: LOST, 2: WON}})
+    begun = replace(whole, seed=1, further={"unseen": {0: LOST}})
+    main, unseen = ablation_tables([replace(FULL, runs=(whole, begun))], baseline="outcome")
+    shown = [dict(zip(table.columns, table.rows[0], strict=True)) for table in (main, unseen)]
+    assert [(row["seeds"], row["iteration"], row["success"]) for row in shown] == [
+        ("2", "2", "100.0%"),
+        ("1", "2", "100.0%"),
+    ]
+
+
 def test_curves_are_drawn_of_what_there_is(tmp_path: Path) -> None:
     assert series(FULL, "mu") == ([1, 2], [100.0, 120.0])
     further = replace(FULL, runs=(replace(GOOD, further={"unseen": {2: LOST}}),))
