@@ -3,8 +3,8 @@
 A measure is read from the evaluation of the main held-out split where that has it as a number (`avg@8`, `tool_calls`),
 and from the metrics of the iterations elsewhere (`policy_entropy`, that of the policy's training): as the mean of the
 last iterations up to the one at which the arm is read. Of nested metrics the name has dots, `by_kind.aime.success`.
-Values of a seed are single numbers, so the intervals are over seeds
-alone (`rla.metrics.bootstrap`); of one seed there is none.
+Values of a seed are single numbers, so the intervals are Student's t over seeds alone (`rla.metrics.student`): neither
+the tasks that they are of nor a start that seeds share are drawn anew. Of one seed there is none.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from rla.ablation.outcomes import LAST, ArmOutcome, RunOutcome, against_text, compared_with, paired_seeds
 from rla.config.differences import flattened
-from rla.metrics import bootstrap
+from rla.metrics import student
 from rla.metrics.intervals import Interval
 from rla.report.answering import of_all_answers, smaller
 from rla.report.tables import ABSENT, Table
@@ -49,8 +49,8 @@ def measure_table(arms: Sequence[ArmOutcome], measure: str, *, baseline: str, at
         if set(read) <= set(found.shared_points)
     ]
     note = (
-        "mean over seeds; intervals: bootstrap over seeds (of few seeds they are somewhat narrow); differences are "
-        f"paired by seed where each has a start of its own; baseline: {baseline}, where no other arm is named"
+        "mean over seeds; intervals: Student's t over seeds alone; differences are paired by seed where each has a "
+        f"start of its own; baseline: {baseline}, where no other arm is named"
     )
     if all(line[5] == ABSENT and line[2] == ABSENT for line in lines):
         note = "no evaluation and no iteration of any arm has this metric"
@@ -67,7 +67,7 @@ def measure_line(found: ArmOutcome, against: ArmOutcome | None, measure: str, re
         against_text(found, difference_text(start, seed_values(against, measure, [0]), paired=paired)),
         " ".join(map(str, read)),
         mean_text(values),
-        bracketed(bootstrap.mean_of_seeds(values)) if len(values) > 1 else ABSENT,
+        bracketed(student.mean_of_seeds(values)) if len(values) > 1 else ABSENT,
         " ".join(map(shown_measure, values)) or ABSENT,
         against_text(found, difference_text(values, seed_values(against, measure, read), paired=paired)),
     )
@@ -121,12 +121,14 @@ def difference_text(values: Sequence[float], baseline: Sequence[float], *, paire
     """`+0.12 [+0.05, +0.2]`; without an interval where either has one seed. `paired`: by seed."""
     if not values or not baseline:
         return ABSENT
+    estimate = without_rounding(sum(values) / len(values) - sum(baseline) / len(baseline))
+    if min(len(values), len(baseline)) == 1:
+        return f"{estimate:+.{DIGITS}g}"
     if paired:
-        found = bootstrap.mean_of_seeds([value - other for value, other in zip(values, baseline, strict=True)])
+        found = student.mean_of_seeds([value - other for value, other in zip(values, baseline, strict=True)])
     else:
-        found = bootstrap.difference_of_seeds(values, baseline)
-    interval = bracketed(found, sign="+") if min(len(values), len(baseline)) > 1 else ""
-    return f"{without_rounding(found.estimate):+.{DIGITS}g} {interval}".strip()
+        found = student.difference_of_seeds(values, baseline)
+    return f"{estimate:+.{DIGITS}g} {bracketed(found, sign='+')}"
 
 
 def bracketed(found: Interval, *, sign: str = "") -> str:

@@ -13,7 +13,8 @@ from rla.ablation.design import Design
 from rla.ablation.measures import DIGITS, bracketed, measured, shown_measure
 from rla.ablation.outcomes import ArmOutcome
 from rla.ablation.settling import TITLE, common_points, common_seeds, compared_arms, seeds_text
-from rla.metrics.power import FEWEST, paired_interval, seeds_to_settle, spread_of_seeds
+from rla.metrics.power import FEWEST, seeds_to_settle, spread_of_seeds
+from rla.metrics.student import paired_interval
 from rla.report.tables import Table
 
 COLUMNS: tuple[str, ...] = ("arm", "over", "seeds", "iteration", "difference", "per seed", "apart")
@@ -37,9 +38,13 @@ def settled_measure_tables(arms: Sequence[ArmOutcome], design: Design, *, at: Se
 def settled_measure_line(
     found: ArmOutcome, over: ArmOutcome, measure: str, at: Sequence[int]
 ) -> tuple[str, ...] | None:
-    """None where fewer than two common seeds have the measure at all of these iterations."""
+    """None where fewer than two common seeds were evaluated and have the measure at all of these iterations.
+
+    A measure of the iterations has a value at every one of them, also at those that a run has not reached.
+    """
     pairs = common_seeds(found, over)
     read = at or common_points(pairs)[-1:]
+    pairs = [pair for pair in pairs if set(read) <= set(common_points([pair]))]
     each = [
         [(measured(one, measure, point), measured(other, measure, point)) for point in read] for one, other in pairs
     ]

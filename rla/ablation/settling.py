@@ -14,7 +14,8 @@ import numpy as np
 
 from rla.ablation.design import Design
 from rla.ablation.outcomes import ArmOutcome, RunOutcome, held_out_names, on_split
-from rla.metrics.power import FEWEST, difference_spread, paired_interval, rate_noise, seeds_to_settle
+from rla.metrics.power import FEWEST, difference_spread, rate_noise, seeds_to_settle
+from rla.metrics.student import paired_interval
 from rla.report.tables import ABSENT, Table, joined_title, number
 
 SETTLING_COLUMNS: tuple[str, ...] = ("arm", "over", "seeds", "iteration", "difference", "per seed", "apart")
@@ -39,10 +40,11 @@ def settling_table(arms: Sequence[ArmOutcome], design: Design, *, at: Sequence[i
     """One line per pair; `at`: the iterations to read both arms at, none: the last that all their seeds have."""
     lines = (settling_line(found, over, sorted(set(at))) for found, over in compared_arms(arms, design))
     note = (
-        "difference of success, paired by seed and task, with a 95% interval by t over seeds; a seed's deviation: that "
-        "of the difference, in points; of that, evaluation: what is left of it where nothing but the episodes of the "
-        "evaluation varies; seeds to settle: with which the interval excludes 0 in 80% of experiments, were the "
-        "difference as measured (none: not on these tasks, whatever the seeds); hours: of both arms, without the start"
+        "difference of success, paired by seed and task, with a 95% interval by t over seeds, in which tasks are drawn "
+        "too, and a start that seeds share is not; a seed's deviation: that of the difference, in points; of that, "
+        "evaluation: what is left of it where nothing but the episodes of the evaluation varies; seeds to settle: with "
+        "which the interval excludes 0 in 80% of experiments, were the difference as measured (none: not on these "
+        "tasks, whatever the seeds); hours: of both arms, without the start, on whatever machines they ran"
     )
     return Table(title=title, columns=SETTLING_COLUMNS, rows=tuple(line for line in lines if line), note=note)
 

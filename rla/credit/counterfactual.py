@@ -3,9 +3,9 @@
     D_i = win - mean of win over the task's other trajectories that passed the same place     in [-1, 1]
 
 The outcome itself says little of a single step: most of it was settled by the task, or by what had been done before.
-Who stood in the same place had the same task and the same past, so D says what the choice made there was worth, with
-the luck of what followed. Where no other trajectory passed, or all of them ended alike, D is 0: nothing is known of
-the choice. The sign of D is that of the outcome, or 0.
+Who stood in the same place had the same task and could choose the same, so D says what the choice made there was worth,
+with the luck of what followed, and with what a place does not tell of the past. Where no other trajectory passed, or
+all of them ended alike, D is 0: nothing is known of the choice. The sign of D is that of the outcome, or 0.
 """
 
 from __future__ import annotations

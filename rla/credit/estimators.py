@@ -76,7 +76,8 @@ def both_advantages(
 def weighed(config: CreditConfig, episodes: pl.DataFrame, steps: pl.DataFrame) -> CreditConfig:
     """The section with lambda times the share of it that these episodes' judgements license (`credit.reliability`).
 
-    Of a baseline it is the weight of least squares, of the tasks that train the policy.
+    The share is measured on what pays: unanimous votes or changes, where those do. Of a baseline it is the weight of
+    least squares, of the tasks that train the policy.
     """
     own = own_steps(episodes, steps)
     if config.judged == "baseline":
@@ -84,7 +85,7 @@ def weighed(config: CreditConfig, episodes: pl.DataFrame, steps: pl.DataFrame) -
         scored = scored_episodes(episodes, config.shaping).filter(pl.col("task_id").is_in(training.implode()))
         share = fitted(scored, counted_steps(own_steps(scored, own), config))
     else:
-        share = licensed(episodes, own, of=config.reliability)
+        share = licensed(episodes, paid_steps(own, config), of=config.reliability)
     return replace(config, step_weight=config.step_weight * share)
 
 

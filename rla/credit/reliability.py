@@ -8,6 +8,10 @@ mean vote of won and of lost episodes is p+ + p- - 1. So a reward model with mu 
 all of lambda. A vote can follow the outcome because it knows which tasks are easy, or how far an episode has come.
 None of that says which action was the better one. `place` takes both means over the steps that were taken in the same
 place of the same task, so that it counts only what the votes say of the choice.
+
+Two limits. The slope is of one iteration, and only its positive part is paid, so a reward model that knows nothing is
+paid a little on average. And where `normalise` is not `place`, votes of different places are still compared with each
+other once they are paid.
 """
 
 from __future__ import annotations
@@ -25,14 +29,14 @@ PLACE = ["task_id", "place"]
 def licensed(episodes: pl.DataFrame, steps: pl.DataFrame, *, of: Reliability) -> float:
     """The share of lambda in [0, 1] that the judgements have earned; 1 for `none`, 0 where nothing can be compared.
 
-    `episodes`: trajectory_id, task_id, outcome (+1 or -1). `steps`: trajectory_id, step, mean_score in [-1, 1]
-    (null: no valid vote), for `place` also place. The votes must be those of a reward model that has not trained on
-    these episodes.
+    `episodes`: trajectory_id, task_id, outcome (+1 or -1). `steps`: trajectory_id, step, mean_score: what is paid for
+    each step, in [-1, 1], of changes in [-2, 2] (null: nothing), for `place` also place. The votes must be those of a
+    reward model that has not trained on these episodes.
     """
     if of == "none":
         return 1.0
     slope = outcome_slope(episodes, steps, within=PLACE if of == "place" else [])
-    return 0.0 if slope is None else max(0.0, slope)
+    return 0.0 if slope is None else min(1.0, max(0.0, slope))
 
 
 def outcome_slope(episodes: pl.DataFrame, steps: pl.DataFrame, *, within: list[str]) -> float | None:

@@ -61,22 +61,6 @@ def seed_by_seed_difference(after: Rates, before: Rates, *, confidence: float = 
     return interval(float(sample.mean()), redrawn(sample, np.random.default_rng(seed)), confidence)
 
 
-def mean_of_seeds(values: Sequence[float], *, confidence: float = 0.95, seed: int = 0) -> Interval:
-    """The mean of one number per seed, of any size, with its interval over seeds."""
-    sample = np.array(values, dtype=float)[:, None]
-    return interval(float(sample.mean()), redrawn(sample, np.random.default_rng(seed)), confidence)
-
-
-def difference_of_seeds(
-    after: Sequence[float], before: Sequence[float], *, confidence: float = 0.95, seed: int = 0
-) -> Interval:
-    """Mean of `after` minus mean of `before`, one number per seed; their seeds are drawn apart from each other."""
-    rng = np.random.default_rng(seed)
-    first, second = (np.array(values, dtype=float)[:, None] for values in (after, before))
-    drawn = redrawn(first, rng) - redrawn(second, rng)
-    return interval(float(first.mean() - second.mean()), drawn, confidence)
-
-
 def redrawn(sample: Rates, rng: np.random.Generator, games: np.ndarray | None = None) -> np.ndarray:
     """(DRAWS,) means of redrawn samples; `games` (DRAWS, games) where they are drawn already."""
     seeds, count = sample.shape

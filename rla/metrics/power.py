@@ -23,11 +23,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import atan, cos, inf, pi, sin, sqrt
+from math import sqrt
 
 import numpy as np
 
-from rla.metrics.intervals import Interval, quantile
+from rla.metrics.intervals import quantile
+from rla.metrics.student import student_quantile
 
 MOST_SEEDS = 1000
 FEWEST = 2  # seeds or games that a variance can be read from
@@ -90,12 +91,6 @@ def spread_of_seeds(differences: Sequence[float]) -> DifferenceSpread:
     return DifferenceSpread(seed=float(np.var(differences, ddof=1)))
 
 
-def paired_interval(estimate: float, variance: float, *, seeds: int, confidence: float = 0.95) -> Interval:
-    """By Student's t with one degree of freedom less than there are seeds."""
-    half = student_quantile(0.5 + confidence / 2, seeds - 1) * sqrt(variance)
-    return Interval(estimate, estimate - half, estimate + half)
-
-
 def seeds_to_settle(
     difference: float,
     spread: DifferenceSpread,
@@ -120,34 +115,3 @@ def seeds_to_settle(
     if not settles(MOST_SEEDS):
         return None
     return bisect_left(range(MOST_SEEDS), True, lo=FEWEST, key=settles)
-
-
-def student_quantile(probability: float, freedom: int) -> float:
-    """The quantile of Student's t at a `probability` above one half, by bisection: 2.776 at 0.975 of 4.
-
-    Raises `ValueError` outside (1/2, 1) or without a degree of freedom.
-    """
-    if not 0.5 < probability < 1.0 or freedom < 1:
-        raise ValueError(f"no quantile at {probability} of {freedom} degrees of freedom")
-    low, high = 0.0, 1.0
-    while student_cdf(high, freedom) < probability:
-        low, high = high, high * 2
-    while high - low > 1e-10 * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if student_cdf(middle, freedom) < probability else (low, middle)
-    return (low + high) / 2
-
-
-def student_cdf(value: float, freedom: int) -> float:
-    """P(T <= value), value >= 0, for a whole number of degrees of freedom: a finite sum.
-
-    Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4.
-    """
-    angle = atan(value / sqrt(freedom)) if value < inf else pi / 2
-    square, odd = cos(angle) ** 2, freedom % 2 == 1
-    term = total = 0.0 if freedom == 1 else cos(angle) if odd else 1.0
-    for number in range(3 if odd else 2, freedom - 1, 2):
-        term *= square * (number - 1) / number
-        total += term
-    inside = 2 / pi * (angle + sin(angle) * total) if odd else sin(angle) * total
-    return 0.5 + inside / 2

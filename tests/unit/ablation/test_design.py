@@ -87,7 +87,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 def test_the_packaged_design_has_the_arms_of_the_comparison_and_the_papers_lambdas() -> None:
     design = load_design(resource("pipelines/ablation.yaml"))
-    parts = ["outcome", "integrated", "reward-model", "full", "step", "anchor"]
+    parts = ["outcome", "integrated", "reward-model", "thousand", "full", "step", "anchor"]
     assert [arm.name for arm in design.arms] == [
         *parts,
         "lambda-quarter",

@@ -55,3 +55,26 @@ def test_a_seed_without_the_measure_is_left_out() -> None:
     assert table.rows[0][2] == "2"
     assert settled_measure_tables([BASE, FROZEN, arm("trained", 0.6, None, None)], design(*arms)) == []
     assert settled_measure_tables(arms, design(*arms), at=[1]) == []
+
+
+def test_a_measure_of_the_iterations_is_not_read_where_a_run_has_not_come_to() -> None:
+    """Seed 2 of the trained arm was evaluated at 2 alone: at 4 two seeds are compared."""
+
+    def measured_each_iteration(name: str, *values: float) -> ArmOutcome:
+        runs = tuple(
+            RunOutcome(
+                seed=seed,
+                evaluations={
+                    point: {"a": [True]} for point in ((0, 2) if (name, seed) == ("trained", 2) else (0, 2, 4))
+                },
+                iterations=tuple({"iteration": number, "mu": value} for number in (1, 2)),
+            )
+            for seed, value in enumerate(values)
+        )
+        return ArmOutcome(arm=Arm(name=name, title=name, changes={}), runs=runs)
+
+    arms = [BASE, measured_each_iteration("frozen", 1.0, 1.0, 1.0), measured_each_iteration("trained", 1.1, 1.2, 1.3)]
+    wanted = design(*arms, measures=("mu",))
+    for at, seeds in ((2, "3"), (4, "2")):
+        (table,) = settled_measure_tables(arms, wanted, at=[at])
+        assert table.rows[0][2] == seeds

@@ -70,3 +70,21 @@ def test_both_models_are_paid_with_the_lambda_that_is_left() -> None:
     policy, rm = both_advantages(played, judged, judgements(votes), config)
     assert policy["reward"].to_list() == pytest.approx([2.0, 2.0, 0.0, -2.0])
     assert rm["reward"].to_list() == pytest.approx([2.0, 2.0, 0.0, 2.0])
+
+
+def test_the_share_is_of_the_votes_that_pay() -> None:
+    """Means of won and lost steps are 2/3 and -1/3: half their difference is 1/2. Of unanimous votes they are 1, -1."""
+    votes: dict[str, list[Votes]] = {"q/a": [[1, 1, 1], [1, 1, -1]], "q/c": [[-1, -1, -1], [1, 1, -1]]}
+    played, judged = episodes({"q/a": 1, "q/c": -1}), steps(votes)
+    every = CreditConfig(reliability="pooled", votes="all")
+    unanimous = CreditConfig(reliability="pooled", votes="unanimous")
+    assert weighed(every, played, judged).step_weight == pytest.approx(1 / 2)
+    assert weighed(unanimous, played, judged).step_weight == pytest.approx(1.0)
+
+
+def test_changes_license_what_they_say() -> None:
+    """S from 1 to 1 (won) and 1 to -1 (lost): changes 0, 0 and 0, -2; half of the means' difference 0 - (-1) is 1/2."""
+    votes: dict[str, list[Votes]] = {"q/a": [[1], [1]], "q/c": [[1], [-1]]}
+    config = CreditConfig(reliability="pooled", judged="change")
+    found = weighed(config, episodes({"q/a": 1, "q/c": -1}), steps(votes))
+    assert found.step_weight == pytest.approx(1 / 2)

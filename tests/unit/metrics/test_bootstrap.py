@@ -1,12 +1,9 @@
 """Bootstrap over seeds and games, against samples whose spread is known."""
 
-from math import sqrt
-
 import numpy as np
 import pytest
 
 from rla.metrics import bootstrap
-from rla.metrics.intervals import Interval
 
 FIRST = {"a": [True, True], "b": [True, False]}
 SECOND = {"a": [False, False], "b": [True, False]}
@@ -60,19 +57,6 @@ def test_intervals_of_three_seeds_cover_the_truth_about_as_often_as_they_say() -
         found = bootstrap.seed_mean(sample)
         covered += found.low <= 0.5 <= found.high
     assert 180 <= covered <= 200
-
-
-def test_numbers_of_seeds_have_an_interval_of_any_size() -> None:
-    """Seeds 10 and 30: means 10, 20, 30 are drawn, widened by sqrt 2 about 20. One seed has no spread."""
-    found = bootstrap.mean_of_seeds([10.0, 30.0])
-    assert (found.estimate, found.low, found.high) == pytest.approx((20.0, 20 - 10 * sqrt(2), 20 + 10 * sqrt(2)))
-    assert bootstrap.mean_of_seeds([3.0]) == Interval(3.0, 3.0, 3.0)
-
-
-def test_a_difference_draws_the_seeds_of_both_sides_apart() -> None:
-    found = bootstrap.difference_of_seeds([10.0, 30.0], [1.0, 1.0])
-    assert (found.estimate, found.low, found.high) == pytest.approx((19.0, 19 - 10 * sqrt(2), 19 + 10 * sqrt(2)))
-    assert bootstrap.difference_of_seeds([10.0, 30.0], [10.0, 30.0]).low < -10  # the same numbers, drawn twice
 
 
 def test_seeds_that_began_alike_are_compared_one_by_one() -> None:

@@ -8,28 +8,13 @@ import pytest
 from rla.metrics.power import (
     DifferenceSpread,
     difference_spread,
-    paired_interval,
     rate_noise,
     seeds_to_settle,
     spread_of_seeds,
-    student_quantile,
 )
 
 NONE = np.zeros((2, 2))
 PER_SEED = (2.8, 4.7, 0.2, 1.6, 1.0)  # mean 2.06; squares of the deviations sum to 12.312
-
-
-@pytest.mark.parametrize(
-    ("probability", "freedom", "value"),
-    [(0.975, 1, 12.706), (0.975, 4, 2.776), (0.975, 7, 2.365), (0.8, 4, 0.941), (0.8, 7, 0.896), (0.975, 30, 2.042)],
-)
-def test_quantiles_are_those_of_the_printed_tables(probability: float, freedom: int, value: float) -> None:
-    assert student_quantile(probability, freedom) == pytest.approx(value, abs=5e-4)
-
-
-def test_a_quantile_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(ValueError, match="no quantile"):
-        student_quantile(0.975, 0)
 
 
 def test_what_seeds_and_games_add_is_told_apart() -> None:
@@ -61,13 +46,6 @@ def test_the_noise_of_a_rate_is_without_bias() -> None:
     """Two of four won: 1/4 over 3. One episode says nothing of it."""
     assert rate_noise([True, True, False, False]) == pytest.approx(1 / 12)
     assert rate_noise([True, True]) == rate_noise([True]) == 0.0
-
-
-def test_the_interval_is_students() -> None:
-    spread = spread_of_seeds(PER_SEED)
-    assert spread.seed == pytest.approx(3.078)
-    found = paired_interval(2.06, spread.variance(seeds=5, games=1), seeds=5)
-    assert (found.low, found.high) == (pytest.approx(2.06 - 2.178, abs=1e-3), pytest.approx(2.06 + 2.178, abs=1e-3))
 
 
 def test_the_seeds_that_settle_a_difference() -> None:
