@@ -6,6 +6,8 @@
                    equals each is as likely
     lead of n      best of n minus the share of the same task's programs that are right, which is what a choice at
                    random has; mean over tasks with n programs
+    consensus      O of the program that programs and written tests agree on most, among all n of the task
+                   (`rla.envs.coding.consensus`); its lead as above
     UT accuracy    share of the written tests that agree with ground truth: the reference solution passes, or, of a
                    task without one, all of G
     Detect         share of the written tests that all of G pass and all of B fail
@@ -25,6 +27,7 @@ from fractions import Fraction
 from math import comb
 from statistics import fmean
 
+from rla.envs.coding.consensus import consensus
 from rla.envs.coding.rewards import Executions, consistent, solved
 from rla.metrics.at_k import pass_at
 from rla.metrics.intervals import Interval, clustered_mean, mean_lead
@@ -42,20 +45,32 @@ class Metric:
 def evaluate(
     tasks: Mapping[str, Executions], *, k: Sequence[int] = (), n: Sequence[int] = (), confidence: float = 0.95
 ) -> dict[str, Metric]:
-    """All metrics: `pass@1`, `pass@{k}`, `best_of_{n}`, `lead_of_{n}`, `ut_accuracy`, `detect`; `tasks` by task id."""
+    """All metrics: `pass@1`, `pass@{k}`, `best_of_{n}`, `lead_of_{n}`, `ut_accuracy`, `detect`, and for the largest n
+    `consensus_of_{n}` and `consensus_lead_of_{n}`, of tasks with exactly n programs; `tasks` by task id.
+    """
     samples: dict[str, Mapping[str, Sequence[float]]] = {"pass@1": _by_task(tasks, solved)}
     for size in k:
         samples[f"pass@{size}"] = {task: [pass_at(solved(e), size)] for task, e in tasks.items() if _enough(e, size)}
     for size in n:
         samples[f"best_of_{size}"] = {task: [best_of(e, size)] for task, e in tasks.items() if _enough(e, size)}
+    whole = {task: e for task, e in tasks.items() if len(e.given) == max(n, default=0)}
+    for size in sorted(n)[-1:]:
+        samples[f"consensus_of_{size}"] = {task: [consensus(e)] for task, e in whole.items()}
     samples["ut_accuracy"] = _by_task(tasks, agreeing)
     samples["detect"] = _by_task(tasks, detecting)
     found = {name: _metric(sample, confidence=confidence) for name, sample in samples.items()}
-    return found | {f"lead_of_{size}": _lead(tasks, size, confidence=confidence) for size in n}
+    for size in n:
+        chosen = {task: best_of(e, size) for task, e in tasks.items() if _enough(e, size)}
+        found[f"lead_of_{size}"] = _lead(tasks, chosen, confidence=confidence)
+    for size in sorted(n)[-1:]:
+        agreed = {task: consensus(e) for task, e in whole.items()}
+        found[f"consensus_lead_of_{size}"] = _lead(tasks, agreed, confidence=confidence)
+    return found
 
 
-def _lead(tasks: Mapping[str, Executions], size: int, *, confidence: float) -> Metric:
-    leads = [best_of(e, size) - fmean(solved(e)) for e in tasks.values() if _enough(e, size)]
+def _lead(tasks: Mapping[str, Executions], chosen: Mapping[str, float], *, confidence: float) -> Metric:
+    """`chosen`: by task, the chance that the program chosen there is right."""
+    leads = [value - fmean(solved(tasks[task])) for task, value in chosen.items()]
     return Metric(interval=mean_lead(leads, confidence=confidence), tasks=len(leads), trials=len(leads))
 
 

@@ -27,8 +27,11 @@ def test_rates_intervals_and_denominators_are_shown() -> None:
 def test_the_lead_of_the_chosen_program_is_shown_where_it_was_measured() -> None:
     led = {**MEASURED, "lead_of_8": 0.03125, "lead_of_8_low": -0.0125, "lead_of_8_high": 0.075}
     table, _ = program_tables(summary(led, MEASURED))
-    assert table.columns[3] == "best of 8 over chance, points"
+    assert table.columns[3:5] == ("best of 8 over chance, points", "UT accuracy")
     assert [row[3] for row in table.rows] == ["+3.1 [-1.2, +7.5]", "-"]
+    agreed = {f"consensus_{key}": led[key] for key in led if key.startswith("lead")}
+    both, _ = program_tables(summary({**led, **agreed}))
+    assert both.columns[4] == "consensus of 8 over chance, points" and both.rows[0][3] == both.rows[0][4]
 
 
 def test_other_settings_have_no_rows() -> None:

@@ -53,6 +53,8 @@ def test_metrics_carry_their_denominators() -> None:
         "pass@4": (round(5 / 6 + 1 / 6, 6), 1, 1),  # 1 - C(2,4)/C(4,4) = 1
         "best_of_2": (round((best_of(HALF, 2) + 0 + 1) / 3, 6), 3, 3),
         "lead_of_2": (round((best_of(HALF, 2) - 0.5) / 3, 6), 3, 3),  # all or none right leaves nothing to choose
+        "consensus_of_2": (0.5, 2, 2),  # half has four programs
+        "consensus_lead_of_2": (0.0, 2, 2),
         "ut_accuracy": (round(4 / 7, 6), 2, 7),  # 3 of 5 and 1 of 2; nothing tells about lost
         "detect": (0.2, 1, 5),
     }
