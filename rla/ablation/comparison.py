@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rla.ablation.accepted import accepted_table
-from rla.ablation.design import Design
+from rla.ablation.design import Design, chosen_arms
 from rla.ablation.measures import measure_tables
 from rla.ablation.outcomes import outcomes
 from rla.ablation.records import with_records, write_ablation_record
@@ -24,18 +24,21 @@ def write_report(
     design: Design,
     root: Path,
     *,
+    only: Sequence[str] = (),
     at: Sequence[int] = (),
     curves: Path | None = None,
     records: Sequence[Path] = (),
     record: Path | None = None,
 ) -> str:
-    """The text, also written to `<root>/ablation.md`; `at`: as it was at these iterations. `records`: of runs of other
-    machines, which count, too. `record`: a file that all runs are written to.
+    """The text, also written to `<root>/ablation.md`; `only`: of these arms; `at`: as it was at these iterations.
+    `records`: of runs of other machines, which count, too. `record`: a file that all these runs are written to.
 
-    Raises UserError where no arm has been evaluated, or none at one of these iterations, and as `with_records` does.
+    Raises UserError for an unknown arm, where no arm has been evaluated, or none at one of these iterations, and as
+    `with_records` does.
     """
+    shown = chosen_arms(design, only)
     every = with_records(design, root, outcomes(design, root), records)
-    arms = [found for found in every if found.shared_points]
+    arms = [found for found in every if found.shared_points and found.arm in shown]
     if not arms:
         raise UserError(f"{root}: no arm has been evaluated; run `rla ablation run --root {root}` first")
     known = sorted({point for found in arms for point in found.shared_points if point > 0})

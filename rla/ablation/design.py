@@ -18,7 +18,7 @@ arms:
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -156,3 +156,12 @@ def merged_params(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[s
         below = made.get(key)
         made[key] = merged_params(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
     return made
+
+
+def chosen_arms(design: Design, only: Sequence[str]) -> list[Arm]:
+    """The arms of these names, in the order of the design; all where there are none. UserError for an unknown one."""
+    unknown = set(only) - {arm.name for arm in design.arms}
+    if unknown:
+        known = ", ".join(arm.name for arm in design.arms)
+        raise UserError(f"--only {' '.join(sorted(unknown))}: no such arm; there are {known}")
+    return [arm for arm in design.arms if not only or arm.name in only]

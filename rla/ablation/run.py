@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from rla.ablation.design import Arm, Design
+from rla.ablation.design import Design, chosen_arms
 from rla.ablation.folders import make_arm, make_start
 from rla.ablation.starts import needed_starts
 from rla.errors import UserError
@@ -71,14 +71,6 @@ def alone(root: Path, say: Say) -> Iterator[None]:
         except OSError:  # a file system without locks
             pass
         yield
-
-
-def chosen_arms(design: Design, only: Sequence[str]) -> list[Arm]:
-    unknown = set(only) - {arm.name for arm in design.arms}
-    if unknown:
-        known = ", ".join(arm.name for arm in design.arms)
-        raise UserError(f"--only {' '.join(sorted(unknown))}: no such arm; there are {known}")
-    return [arm for arm in design.arms if not only or arm.name in only]
 
 
 def repro(folder: Path, environment: Mapping[str, str], say: Say, *, stdin: int) -> None:

@@ -18,6 +18,7 @@ ablation = typer.Typer(help="Arms of one experiment with several seeds each: run
 
 DesignFile = Annotated[Path | None, typer.Option(help="The experiment; the packaged pipelines/ablation.yaml.")]
 Root = Annotated[Path, typer.Option(help="Folder of the start and of all arms.")]
+Only = Annotated[list[str] | None, typer.Option(metavar="ARM", help="Only this arm; may be repeated.")]
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override for all arms.")]
 
 
@@ -26,7 +27,7 @@ def ablation_run(
     design: DesignFile = None,
     root: Root = Path("runs/ablation"),
     jobs: Annotated[int, typer.Option(min=1, help="Arms at once.")] = 1,
-    only: Annotated[list[str] | None, typer.Option(metavar="ARM", help="Only this arm; may be repeated.")] = None,
+    only: Only = None,
     seed: Annotated[list[int] | None, typer.Option(help="Only this seed; may be repeated.")] = None,
     iterations: Annotated[int | None, typer.Option(min=1, help="Of every arm, in place of the design's.")] = None,
     evaluate_every: Annotated[
@@ -56,6 +57,7 @@ def ablation_run(
 def ablation_report(
     design: DesignFile = None,
     root: Root = Path("runs/ablation"),
+    only: Only = None,
     at: Annotated[
         list[int] | None,
         typer.Option(min=1, help="Read all arms at this iteration, not at their last; repeated: success is the mean."),
@@ -81,6 +83,7 @@ def ablation_report(
             write_report(
                 designed(design, set_ or ()),
                 root,
+                only=only or (),
                 at=at or (),
                 curves=curves,
                 records=with_ or (),

@@ -99,6 +99,10 @@ def test_a_report_of_records_alone_can_be_written_as_one_record(tmp_path: Path, 
     text = write_report(design, tmp_path / "none", records=parts, record=tmp_path / "both.json")
     assert write_report(design, tmp_path / "none", records=[tmp_path / "both.json"]) == text
     assert "| full | 2 |" in text
+    alone = write_report(design, tmp_path / "none", records=parts, only=["full"])
+    assert "| full | 2 |" in alone and "| base |" not in alone
+    with pytest.raises(UserError, match="no such arm"):
+        write_report(design, tmp_path / "none", records=parts, only=["other"])
     runs_of_parts = [run for part in parts for run in read_record(part)["full"]]
     assert read_record(tmp_path / "both.json")["full"] == runs_of_parts
 
