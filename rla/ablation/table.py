@@ -53,8 +53,8 @@ def arms_table(arms: Sequence[ArmOutcome], *, baseline: str, at: Sequence[int] =
     )
     note = (
         "success on all held-out tasks at the sampling temperature; intervals: bootstrap over seeds and tasks, for the "
-        "warm starts that were made (too narrow of three or four seeds; seed by seed decides); gain: over the warm start; "
-        "differences are paired by task, and by seed where each has a start of its own; "
+        "warm starts that were made (too narrow of three or four seeds; seed by seed decides); gain: over the warm "
+        "start; differences are paired by task, and by seed where each has a start of its own; "
         f"baseline: {baseline}, where no other arm is named"
     )
     columns, rows = told_columns(lines)
