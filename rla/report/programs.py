@@ -38,7 +38,7 @@ def program_table(title: str, rows: tuple[Mapping[str, Any], ...]) -> Table:
         columns += [name, "95% interval", "of tests"]
     note = (
         "best of n: chosen by the number of written tests that it passes; consensus: by how many programs pass the "
-        "same tests, times these; over chance: less the share of the same task's programs that are right; UT "
+        "same tests as it does; over chance: less the share of the same task's programs that are right; UT "
         "accuracy: written tests that agree with the ground truth; Detect: that besides tell all right programs from "
         "all wrong ones"
     )

@@ -1,12 +1,12 @@
-"""The program that programs and written tests agree on most: dual execution agreement.
+"""The program that most programs of a task behave like, as far as the written tests tell them apart.
 
-    consensus set    programs of a task that pass the same written tests, of those that parse
-    score            programs of the set x tests that they pass
-    choice           a program of the set with the highest score; among equals each program is as likely
+    cluster    programs of a task that pass the same written tests, of those that parse
+    choice     a program of the largest cluster; among equals each program is as likely
 
 A wrong test is passed by wrong programs alone, so where most tests are wrong the number of tests passed speaks against
-right programs. Right programs agree with each other on every test, and wrong ones seldom do.
-Source: CodeT (Chen et al., ICLR 2023), equation 2.
+right programs. This choice does not ask whether a test is right: right programs behave alike on all of them, and wrong
+ones seldom do.
+Source: AlphaCode (Li et al., Science 2022), which clusters programs by their outputs on written inputs.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from rla.envs.coding.rewards import Executions, solved
 
 def consensus(executions: Executions) -> float:
     """Probability that the program chosen among all of the task is right."""
-    sets: dict[tuple[bool, ...], list[bool]] = defaultdict(list)
+    clusters: dict[tuple[bool, ...], list[bool]] = defaultdict(list)
     for row, right in zip(executions.written, solved(executions), strict=True):
-        sets[tuple(passes for passes, parsed in zip(row, executions.parsed, strict=True) if parsed)].append(right)
-    scores = {passed: len(members) * sum(passed) for passed, members in sets.items()}
-    best = max(scores.values())
-    chosen = [right for passed, members in sets.items() if scores[passed] == best for right in members]
+        clusters[tuple(passes for passes, parsed in zip(row, executions.parsed, strict=True) if parsed)].append(right)
+    most = max(map(len, clusters.values()))
+    chosen = [right for members in clusters.values() if len(members) == most for right in members]
     return sum(chosen) / len(chosen)

@@ -6,7 +6,7 @@
                    equals each is as likely
     lead of n      best of n minus the share of the same task's programs that are right, which is what a choice at
                    random has; mean over tasks with n programs
-    consensus      O of the program that programs and written tests agree on most, among all n of the task
+    consensus      expected O of a program of the largest cluster of the task's n that pass the same written tests
                    (`rla.envs.coding.consensus`); its lead as above
     UT accuracy    share of the written tests that agree with ground truth: the reference solution passes, or, of a
                    task without one, all of G

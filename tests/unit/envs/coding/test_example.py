@@ -91,7 +91,7 @@ def test_the_example_from_replies_to_metrics() -> None:
             "pass@2": 5 / 6,
             "best_of_4": 2 / 3,
             "lead_of_4": 2 / 3 - 1 / 2,
-            "consensus_of_4": 1.0,  # two programs x three tests that they pass, against one x three and one x one
+            "consensus_of_4": 1.0,  # the first two pass the same tests
             "consensus_lead_of_4": 1.0 - 1 / 2,
             "ut_accuracy": 0.6,
             "detect": 0.2,
