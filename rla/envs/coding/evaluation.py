@@ -51,21 +51,19 @@ def evaluate(
     samples: dict[str, Mapping[str, Sequence[float]]] = {"pass@1": _by_task(tasks, solved)}
     for size in k:
         samples[f"pass@{size}"] = {task: [pass_at(solved(e), size)] for task, e in tasks.items() if _enough(e, size)}
+    chosen: dict[tuple[str, str], dict[str, float]] = {}  # by its name and that of its lead
     for size in n:
-        samples[f"best_of_{size}"] = {task: [best_of(e, size)] for task, e in tasks.items() if _enough(e, size)}
-    whole = {task: e for task, e in tasks.items() if len(e.given) == max(n, default=0)}
+        names = (f"best_of_{size}", f"lead_of_{size}")
+        chosen[names] = {task: best_of(e, size) for task, e in tasks.items() if _enough(e, size)}
     for size in sorted(n)[-1:]:
-        samples[f"consensus_of_{size}"] = {task: [consensus(e)] for task, e in whole.items()}
+        names = (f"consensus_of_{size}", f"consensus_lead_of_{size}")
+        chosen[names] = {task: consensus(e) for task, e in tasks.items() if len(e.given) == size}
+    for (name, _), values in chosen.items():
+        samples[name] = {task: [value] for task, value in values.items()}
     samples["ut_accuracy"] = _by_task(tasks, agreeing)
     samples["detect"] = _by_task(tasks, detecting)
     found = {name: _metric(sample, confidence=confidence) for name, sample in samples.items()}
-    for size in n:
-        chosen = {task: best_of(e, size) for task, e in tasks.items() if _enough(e, size)}
-        found[f"lead_of_{size}"] = _lead(tasks, chosen, confidence=confidence)
-    for size in sorted(n)[-1:]:
-        agreed = {task: consensus(e) for task, e in whole.items()}
-        found[f"consensus_lead_of_{size}"] = _lead(tasks, agreed, confidence=confidence)
-    return found
+    return found | {lead: _lead(tasks, values, confidence=confidence) for (_, lead), values in chosen.items()}
 
 
 def _lead(tasks: Mapping[str, Executions], chosen: Mapping[str, float], *, confidence: float) -> Metric:
