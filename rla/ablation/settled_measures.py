@@ -14,7 +14,7 @@ from rla.ablation.measures import DIGITS, bracketed, measured, shown_measure
 from rla.ablation.outcomes import ArmOutcome
 from rla.ablation.settling import TITLE, common_points, common_seeds, compared_arms, seeds_text
 from rla.metrics.power import FEWEST, seeds_to_settle, spread_of_seeds
-from rla.metrics.student import paired_interval
+from rla.metrics.student import mean_of_seeds
 from rla.report.tables import Table
 
 COLUMNS: tuple[str, ...] = ("arm", "over", "seeds", "iteration", "difference", "per seed", "apart")
@@ -53,16 +53,15 @@ def settled_measure_line(
     if len(differences) < FEWEST:
         return None
     spread, seeds = spread_of_seeds(differences), len(differences)
-    estimate = sum(differences) / seeds
-    interval = paired_interval(estimate, spread.variance(seeds=seeds, games=1), seeds=seeds)
+    interval = mean_of_seeds(differences)
     return (
         found.arm.title,
         over.arm.title,
         str(seeds),
         " ".join(map(str, read)),
-        f"{estimate:+.{DIGITS}g} {bracketed(interval, sign='+')}",
+        f"{interval.estimate:+.{DIGITS}g} {bracketed(interval, sign='+')}",
         " ".join(f"{value:+.{DIGITS}g}" for value in differences),
         "yes" if interval.low > 0 or interval.high < 0 else "no",
         shown_measure(sqrt(spread.of_one_seed(games=1))),
-        seeds_text(seeds_to_settle(estimate, spread, games=1)),
+        seeds_text(seeds_to_settle(interval.estimate, spread, games=1)),
     )
