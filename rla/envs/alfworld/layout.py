@@ -25,7 +25,8 @@ NEVER_TARGETS = frozenset({"SinkBasin", "BathtubBasin", "Toaster"})
 @dataclass(frozen=True, slots=True)
 class Layout:
     """Type names carry no "Type" suffix; `inside` maps an object's id to the receptacle's it is in at the
-    start.
+    start. Real scenes have objects that lie in several at once (a pan on two burners): `inside` names the last one of
+    the facts, and `shared` all of them, of such objects alone.
     """
 
     receptacles: dict[str, str]
@@ -34,6 +35,7 @@ class Layout:
     location: dict[str, str]
     can_contain: frozenset[tuple[str, str]]
     flags: frozenset[tuple[str, str]]
+    shared: dict[str, tuple[str, ...]]
 
     def flag(self, name: str, identifier: str) -> bool:
         """Whether the unary fact `(name identifier)` is among the facts."""
@@ -62,6 +64,7 @@ def bare(type_name: str) -> str:
 def layout_of(problem: PddlProblem) -> Layout:
     """The tables of `problem`. Facts of other predicates are left out."""
     pairs: dict[str, dict[str, str]] = {}
+    shared: dict[str, tuple[str, ...]] = {}
     can_contain, flags = set(), set()
     for fact in problem.facts:
         if fact[0] == "canContain":
@@ -69,7 +72,10 @@ def layout_of(problem: PddlProblem) -> Layout:
         elif len(fact) == 2:
             flags.add((fact[0], fact[1]))
         elif len(fact) == 3:
-            pairs.setdefault(fact[0], {})[fact[1]] = fact[2]
+            known = pairs.setdefault(fact[0], {})
+            if fact[0] == "inReceptacle" and fact[1] in known:
+                shared[fact[1]] = (*shared.get(fact[1], (known[fact[1]],)), fact[2])
+            known[fact[1]] = fact[2]
     return Layout(
         receptacles={key: bare(value) for key, value in pairs.get("receptacleType", {}).items()},
         objects={key: bare(value) for key, value in pairs.get("objectType", {}).items()},
@@ -77,6 +83,7 @@ def layout_of(problem: PddlProblem) -> Layout:
         location={**pairs.get("receptacleAtLocation", {}), **pairs.get("objectAtLocation", {})},
         can_contain=frozenset(can_contain),
         flags=frozenset(flags),
+        shared=shared,
     )
 
 

@@ -8,8 +8,9 @@ A "where" hint saves the looking; a closed door costs one command more, which th
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -46,12 +47,13 @@ def view_of(game: Game) -> View:
     names = {identifier: name for name, identifier in ids_by_name(game.problem).items()}
     beyond = unreachable(game, layout, names)
     order = search_order(layout, game.problem.goal.object_type)
+    searched = [place for place in order if place not in beyond]
     return View(
         goal=game.problem.goal,
         hint=hint_of(game.sentence),
-        layout=layout,
+        layout=replace(layout, inside=layout.inside | first_found(layout, searched)),
         names=names,
-        searched=[place for place in order if place not in beyond],
+        searched=searched,
         withheld=frozenset(game.withheld),
     )
 
@@ -65,6 +67,12 @@ def search_order(layout: Layout, object_type: str) -> list[str]:
         return share(object_type, kind) if fits else 0.0
 
     return sorted(layout.receptacles, key=likelihood, reverse=True)
+
+
+def first_found(layout: Layout, searched: Sequence[str]) -> dict[str, str]:
+    """Object -> where the search comes upon it first, of the objects that lie in several receptacles at once."""
+    rank = {place: number for number, place in enumerate(searched)}
+    return {item: min(places, key=lambda place: rank.get(place, len(rank))) for item, places in layout.shared.items()}
 
 
 def effort(game: Game, *, plan_length: int) -> int:

@@ -17,7 +17,7 @@ from rla.envs.alfworld.expert import Expert
 from rla.envs.alfworld.export import export_games
 from rla.envs.alfworld.problem import Game, TaskKind
 from rla.envs.alfworld.proposal_prompt import edit_schema_of, examples, keys_told
-from rla.envs.alfworld.proposals import effort, propose_edits
+from rla.envs.alfworld.proposals import effort, propose_edits, view_of
 from rla.envs.alfworld.solver import solve
 from rla.envs.alfworld.tasks import builtin_tasks, game_digest, game_likeness, game_of, game_payload
 from rla.errors import UserError
@@ -211,6 +211,22 @@ def test_what_was_withheld_is_given_back_to_make_a_task_harder() -> None:
     eased = apply_edit(TO_TABLE, Edit(withhold=("close", "open")))
     found = propose_edits(eased, direction="harder", rng=random.Random(0), count=8, fields=frozenset({"give"}))
     assert {edit.give for edit in found} == {("close",), ("open",)}
+
+
+def test_a_thing_in_two_places_is_found_at_the_one_that_can_be_reached() -> None:
+    """Real scenes have such things: a pan that lies on two burners. Facts name both."""
+    counter, side = ("Mug_bar_1", "CounterTop_bar_1"), ("Mug_bar_1", "SideTable_bar_1")
+    both = scenes.game(TaskKind.PLACE, "Mug", "Cabinet", lying=(counter, side))
+    for withheld, home in (("go to sidetable 1", counter), ("go to countertop 1", side)):
+        held, alone = (
+            replace(game, withheld=(withheld,))
+            for game in (both, scenes.game(TaskKind.PLACE, "Mug", "Cabinet", lying=(home,)))
+        )
+        assert view_of(held).layout.inside == dict([home])
+        steps = len(solve(FastGame(held)) or ())
+        assert steps == len(solve(FastGame(alone)) or ()) == 5
+        assert effort(held, plan_length=steps) == effort(alone, plan_length=steps)
+        assert propose_edits(both, direction="easier", rng=random.Random(0), count=8, fields=OFFER_KEYS)
 
 
 def test_without_being_asked_rules_change_the_scene_as_ever() -> None:
