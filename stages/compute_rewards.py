@@ -14,7 +14,7 @@ from rla.metrics.difficulty import task_rows
 from rla.metrics.iteration import iteration_metrics
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import origin, refuse_stale
-from rla.rollouts.ground_truth import labels_of
+from rla.rollouts.ground_truth import drawn_lessons, labels_of
 from rla.store.atomic import write_json
 from rla.store.frames import read_iteration, read_judgements, training_episodes
 from rla.store.reading import read_manifest
@@ -37,16 +37,19 @@ def run(ctx: StageContext) -> dict[str, Any]:
     )
     training = training_episodes(episodes, ctx.path("verdicts"))
     credit = ctx.config.credit
+    share = credit.reward_model_truth
+    labels = labels_of(ctx)
     if rule is None:
         credit = weighed(credit, training, steps)
-        policy, rm = both_advantages(training, steps, judgements, credit)
+        lessons = drawn_lessons(labels.frame, share=share, seed=ctx.config.seed) if share else None
+        policy, rm = both_advantages(training, steps, judgements, credit, lessons)
     else:
         policy, rm = rule.rewards(training, read_judgements(ctx.path("scores")), credit)
-    made_from = origin(ctx, inputs, sections=("credit",))  # the rest is read for the metrics alone
+    # labels are of the environment's parameters; without lessons they are read for the metrics alone
+    made_from = origin(ctx, inputs, sections=("credit", "env") if share else ("credit",))
     frames = (("policy-rewards", "policy_rewards", policy), ("rm-rewards", "rm_rewards", rm))
     outputs = [Output(folder=ctx.path(option), kind=kind, rows=frame.to_dicts()) for option, kind, frame in frames]
     write_shards(outputs, made_from, overwrite=ctx.overwrite, tell=ctx.progress.note)
-    labels = labels_of(ctx)
     write_json(ctx.path("tasks"), task_rows(episodes, judgements, labels.frame))
     found = iteration_metrics(
         episodes,

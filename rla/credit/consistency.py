@@ -27,6 +27,7 @@ import polars as pl
 
 from rla.credit.integrated import reward
 from rla.credit.normalise import RM_REWARDS, TOLERANCE, shaped, standardised
+from rla.credit.truth import with_lessons
 
 Normalise = Literal["step", "task", "none"]
 
@@ -42,22 +43,27 @@ def rewards(
     high: float,
     balanced: bool = False,
     differences: pl.DataFrame | None = None,
+    lessons: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
     """One row per judgement of a task whose accuracy lies in [low, high]: columns of `RM_REWARDS`.
 
     `judgements`: trajectory_id, step, judgement, score (+1, -1 or null where it did not parse).
     `policy_rewards`: trajectory_id, task_id, step, outcome, mean_score; judgements of other steps are left
     out. `accuracy`: task_id, accuracy. A task that is nearly always won or lost has too few steps of the
-    other kind to be judged against. `differences`: trajectory_id, step, difference, in place of the outcome.
+    other kind to be judged against. `differences`: trajectory_id, step, difference, in place of the outcome. `lessons`:
+    trajectory_id, step, label, in place of either (`rla.credit.truth`).
     """
     trained = accuracy.filter(pl.col("accuracy").is_between(low, high)).select("task_id")
     steps = policy_rewards.select("trajectory_id", "task_id", "step", "outcome", "mean_score")
     integrated = reward(step_weight)
     if differences is not None:
-        known = differences.filter(pl.col("difference").abs() > TOLERANCE)
-        steps = steps.join(known, on=["trajectory_id", "step"])
+        steps = steps.join(differences, on=["trajectory_id", "step"])
         weight = step_weight * pl.col("difference").abs()
         integrated = pl.col("difference") + weight * pl.col("mean_score").fill_null(0.0)
+    if lessons is not None:
+        steps = with_lessons(steps, lessons)
+    if differences is not None:
+        steps = steps.filter(pl.col("difference").abs() > TOLERANCE)
     rows = (
         judgements.select("trajectory_id", "step", "judgement", "score")
         .join(steps.join(trained, on="task_id", how="semi"), on=["trajectory_id", "step"])

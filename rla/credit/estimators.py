@@ -45,12 +45,17 @@ def policy_advantages(episodes: pl.DataFrame, steps: pl.DataFrame, config: Credi
 
 
 def both_advantages(
-    episodes: pl.DataFrame, steps: pl.DataFrame, judgements: pl.DataFrame, config: CreditConfig
+    episodes: pl.DataFrame,
+    steps: pl.DataFrame,
+    judgements: pl.DataFrame,
+    config: CreditConfig,
+    lessons: pl.DataFrame | None = None,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Rows of `policy_rewards` and of `rm_rewards`, both of `episodes` alone; `config` is `weighed` already.
 
     The policy's estimators take the shaped score (`credit.shaping`); accuracies and the reward model's rewards are of
-    the outcome itself, and of the judgements as they were given.
+    the outcome itself, and of the judgements as they were given. `lessons`: steps that teach the reward model by their
+    label (`rla.credit.truth`).
     """
     own = own_steps(episodes, steps)
     policy = policy_advantages(scored_episodes(episodes, config.shaping), paid_steps(own, config), config)
@@ -69,6 +74,7 @@ def both_advantages(
         high=config.reward_model_high,
         balanced=config.reward_model_balanced,
         differences=counterfactual.differences(episodes, own) if config.reward_model_outcome == "place" else None,
+        lessons=lessons,
     )
     return policy, rm
 

@@ -12,7 +12,7 @@ from rla.config.params_schema import params_schema
 from rla.config.protection import with_protection
 from rla.config.sections import Config
 from rla.envs.pictures import shows_images
-from rla.envs.protocols import Adapts, Checks, Env
+from rla.envs.protocols import Adapts, Checks, Env, Labels, Probes
 from rla.envs.registry import BUILTIN, environment, params_of
 from rla.errors import UserError
 
@@ -36,6 +36,7 @@ def checked(config: Config, *, where: str) -> Config:
     chosen = environment(config.env.name)
     refuse_unknown_edits(chosen, config, where)
     refuse_adapters_of_towers(chosen, config, where)
+    refuse_lessons_without_labels(chosen, config, where)
     if isinstance(chosen, Checks):
         try:
             chosen.check(config)
@@ -50,6 +51,16 @@ def refuse_unknown_edits(chosen: Env, config: Config, where: str) -> None:
     if unknown := [name for name in config.adaptation.edits if name not in known]:
         names = ", ".join(sorted(known)) or "no edits at all"
         raise UserError(f"{where}: adaptation.edits: {unknown[0]!r} is unknown; {config.env.name} has {names}")
+
+
+def refuse_lessons_without_labels(chosen: Env, config: Config, where: str) -> None:
+    """UserError where `credit.reward_model_truth` asks for labels of steps that the environment does not give, or whose
+    rewards have a rule of their own.
+    """
+    if config.credit.reward_model_truth and (not isinstance(chosen, Labels) or isinstance(chosen, Probes)):
+        raise UserError(
+            f"{where}: credit.reward_model_truth: {config.env.name} gives no labels of steps; leave the key out"
+        )
 
 
 def refuse_adapters_of_towers(chosen: Env, config: Config, where: str) -> None:

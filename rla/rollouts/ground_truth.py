@@ -6,11 +6,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from rla.config import Config
 from rla.envs.protocols import Labels
 from rla.envs.registry import environment
 from rla.pipeline.context import StageContext
 from rla.rollouts.labels import PlayedEpisode, StepLabels, label_episodes
+from rla.seeds import derive
 from rla.store.pools import tasks_by_id
 from rla.store.reading import read_manifest, read_nested
 from rla.store.records import StopReason, Task
@@ -42,6 +45,15 @@ def labels_in(
     for folder, kind in pools:
         tasks |= tasks_by_id(folder, kind, wanted)
     return label_episodes(episodes, tasks, labeller=chosen, config=config)
+
+
+def drawn_lessons(labels: pl.DataFrame, *, share: float, seed: int) -> pl.DataFrame:
+    """trajectory_id, step, label of about `share` of the labelled steps, which teach a reward model
+    (`rla.credit.truth`). A step's own seed decides whether it is drawn, whatever else is there.
+    """
+    keys = labels.select("trajectory_id", "step").iter_rows()
+    chosen = [derive(seed, "reward_model_truth", *key) < share * 2**63 for key in keys]
+    return labels.filter(pl.Series(chosen, dtype=pl.Boolean)).select("trajectory_id", "step", "label")
 
 
 def played_episodes(trajectories: Path) -> Iterator[PlayedEpisode]:
