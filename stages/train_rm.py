@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla.pipeline.context import StageContext
-from rla.store.layout import PATHS
+from rla.store.layout import PATHS, replayed
 from rla.store.reading import stream_rows
 from rla.training.stage import rewarded, train_stage
 
@@ -22,19 +22,11 @@ def run(ctx: StageContext) -> dict[str, Any]:
     Where a chat server judges, it is always unchanged, because nothing that such a server says can train.
     """
     scores, rewards = ctx.path("scores"), ctx.path("rewards")
+    again = replayed(ctx.run, ctx.iteration, count=ctx.config.credit.reward_model_replay)
 
     def sequences() -> Iterator[TrainingSequence]:
-        from rla.training.data import reward_model_sequences
-
-        keys = ("trajectory_id", "step", "judgement")
-        wanted = {row["trajectory_id"] for row in rewarded(rewards, "rm_rewards", keys)}
-        columns = ["trajectory_id", "step", "prompt_ids", "judgements", "image_spans"]
-        return reward_model_sequences(
-            stream_rows(scores, "scores", columns, keys=wanted),
-            rewarded(rewards, "rm_rewards", keys),
-            max_samples=ctx.config.train_rm.max_samples,
-            seed=ctx.config.seed,
-        )
+        for pair in (*again, (scores, rewards)):
+            yield from sequences_of(ctx, *pair)
 
     return train_stage(
         ctx,
@@ -44,4 +36,20 @@ def run(ctx: StageContext) -> dict[str, Any]:
         data=(scores, rewards),
         sequences=sequences,
         images=scores.parent / Path(PATHS["images"]).name,
+        again=again,
+    )
+
+
+def sequences_of(ctx: StageContext, scores: Path, rewards: Path) -> Iterator[TrainingSequence]:
+    """Those of the judgements of one iteration, at most `train_rm.max_samples` steps of them."""
+    from rla.training.data import reward_model_sequences
+
+    keys = ("trajectory_id", "step", "judgement")
+    wanted = {row["trajectory_id"] for row in rewarded(rewards, "rm_rewards", keys)}
+    columns = ["trajectory_id", "step", "prompt_ids", "judgements", "image_spans"]
+    return reward_model_sequences(
+        stream_rows(scores, "scores", columns, keys=wanted),
+        rewarded(rewards, "rm_rewards", keys),
+        max_samples=ctx.config.train_rm.max_samples,
+        seed=ctx.config.seed,
     )

@@ -59,6 +59,8 @@ def call_on_store(spec: StageSpec, values: Mapping[str, Any], call: Callable[[Ma
     refuse_following(url, values)
     mirror, iteration = Mirror(url), values["iteration"]
     mirror.fetch(read_by(spec, iteration), wanted=lambda key: needed(spec, key))
+    if again := read_again_by(spec, mirror.folder, iteration):
+        mirror.fetch(again)
     local = {**values, "run": mirror.folder}
     if values["dry_run"]:
         call(local)
@@ -135,6 +137,17 @@ def read_by(spec: StageSpec, iteration: int) -> list[str]:
         places += [f"{number}/{name}" for number in {1, iteration} for name in COMPARED]
     places = list(dict.fromkeys(places))
     return [place for place in places if not any(place != other and is_below(place, other) for other in places)]
+
+
+def read_again_by(spec: StageSpec, run: Path, iteration: int) -> list[str]:
+    """What `train-rm` reads of iterations before its own, as the run's `config.yaml` has it."""
+    from rla.store.layout import replayed
+    from rla.store.run_config import read_run_config, run_config_path
+
+    known = spec.name == "train-rm" and run_config_path(run).exists()
+    credit = read_run_config(run).get("credit") if known else None
+    count = credit.get("reward_model_replay", 0) if isinstance(credit, Mapping) else 0
+    return [shard.as_posix() for pair in replayed(Path(), iteration, count=count) for shard in pair]
 
 
 def needed(spec: StageSpec, key: str) -> bool:

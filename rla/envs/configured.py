@@ -37,6 +37,10 @@ def checked(config: Config, *, where: str) -> Config:
     refuse_unknown_edits(chosen, config, where)
     refuse_adapters_of_towers(chosen, config, where)
     refuse_lessons_without_labels(chosen, config, where)
+    if config.credit.reward_model_replay and shows_images(chosen, config):
+        raise UserError(
+            f"{where}: credit.reward_model_replay: pictures of earlier iterations do not train again; set 0"
+        )
     if isinstance(chosen, Checks):
         try:
             chosen.check(config)

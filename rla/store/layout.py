@@ -102,6 +102,14 @@ def artifact(run: Path, name: str, iteration: int) -> Path:
     return run / PATHS[name].format(i=iteration, p=iteration - 1)
 
 
+def replayed(run: Path, iteration: int, *, count: int) -> list[tuple[Path, Path]]:
+    """The scores and rewards of the `count` iterations before this one, as far as there were so many, the oldest first:
+    what trains a reward model again.
+    """
+    earlier = range(max(1, iteration - count), iteration)
+    return [(artifact(run, "scores", number), artifact(run, "rm_rewards", number)) for number in earlier]
+
+
 def places_of(run: Path, name: str) -> Iterator[Path]:
     """Where the artifact `name` lies, of every iteration that has it."""
     own, others = PATHS[name], {*PATHS.values()} - {PATHS[name]}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,16 +60,19 @@ def train_stage(
     data: tuple[Path, ...],
     sequences: Callable[[], Iterator[TrainingSequence]],
     images: Path | None = None,
+    again: Sequence[tuple[Path, Path]] = (),
 ) -> dict[str, Any]:
     """Train `checkpoint` (an option's name) on `sequences`. A finished checkpoint of the same origin is kept.
 
     The first folder of `data` is the shard that holds the token ids: it must have the checkpoint's tokenizer. `images`:
-    the shard with the pictures of the sequences; it is opened where they show any.
+    the shard with the pictures of the sequences; it is opened where they show any. `again`: shards of earlier
+    iterations that the sequences are of, too, in pairs of token ids and rewards.
     """
-    for shard in data:
+    for shard in chain(data, *again):
         read_manifest(shard)  # before a model is made for nothing
-    for made in data[1:]:
-        refuse_stale(made, source=data[0])
+    for tokens, made in chain(((data[0], rewards) for rewards in data[1:]), again):
+        refuse_stale(made, source=tokens)
+    data = (*data, *chain(*again))
     source = policy_of(ctx, checkpoint, checkpoint)
     out = ctx.path("out")
     made_from = origin(ctx, [source, *data])

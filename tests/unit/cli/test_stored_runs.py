@@ -52,3 +52,15 @@ def test_a_dry_run_of_pruning_changes_nothing_on_the_store(files: fsspec.Abstrac
     assert set(files.find("/bucket")) == before and "1/scores/part-00000.parquet" in fetched()
     assert run(["prune", "--run", URL]) == 0
     assert set(files.find("/bucket")) == {*before, "/bucket/run/1/scores/part-00001.parquet"}
+
+
+def test_a_judge_that_trains_on_earlier_votes_fetches_them(files: fsspec.AbstractFileSystem) -> None:
+    for iteration in (1, 2, 3):
+        for name in ("scores", "rewards/rm", "rewards/policy"):
+            files.pipe_file(f"/bucket/run/{iteration}/{name}/part-00000.parquet", b"x")
+    call = ["train-rm", "--run", URL, "--iteration", "3", "--env", "alfworld", "--dry-run"]
+    second = {"2/scores/part-00000.parquet", "2/rewards/rm/part-00000.parquet"}
+    for replay, wanted in ((0, set()), (1, second)):
+        files.pipe_file("/bucket/run/config.yaml", f"credit: {{reward_model_replay: {replay}}}".encode())
+        assert run(call) == 0
+        assert {name for name in fetched() if name.startswith("2/")} == wanted
