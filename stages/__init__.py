@@ -133,7 +133,7 @@ STAGES = (
         example="rla train-rm --iteration 2",
         reads=(("rm", "previous_rm"), ("scores", "scores"), ("rewards", "rm_rewards")),
         writes=(("out", "rm"),),
-        sections=("train_rm", "credit.reward_model_replay", "judge.temperature", "rollout.max_failed_share"),
+        sections=("train_rm", "judge.temperature", "rollout.max_failed_share"),
         heavy=True,
     ),
     StageSpec(

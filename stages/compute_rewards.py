@@ -9,7 +9,7 @@ from rla.credit.estimators import both_advantages, weighed
 from rla.envs.protocols import Probes
 from rla.envs.registry import environment
 from rla.errors import UserError
-from rla.metrics.diagnostics import reward_statistics
+from rla.metrics.diagnostics import lesson_statistics, reward_statistics
 from rla.metrics.difficulty import task_rows
 from rla.metrics.iteration import iteration_metrics
 from rla.pipeline.context import StageContext
@@ -39,14 +39,15 @@ def run(ctx: StageContext) -> dict[str, Any]:
     credit = ctx.config.credit
     share = credit.reward_model_truth
     labels = labels_of(ctx)
+    lessons = drawn_lessons(labels.frame, share=share, seed=ctx.config.seed) if share else None
     if rule is None:
         credit = weighed(credit, training, steps)
-        lessons = drawn_lessons(labels.frame, share=share, seed=ctx.config.seed) if share else None
         policy, rm = both_advantages(training, steps, judgements, credit, lessons)
     else:
         policy, rm = rule.rewards(training, read_judgements(ctx.path("scores")), credit)
-    # labels are of the environment's parameters; without lessons they are read for the metrics alone
-    made_from = origin(ctx, inputs, sections=("credit", "env") if share else ("credit",))
+    # Lessons are of tasks and of the environment's parameters. Without them these are read for the metrics alone.
+    taught_by = [ctx.path("pool"), ctx.path("candidates")] if share else []
+    made_from = origin(ctx, [*inputs, *taught_by], sections=("credit", "env") if share else ("credit",))
     frames = (("policy-rewards", "policy_rewards", policy), ("rm-rewards", "rm_rewards", rm))
     outputs = [Output(folder=ctx.path(option), kind=kind, rows=frame.to_dicts()) for option, kind, frame in frames]
     write_shards(outputs, made_from, overwrite=ctx.overwrite, tell=ctx.progress.note)
@@ -63,6 +64,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
         tools=read_tool_episodes(ctx.path("trajectories")),
     )
     metrics = {"iteration": ctx.iteration, **found, **reward_statistics(policy, rm), "step_weight": credit.step_weight}
+    metrics |= {} if lessons is None else lesson_statistics(rm, lessons)
     metrics |= {} if rule is None else rule.metrics(episodes, read_judgements(ctx.path("scores")))
     write_json(ctx.path("metrics"), metrics)
     return {key: metrics[key] for key in ("success", "mu", "policy_samples", "rm_samples")}

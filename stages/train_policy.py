@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rla.pipeline.context import StageContext
 from rla.store.images import images_folder
 from rla.store.reading import stream_rows
-from rla.training.stage import rewarded, train_stage
+from rla.training.stage import named_sequences, rewarded, train_stage
 
 if TYPE_CHECKING:
     from rla.training.data import TrainingSequence
@@ -23,14 +23,14 @@ def run(ctx: StageContext) -> dict[str, Any]:
 
         keys = ("trajectory_id", "step")
         wanted = {row["trajectory_id"] for row in rewarded(rewards, "policy_rewards", keys)}
-        return policy_sequences(
-            stream_rows(
-                trajectories, "trajectories", ["trajectory_id", "steps", "segments", "image_spans"], keys=wanted
-            ),
+        columns = ["trajectory_id", "steps", "segments", "image_spans"]
+        found = policy_sequences(
+            stream_rows(trajectories, "trajectories", columns, keys=wanted),
             rewarded(rewards, "policy_rewards", keys),
             max_samples=ctx.config.train_policy.max_samples,
             seed=ctx.config.seed,
         )
+        return named_sequences(found, trajectories, rewards)
 
     return train_stage(
         ctx,

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla.pipeline.context import StageContext
-from rla.store.layout import PATHS, replayed
+from rla.store.layout import PATHS, earlier_judgements
 from rla.store.reading import stream_rows
-from rla.training.stage import rewarded, train_stage
+from rla.training.stage import named_sequences, rewarded, train_stage
 
 if TYPE_CHECKING:
     from rla.training.data import TrainingSequence
@@ -22,21 +22,22 @@ def run(ctx: StageContext) -> dict[str, Any]:
     Where a chat server judges, it is always unchanged, because nothing that such a server says can train.
     """
     scores, rewards = ctx.path("scores"), ctx.path("rewards")
-    again = replayed(ctx.run, ctx.iteration, count=ctx.config.credit.reward_model_replay)
+    config = replace(ctx.config.train_rm, enabled=ctx.config.train_rm.enabled and ctx.config.judge.trains)
+    earlier = earlier_judgements(ctx.run, ctx.iteration, count=config.replay if config.enabled else 0)
 
     def sequences() -> Iterator[TrainingSequence]:
-        for pair in (*again, (scores, rewards)):
+        for pair in (*earlier, (scores, rewards)):
             yield from sequences_of(ctx, *pair)
 
     return train_stage(
         ctx,
         checkpoint="rm",
-        config=replace(ctx.config.train_rm, enabled=ctx.config.train_rm.enabled and ctx.config.judge.trains),
+        config=config,
         temperature=ctx.config.judge.temperature,
         data=(scores, rewards),
         sequences=sequences,
         images=scores.parent / Path(PATHS["images"]).name,
-        again=again,
+        earlier=earlier,
     )
 
 
@@ -47,9 +48,10 @@ def sequences_of(ctx: StageContext, scores: Path, rewards: Path) -> Iterator[Tra
     keys = ("trajectory_id", "step", "judgement")
     wanted = {row["trajectory_id"] for row in rewarded(rewards, "rm_rewards", keys)}
     columns = ["trajectory_id", "step", "prompt_ids", "judgements", "image_spans"]
-    return reward_model_sequences(
+    sequences = reward_model_sequences(
         stream_rows(scores, "scores", columns, keys=wanted),
         rewarded(rewards, "rm_rewards", keys),
         max_samples=ctx.config.train_rm.max_samples,
         seed=ctx.config.seed,
     )
+    return named_sequences(sequences, scores, rewards)

@@ -27,6 +27,7 @@ from rla.pipeline.spec import StageSpec
 from rla.processes.ranks import speaks, world
 from rla.processes.workers import end_with_stdin
 from rla.store.atomic import write_json
+from rla.store.layout import earlier_judgements
 from rla.store.run_config import update_run_config
 from rla.store.slices import is_complete
 from stages import STAGES
@@ -40,7 +41,16 @@ Echo = Callable[[str], None]
 def call_stage(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> None:
     """Run `spec` with the command line's `values`. Raises UserError for anything that the user can mend."""
     end_with_stdin()
-    call_on_store(spec, values, lambda local: call_here(spec, local, echo=echo))
+    call_on_store(spec, values, lambda local: call_here(spec, local, echo=echo), more=lambda: replayed(spec, values))
+
+
+def replayed(spec: StageSpec, values: Mapping[str, Any]) -> list[str]:
+    """What of earlier iterations trains a reward model again, below the run."""
+    if spec.name != "train-rm":
+        return []
+    count = load_config(called_on(spec, values)[1], overrides_of(values)).train_rm.replay
+    pairs = earlier_judgements(Path(), values["iteration"], count=count)
+    return [place.as_posix() for pair in pairs for place in pair]
 
 
 def call_here(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> None:

@@ -42,8 +42,15 @@ def here(run: Path | None, *, planned: bool = False, places: Sequence[str] = (""
     return mirror.folder
 
 
-def call_on_store(spec: StageSpec, values: Mapping[str, Any], call: Callable[[Mapping[str, Any]], None]) -> None:
-    """`call` a stage with its options, where they name a run by URL with its mirror.
+def call_on_store(
+    spec: StageSpec,
+    values: Mapping[str, Any],
+    call: Callable[[Mapping[str, Any]], None],
+    *,
+    more: Callable[[], Sequence[str]] = tuple,
+) -> None:
+    """`call` a stage with its options, where they name a run by URL with its mirror. `more`: places of the run that
+    this call reads, beside those that its stage always reads.
 
     A slice whose others have ended meanwhile, on other machines, is called once more: then it joins them.
     """
@@ -59,8 +66,8 @@ def call_on_store(spec: StageSpec, values: Mapping[str, Any], call: Callable[[Ma
     refuse_following(url, values)
     mirror, iteration = Mirror(url), values["iteration"]
     mirror.fetch(read_by(spec, iteration), wanted=lambda key: needed(spec, key))
-    if again := read_again_by(spec, mirror.folder, iteration):
-        mirror.fetch(again)
+    if places := more():
+        mirror.fetch(places)
     local = {**values, "run": mirror.folder}
     if values["dry_run"]:
         call(local)
@@ -137,17 +144,6 @@ def read_by(spec: StageSpec, iteration: int) -> list[str]:
         places += [f"{number}/{name}" for number in {1, iteration} for name in COMPARED]
     places = list(dict.fromkeys(places))
     return [place for place in places if not any(place != other and is_below(place, other) for other in places)]
-
-
-def read_again_by(spec: StageSpec, run: Path, iteration: int) -> list[str]:
-    """What `train-rm` reads of iterations before its own, as the run's `config.yaml` has it."""
-    from rla.store.layout import replayed
-    from rla.store.run_config import read_run_config, run_config_path
-
-    known = spec.name == "train-rm" and run_config_path(run).exists()
-    credit = read_run_config(run).get("credit") if known else None
-    count = credit.get("reward_model_replay", 0) if isinstance(credit, Mapping) else 0
-    return [shard.as_posix() for pair in replayed(Path(), iteration, count=count) for shard in pair]
 
 
 def needed(spec: StageSpec, key: str) -> bool:

@@ -202,8 +202,6 @@ class CreditConfig:
     reward_model_outcome: Literal["episode", "place"] = "episode"
     # beyond the paper: the share of steps whose judgements have to agree with the environment's own label instead
     reward_model_truth: float = recorded_if_set(0.0, least=0.0, most=1.0)
-    # iterations before this one whose judgements train the reward model again
-    reward_model_replay: int = recorded_if_set(0, least=0)
     # tasks whose accuracy lies outside [low, high] do not train the reward model
     reward_model_low: float = ranged(0.2, least=-1.0, most=2.0)
     reward_model_high: float = ranged(0.8, least=-1.0, most=2.0)  # upper end of that band

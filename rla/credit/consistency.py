@@ -4,9 +4,11 @@
     unparsable judgement:  R_S_ij = -(1 + lambda)
 
 |R_i| is at most 1 + lambda and reaches it only where all votes of the step agree with O, so for lambda > 0
-no judgement that parses gets as little as one that does not. Advantages are standardised over
+no judgement that parses gets as little as one that does not (lessons of `rla.credit.truth` apart). Advantages are
+standardised over
 
     step   the judgements of the same step (the paper). This cancels |R_i|, and a unanimous step gives 0.
+           Of a lesson it would cancel what is taught: there the advantage is R / (1 + lambda).
     task   all judgements of the task: |R_i| counts, unanimous steps train.
     none   nothing: the advantage is the reward.
 
@@ -15,8 +17,9 @@ steps with D != 0 train: a judgement gains by telling the better choice from the
 
 The sign of R_i is that of O nearly everywhere. While most steps are those of lost episodes, whatever is common to all
 steps is therefore rewarded for -1, until the judge says nothing else. `balanced` scales the advantages so that steps of
-won and of lost episodes have the same sum of |advantage|: standardised over the step, a vote then gains by telling the
-two apart, which is what mu = p+ + p- measures, and nothing by knowing which is the more frequent.
+won and of lost episodes (lessons: with one label and the other) have the same sum of |advantage|: standardised over the
+step, a vote then gains by telling the two apart, which is what mu = p+ + p- measures, and nothing by knowing which is
+the more frequent.
 """
 
 from __future__ import annotations
@@ -71,6 +74,9 @@ def rewards(
         .with_columns((integrated * pl.col("score")).fill_null(-(1.0 + step_weight)).alias("reward"))
         .with_columns(_advantage(normalise).alias("advantage"))
     )
+    if lessons is not None and normalise == "step":
+        alone = pl.col("reward") / (1.0 + step_weight)
+        rows = rows.with_columns(advantage=pl.when("lesson").then(alone).otherwise("advantage"))
     return shaped(rows.with_columns(_balanced("advantage")) if balanced else rows, RM_REWARDS)
 
 

@@ -3,7 +3,8 @@
     R_i = (1 + lambda) L_i,   L_i the label that the environment gives the step (+1 helped, -1 did not)
 
 This goes beyond the paper, whose judge learns from outcomes and from its own votes alone. A lesson counts as much as a
-step whose outcome all votes agree with. Which steps are lessons, `rla.rollouts.ground_truth` draws.
+step whose outcome all votes agree with; a vote against the label gets as little as one that does not parse. Which steps
+are lessons, `rla.rollouts.ground_truth` draws.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ STEP = ["trajectory_id", "step"]
 
 
 def with_lessons(steps: pl.DataFrame, lessons: pl.DataFrame) -> pl.DataFrame:
-    """`steps` with the label of `lessons` as a step's `outcome`, and as what all its votes say (`mean_score`).
+    """`steps` with the label of `lessons` as a step's `outcome`, and as what all its votes say (`mean_score`). A column
+    `lesson` says where that is so.
 
     `steps`: trajectory_id, step, outcome, mean_score and perhaps difference, which the label takes the place of, too.
     `lessons`: trajectory_id, step, label. Lessons of other steps are left out.
@@ -22,6 +24,7 @@ def with_lessons(steps: pl.DataFrame, lessons: pl.DataFrame) -> pl.DataFrame:
     replaced = [name for name in ("outcome", "mean_score", "difference") if name in steps.columns]
     return (
         steps.join(lessons, on=STEP, how="left")
+        .with_columns(lesson=pl.col("label").is_not_null())
         .with_columns(pl.coalesce("label", pl.col(name).cast(pl.Float64)).alias(name) for name in replaced)
         .drop("label")
     )

@@ -37,10 +37,7 @@ def checked(config: Config, *, where: str) -> Config:
     refuse_unknown_edits(chosen, config, where)
     refuse_adapters_of_towers(chosen, config, where)
     refuse_lessons_without_labels(chosen, config, where)
-    if config.credit.reward_model_replay and shows_images(chosen, config):
-        raise UserError(
-            f"{where}: credit.reward_model_replay: pictures of earlier iterations do not train again; set 0"
-        )
+    refuse_replay_of_pictures(chosen, config, where)
     if isinstance(chosen, Checks):
         try:
             chosen.check(config)
@@ -58,12 +55,20 @@ def refuse_unknown_edits(chosen: Env, config: Config, where: str) -> None:
 
 
 def refuse_lessons_without_labels(chosen: Env, config: Config, where: str) -> None:
-    """UserError where `credit.reward_model_truth` asks for labels of steps that the environment does not give, or whose
-    rewards have a rule of their own.
+    """UserError where `credit.reward_model_truth` is set and the environment gives no labels of steps, or has a rule of
+    its own for rewards.
     """
     if config.credit.reward_model_truth and (not isinstance(chosen, Labels) or isinstance(chosen, Probes)):
         raise UserError(
-            f"{where}: credit.reward_model_truth: {config.env.name} gives no labels of steps; leave the key out"
+            f"{where}: credit.reward_model_truth: labels of {config.env.name} teach no reward model; leave the key out"
+        )
+
+
+def refuse_replay_of_pictures(chosen: Env, config: Config, where: str) -> None:
+    """UserError where judgements of earlier pictures would train again: train-rm opens those of its own iteration."""
+    if config.train_rm.replay and shows_images(chosen, config):
+        raise UserError(
+            f"{where}: train_rm.replay: pictures of earlier iterations do not train again; leave the key out"
         )
 
 

@@ -102,12 +102,13 @@ def stage_needs(
     episodes = tasks * config.rollout.rollouts_per_task
     units = tasks if by_task else episodes * episode_steps(config, guesses)
     rollout, scores = played(config, guesses, episodes), judged(config, guesses, units)
+    trained_on = judged(config, guesses, units * (1 + config.train_rm.replay))
     yield inference_need("rollout", config, models.policy, machine, rollout)
     judging = config if config.judge.trains else replace(config, generator=replace(config.generator, backend="server"))
     yield inference_need("score-steps", judging, models.reward, machine, scores)
     for stage, key, shape, train, tokens in (
         ("train-policy", "train_policy", models.policy, config.train_policy, rollout),
-        ("train-rm", "train_rm", models.reward, config.train_rm, scores),
+        ("train-rm", "train_rm", models.reward, config.train_rm, trained_on),
     ):
         yield training_need(stage, key, shape, train, read_launch(config, machine), machine, tokens)
     if models.proposer is not None:

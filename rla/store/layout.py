@@ -102,12 +102,12 @@ def artifact(run: Path, name: str, iteration: int) -> Path:
     return run / PATHS[name].format(i=iteration, p=iteration - 1)
 
 
-def replayed(run: Path, iteration: int, *, count: int) -> list[tuple[Path, Path]]:
-    """The scores and rewards of the `count` iterations before this one, as far as there were so many, the oldest first:
-    what trains a reward model again.
+def earlier_judgements(run: Path, iteration: int, *, count: int) -> list[tuple[Path, Path]]:
+    """(scores, rewards of the reward model) of the `count` iterations before this one, the oldest first; of fewer where
+    the run has had fewer.
     """
-    earlier = range(max(1, iteration - count), iteration)
-    return [(artifact(run, "scores", number), artifact(run, "rm_rewards", number)) for number in earlier]
+    numbers = range(max(1, iteration - count), iteration)
+    return [(artifact(run, "scores", number), artifact(run, "rm_rewards", number)) for number in numbers]
 
 
 def places_of(run: Path, name: str) -> Iterator[Path]:

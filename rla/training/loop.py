@@ -93,7 +93,8 @@ def train(
         stage = prepare(previous, kept, config=config, temperature=temperature, seed=seed, compute=compute)
         history = run_updates(stage, progress=progress, seed=seed, log=log)
         took = pace(found["tokens"], time.perf_counter() - started)
-        metrics = {**summary(history), "total_updates": stage.state.updates, **found, **took}
+        told = summary(history, gap=not config.replay)
+        metrics = {**told, "total_updates": stage.state.updates, **found, **took}
         finish_training(
             stage,
             out,

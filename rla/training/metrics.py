@@ -85,8 +85,9 @@ def speed(work: Work, compute: Compute, facts: Facts, indices: Sequence[int], se
     }
 
 
-def summary(history: Sequence[Metrics]) -> Metrics:
-    """Means over the updates, the largest ratio, and the gap of sampler and trainer in the first update.
+def summary(history: Sequence[Metrics], *, gap: bool = True) -> Metrics:
+    """Means over the updates, the largest ratio, and the gap of sampler and trainer in the first update. Without `gap`
+    not that one: where replies of earlier models train, it says how far the model has come since, too.
 
     `skipped_updates` are among the `updates`; their numbers are in no mean.
     """
@@ -97,7 +98,7 @@ def summary(history: Sequence[Metrics]) -> Metrics:
         "skipped_updates": len(history) - len(done),
         **{key: sum(one[key] for one in done) / len(done) for key in AVERAGED if done and key in done[0]},
         **({"ratio_max": max(one["ratio_max"] for one in done)} if done else {}),
-        **{name: history[0][key] for key, name in known.items() if key in history[0]},
+        **{name: history[0][key] for key, name in known.items() if gap and key in history[0]},
         "lr": history[-1]["lr"],
     }
 

@@ -43,7 +43,7 @@ def rewarded(folder: Path, kind: str, keys: tuple[str, ...]) -> Iterator[dict[st
     return (row for row in stream_rows(folder, kind, [*keys, "advantage"]) if row["advantage"])
 
 
-def named_sequences(sequences: Iterator[TrainingSequence], *, data: tuple[Path, ...]) -> Iterator[TrainingSequence]:
+def named_sequences(sequences: Iterator[TrainingSequence], *data: Path) -> Iterator[TrainingSequence]:
     """The same; an error in the rows names the folders that they come from."""
     try:
         yield from sequences
@@ -60,27 +60,27 @@ def train_stage(
     data: tuple[Path, ...],
     sequences: Callable[[], Iterator[TrainingSequence]],
     images: Path | None = None,
-    again: Sequence[tuple[Path, Path]] = (),
+    earlier: Sequence[tuple[Path, Path]] = (),
 ) -> dict[str, Any]:
     """Train `checkpoint` (an option's name) on `sequences`. A finished checkpoint of the same origin is kept.
 
     The first folder of `data` is the shard that holds the token ids: it must have the checkpoint's tokenizer. `images`:
-    the shard with the pictures of the sequences; it is opened where they show any. `again`: shards of earlier
-    iterations that the sequences are of, too, in pairs of token ids and rewards.
+    the shard with the pictures of the sequences; it is opened where they show any. `earlier`: (token ids, rewards) of
+    earlier iterations, of which there are sequences, too.
     """
-    for shard in chain(data, *again):
+    shards = (*data, *chain(*earlier))
+    for shard in shards:
         read_manifest(shard)  # before a model is made for nothing
-    for tokens, made in chain(((data[0], rewards) for rewards in data[1:]), again):
+    for tokens, made in chain(((data[0], rewards) for rewards in data[1:]), earlier):
         refuse_stale(made, source=tokens)
-    data = (*data, *chain(*again))
     source = policy_of(ctx, checkpoint, checkpoint)
     out = ctx.path("out")
-    made_from = origin(ctx, [source, *data])
+    made_from = origin(ctx, [source, *shards])
     marker = {"origin": made_from.as_json(), **made_from.named()}
     if agreed_answer(lambda: finished_checkpoint(out, marker, overwrite=ctx.overwrite, folders=made_from.folders)):
         return {checkpoint: str(out), **read_json(out / "metrics.json")}
     make_whole(ctx, checkpoint, parts=(STATE, MODEL))
-    check_inputs(config, source, data[0])
+    check_inputs(config, source, [data[0], *(tokens for tokens, _ in earlier)])
     file = launcher(ctx.config)
     if not launched():
         engines_asleep(ctx.config.generator)
@@ -94,7 +94,7 @@ def train_stage(
             if ctx.config.launch.training == ON_RAY:
                 from rla.training.on_ray import train_on_ray
 
-                train_on_ray(replace(ctx, paths=paths), file, out=out, reads=(source, *data))
+                train_on_ray(replace(ctx, paths=paths), file, out=out, reads=(source, *shards))
             else:
                 with called_again(ctx, paths) as arguments:
                     launch(file, arguments)
@@ -109,7 +109,7 @@ def train_stage(
         metrics = train(
             model_folder=source,
             out=out,
-            sequences=named_sequences(sequences(), data=data) if config.enabled else (),
+            sequences=sequences() if config.enabled else (),
             config=config,
             temperature=temperature,
             seed=derive(ctx.config.seed, ctx.spec.name, ctx.iteration),
@@ -123,12 +123,13 @@ def train_stage(
     return {checkpoint: str(out), **metrics}
 
 
-def check_inputs(config: TrainConfig, source: Path, shard: Path) -> None:
-    """What can be known before rows are read and a model is loaded. Raises UserError."""
+def check_inputs(config: TrainConfig, source: Path, shards: Sequence[Path]) -> None:
+    """What can be known before rows are read and a model is loaded; `shards` have the token ids. Raises UserError."""
     if not config.enabled:
         return
     verify_model(model_folder(source), weights=False)
-    refuse_other_tokenizer(model_folder(source), recorded=read_manifest(shard).get("tokenizer"), shard=shard)
+    for shard in shards:
+        refuse_other_tokenizer(model_folder(source), recorded=read_manifest(shard).get("tokenizer"), shard=shard)
     open_to_train(source)
     if config.lora.rank:
         need_package("peft", extra="lora", why="lora.rank is set")

@@ -1,4 +1,4 @@
-"""Judgements of earlier iterations train the reward model again (`credit.reward_model_replay`)."""
+"""Judgements of earlier iterations train the reward model again (`train_rm.replay`)."""
 
 import shutil
 from pathlib import Path
@@ -37,16 +37,20 @@ def test_earlier_votes_train_again_and_are_part_of_what_a_checkpoint_is_made_fro
     own = trained(played, "own")
     before = int(read_json(Path("r/1/rm/metrics.json"))["sequences"])
     assert before > 0
-    assert trained(played, "both", "credit.reward_model_replay=1") == before + own
-    assert trained(played, "all", "credit.reward_model_replay=9") == before + own  # there was one before it
+    assert trained(played, "both", "train_rm.replay=1") == before + own
+    assert trained(played, "all", "train_rm.replay=9") == before + own  # there was one before it
+    assert "sampler_gap_mean" in read_json(Path("own/metrics.json"))
+    assert "sampler_gap_mean" not in read_json(Path("both/metrics.json"))  # would tell how far the judge has come
     code, _, error = played(
-        *("train-rm", "--run", "r", "--iteration", "2", "--out", "own"), *with_settings("credit.reward_model_replay=1")
+        *("train-rm", "--run", "r", "--iteration", "2", "--out", "own"), *with_settings("train_rm.replay=1")
     )
     assert code == 2 and "rerun with --overwrite" in error
+    assert played("compute-rewards", "--run", "r", "--iteration", "2", *with_settings("train_rm.replay=1"))[0] == 0
+    assert trained(played, "off", "train_rm.replay=1", "train_rm.enabled=false") == 0
 
 
 def test_votes_that_are_not_there_or_no_longer_fit_are_refused(played: Rla) -> None:
-    arguments = ("train-rm", "--run", "r", "--iteration", "2", *with_settings("credit.reward_model_replay=1"))
+    arguments = ("train-rm", "--run", "r", "--iteration", "2", *with_settings("train_rm.replay=1"))
     assert played("score-steps", "--run", "r", "--set", "judge.temperature=2", "--overwrite")[0] == 0
     code, _, error = played(*arguments)
     assert code == 2 and "r/1/rewards/rm: not made from r/1/scores as it is now" in error

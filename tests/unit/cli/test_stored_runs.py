@@ -61,6 +61,5 @@ def test_a_judge_that_trains_on_earlier_votes_fetches_them(files: fsspec.Abstrac
     call = ["train-rm", "--run", URL, "--iteration", "3", "--env", "alfworld", "--dry-run"]
     second = {"2/scores/part-00000.parquet", "2/rewards/rm/part-00000.parquet"}
     for replay, wanted in ((0, set()), (1, second)):
-        files.pipe_file("/bucket/run/config.yaml", f"credit: {{reward_model_replay: {replay}}}".encode())
-        assert run(call) == 0
+        assert run([*call, "--set", f"train_rm.replay={replay}"]) == 0
         assert {name for name in fetched() if name.startswith("2/")} == wanted

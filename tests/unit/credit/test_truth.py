@@ -53,6 +53,25 @@ def test_a_lesson_takes_the_place_of_a_comparison_and_trains_where_there_was_not
     assert lists(rm, "reward") == {("q/b", 1): [-1.5, 1.5]}
 
 
+def test_over_the_step_a_lesson_is_not_standardised_away() -> None:
+    """a/1 is unanimous: over the step its votes cancel, as a lesson they get L S. A vote of b/0 does not parse."""
+    config = CreditConfig(step_weight=0.5, reward_model_normalise="step", reward_model_low=0.0)
+    told = both_advantages(episodes(OUTCOMES), steps(VOTES), judgements(VOTES), config)[1]
+    assert lists(told, "advantage")["q/a", 1] == [0, 0]
+    labels = labelled({("q/a", 1): -1, ("q/b", 0): -1})
+    taught = both_advantages(episodes(OUTCOMES), steps(VOTES), judgements(VOTES), config, labels)[1]
+    found = lists(taught, "advantage")
+    assert found["q/a", 1] == [-1, -1] and found["q/b", 0] == [1, -1]
+    assert found["q/a", 0] == lists(told, "advantage")["q/a", 0]
+
+
+def test_a_task_outside_the_band_gives_no_lessons() -> None:
+    config = CreditConfig(reward_model_low=0.2, reward_model_high=0.8)
+    lost = episodes(dict.fromkeys(OUTCOMES, -1))
+    _, rm = both_advantages(lost, steps(VOTES), judgements(VOTES), config, labelled({("q/a", 0): 1}))
+    assert rm.is_empty()
+
+
 def test_balance_counts_lessons_by_their_label() -> None:
     """|R| of steps that are right to call good: a/1 has 3; of bad ones a/0, b/0 and b/1 have 3 + 3 + 3 = 9 with the
     labels. Half of 12 each: good ones are doubled, bad ones get two thirds.

@@ -127,7 +127,7 @@ def test_what_only_the_metrics_depend_on_does_not_make_the_rewards_others(tmp_pa
     assert other["episodes"] == 1
 
 
-def test_lessons_pay_judgements_for_the_labels(tmp_path: Path) -> None:
+def test_lessons_pay_judgements_for_the_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Lost, so every vote for + would cost. Labels + - -, lambda 1: R = 2, -2, -2; what does not parse gets -2."""
     folder = make_run(tmp_path, [])
     taught = ["reward_model_truth=1", "reward_model_low=0", "reward_model_normalise=none", "judged=step"]
@@ -139,7 +139,33 @@ def test_lessons_pay_judgements_for_the_labels(tmp_path: Path) -> None:
     assert [found[1, vote] for vote in range(3)] == [-2, 2, 2]
     assert [found[2, vote] for vote in range(3)] == [-2, -2, 2]
     other = [word for setting in (*taught, "env.own.grammar=packaged") for word in ("--set", setting)]
+    capsys.readouterr()
     assert run(["compute-rewards", "--run", str(folder), *other]) == 2  # labels are of the environment's parameters
+    assert "env.own.grammar" in capsys.readouterr().err
+
+
+def test_lessons_of_other_candidates_make_other_rewards(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    child = task_from_game(
+        scenes.game(item="Apple", target="Fridge", sentence="put an apple in fridge."),
+        split="train",
+        scene="kitchen",
+        status="pending",
+    )
+    folder = make_run(tmp_path, [child])
+    taught = (
+        "--set",
+        "credit.reward_model_truth=1",
+        "--set",
+        "credit.reward_model_low=0",
+        "--set",
+        "credit.judged=step",
+    )
+    assert metrics(folder, *taught)["rm_lessons"] == 3
+    proposed = {"valid": True, "reason": "", "parent_accuracy": 0.5, "critique": ""}
+    write_shard(folder / "0/candidates", "candidates", [child.row() | proposed], ORIGIN)
+    assert run(["compute-rewards", "--run", str(folder), *taught]) == 2
+    assert "rerun with --overwrite" in capsys.readouterr().err
+    assert metrics(folder, *taught, "--overwrite")["rm_lessons"] == 6
 
 
 def drawn(share: float, seed: int, *, flipped: bool = False) -> set[tuple[str, int]]:
