@@ -43,10 +43,6 @@ def check_config(config: Config, where: str) -> None:
     check_proposer(config, where)
     check_adapters(config, where)
     check_launch(config.launch, where)
-    if config.train_policy.replay:
-        raise UserError(
-            f"{where}: train_policy.replay: episodes of earlier iterations do not train again; leave it out"
-        )
     for name, train in (("train_policy", config.train_policy), ("train_rm", config.train_rm)):
         check_ratios(train, f"{where}: {name}")
         if train.correction != "none" and train.old != "trainer":

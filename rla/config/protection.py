@@ -11,7 +11,7 @@ says is kept.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from rla.config.training import TrainConfig
 
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 DUAL_CLIP = 3.0
 
+Section = TypeVar("Section", bound=TrainConfig)
 
-def protected(train: TrainConfig, *, half: bool) -> TrainConfig:
+
+def protected(train: Section, *, half: bool) -> Section:
     """`train` with every `auto` decided. `half`: whether the engine that samples computes in bf16."""
     masked = bool(train.mask_low or train.mask_high)
     old, correction, dual_clip = train.old, train.correction, train.dual_clip

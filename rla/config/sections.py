@@ -15,7 +15,7 @@ from rla.config.engines import RayConfig
 from rla.config.judging import JudgeConfig
 from rla.config.pool import PoolConfig as PoolConfig
 from rla.config.shaping import ShapingConfig
-from rla.config.training import TrainConfig, WarmStartConfig
+from rla.config.training import JudgeTrainConfig, TrainConfig, WarmStartConfig
 from rla.config.upkeep import CheckpointsConfig, GuardsConfig, LaunchConfig, TrackingConfig
 from rla.config.vision import VisionConfig
 
@@ -280,7 +280,7 @@ class Config:
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     credit: CreditConfig = field(default_factory=CreditConfig)
     train_policy: TrainConfig = field(default_factory=TrainConfig)
-    train_rm: TrainConfig = field(default_factory=TrainConfig)
+    train_rm: JudgeTrainConfig = field(default_factory=JudgeTrainConfig)
     adaptation: AdaptationConfig = field(default_factory=AdaptationConfig)
     warm_start: WarmStartConfig = field(default_factory=WarmStartConfig)
     collect: CollectConfig = field(default_factory=CollectConfig)

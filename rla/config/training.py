@@ -61,12 +61,18 @@ class TrainConfig:
     max_grad_norm: float = ranged(1.0, above=0.0, most=1e9)  # larger gradients are scaled down to it
     max_skipped: int = without_effect(3, least=0)  # updates that may be skipped, for a gradient that is not finite
     max_samples: int = from_zero(0)  # steps of an iteration that may train, drawn by seed; 0: all
-    replay: int = recorded_if_set(0, least=0)  # iterations before this one whose judgements train the judge again
     dtype: Literal["float32", "bfloat16"] = "float32"  # what forward and backward passes compute in; weights stay fp32
     fp32_head: bool = False  # the output layer computes in fp32 where the rest is in bf16
     gradient_checkpointing: bool = False  # activations are computed again: less memory, more time
     lora: LoraConfig = field(default_factory=LoraConfig)
     threads: int = ranged(0, least=0, most=4096)  # CPU threads; 0: as many as the process may use
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeTrainConfig(TrainConfig):
+    """That of the reward model."""
+
+    replay: int = recorded_if_set(0, least=0)  # iterations before this one whose judgements train again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ no judgement that parses gets as little as one that does not (lessons of `rla.cr
 standardised over
 
     step   the judgements of the same step (the paper). This cancels |R_i|, and a unanimous step gives 0.
-           Of a lesson it would cancel what is taught: there the advantage is R / (1 + lambda).
+           A lesson would cancel, too, so it is not standardised: its advantage is R / (1 + lambda).
     task   all judgements of the task: |R_i| counts, unanimous steps train.
     none   nothing: the advantage is the reward.
 

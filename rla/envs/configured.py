@@ -58,9 +58,15 @@ def refuse_lessons_without_labels(chosen: Env, config: Config, where: str) -> No
     """UserError where `credit.reward_model_truth` is set and the environment gives no labels of steps, or has a rule of
     its own for rewards.
     """
-    if config.credit.reward_model_truth and (not isinstance(chosen, Labels) or isinstance(chosen, Probes)):
+    if not config.credit.reward_model_truth:
+        return
+    if isinstance(chosen, Probes):
         raise UserError(
-            f"{where}: credit.reward_model_truth: labels of {config.env.name} teach no reward model; leave the key out"
+            f"{where}: credit.reward_model_truth: {config.env.name} has rewards of its own; leave the key out"
+        )
+    if not isinstance(chosen, Labels):
+        raise UserError(
+            f"{where}: credit.reward_model_truth: {config.env.name} has no labels of steps; leave the key out"
         )
 
 

@@ -91,7 +91,7 @@ def reward_statistics(policy_rewards: pl.DataFrame, rm_rewards: pl.DataFrame) ->
 
 
 def lesson_statistics(rm_rewards: pl.DataFrame, lessons: pl.DataFrame) -> Metrics:
-    """`rm_lessons`: steps that train the reward model by their label. `lessons`: trajectory_id, step of those drawn."""
+    """`rm_lessons`: steps that may train the reward model by their label. `lessons`: those drawn."""
     trained = rm_rewards.filter(pl.col("advantage") != 0).join(lessons, on=["trajectory_id", "step"], how="semi")
     return {"rm_lessons": trained.select("trajectory_id", "step").n_unique()}
 

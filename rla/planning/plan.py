@@ -102,6 +102,7 @@ def stage_needs(
     episodes = tasks * config.rollout.rollouts_per_task
     units = tasks if by_task else episodes * episode_steps(config, guesses)
     rollout, scores = played(config, guesses, episodes), judged(config, guesses, units)
+    # At most: the first iterations have fewer to replay, and `max_samples` may leave some out.
     trained_on = judged(config, guesses, units * (1 + config.train_rm.replay))
     yield inference_need("rollout", config, models.policy, machine, rollout)
     judging = config if config.judge.trains else replace(config, generator=replace(config.generator, backend="server"))

@@ -58,6 +58,7 @@ def train(
     launch: LaunchConfig | None = None,
     replace: bool = False,
     images: Path | None = None,
+    earlier: bool = False,
 ) -> Metrics:
     """Train and write the checkpoint `out`; returns the stage's metrics (`log` gets those of every update).
 
@@ -65,9 +66,9 @@ def train(
     beyond `config.max_tokens` are counted and left out; `check` may refuse what is left, before a model is loaded.
     `record` is added to the checkpoint's manifest; `launch` says how several processes share the model. With `replace`
     a checkpoint at `out` stays until the new one is complete. `images`: the shard that has the pictures of the
-    sequences, where they show any. Raises UserError where `out` exists otherwise, where
-    token ids and model do not match, where a file of the checkpoint changed since it was written, and where the
-    gradient is not finite in more than `config.max_skipped` updates.
+    sequences, where they show any. `earlier`: there are replies of earlier models among them. Raises UserError where
+    `out` exists otherwise, where token ids and model do not match, where a file of the checkpoint changed since it was
+    written, and where the gradient is not finite in more than `config.max_skipped` updates.
     """
     started = time.perf_counter()
     config = protected(config, half=False)  # a params file has decided already
@@ -93,8 +94,7 @@ def train(
         stage = prepare(previous, kept, config=config, temperature=temperature, seed=seed, compute=compute)
         history = run_updates(stage, progress=progress, seed=seed, log=log)
         took = pace(found["tokens"], time.perf_counter() - started)
-        told = summary(history, gap=not config.replay)
-        metrics = {**told, "total_updates": stage.state.updates, **found, **took}
+        metrics = {**summary(history, gap=not earlier), "total_updates": stage.state.updates, **found, **took}
         finish_training(
             stage,
             out,

@@ -119,6 +119,7 @@ def train_stage(
             replace=ctx.overwrite,
             check=lambda facts: refuse_long(facts, ctx, config, data[0]),
             images=images,
+            earlier=bool(earlier),
         )
     return {checkpoint: str(out), **metrics}
 

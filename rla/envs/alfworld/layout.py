@@ -26,7 +26,7 @@ NEVER_TARGETS = frozenset({"SinkBasin", "BathtubBasin", "Toaster"})
 class Layout:
     """Type names carry no "Type" suffix; `inside` maps an object's id to the receptacle's it is in at the
     start. Real scenes have objects that lie in several at once (a pan on two burners): `inside` names the last one of
-    the facts, and `shared` all of them, of such objects alone.
+    the facts (in a `View` of the rules the one that is found first), and `shared` all of them, of such objects alone.
     """
 
     receptacles: dict[str, str]
@@ -134,7 +134,8 @@ def holds_at_start(goal: Goal, layout: Layout) -> bool:
     able = DEVICES[goal.kind][0] if goal.kind in DEVICES else None
     there = Counter(
         receptacle
-        for identifier, receptacle in layout.inside.items()
+        for identifier, last in layout.inside.items()
+        for receptacle in layout.shared.get(identifier, (last,))
         if layout.objects.get(identifier) == goal.object_type
         and layout.receptacles.get(receptacle) == goal.target_type
         and (state is None or layout.flag(state, identifier))

@@ -15,7 +15,8 @@ from rla.envs.alfworld.engine import FastEngine, FastGame
 from rla.envs.alfworld.environment import Alfworld
 from rla.envs.alfworld.expert import Expert
 from rla.envs.alfworld.export import export_games
-from rla.envs.alfworld.problem import Game, TaskKind
+from rla.envs.alfworld.layout import holds_at_start, layout_of
+from rla.envs.alfworld.problem import Game, Goal, TaskKind
 from rla.envs.alfworld.proposal_prompt import edit_schema_of, examples, keys_told
 from rla.envs.alfworld.proposals import effort, propose_edits, view_of
 from rla.envs.alfworld.solver import solve
@@ -227,6 +228,13 @@ def test_a_thing_in_two_places_is_found_at_the_one_that_can_be_reached() -> None
         assert steps == len(solve(FastGame(alone)) or ()) == 5
         assert effort(held, plan_length=steps) == effort(alone, plan_length=steps)
         assert propose_edits(both, direction="easier", rng=random.Random(0), count=8, fields=OFFER_KEYS)
+
+
+def test_a_goal_is_true_at_any_place_of_a_thing() -> None:
+    both = (("Mug_bar_1", "CounterTop_bar_1"), ("Mug_bar_1", "SideTable_bar_1"))
+    layout = layout_of(scenes.game(TaskKind.PLACE, "Mug", "Cabinet", lying=both).problem)
+    held = [kind for kind in scenes.CAN_CONTAIN if holds_at_start(Goal(TaskKind.PLACE, "Mug", kind), layout)]
+    assert held == ["CounterTop", "SideTable"]
 
 
 def test_without_being_asked_rules_change_the_scene_as_ever() -> None:
