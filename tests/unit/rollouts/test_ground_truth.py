@@ -22,6 +22,12 @@ from tests.unit.envs.alfworld import scenes
 
 ORIGIN = Origin(config="c", inputs={}, seed=0)
 ACTIVE = task_from_game(scenes.game(), split="train", scene="kitchen")
+PENDING = task_from_game(
+    scenes.game(item="Apple", target="Fridge", sentence="put an apple in fridge."),
+    split="train",
+    scene="kitchen",
+    status="pending",
+)
 # One step nearer, one that changes nothing, one that the engine refuses.
 ACTIONS = ["go to countertop 1", "look", "no action"]
 VOTES = [(1, 1, 1), (1, -1, -1), (None, None, -1)]
@@ -62,6 +68,11 @@ def make_run(folder: Path, pending: list[Task]) -> Path:
     return folder
 
 
+def add_candidate(folder: Path) -> None:
+    proposed = {"valid": True, "reason": "", "parent_accuracy": 0.5, "critique": ""}
+    write_shard(folder / "0/candidates", "candidates", [PENDING.row() | proposed], ORIGIN)
+
+
 def metrics(folder: Path, *arguments: str) -> dict[str, Any]:
     assert run(["compute-rewards", "--run", str(folder), *arguments]) == 0
     found: dict[str, Any] = json.loads((folder / "1/metrics.json").read_text())
@@ -97,16 +108,9 @@ def test_judgements_of_an_episode_that_the_environment_broke_count_nowhere(tmp_p
 
 
 def test_pending_tasks_are_labelled_from_the_candidates(tmp_path: Path) -> None:
-    child = task_from_game(
-        scenes.game(item="Apple", target="Fridge", sentence="put an apple in fridge."),
-        split="train",
-        scene="kitchen",
-        status="pending",
-    )
-    folder = make_run(tmp_path, [child])
+    folder = make_run(tmp_path, [PENDING])
     assert metrics(folder)["unlabelled_episodes"] == 1
-    proposed = {"valid": True, "reason": "", "parent_accuracy": 0.5, "critique": ""}
-    write_shard(folder / "0/candidates", "candidates", [child.row() | proposed], ORIGIN)
+    add_candidate(folder)
     found = metrics(folder)
     assert (found["unlabelled_episodes"], found["labelled_steps"]) == (0, 6)
 
@@ -145,13 +149,7 @@ def test_lessons_pay_judgements_for_the_labels(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_lessons_of_other_candidates_make_other_rewards(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    child = task_from_game(
-        scenes.game(item="Apple", target="Fridge", sentence="put an apple in fridge."),
-        split="train",
-        scene="kitchen",
-        status="pending",
-    )
-    folder = make_run(tmp_path, [child])
+    folder = make_run(tmp_path, [PENDING])
     taught = (
         "--set",
         "credit.reward_model_truth=1",
@@ -161,8 +159,7 @@ def test_lessons_of_other_candidates_make_other_rewards(tmp_path: Path, capsys: 
         "credit.judged=step",
     )
     assert metrics(folder, *taught)["rm_lessons"] == 3
-    proposed = {"valid": True, "reason": "", "parent_accuracy": 0.5, "critique": ""}
-    write_shard(folder / "0/candidates", "candidates", [child.row() | proposed], ORIGIN)
+    add_candidate(folder)
     assert run(["compute-rewards", "--run", str(folder), *taught]) == 2
     assert "rerun with --overwrite" in capsys.readouterr().err
     assert metrics(folder, *taught, "--overwrite")["rm_lessons"] == 6
