@@ -117,7 +117,11 @@ def test_a_killed_stage_gives_its_engines_back(rla: Rla, tmp_path: Path, nodes: 
     process.kill()
     process.wait()
     rla("score-steps", "--run", "r", "--out", "scores", *on_ray(nodes, "transformers", "max_sequences=8"))
-    assert all(state and not state["stages"] for state in engine_states(ray, known_engines(ray)).values())
+    # An engine notices in its own time that a stage has gone.
+    until(
+        lambda: all(state and not state["stages"] for state in engine_states(ray, known_engines(ray)).values()),
+        seconds=60,
+    )
 
 
 def test_training_finds_the_engines_asleep(rla: Rla, tmp_path: Path, nodes: Nodes, ray: Any) -> None:
