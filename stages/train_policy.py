@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rla.pipeline.context import StageContext
 from rla.store.images import images_folder
-from rla.store.reading import stream_rows
-from rla.training.stage import named_sequences, rewarded, train_stage
+from rla.training.stage import Rows, joined_sequences, train_stage
 
 if TYPE_CHECKING:
     from rla.training.data import TrainingSequence
@@ -21,16 +20,13 @@ def run(ctx: StageContext) -> dict[str, Any]:
     def sequences() -> Iterator[TrainingSequence]:
         from rla.training.data import policy_sequences
 
-        keys = ("trajectory_id", "step")
-        wanted = {row["trajectory_id"] for row in rewarded(rewards, "policy_rewards", keys)}
-        columns = ["trajectory_id", "steps", "segments", "image_spans"]
-        found = policy_sequences(
-            stream_rows(trajectories, "trajectories", columns, keys=wanted),
-            rewarded(rewards, "policy_rewards", keys),
+        return joined_sequences(
+            policy_sequences,
+            Rows(trajectories, "trajectories", ("trajectory_id", "steps", "segments", "image_spans")),
+            Rows(rewards, "policy_rewards", ("trajectory_id", "step")),
             max_samples=ctx.config.train_policy.max_samples,
             seed=ctx.config.seed,
         )
-        return named_sequences(found, trajectories, rewards)
 
     return train_stage(
         ctx,

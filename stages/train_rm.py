@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rla.pipeline.context import StageContext
 from rla.store.layout import PATHS, earlier_judgements
-from rla.store.reading import stream_rows
-from rla.training.stage import named_sequences, rewarded, train_stage
+from rla.training.stage import Rows, joined_sequences, train_stage
 
 if TYPE_CHECKING:
     from rla.training.data import TrainingSequence
@@ -26,8 +25,16 @@ def run(ctx: StageContext) -> dict[str, Any]:
     earlier = earlier_judgements(ctx.run, ctx.iteration, count=config.replay if config.enabled else 0)
 
     def sequences() -> Iterator[TrainingSequence]:
-        for pair in (*earlier, (scores, rewards)):
-            yield from sequences_of(ctx, *pair)
+        from rla.training.data import reward_model_sequences
+
+        for judged, paid in (*earlier, (scores, rewards)):
+            yield from joined_sequences(
+                reward_model_sequences,
+                Rows(judged, "scores", ("trajectory_id", "step", "prompt_ids", "judgements", "image_spans")),
+                Rows(paid, "rm_rewards", ("trajectory_id", "step", "judgement")),
+                max_samples=config.max_samples,
+                seed=ctx.config.seed,
+            )
 
     return train_stage(
         ctx,
@@ -39,19 +46,3 @@ def run(ctx: StageContext) -> dict[str, Any]:
         images=scores.parent / Path(PATHS["images"]).name,
         earlier=earlier,
     )
-
-
-def sequences_of(ctx: StageContext, scores: Path, rewards: Path) -> Iterator[TrainingSequence]:
-    """Those of the judgements of one iteration, at most `train_rm.max_samples` steps of them."""
-    from rla.training.data import reward_model_sequences
-
-    keys = ("trajectory_id", "step", "judgement")
-    wanted = {row["trajectory_id"] for row in rewarded(rewards, "rm_rewards", keys)}
-    columns = ["trajectory_id", "step", "prompt_ids", "judgements", "image_spans"]
-    sequences = reward_model_sequences(
-        stream_rows(scores, "scores", columns, keys=wanted),
-        rewarded(rewards, "rm_rewards", keys),
-        max_samples=ctx.config.train_rm.max_samples,
-        seed=ctx.config.seed,
-    )
-    return named_sequences(sequences, scores, rewards)

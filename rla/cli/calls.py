@@ -41,11 +41,13 @@ Echo = Callable[[str], None]
 def call_stage(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> None:
     """Run `spec` with the command line's `values`. Raises UserError for anything that the user can mend."""
     end_with_stdin()
-    call_on_store(spec, values, lambda local: call_here(spec, local, echo=echo), more=lambda: replayed(spec, values))
+    call_on_store(
+        spec, values, lambda local: call_here(spec, local, echo=echo), more=lambda: earlier_places(spec, values)
+    )
 
 
-def replayed(spec: StageSpec, values: Mapping[str, Any]) -> list[str]:
-    """What of earlier iterations trains a reward model again, below the run."""
+def earlier_places(spec: StageSpec, values: Mapping[str, Any]) -> list[str]:
+    """The shards of earlier iterations, below the run, that train a reward model again."""
     if spec.name != "train-rm":
         return []
     count = load_config(called_on(spec, values)[1], overrides_of(values)).train_rm.replay

@@ -70,7 +70,7 @@ class TrainConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeTrainConfig(TrainConfig):
-    """That of the reward model."""
+    """The optimisation stage of the reward model: the keys of the policy's, and `replay`."""
 
     replay: int = recorded_if_set(0, least=0)  # iterations before this one whose judgements train again
 

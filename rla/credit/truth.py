@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import polars as pl
 
-STEP = ["trajectory_id", "step"]
-
 
 def with_lessons(steps: pl.DataFrame, lessons: pl.DataFrame) -> pl.DataFrame:
     """`steps` with the label of `lessons` as a step's `outcome`, and as what all its votes say (`mean_score`). A column
@@ -23,7 +21,7 @@ def with_lessons(steps: pl.DataFrame, lessons: pl.DataFrame) -> pl.DataFrame:
     """
     replaced = [name for name in ("outcome", "mean_score", "difference") if name in steps.columns]
     return (
-        steps.join(lessons, on=STEP, how="left")
+        steps.join(lessons, on=["trajectory_id", "step"], how="left")
         .with_columns(lesson=pl.col("label").is_not_null())
         .with_columns(pl.coalesce("label", pl.col(name).cast(pl.Float64)).alias(name) for name in replaced)
         .drop("label")

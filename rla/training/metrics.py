@@ -86,8 +86,8 @@ def speed(work: Work, compute: Compute, facts: Facts, indices: Sequence[int], se
 
 
 def summary(history: Sequence[Metrics], *, gap: bool = True) -> Metrics:
-    """Means over the updates, the largest ratio, and the gap of sampler and trainer in the first update. Without `gap`
-    not that one: where replies of earlier models train, it says how far the model has come since, too.
+    """Means over the updates, the largest ratio, and the gap of sampler and trainer in the first update. `gap`: whether
+    to tell that gap. Where replies of earlier models train, it would also measure how far the model has come since.
 
     `skipped_updates` are among the `updates`; their numbers are in no mean.
     """

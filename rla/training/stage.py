@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rla.config.extras import need_package
 from rla.config.training import TrainConfig
@@ -38,17 +38,33 @@ if TYPE_CHECKING:
     from rla.training.sequence_file import Facts
 
 
-def rewarded(folder: Path, kind: str, keys: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    """Reward rows that carry a gradient: an advantage of zero trains nothing."""
-    return (row for row in stream_rows(folder, kind, [*keys, "advantage"]) if row["advantage"])
+class Rows(NamedTuple):
+    """A shard, its kind, and the columns of it that training needs."""
+
+    folder: Path
+    kind: str
+    columns: tuple[str, ...]
 
 
-def named_sequences(sequences: Iterator[TrainingSequence], *data: Path) -> Iterator[TrainingSequence]:
-    """The same; an error in the rows names the folders that they come from."""
+def joined_sequences(
+    make: Callable[..., Iterator[TrainingSequence]], tokens: Rows, rewards: Rows, *, max_samples: int, seed: int
+) -> Iterator[TrainingSequence]:
+    """What `make` (of `rla.training.data`) makes of the rows of `tokens` and of the rewards that carry a gradient.
+
+    Of the rewards the columns are those of their key. A UserError in the rows names both folders.
+    """
+
+    def rewarded() -> Iterator[dict[str, Any]]:
+        """An advantage of zero trains nothing."""
+        found = stream_rows(rewards.folder, rewards.kind, [*rewards.columns, "advantage"])
+        return (row for row in found if row["advantage"])
+
+    wanted = {row["trajectory_id"] for row in rewarded()}
+    shown = stream_rows(tokens.folder, tokens.kind, tokens.columns, keys=wanted)
     try:
-        yield from sequences
+        yield from make(shown, rewarded(), max_samples=max_samples, seed=seed)
     except UserError as error:
-        raise UserError(f"{' with '.join(map(str, data))}: {error}") from error
+        raise UserError(f"{tokens.folder} with {rewards.folder}: {error}") from error
 
 
 def train_stage(

@@ -24,18 +24,18 @@ NEVER_TARGETS = frozenset({"SinkBasin", "BathtubBasin", "Toaster"})
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Type names carry no "Type" suffix; `inside` maps an object's id to the receptacle's it is in at the
-    start. Real scenes have objects that lie in several at once (a pan on two burners): `inside` names the last one of
-    the facts (in a `View` of the rules the one that is found first), and `shared` all of them, of such objects alone.
+    """Type names carry no "Type" suffix. `homes` maps an object's id to those of all receptacles that it is in at the
+    start: real scenes have objects that lie in several at once (a pan on two burners). `inside` names one of them: the
+    last one of the facts, in a `View` of the rules the one that is found first.
     """
 
     receptacles: dict[str, str]
     objects: dict[str, str]
     inside: dict[str, str]
+    homes: dict[str, tuple[str, ...]]
     location: dict[str, str]
     can_contain: frozenset[tuple[str, str]]
     flags: frozenset[tuple[str, str]]
-    shared: dict[str, tuple[str, ...]]
 
     def flag(self, name: str, identifier: str) -> bool:
         """Whether the unary fact `(name identifier)` is among the facts."""
@@ -64,7 +64,7 @@ def bare(type_name: str) -> str:
 def layout_of(problem: PddlProblem) -> Layout:
     """The tables of `problem`. Facts of other predicates are left out."""
     pairs: dict[str, dict[str, str]] = {}
-    shared: dict[str, tuple[str, ...]] = {}
+    homes: dict[str, tuple[str, ...]] = {}
     can_contain, flags = set(), set()
     for fact in problem.facts:
         if fact[0] == "canContain":
@@ -72,18 +72,17 @@ def layout_of(problem: PddlProblem) -> Layout:
         elif len(fact) == 2:
             flags.add((fact[0], fact[1]))
         elif len(fact) == 3:
-            known = pairs.setdefault(fact[0], {})
-            if fact[0] == "inReceptacle" and fact[1] in known:
-                shared[fact[1]] = (*shared.get(fact[1], (known[fact[1]],)), fact[2])
-            known[fact[1]] = fact[2]
+            pairs.setdefault(fact[0], {})[fact[1]] = fact[2]
+            if fact[0] == "inReceptacle":
+                homes[fact[1]] = (*homes.get(fact[1], ()), fact[2])
     return Layout(
         receptacles={key: bare(value) for key, value in pairs.get("receptacleType", {}).items()},
         objects={key: bare(value) for key, value in pairs.get("objectType", {}).items()},
         inside=pairs.get("inReceptacle", {}),
+        homes=homes,
         location={**pairs.get("receptacleAtLocation", {}), **pairs.get("objectAtLocation", {})},
         can_contain=frozenset(can_contain),
         flags=frozenset(flags),
-        shared=shared,
     )
 
 
@@ -134,8 +133,8 @@ def holds_at_start(goal: Goal, layout: Layout) -> bool:
     able = DEVICES[goal.kind][0] if goal.kind in DEVICES else None
     there = Counter(
         receptacle
-        for identifier, last in layout.inside.items()
-        for receptacle in layout.shared.get(identifier, (last,))
+        for identifier, homes in layout.homes.items()
+        for receptacle in homes
         if layout.objects.get(identifier) == goal.object_type
         and layout.receptacles.get(receptacle) == goal.target_type
         and (state is None or layout.flag(state, identifier))

@@ -77,9 +77,8 @@ def _give_any(view: View, rng: random.Random) -> Edit | None:
 
 def _give_way(view: View, rng: random.Random) -> Edit | None:
     """The way to a place that holds what the task needs."""
-    layout = view.layout
-    items = layout.within_reach(view.goal.object_type)
-    places = {view.names[place] for item in items for place in layout.shared.get(item, (layout.inside[item],))}
+    items = view.layout.within_reach(view.goal.object_type)
+    places = {view.names[place] for item in items for place in view.layout.homes[item]}
     ways = sorted(command for command in view.withheld if withheld_place(command) in places)
     return Edit(give=(rng.choice(ways),)) if ways else None
 

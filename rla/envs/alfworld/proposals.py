@@ -51,7 +51,7 @@ def view_of(game: Game) -> View:
     return View(
         goal=game.problem.goal,
         hint=hint_of(game.sentence),
-        layout=replace(layout, inside=layout.inside | first_found(layout, searched)),
+        layout=replace(layout, inside=first_found(layout, searched)),
         names=names,
         searched=searched,
         withheld=frozenset(game.withheld),
@@ -70,9 +70,9 @@ def search_order(layout: Layout, object_type: str) -> list[str]:
 
 
 def first_found(layout: Layout, searched: Sequence[str]) -> dict[str, str]:
-    """Object -> where the search comes upon it first, of the objects that lie in several receptacles at once."""
+    """Object -> the receptacle in which the search comes upon it first."""
     rank = {place: number for number, place in enumerate(searched)}
-    return {item: min(places, key=lambda place: rank.get(place, len(rank))) for item, places in layout.shared.items()}
+    return {item: min(places, key=lambda place: rank.get(place, len(rank))) for item, places in layout.homes.items()}
 
 
 def effort(game: Game, *, plan_length: int) -> int:

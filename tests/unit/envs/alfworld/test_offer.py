@@ -227,7 +227,7 @@ def test_a_thing_in_two_places_is_found_at_the_one_that_can_be_reached() -> None
         steps = len(solve(FastGame(held)) or ())
         assert steps == len(solve(FastGame(alone)) or ()) == 5
         assert effort(held, plan_length=steps) == effort(alone, plan_length=steps)
-        assert propose_edits(both, direction="easier", rng=random.Random(0), count=8, fields=OFFER_KEYS)
+    assert propose_edits(both, direction="easier", rng=random.Random(0), count=8, fields=OFFER_KEYS)
 
 
 def test_a_goal_is_true_at_any_place_of_a_thing() -> None:
