@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from rla.cli.own_options import DIVIDED, OWN_OPTIONS
 from rla.cli.stored_runs import call_on_store
 from rla.config import Config, resolved
 from rla.envs.configured import load_config
@@ -27,9 +29,10 @@ from rla.pipeline.spec import StageSpec
 from rla.processes.ranks import speaks, world
 from rla.processes.workers import end_with_stdin
 from rla.store.atomic import write_json
+from rla.store.call_lock import lock_outputs
 from rla.store.layout import earlier_judgements
 from rla.store.run_config import update_run_config
-from rla.store.slices import is_complete
+from rla.store.slices import WHOLE, is_complete
 from stages import STAGES
 
 FINISHING = ("train-policy", "train-rm", "adapt-env", "evaluate")  # any of these may be the last of an iteration
@@ -70,7 +73,7 @@ def call_here(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> None
             ctx = context(spec, values, config=config, run=run, progress=progress)
             check_trackers(ctx)
             account = StageAccount(ctx=ctx)
-            with beside(ctx):
+            with alone(ctx), beside(ctx):
                 summary = timed(ctx)
             if spec.name in FINISHING and speaks() and world() == 1:
                 prune_run(run, config)
@@ -83,6 +86,16 @@ def call_here(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> None
         return
     ctx = context(spec, values, config=config, run=run, progress=make_progress())
     echo(describe_call(ctx, params))
+
+
+def alone(ctx: StageContext) -> AbstractContextManager[None]:
+    """Nobody else writes the outputs of this call meanwhile. Ranks of a launcher write for the call that started it."""
+    if not speaks():
+        return nullcontext()
+    from rla.pipeline.dividing import slice_of  # brings pyarrow, which `--dry-run` has no need of
+
+    part = slice_of(ctx) if DIVIDED[0] in OWN_OPTIONS.get(ctx.spec.name, ()) else WHOLE
+    return lock_outputs([ctx.path(option) for option, _ in ctx.spec.writes], part)
 
 
 def called_on(spec: StageSpec, values: Mapping[str, Any]) -> tuple[Path, Path]:
