@@ -73,7 +73,7 @@ def call_here(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> None
             ctx = context(spec, values, config=config, run=run, progress=progress)
             check_trackers(ctx)
             account = StageAccount(ctx=ctx)
-            with alone(ctx), beside(ctx):
+            with locked_outputs(ctx), beside(ctx):
                 summary = timed(ctx)
             if spec.name in FINISHING and speaks() and world() == 1:
                 prune_run(run, config)
@@ -88,7 +88,7 @@ def call_here(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> None
     echo(describe_call(ctx, params))
 
 
-def alone(ctx: StageContext) -> AbstractContextManager[None]:
+def locked_outputs(ctx: StageContext) -> AbstractContextManager[None]:
     """Nobody else writes the outputs of this call meanwhile. Ranks of a launcher write for the call that started it."""
     if not speaks():
         return nullcontext()

@@ -15,7 +15,7 @@ import typer
 from rla.cli.system_errors import system_refusal
 from rla.envs.observation import EnvironmentFailure
 from rla.errors import UserError
-from rla.processes.ranks import rank
+from rla.processes.ranks import rank, speaks
 
 LONGEST_ERROR = 2000  # characters
 
@@ -27,7 +27,8 @@ def guard(call: Callable[[], Any]) -> None:
         with terminated_as_interrupted(ended):
             call()
     except KeyboardInterrupt:
-        typer.echo("interrupted: the same command goes on where this one stopped", err=True)
+        if speaks():
+            typer.echo("interrupted: the same command goes on where this one stopped", err=True)
         raise typer.Exit(128 + (signal.SIGTERM if ended.is_set() else signal.SIGINT)) from None
     except Exception as error:
         text = what_to_mend(error)

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from rla.config import Config
@@ -27,6 +29,7 @@ SHARING = (
     "FSDP_",
     "PARALLELISM_CONFIG_",
 )  # variables by which accelerate tells processes of its configuration
+PATIENCE = 40.0  # seconds after an interrupt: the launcher ends its ranks 30 s after it has told them
 TELL = "import json, os; print(json.dumps(dict(os.environ)))"
 
 
@@ -49,13 +52,24 @@ def launcher(config: Config) -> Path | None:
 
 
 def launch(file: Path, arguments: Sequence[str]) -> None:
-    """Run `rla <arguments>` as the launcher's configuration `file` says and wait. Raises UserError where it fails."""
+    """Run `rla <arguments>` as the launcher's configuration `file` says and wait. Raises UserError if it fails.
+
+    An interrupt is passed on once, and the ranks have some time to save what they have trained.
+    """
     command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(file), "-m", "rla", *arguments]
-    done = subprocess.run(command, env=os.environ | {LAUNCHED: "1"}, preexec_fn=end_with_parent, check=False)
-    if done.returncode:
-        raise UserError(
-            f"{arguments[0]}: the processes of {file} ended with status {done.returncode}; they say why above"
-        )
+    with subprocess.Popen(
+        command, env=os.environ | {LAUNCHED: "1"}, preexec_fn=end_with_parent, start_new_session=True
+    ) as process:
+        try:
+            status = process.wait()
+        except KeyboardInterrupt:
+            process.send_signal(signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(PATIENCE)
+            process.kill()
+            raise
+    if status:
+        raise UserError(f"{arguments[0]}: the processes of {file} ended with status {status}; they say why above")
 
 
 def told_by_launcher(file: Path) -> dict[str, str]:

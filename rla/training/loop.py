@@ -4,7 +4,7 @@
 surrogate: `losses`; k3 and f, the sampler's correction: `terms`; w: `aggregation`. The ratio is taken against the
 sampler's own log-probabilities (`old: sampler`), or against those of the model as the stage found it (`trainer`).
 A killed stage starts again at the last saved update: `<out>.partial/` holds it, and n updates in one go
-equal k updates, a kill, and n - k.
+equal k updates, a kill, and n - k. Ctrl-C saves the updates made so far.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from rla.training.losses import LossInputs, policy_loss
 from rla.training.metrics import EXTREMES, Metrics, accumulate, counts, finite, means, pace, speed, statistics, summary
 from rla.training.prepare import PreparedStage, exported, prepare
 from rla.training.ranks import Ranks, combined
-from rla.training.resume import TrainingProgress, stage_digest
+from rla.training.resume import HeldInterrupts, TrainingProgress, stage_digest
 from rla.training.sequence_file import Facts, StoredSequences, unfinished_sequences, write_sequences
-from rla.training.state import learning_rate
+from rla.training.state import learning_rate, random_state, set_random_state
 from rla.training.terms import correction, k3, masked
 
 NO_SIGNAL = "no sample has an advantage: the checkpoint is carried over unchanged"
@@ -150,14 +150,21 @@ def run_updates(
     if stage.compute.ranks.first and not history:
         progress.forget()
     progress.begin(loading_s=stage.loading_s)
-    for chosen in plan[len(history) :]:
-        metrics = update(stage, [index for number in chosen for index in groups[number]])
-        history.append(metrics)
-        if log is not None:
-            log(metrics)
-        refuse_skipped(history, config)
-        if len(history) < len(plan):
-            progress.save(stage.state, history)
+    alone = stage.compute.ranks.world == 1  # ranks end together, after an update
+    with HeldInterrupts(stage.compute.ranks) as interrupts:
+        for chosen in plan[len(history) :]:
+            indices = [index for number in chosen for index in groups[number]]
+            metrics = update(stage, indices, given_up=lambda: alone and interrupts.asked)
+            if metrics is not None:
+                history.append(metrics)
+                if log is not None:
+                    log(metrics)
+                refuse_skipped(history, config)
+            if interrupts.heard():
+                progress.save(stage.state, history, now=True)
+                raise KeyboardInterrupt
+            if len(history) < len(plan):
+                progress.save(stage.state, history)
     return history
 
 
@@ -171,10 +178,13 @@ def refuse_skipped(history: Sequence[Metrics], config: TrainConfig) -> None:
         )
 
 
-def update(stage: PreparedStage, indices: Sequence[int]) -> Metrics:
-    """One optimizer step on the sequences `indices`. Where the gradient is not finite, it changes no weight.
+def update(
+    stage: PreparedStage, indices: Sequence[int], *, given_up: Callable[[], bool] = lambda: False
+) -> Metrics | None:
+    """One optimizer step on the sequences `indices`. If the gradient is not finite, it changes no weight.
 
     The step counts all the same, for the schedule and in the numbers of the updates: the rows behind it are used up.
+    Returns None, with the state as it was, if `given_up` before one of the forward passes.
     """
     config, state, started = stage.config, stage.state, time.perf_counter()
     facts, ranks = stage.sequences.facts, stage.compute.ranks
@@ -183,8 +193,12 @@ def update(stage: PreparedStage, indices: Sequence[int]) -> Metrics:
         (stage.sequences[index] for index in indices), config.aggregation, fixed_length=config.fixed_length
     )
     totals: dict[str, Tensor] = {}
+    before = random_state()
     passes = ranks.share(stage.passes(indices))
     for number, (part, counted) in enumerate(passes):
+        if given_up():
+            set_random_state(before)
+            return None
         chosen = [stage.sequences[index] for index in part]
         per_token, entropy, marks = forward(stage, part, chosen)
         weight = per_token.new_tensor([value for one in chosen for value in weights(one)])

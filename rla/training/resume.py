@@ -12,12 +12,15 @@ import hashlib
 import json
 import logging
 import shutil
+import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
+from threading import current_thread, main_thread
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from rla.config.load import effective
@@ -31,11 +34,13 @@ from rla.training.complete import record_together
 
 if TYPE_CHECKING:
     from rla.config.training import TrainConfig
+    from rla.training.ranks import Ranks
     from rla.training.state import TrainState
 
 log = logging.getLogger(__name__)
 
 STAGE, LOCK = "stage.json", "lock"
+AT_ONCE = 2.0  # seconds after which a second Ctrl-C is meant; the first may arrive by two ways
 LEAST_SHARE = 10  # of a large model: a save may take minutes
 
 
@@ -60,13 +65,14 @@ class TrainingProgress:
         """The updates start now. The first save is expected to take as long as loading did."""
         self.last, self.took = time.monotonic(), loading_s
 
-    def save(self, state: TrainState, history: Sequence[dict[str, Any]]) -> None:
-        """A common call of all ranks: the first one's clock decides."""
+    def save(self, state: TrainState, history: Sequence[dict[str, Any]], *, now: bool = False) -> None:
+        """A common call of all ranks: the first one's clock decides, or `now`. Without an update nothing is saved."""
         interval = self.interval_s and max(self.interval_s, LEAST_SHARE * self.took)
-        if not state.ranks.tell(time.monotonic() - self.last >= interval):
+        place = self.folder / f"update-{len(history):06}"
+        due = now or time.monotonic() - self.last >= interval
+        if not state.ranks.tell(due and bool(history) and not place.exists()):
             return
         started = time.monotonic()
-        place = self.folder / f"update-{len(history):06}"
         aside = place.with_suffix(".tmp")
         if state.ranks.first:
             shutil.rmtree(aside, ignore_errors=True)
@@ -156,6 +162,37 @@ class TrainingProgress:
 
     def _saved(self) -> list[Path]:
         return sorted(path for path in self.folder.glob("update-*") if not path.suffix)
+
+
+class HeldInterrupts:
+    """Ctrl-C inside the block is noted, not raised: the loop asks for it where its state is whole. Another one, seconds
+    later, ends the process at once. A launcher ends its ranks by SIGTERM, so that counts there, too.
+    """
+
+    def __init__(self, ranks: Ranks) -> None:
+        self.asked = False
+        self._ranks, self._since = ranks, 0.0
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> HeldInterrupts:
+        if current_thread() is main_thread():
+            numbers = [signal.SIGINT] if self._ranks.world == 1 else [signal.SIGINT, signal.SIGTERM]
+            self._before = {number: signal.signal(number, self._note) for number in numbers}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
+
+    def heard(self) -> bool:
+        """Whether any rank was interrupted. A common call of all ranks."""
+        return any(self._ranks.gather(self.asked))
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.asked and time.monotonic() - self._since > AT_ONCE:
+            signal.default_int_handler(number, frame)
+        self._since = self._since if self.asked else time.monotonic()
+        self.asked = True
 
 
 def stage_digest(previous: Checkpoint, sequences: str, *, config: TrainConfig, temperature: float, seed: int) -> str:

@@ -2,15 +2,18 @@
 
     loss = sum of w_t * -log p(token t | tokens before) / sum of w_t    over an optimizer step
 The weights are 1 on what the model shall say, 0 on what it only reads, and may lie between. The checkpoint
-has a new optimizer, and its weights become the reference of the run. Nothing is written before the end: a
-killed warm start starts again.
+has a new optimizer, and its weights become the reference of the run. Ctrl-C saves the steps made so far in
+`<out>.partial/`, and the same call goes on from there. A warm start that is killed starts again.
 """
 
 from __future__ import annotations
 
-import tempfile
+import hashlib
+import json
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +22,7 @@ from rla.config.training import SftConfig
 from rla.errors import UserError
 from rla.llm.placed_images import PlacedImage
 from rla.models.checkpoint import open_checkpoint
+from rla.store.atomic import write_json
 from rla.store.records import columns
 from rla.training.checkpoint_writing import refuse_existing, write_checkpoint
 
@@ -26,6 +30,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from rla.models.vision import VisionFormat
+
+STOPPED = "stopped.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,11 +89,27 @@ def sft(
     vision = load_vision(previous.model)
     mixed = dtype == "bfloat16" and torch.cuda.is_available()
     tokenizer = load_tokenizer(previous.model)
-    steps: list[dict[str, Any]] = []
-    last = 0
-    for useful, its in parts:
-        last = len(steps)
-        steps += _fit(model, tokenizer, useful, config=its, seed=seed, mixed=mixed, log=log, vision=vision)
+    stopped = StoppedSft.of(out, model=previous.digest or str(previous.model), parts=parts, seed=seed, dtype=dtype)
+    steps = stopped.restored()
+    for step in steps if log is not None else ():
+        log(step)
+    last = stopped.last
+    for number, (useful, its) in enumerate(parts):
+        if number < stopped.part:  # its weights are in those that the later part was stopped with
+            continue
+        last = last if number == stopped.part else len(steps)
+        _fit(
+            model,
+            tokenizer,
+            useful,
+            config=its,
+            seed=seed,
+            mixed=mixed,
+            log=log,
+            vision=vision,
+            steps=steps,
+            stopped=stopped.begin(number, last),
+        )
     model.requires_grad_(True)  # a frozen tower, too, belongs to the checkpoint
     seconds = round(time.perf_counter() - started, 3)
     metrics = {
@@ -97,7 +119,77 @@ def sft(
         **(measured or {}),
     }
     write_checkpoint(out, previous=previous, model=model, dtype=dtype, metrics=metrics, record=record, replace=replace)
+    stopped.clear()
     return metrics
+
+
+@dataclass(slots=True, kw_only=True)
+class StoppedSft:
+    """What a call that Ctrl-C stopped has saved: which of the trainings it was in, and the metrics of the steps.
+
+    `<out>.partial/sft/checkpoint-<n>/` is the trainer's own checkpoint. It belongs to exactly one input.
+    """
+
+    folder: Path
+    digest: str
+    part: int = 0
+    last: int = 0  # steps before this part
+
+    @classmethod
+    def of(
+        cls,
+        out: Path,
+        *,
+        model: str,
+        parts: Sequence[tuple[Sequence[Example], SftConfig]],
+        seed: int,
+        dtype: str,
+    ) -> StoppedSft:
+        """Of the call that makes `out` from these inputs."""
+        digest = hashlib.sha256(json.dumps([model, seed, dtype]).encode())
+        for examples, config in parts:
+            digest.update(repr(config).encode())
+            for one in examples:
+                shown = [columns(image.span()) for image in one.images]
+                row = [list(one.token_ids), [float(x) for x in one.weights], list(one.branches), shown]
+                digest.update(json.dumps(row).encode())
+        return cls(folder=out.with_name(f"{out.name}.partial") / "sft", digest=digest.hexdigest())
+
+    def restored(self) -> list[dict[str, Any]]:
+        """The metrics of the steps that are saved. What belongs to another input is removed."""
+        try:
+            saved = json.loads((self.folder / STOPPED).read_text())
+            if saved["digest"] == self.digest and (self.folder / saved["checkpoint"]).is_dir():
+                self.part, self.last = saved["part"], saved["last"]
+                return list(saved["steps"])
+        except (OSError, ValueError, KeyError, TypeError):
+            pass
+        self.clear()
+        return []
+
+    def begin(self, part: int, last: int) -> StoppedSft:
+        """A part of the training begins, after `last` steps of those before."""
+        if part != self.part:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        self.part, self.last = part, last
+        return self
+
+    @property
+    def checkpoint(self) -> str | None:
+        """Where the trainer goes on from."""
+        found = sorted(self.folder.glob("checkpoint-*"), key=lambda path: path.stat().st_mtime)
+        return str(found[-1]) if found and (self.folder / STOPPED).is_file() else None
+
+    def save(self, steps: Sequence[dict[str, Any]]) -> None:
+        """The trainer has saved its checkpoint. This record comes last, so half a checkpoint is never gone on from."""
+        count = len(steps) - self.last
+        content = {"digest": self.digest, "part": self.part, "last": self.last, "steps": list(steps)}
+        write_json(self.folder / STOPPED, {**content, "checkpoint": f"checkpoint-{count}"})
+
+    def clear(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        with suppress(OSError):
+            self.folder.parent.rmdir()
 
 
 def _summary(steps: Sequence[dict[str, Any]], *, last: int) -> dict[str, Any]:
@@ -134,12 +226,19 @@ def _fit(
     seed: int,
     mixed: bool,
     log: Log | None,
-    vision: VisionFormat | None = None,
-) -> list[dict[str, Any]]:
-    """Train `model` in place; the metrics of every step."""
+    vision: VisionFormat | None,
+    steps: list[dict[str, Any]],
+    stopped: StoppedSft,
+) -> None:
+    """Train `model` in place; the metrics of every step are added to `steps`.
+
+    Raises KeyboardInterrupt after the step in which Ctrl-C was pressed, when what it led to is saved.
+    """
     from datasets import Dataset
 
     from rla.models.sight import vision_tower
+    from rla.training.ranks import Ranks
+    from rla.training.resume import HeldInterrupts
     from rla.training.sft_trainer import WeightedTrainer, arguments
 
     eyes = None
@@ -158,16 +257,20 @@ def _fit(
         }
         for one in examples
     ]
-    with tempfile.TemporaryDirectory() as folder:
+    with HeldInterrupts(Ranks()) as interrupts:
         trainer = WeightedTrainer(
             model=model,
-            args=arguments(folder, config=config, examples=len(examples), seed=seed, mixed=mixed),
+            args=arguments(str(stopped.folder), config=config, examples=len(examples), seed=seed, mixed=mixed),
             train_dataset=Dataset.from_list(rows),
             processing_class=tokenizer,
             packing=config.packing,
             tokens_per_pass=config.tokens_per_pass,
             on_step=log,
             eyes=eyes,
+            interrupts=interrupts,
         )
-        trainer.train()
-    return trainer.steps
+        trainer.steps = steps
+        trainer.train(resume_from_checkpoint=stopped.checkpoint)
+        if interrupts.asked:
+            stopped.save(steps)
+            raise KeyboardInterrupt

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
-from transformers.trainer_callback import PrinterCallback
+from transformers.trainer_callback import PrinterCallback, TrainerCallback
 from trl import SFTConfig as TrlConfig
 from trl import SFTTrainer
 
@@ -27,6 +27,7 @@ from rla.training.branches import forks, preferring_branches
 from rla.training.eyes import Eyes, SeenText
 from rla.training.logprobs import CHUNK_LOGITS, looking_states
 from rla.training.packing import pack, prefer
+from rla.training.resume import HeldInterrupts
 
 IGNORED = -100
 SCHEDULES = {"constant": "constant_with_warmup", "linear": "linear", "cosine": "cosine"}
@@ -44,10 +45,13 @@ class WeightedTrainer(SFTTrainer):
         packs = packing and prefer(model)
         tokens = arguments.pop("tokens_per_pass")
         self.eyes: Eyes | None = arguments.pop("eyes", None)
+        interrupts = arguments.pop("interrupts", None)
         super().__init__(data_collator=Collator(packs=packs, tokens_per_pass=tokens), **arguments)
         self.forking = model
         preferring_branches(self.forking)
         self.remove_callback(PrinterCallback)
+        if interrupts is not None:
+            self.add_callback(SaveWhenInterrupted(interrupts))
         self.on_step = on_step
         self.steps: list[dict[str, Any]] = []
         self._counts: list[Tensor] = []  # of each pass of an update: right tokens, tokens of full weight
@@ -113,6 +117,17 @@ class WeightedTrainer(SFTTrainer):
         self.steps.append(step)
         if self.on_step is not None:
             self.on_step(step)
+
+
+class SaveWhenInterrupted(TrainerCallback):
+    """Ends the training with a checkpoint after the step in which Ctrl-C was pressed."""
+
+    def __init__(self, interrupts: HeldInterrupts) -> None:
+        self.interrupts = interrupts
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if self.interrupts.asked:
+            control.should_save = control.should_training_stop = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,7 +53,7 @@ class TrainState:
         )
         save_tensors(weights, folder, WEIGHTS, write=self.ranks.first)
         save_tensors(moments, folder, MOMENTS, write=self.ranks.first)
-        save_tensors(_random_state().items(), folder, RNG, write=self.ranks.first)
+        save_tensors(random_state().items(), folder, RNG, write=self.ranks.first)
         if self.ranks.first:
             (folder / COUNTS).write_text(json.dumps({"updates": self.updates}) + "\n")
 
@@ -71,7 +71,7 @@ class TrainState:
             if kept:
                 self.optimizing.set_moments(parameter, kept)
         random = TensorFiles(folder, RNG, required=True)
-        _set_random_state({name: random.read(name) for name in random})
+        set_random_state({name: random.read(name) for name in random})
         try:
             self.updates = int(json.loads((folder / COUNTS).read_text())["updates"])
         except (OSError, ValueError, KeyError, TypeError):
@@ -153,14 +153,14 @@ def learning_rate(updates: int, config: TrainConfig) -> float:
     return config.lr * (config.lr_min + (1 - config.lr_min) * left)
 
 
-def _random_state() -> dict[str, Tensor]:
+def random_state() -> dict[str, Tensor]:
     state = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
         state["cuda"] = torch.cuda.get_rng_state()
     return state
 
 
-def _set_random_state(state: dict[str, Tensor]) -> None:
+def set_random_state(state: dict[str, Tensor]) -> None:
     torch.set_rng_state(state["cpu"])
     if "cuda" in state and torch.cuda.is_available():
         torch.cuda.set_rng_state(state["cuda"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -85,6 +86,31 @@ def test_a_killed_stage_goes_on_to_the_same_bits(
     }
     assert json.loads((tmp_path / "killed" / "metrics.json").read_text()) == resumed
     assert sorted(path.name for path in tmp_path.iterdir()) == ["killed", "straight"]
+
+
+@pytest.mark.parametrize("passes", [1, 3])
+def test_ctrl_c_saves_the_updates_made_so_far(
+    passes: int, start: Path, sequences: list[TrainingSequence], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the middle of the first update there is none; in the middle of the third there are two."""
+    undisturbed = run(start, tmp_path / "straight", sequences)
+    forward, made = loop.forward, 0
+
+    def interrupted(*given: Any) -> Any:
+        nonlocal made
+        made += 1
+        if made == passes:
+            signal.raise_signal(signal.SIGINT)
+        return forward(*given)
+
+    monkeypatch.setattr(loop, "forward", interrupted)
+    seen: list[int] = []
+    with pytest.raises(KeyboardInterrupt):
+        run(start, tmp_path / "stopped", sequences, log=lambda metrics: seen.append(metrics["update"]))
+    assert made == passes and len(seen) < 4 and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    run(start, tmp_path / "stopped", sequences, log=lambda metrics: seen.append(metrics["update"]))
+    assert seen == [1, 2, 3, 4] and undisturbed["updates"] == 4
+    assert_same(tmp_path / "straight", tmp_path / "stopped")
 
 
 @pytest.mark.parametrize(
@@ -372,6 +398,43 @@ def test_a_warm_start_repeats_itself(start: Path, tmp_path: Path) -> None:
         config = SftConfig(steps=3, batch_size=4, lr=1e-2)
         sft(model_folder=start, out=tmp_path / name, examples=counting_examples(), config=config, seed=3)
     assert_same(tmp_path / "a", tmp_path / "b")
+
+
+@pytest.mark.parametrize("stop", [2, 5])
+def test_ctrl_c_saves_the_steps_of_a_warm_start(stop: int, start: Path, tmp_path: Path) -> None:
+    """In the first of two trainings, and in the second."""
+    from rla.training.sft import sft
+
+    examples = [Example(token_ids=[5, 6, 7, 8, 9 + n], weights=[0.0, 1, 1, 1, 1]) for n in range(6)]
+    config = SftConfig(examples=6, steps=3, batch_size=2, lr=1e-3)
+    seen: list[float] = []
+
+    def warmed(name: str, *, stop_at: int = 0) -> None:
+        def log(step: dict[str, Any]) -> None:
+            seen.append(step["loss"])
+            if len(seen) == stop_at:
+                signal.raise_signal(signal.SIGINT)
+
+        seen.clear()
+        sft(
+            model_folder=start,
+            out=tmp_path / name,
+            examples=examples,
+            config=config,
+            seed=3,
+            log=log,
+            then=(examples, config),
+        )
+
+    warmed("straight")
+    losses = list(seen)
+    with pytest.raises(KeyboardInterrupt):
+        warmed("stopped", stop_at=stop)
+    assert len(seen) == stop
+    warmed("stopped")
+    assert seen == losses
+    assert_same(tmp_path / "straight", tmp_path / "stopped")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["stopped", "straight"]
 
 
 def test_a_second_training_goes_on_from_the_first(start: Path, tmp_path: Path) -> None:
