@@ -31,7 +31,10 @@ def plan_memory(
     gpu_memory: Annotated[float, typer.Option(help="Of each GPU, in GB.")] = 80.0,
     host_memory: Annotated[float, typer.Option(help="Of the machine, in GB.")] = 1000.0,
     disk: Annotated[float, typer.Option(help="Free space, in GB; 0: do not refuse because of it.")] = 0.0,
-    tflops: Annotated[float, typer.Option(help="TFLOP/s that a large matrix product reaches on a GPU.")] = 400.0,
+    tflops: Annotated[
+        float | None,
+        typer.Option(help="TFLOP/s of a large matrix product: 400 on a GPU, 0.03 on a core of this CPU."),
+    ] = None,
     training_share: Annotated[float, typer.Option(help="Of that rate, reached by training and by prompts.")] = 0.4,
     decoding_share: Annotated[float, typer.Option(help="Of that rate, reached by sampled tokens.")] = 0.05,
     prompt_tokens: Annotated[int, typer.Option(help="Guess: the first prompt of an episode.")] = 1000,
@@ -49,12 +52,15 @@ def plan_memory(
         from rla.errors import UserError
         from rla.planning.plan import Machine
         from rla.planning.work import Guesses
+        from rla.processes.cores import usable_cores
 
+        on_gpu, on_core = 400.0, 0.03  # bf16 of an H100, with some reserve; fp32 of a core with AVX-512
+        rate = tflops or (on_gpu if gpus else on_core * usable_cores())
         machine = Machine(
             gpus=gpus,
             gpu_bytes=gpu_memory * 1e9,
             host_bytes=host_memory * 1e9,
-            flops=tflops * 1e12,
+            flops=rate * 1e12,
             training_share=training_share,
             decoding_share=decoding_share,
         )

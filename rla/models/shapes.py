@@ -1,8 +1,11 @@
-"""Sizes of Qwen2.5 and Qwen3 models, and how many weights they have, without torch.
+"""Sizes of Qwen2.5, Qwen3 and Qwen3.5 models, and how many weights they have, without torch.
 
     layer    H (Q + 2 K) + Q H + 3 H I + 2 H, of Qwen2 + (Q + 2 K) biases, of Qwen3 + 2 norms of the head's width
-    model    layers + V H + H, + V H where the output layer is not the embedding
-H: hidden, I: intermediate, Q and K: heads and key heads times the head's width, V: vocabulary.
+    gated    Qwen3.5's layer of full attention: H Q more, for the gate of its output
+    linear   the other layers of Qwen3.5: H (2 A + 3 B + 2 N) + 4 (2 A + B) + 2 N + W + 3 H I + 2 H
+    model    layers + V H + H, + V H if the output layer is not the embedding
+H: hidden, I: intermediate, Q and K: heads and key heads times the head's width, V: vocabulary; A and B: keys and values
+of linear attention, N: heads of its values, W: the width of one.
 """
 
 from __future__ import annotations
@@ -20,8 +23,27 @@ NEW_VOCABULARY = 2000  # tokens of a new small model's tokenizer, which its envi
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LinearAttention:
+    """The layers with a state of fixed size (Gated DeltaNet), which keep no keys and values of earlier tokens."""
+
+    layers: int
+    key_heads: int
+    value_heads: int
+    width: int = 128
+    kernel: int = 4
+
+    def weights(self, hidden: int) -> int:
+        """Of one layer, without its feed-forward part and norms."""
+        keys, values = self.key_heads * self.width, self.value_heads * self.width
+        projections = hidden * (2 * keys + 3 * values + 2 * self.value_heads)
+        return projections + self.kernel * (2 * keys + values) + 2 * self.value_heads + self.width
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """A causal language model; `width`: of a head, `bias`: of queries, keys and values, `head_norms`: of Qwen3."""
+    """A causal language model; `width`: of a head, `bias`: of queries, keys and values, `head_norms`: of Qwen3.
+    `linear`: which of the layers have linear attention; the others then gate the output of theirs.
+    """
 
     name: str
     hidden: int
@@ -34,6 +56,12 @@ class ModelShape:
     tied: bool
     bias: bool = True
     head_norms: bool = False
+    linear: LinearAttention | None = None
+
+    @property
+    def attending(self) -> int:
+        """Layers in which a token sees every earlier one."""
+        return self.layers - (self.linear.layers if self.linear else 0)
 
     @property
     def queries(self) -> int:
@@ -45,10 +73,19 @@ class ModelShape:
 
     @property
     def layer_weights(self) -> int:
-        """Of one layer."""
-        projections = self.hidden * (2 * self.queries + 2 * self.keys + 3 * self.intermediate)
+        """Of one layer with full attention."""
+        gate = self.linear is not None
+        projections = self.hidden * ((2 + gate) * self.queries + 2 * self.keys + 3 * self.intermediate)
         biases = (self.queries + 2 * self.keys) * self.bias
         return projections + biases + 2 * self.hidden + 2 * self.width * self.head_norms
+
+    @property
+    def block_weights(self) -> int:
+        """Of all layers."""
+        if self.linear is None:
+            return self.layers * self.layer_weights
+        other = self.linear.weights(self.hidden) + self.hidden * (3 * self.intermediate + 2)
+        return self.attending * self.layer_weights + self.linear.layers * other
 
     @property
     def outer_weights(self) -> int:
@@ -57,24 +94,37 @@ class ModelShape:
 
     @property
     def weights(self) -> int:
-        return self.layers * self.layer_weights + self.outer_weights
+        return self.block_weights + self.outer_weights
 
     @property
     def tensors(self) -> int:
-        """Parameters by name."""
+        """Parameters by name, of a model without linear attention."""
         return self.layers * (9 + 3 * self.bias + 2 * self.head_norms) + (2 if self.tied else 3)
 
     def adapter_weights(self, rank: int) -> int:
         """Of a LoRA adapter on all linear layers of the blocks: rank (inputs + outputs) for each."""
         ends = 2 * (self.hidden + self.queries) + 2 * (self.hidden + self.keys)
-        return self.layers * rank * (ends + 3 * (self.hidden + self.intermediate))
+        found = self.layers * 3 * (self.hidden + self.intermediate)
+        if self.linear is None:
+            return rank * (found + self.layers * ends)
+        keys, values = (count * self.linear.width for count in (self.linear.key_heads, self.linear.value_heads))
+        mixed = 5 * self.hidden + 2 * keys + 3 * values + 2 * self.linear.value_heads
+        return rank * (found + self.attending * (ends + self.queries) + self.linear.layers * mixed)
 
     def cache_bytes(self, dtype_bytes: int) -> int:
         """Keys and values of one token."""
-        return 2 * self.layers * self.keys * dtype_bytes
+        return 2 * self.attending * self.keys * dtype_bytes
 
 
-def _qwen(name: str, sizes: tuple[int, int, int, int, int, int, int], *, tied: bool, third: bool = False) -> ModelShape:
+def _qwen(
+    name: str,
+    sizes: tuple[int, int, int, int, int, int, int],
+    *,
+    tied: bool,
+    third: bool = False,
+    value_heads: int = 0,
+) -> ModelShape:
+    """`value_heads`: of linear attention, which three of four layers of Qwen3.5 have."""
     hidden, intermediate, layers, heads, key_heads, width, vocabulary = sizes
     return ModelShape(
         name=name,
@@ -88,6 +138,7 @@ def _qwen(name: str, sizes: tuple[int, int, int, int, int, int, int], *, tied: b
         tied=tied,
         bias=not third,
         head_norms=third,
+        linear=LinearAttention(layers=3 * layers // 4, key_heads=16, value_heads=value_heads) if value_heads else None,
     )
 
 
@@ -101,8 +152,19 @@ SHAPES = {
         _qwen("qwen2.5-7b", (3584, 18944, 28, 28, 4, 128, 152064), tied=False),
         _qwen("qwen2.5-14b", (5120, 13824, 48, 40, 8, 128, 152064), tied=False),
         _qwen("qwen2.5-32b", (5120, 27648, 64, 40, 8, 128, 152064), tied=False),
+        _qwen("qwen3-0.6b", (1024, 3072, 28, 16, 8, 128, 151936), tied=True, third=True),
+        _qwen("qwen3-1.7b", (2048, 6144, 28, 16, 8, 128, 151936), tied=True, third=True),
         _qwen("qwen3-4b", (2560, 9728, 36, 32, 8, 128, 151936), tied=True, third=True),
         _qwen("qwen3-8b", (4096, 12288, 36, 32, 8, 128, 151936), tied=False, third=True),
+        _qwen("qwen3-14b", (5120, 17408, 40, 40, 8, 128, 151936), tied=False, third=True),
+        _qwen(
+            "qwen3-vl-8b", (4096, 12288, 36, 32, 8, 128, 151936), tied=False, third=True
+        ),  # without its vision encoder
+        _qwen("qwen3.5-0.8b", (1024, 3584, 24, 8, 2, 256, 248320), tied=True, third=True, value_heads=16),
+        _qwen("qwen3.5-2b", (2048, 6144, 24, 8, 2, 256, 248320), tied=True, third=True, value_heads=16),
+        _qwen("qwen3.5-4b", (2560, 9216, 32, 16, 4, 256, 248320), tied=True, third=True, value_heads=32),
+        _qwen("qwen3.5-9b", (4096, 12288, 32, 16, 4, 256, 248320), tied=False, third=True, value_heads=32),
+        _qwen("qwen3.5-27b", (5120, 17408, 64, 24, 4, 256, 248320), tied=False, third=True, value_heads=48),
         _qwen("tiny", (64, 128, 2, 4, 2, 16, 1000), tied=True),
     )
 }
@@ -133,21 +195,37 @@ def new_shape(model: ModelConfig) -> ModelShape:
 
 
 def shape_of_config(config: Mapping[str, Any], *, name: str) -> ModelShape:
-    """Of a Hugging Face config.json of the Qwen2, Qwen3 or Llama kind. Raises UserError for a missing size."""
+    """Of a Hugging Face config.json of the Qwen2, Qwen3, Qwen3.5 or Llama kind; of a model that also sees pictures, the
+    part that reads text. Raises UserError for a missing size.
+    """
+    tied = bool(config.get("tie_word_embeddings", False))
+    config = config.get("text_config") or config
+    kind = str(config.get("model_type"))
     try:
         hidden, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
+        layers = int(config["num_hidden_layers"])
+        linear = list(config.get("layer_types") or ()).count("linear_attention")
         return ModelShape(
             name=name,
             hidden=hidden,
             intermediate=int(config["intermediate_size"]),
-            layers=int(config["num_hidden_layers"]),
+            layers=layers,
             heads=heads,
             key_heads=int(config.get("num_key_value_heads") or heads),
             width=int(config.get("head_dim") or hidden // heads),
             vocabulary=int(config["vocab_size"]),
-            tied=bool(config.get("tie_word_embeddings", False)),
-            bias=config.get("model_type") == "qwen2",
-            head_norms=config.get("model_type") == "qwen3",
+            tied=bool(config.get("tie_word_embeddings", tied)),
+            bias=kind == "qwen2",
+            head_norms=kind.startswith("qwen3"),
+            linear=LinearAttention(
+                layers=linear,
+                key_heads=int(config["linear_num_key_heads"]),
+                value_heads=int(config["linear_num_value_heads"]),
+                width=int(config["linear_key_head_dim"]),
+                kernel=int(config["linear_conv_kernel_dim"]),
+            )
+            if linear
+            else None,
         )
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{name}: config.json has no {error}; give a shape by name") from None

@@ -34,7 +34,10 @@ class CheckpointBytes:
         return self.state + self.export
 
 
-def checkpoint_bytes(shape: ModelShape, config: TrainConfig) -> CheckpointBytes:
+def checkpoint_bytes(shape: ModelShape, config: TrainConfig, *, trains: bool) -> CheckpointBytes:
+    """A model that does not train is written once: all its checkpoints are links to the same files."""
+    if not trains:
+        return CheckpointBytes(state=0.0, export=0.0, reference=shape.weights * BYTES[config.dtype])
     trained = shape.adapter_weights(config.lora.rank) if config.lora.rank else shape.weights
     export = shape.weights * BYTES[config.dtype] + (4 * trained if config.lora.rank else 0)
     return CheckpointBytes(state=STATE_ON_DISK * trained, export=export, reference=shape.weights * BYTES[config.dtype])

@@ -34,8 +34,8 @@ FSDP = "pipelines/accelerate/fsdp2.yaml"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """One node. `gpus` 0: a CPU alone. `flops`: a second of a large matrix product on a GPU (or on the CPU), of which
-    training and prompts reach `training_share`, sampled tokens `decoding_share`.
+    """One node. `gpus` 0: a CPU alone. `flops`: a second of a large matrix product on a GPU (or on all cores of the
+    CPU), of which training and prompts reach `training_share`, sampled tokens `decoding_share`.
     """
 
     gpus: int = 8
@@ -57,15 +57,17 @@ class Models:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageNeed:
-    """`gpu`: bytes of each of the `gpus` in use, 0 without one; `refusal`: why it cannot be, empty where it can."""
+    """`gpu`: bytes of each of the `gpus` in use, 0 without one; `refusal`: why it does not fit, empty if it does. A
+    stage that has nothing to do loads no model and needs nothing.
+    """
 
     stage: str
-    gpus: int
-    gpu: float
-    host: float
-    tokens: float
-    flops: float
-    seconds: float
+    gpus: int = 0
+    gpu: float = 0.0
+    host: float = 0.0
+    tokens: float = 0.0
+    flops: float = 0.0
+    seconds: float = 0.0
     refusal: str = ""
 
 
@@ -106,12 +108,18 @@ def stage_needs(
     trained_on = judged(config, guesses, units * (1 + config.train_rm.replay))
     yield inference_need("rollout", config, models.policy, machine, rollout)
     judging = config if config.judge.trains else replace(config, generator=replace(config.generator, backend="server"))
-    yield inference_need("score-steps", judging, models.reward, machine, scores)
-    for stage, key, shape, train, tokens in (
-        ("train-policy", "train_policy", models.policy, config.train_policy, rollout),
-        ("train-rm", "train_rm", models.reward, config.train_rm, trained_on),
+    if config.judge.enabled:
+        yield inference_need("score-steps", judging, models.reward, machine, scores)
+    else:
+        yield StageNeed(stage="score-steps")
+    for stage, key, shape, train, trains, tokens in (
+        ("train-policy", "train_policy", models.policy, config.train_policy, config.train_policy.enabled, rollout),
+        ("train-rm", "train_rm", models.reward, config.train_rm, reward_model_trains(config), trained_on),
     ):
-        yield training_need(stage, key, shape, train, read_launch(config, machine), machine, tokens)
+        if trains:
+            yield training_need(stage, key, shape, train, read_launch(config, machine), machine, tokens)
+        else:
+            yield StageNeed(stage=stage)
     if models.proposer is not None:
         context = config.adaptation.llm.context or config.generator.context
         own = replace(config, generator=replace(config.generator, context=context))
@@ -119,6 +127,11 @@ def stage_needs(
     count = (config.evaluation.tasks or guesses.held_out) * config.evaluation.rollouts_per_task
     longer = replace(config, env=replace(config.env, max_steps=config.evaluation.max_steps))
     yield inference_need("evaluate", config, models.policy, machine, played(longer, guesses, count))
+
+
+def reward_model_trains(config: Config) -> bool:
+    """Whether there are judgements of the run's own reward model, and it is to learn from them."""
+    return config.train_rm.enabled and config.judge.enabled and config.judge.trains
 
 
 def inference_need(stage: str, config: Config, shape: ModelShape, machine: Machine, tokens: Tokens) -> StageNeed:
@@ -226,7 +239,7 @@ def training_need(
         gpus=launched.processes if cuda else 0,
         gpu=need if cuda else 0.0,
         host=host,
-        tokens=tokens.total if config.enabled else 0.0,
+        tokens=tokens.total,
         flops=flops,
         seconds=flops / rate,
         refusal=refusal or host_refusal(stage, host, machine, "take a machine with more memory or a smaller model"),

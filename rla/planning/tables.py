@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from rla.config import Config
 from rla.config.upkeep import CheckpointsConfig
-from rla.planning.disk import TOKEN_ON_DISK, RunBytes, checkpoint_bytes, run_bytes
-from rla.planning.plan import Machine, Models, StageNeed
+from rla.planning.disk import TOKEN_ON_DISK, CheckpointBytes, RunBytes, checkpoint_bytes, run_bytes
+from rla.planning.plan import Machine, Models, StageNeed, reward_model_trains
 from rla.planning.work import Guesses
 from rla.report.tables import ABSENT, Table
 from rla.store.sizes import readable_bytes
@@ -18,12 +18,10 @@ SHARDED = ("rollout", "score-steps")  # stages whose tokens lie in shards
 def model_table(config: Config, models: Models) -> Table:
     """Weights and checkpoints of each model."""
     rows = []
-    for name, shape, train in (
-        ("policy", models.policy, config.train_policy),
-        ("reward model", models.reward, config.train_rm),
+    for name, shape, disk in zip(
+        ("policy", "reward model"), (models.policy, models.reward), both_checkpoints(config, models), strict=True
     ):
-        disk = checkpoint_bytes(shape, train)
-        sizes = (readable_bytes(size) for size in (disk.state, disk.export))
+        sizes = (readable_bytes(size) if size else ABSENT for size in (disk.state, disk.export))
         rows.append((name, shape.name, f"{shape.weights:,}", *sizes))
     if models.proposer is not None:
         rows.append(("proposer", models.proposer.name, f"{models.proposer.weights:,}", ABSENT, ABSENT))
@@ -31,23 +29,29 @@ def model_table(config: Config, models: Models) -> Table:
     return Table(title="Models", columns=columns, rows=tuple(rows))
 
 
+def both_checkpoints(config: Config, models: Models) -> list[CheckpointBytes]:
+    """Of the policy and of the reward model."""
+    policy = checkpoint_bytes(models.policy, config.train_policy, trains=config.train_policy.enabled)
+    return [policy, checkpoint_bytes(models.reward, config.train_rm, trains=reward_model_trains(config))]
+
+
 def stage_table(needs: Sequence[StageNeed], machine: Machine, guesses: Guesses) -> Table:
     rows = tuple(
         (
             one.stage,
-            f"{one.gpus} of {machine.gpus}" if machine.gpus else ABSENT,
+            f"{one.gpus} of {machine.gpus}" if machine.gpus and one.host else ABSENT,
             readable_bytes(one.gpu) if one.gpu else ABSENT,
-            readable_bytes(one.host),
-            f"{one.tokens / 1e6:,.2f}",
-            f"{one.flops / 1e15:,.2f}",
-            readable_seconds(one.seconds),
+            readable_bytes(one.host) if one.host else ABSENT,
+            f"{one.tokens / 1e6:,.2f}" if one.host else ABSENT,
+            f"{one.flops / 1e15:,.2f}" if one.host else ABSENT,
+            readable_seconds(one.seconds) if one.host else "nothing to do",
         )
         for one in needs
     )
     total = sum(one.seconds for one in needs if one.stage != "evaluate")
     note = (
-        f"an iteration without evaluation: {readable_seconds(total)} at {machine.flops / 1e12:g} TFLOP/s a GPU, of "
-        f"which training and prompts reach {machine.training_share:g} and sampled tokens {machine.decoding_share:g}; "
+        f"an iteration without evaluation: {readable_seconds(total)} at {machine.flops / 1e12:g} TFLOP/s "
+        f"{'a GPU' if machine.gpus else 'of the CPU'}, of which training and prompts reach {machine.training_share:g} and sampled tokens {machine.decoding_share:g}; "
         f"guessed: prompts of {guesses.prompt} tokens, observations of {guesses.observation}, replies of "
         f"{guesses.reply:g} max_tokens, episodes of {guesses.steps:g} env.max_steps"
     )
@@ -58,8 +62,12 @@ def stage_table(needs: Sequence[StageNeed], machine: Machine, guesses: Guesses) 
 def planned_disk(config: Config, models: Models, needs: Sequence[StageNeed], *, iterations: int) -> RunBytes:
     """Of the whole run."""
     tokens = sum(one.tokens for one in needs if one.stage in SHARDED)
-    both = [checkpoint_bytes(models.policy, config.train_policy), checkpoint_bytes(models.reward, config.train_rm)]
-    return run_bytes(both, shards=TOKEN_ON_DISK * tokens, iterations=iterations, config=config.checkpoints)
+    return run_bytes(
+        both_checkpoints(config, models),
+        shards=TOKEN_ON_DISK * tokens,
+        iterations=iterations,
+        config=config.checkpoints,
+    )
 
 
 def disk_table(disk: RunBytes, config: CheckpointsConfig, *, iterations: int) -> Table:

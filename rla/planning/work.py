@@ -78,8 +78,8 @@ def proposed(config: Config, guesses: Guesses) -> Tokens:
 
 def inference_flops(shape: ModelShape, tokens: Tokens) -> float:
     """Logits are computed of sampled tokens alone; a token attends to half of its sequence on average."""
-    layers = 2.0 * shape.layers * shape.layer_weights * tokens.total
-    attention = 4.0 * shape.layers * shape.queries * tokens.total * tokens.length / 2
+    layers = 2.0 * shape.block_weights * tokens.total
+    attention = 4.0 * shape.attending * shape.queries * tokens.total * tokens.length / 2
     return layers + attention + 2.0 * shape.hidden * shape.vocabulary * tokens.written
 
 

@@ -20,6 +20,8 @@ from tests.unit.training.builders import SIZES, tiny_model
         ("qwen2.5-3b", 3_085_938_688),
         ("qwen2.5-7b", 7_615_616_512),
         ("qwen2.5-14b", 14_770_033_664),
+        ("qwen3-0.6b", 596_049_920),
+        ("qwen3-1.7b", 1_720_574_976),
         ("qwen3-4b", 4_022_468_096),
         ("qwen3-8b", 8_190_735_360),
     ],
@@ -48,6 +50,32 @@ def test_the_architecture_itself_has_as_many(name: str) -> None:
     parameters = dict(model.named_parameters())
     assert sum(one.numel() for one in parameters.values()) == SHAPES[name].weights
     assert len(parameters) == SHAPES[name].tensors
+
+
+@pytest.mark.parametrize("name", ["qwen3.5-0.8b", "qwen3.5-4b", "qwen3.5-9b"])
+def test_a_hybrid_architecture_has_as_many_and_is_read_from_its_config(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    from transformers import AutoModelForCausalLM, Qwen3_5TextConfig
+
+    shape = SHAPES[name]
+    assert shape.linear is not None and shape.attending == shape.layers // 4
+    config = Qwen3_5TextConfig(
+        hidden_size=shape.hidden,
+        intermediate_size=shape.intermediate,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.key_heads,
+        head_dim=shape.width,
+        vocab_size=shape.vocabulary,
+        tie_word_embeddings=shape.tied,
+        linear_num_value_heads=shape.linear.value_heads,
+    )
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    assert sum(one.numel() for one in model.parameters()) == shape.weights
+    linear = [one for part, one in model.named_modules() if isinstance(one, torch.nn.Linear) and ".layers." in part]
+    assert sum(5 * (one.in_features + one.out_features) for one in linear) == shape.adapter_weights(5)
+    assert shape_of_config({"model_type": "qwen3_5", "text_config": config.to_dict()}, name=name) == shape
 
 
 def test_a_new_model_and_its_folder(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from rla.config.training import TrainConfig
 from rla.models.shapes import SHAPES
 from rla.planning.memory import Launched
 from rla.planning.plan import Machine, Models, read_launch, stage_needs, training_remedy
+from rla.planning.tables import both_checkpoints
 from rla.planning.work import Guesses, Tokens, inference_flops, judged, played, training_flops
 from rla.store.resources import resource
 from tests.unit.builders import configured
@@ -152,3 +153,33 @@ def test_the_remedy_is_the_first_change_that_fits() -> None:
     )
     one = training_remedy("train_rm", SEVEN, config, Launched(), Machine(gpus=1))
     assert one == "set train_rm.lora.rank: 32"
+
+
+def test_a_stage_that_trains_nothing_needs_nothing(capsys: Captured) -> None:
+    """The judge of this file is off, and 8 GPUs of 80 GB hold all the rest."""
+    assert rla(["plan-memory", "--params", str(resource("pipelines") / "demyagent-qwen3-4b.yaml")]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    for stage in ("score-steps", "train-rm"):
+        assert [stage, *"-----", "nothing", "to", "do"] in rows
+    assert ["reward", "model", "qwen3-4b", "4,022,468,096", "-", "-"] in rows
+
+
+@pytest.mark.parametrize("off", ["judge.enabled=false", "train_rm.enabled=false", "judge.backend=server"])
+def test_a_reward_model_that_does_not_train_has_no_state_on_disk(off: str) -> None:
+    config = (
+        configured(off, "judge.server.model=m", "judge.server.url=http://localhost:1/v1")
+        if "server" in off
+        else configured(off)
+    )
+    models = Models(policy=TINY, reward=SEVEN)
+    [need] = [one for one in stage_needs(config, models, Machine(), GUESSES, by_task=False) if one.stage == "train-rm"]
+    assert (need.gpus, need.gpu, need.host, need.refusal) == (0, 0, 0, "")
+    policy, reward = both_checkpoints(config, models)
+    assert policy.state > 0 and (reward.state, reward.export) == (0, 0)
+
+
+def test_on_a_cpu_the_rate_is_that_of_a_cpu(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rla.processes.cores.usable_cores", lambda: 4)
+    assert rla(["plan-memory", "--params", str(resource("params.yaml")), "--gpus", "0"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "0.12 TFLOP/s of the CPU" in said and "a GPU" not in said
