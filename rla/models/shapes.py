@@ -157,9 +157,8 @@ SHAPES = {
         _qwen("qwen3-4b", (2560, 9728, 36, 32, 8, 128, 151936), tied=True, third=True),
         _qwen("qwen3-8b", (4096, 12288, 36, 32, 8, 128, 151936), tied=False, third=True),
         _qwen("qwen3-14b", (5120, 17408, 40, 40, 8, 128, 151936), tied=False, third=True),
-        _qwen(
-            "qwen3-vl-8b", (4096, 12288, 36, 32, 8, 128, 151936), tied=False, third=True
-        ),  # without its vision encoder
+        # Without its vision encoder.
+        _qwen("qwen3-vl-8b", (4096, 12288, 36, 32, 8, 128, 151936), tied=False, third=True),
         _qwen("qwen3.5-0.8b", (1024, 3584, 24, 8, 2, 256, 248320), tied=True, third=True, value_heads=16),
         _qwen("qwen3.5-2b", (2048, 6144, 24, 8, 2, 256, 248320), tied=True, third=True, value_heads=16),
         _qwen("qwen3.5-4b", (2560, 9216, 32, 16, 4, 256, 248320), tied=True, third=True, value_heads=32),

@@ -49,9 +49,10 @@ def stage_table(needs: Sequence[StageNeed], machine: Machine, guesses: Guesses) 
         for one in needs
     )
     total = sum(one.seconds for one in needs if one.stage != "evaluate")
+    where = "a GPU" if machine.gpus else "of the CPU"
     note = (
-        f"an iteration without evaluation: {readable_seconds(total)} at {machine.flops / 1e12:g} TFLOP/s "
-        f"{'a GPU' if machine.gpus else 'of the CPU'}, of which training and prompts reach {machine.training_share:g} and sampled tokens {machine.decoding_share:g}; "
+        f"an iteration without evaluation: {readable_seconds(total)} at {machine.flops / 1e12:g} TFLOP/s {where}, of "
+        f"which training and prompts reach {machine.training_share:g} and sampled tokens {machine.decoding_share:g}; "
         f"guessed: prompts of {guesses.prompt} tokens, observations of {guesses.observation}, replies of "
         f"{guesses.reply:g} max_tokens, episodes of {guesses.steps:g} env.max_steps"
     )

@@ -166,11 +166,8 @@ def test_a_stage_that_trains_nothing_needs_nothing(capsys: Captured) -> None:
 
 @pytest.mark.parametrize("off", ["judge.enabled=false", "train_rm.enabled=false", "judge.backend=server"])
 def test_a_reward_model_that_does_not_train_has_no_state_on_disk(off: str) -> None:
-    config = (
-        configured(off, "judge.server.model=m", "judge.server.url=http://localhost:1/v1")
-        if "server" in off
-        else configured(off)
-    )
+    server = ["judge.server.model=m", "judge.server.url=http://localhost:1/v1"] if "server" in off else []
+    config = configured(off, *server)
     models = Models(policy=TINY, reward=SEVEN)
     [need] = [one for one in stage_needs(config, models, Machine(), GUESSES, by_task=False) if one.stage == "train-rm"]
     assert (need.gpus, need.gpu, need.host, need.refusal) == (0, 0, 0, "")
