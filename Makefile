@@ -64,7 +64,11 @@ help:
 	PATH="$(BIN):$$PATH" $(INSTALL) -e '.[alfworld,dev]'
 	@touch $@
 
-venv: .venv/.run
+# With the plan of `make run`, if there is none yet: `dvc repro` needs one.
+venv: .venv/.run iterations.yaml
+
+iterations.yaml: | .venv/.run
+	@$(BIN)/rla plan $(PLAN)
 
 run: .venv/.run $(addprefix .venv/.run-,$(sort $(EXTRAS) $(NEEDED)))
 	@exec $(BIN)/rla run $(PLAN)
