@@ -88,6 +88,8 @@ def print_report(run: Path, *, say: Callable[[str], None]) -> None:
     from rla.report.build import tables_of_run, text_of_run
     from rla.report.collect import collect
     from rla.report.render import terminal_width
+    from rla.store.layout import artifact
 
     summary = collect(run)
     say(text_of_run(summary, tables_of_run(summary), width=terminal_width()).rstrip("\n"))
+    say(f"page: {artifact(run, 'report', 0) / 'report.html'}")
