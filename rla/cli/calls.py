@@ -20,7 +20,7 @@ from rla.config import Config, resolved
 from rla.envs.configured import load_config
 from rla.errors import UserError
 from rla.metrics.guards import GUARDS, Warned, warned
-from rla.pipeline.ahead import STAGE
+from rla.pipeline.ahead import BRIEF, STAGE
 from rla.pipeline.companions import beside
 from rla.pipeline.context import Progress, StageContext
 from rla.pipeline.params_files import default_run, params_file, run_and_params
@@ -66,7 +66,7 @@ def earlier_places(spec: StageSpec, values: Mapping[str, Any]) -> list[str]:
 
 def call_here(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo, own: bool = True) -> None:
     """`call_stage` of a run whose folder is here. `own`: a user called it, and hears of parameters that differ."""
-    from rla.cli.closing import StageAccount, place_in_loop, summary_lines
+    from rla.cli.closing import StageAccount, place_in_loop
     from rla.cli.progress import make_progress
     from rla.cli.quiet import quiet_libraries
     from rla.cli.tracked import check_trackers, show_curves
@@ -78,7 +78,9 @@ def call_here(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo, own: bo
             echo(note)
     if not values["dry_run"]:
         quiet_libraries()
-        with make_progress(place=place_in_loop(spec.name, values["iteration"], run)) as progress:
+        with make_progress(
+            place=place_in_loop(spec.name, values["iteration"], run), brief=BRIEF in os.environ
+        ) as progress:
             ctx = context(spec, values, config=config, run=run, progress=progress)
             check_trackers(ctx)
             account = StageAccount(ctx=ctx)
@@ -87,7 +89,7 @@ def call_here(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo, own: bo
             if spec.name in FINISHING and speaks() and world() == 1:
                 prune_run(run, config)
         if speaks():
-            echo("\n".join(summary_lines(summary, account.line())))
+            echo("\n".join(account.told(summary)))
             try:
                 heed(warnings_of(ctx), config, echo=echo)
             finally:

@@ -40,6 +40,9 @@ README_NOT_RUN = {
     "make docs": "test_site.py builds the site",
     "make test": "it runs this test",
     "pip install .": "test_new_folder.py installs the wheel",
+    "uv pip install --torch-backend=cpu .": "the same, with packages of the network",
+    "make venv EXTRAS=inspect": "the environment of the tests has it",
+    ". .venv/bin/activate": "the tests have it on their path",
 }
 PAGES = ("1-first-run.md", "2-read-a-trajectory.md", "3-change-the-credit.md")
 COPIED = ("Makefile", "dvc.yaml", "pyproject.toml", "constraints.txt", ".dvc", ".dvcignore")
