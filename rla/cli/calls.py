@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from rla.cli.stored_runs import call_on_store
+from rla.cli.stored_runs import LOOKING, call_on_store
 from rla.config import Config, resolved
 from rla.envs.configured import load_config
 from rla.errors import UserError
@@ -37,7 +37,6 @@ from stages import STAGES
 
 FINISHING = ("train-policy", "train-rm", "adapt-env", "evaluate")  # any of these may be the last of an iteration
 FOLLOWED = {path.partition(".")[0] for spec in STAGES for path in spec.sections}  # all others are as in the last call
-LOOKING = ("report", "judge-accuracy")  # without a run they take the newest
 COMPLETE = ("checkpoint.json", "config.json", "report.json")
 
 Echo = Callable[[str], None]

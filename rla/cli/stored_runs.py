@@ -12,6 +12,7 @@ from rla.mirroring.urls import refuse_urls, url_of
 if TYPE_CHECKING:
     from rla.pipeline.spec import StageSpec
 
+LOOKING = ("report", "judge-accuracy")  # stages that take the newest run unless one is named
 NEWEST = "by default the newest below runs"  # of commands that look at a run
 ALWAYS = ("config.yaml", "timings")
 MORE = {  # what a stage reads or writes beside its row of the table

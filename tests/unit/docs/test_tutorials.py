@@ -39,8 +39,7 @@ README = {
 README_NOT_RUN = {
     "make docs": "test_site.py builds the site",
     "make test": "it runs this test",
-    "pip install .": "test_new_folder.py installs the wheel",
-    "uv pip install --torch-backend=cpu .": "the same, with packages of the network",
+    "uv pip install --torch-backend=cpu .": "test_new_folder.py installs the wheel",
     "make venv EXTRAS=inspect": "the environment of the tests has it",
     ". .venv/bin/activate": "the tests have it on their path",
 }
