@@ -9,6 +9,8 @@ RUN ?=
 SET ?=
 # OVERWRITE=1: a run of other parameters is replaced.
 OVERWRITE ?=
+# VERBOSE=1: all that DVC and the stages say.
+VERBOSE ?=
 EXTRAS ?=
 # The browser's extra is installed where the parameters or SET name that environment.
 NEEDED = $(if $(shell grep -sE '^ +name: *"?browser|^env: *\{ *name: *"?browser' $(PARAMS))$(filter env.name=browser,$(SET)),browser)
@@ -39,7 +41,7 @@ PLAN = --iterations $(ITERATIONS) --evaluate-every $(EVALUATE_EVERY) --params $(
   $(if $(OVERWRITE),--overwrite)
 
 help:
-	@echo 'make run [ITERATIONS=n] [SEED=0] [PARAMS=params.yaml] [EVALUATE_EVERY=n] [RUN=runs/name] [EXTRAS=vllm] [SET="key=value ..."] [OVERWRITE=1]'
+	@echo 'make run [ITERATIONS=n] [SEED=0] [PARAMS=params.yaml] [EVALUATE_EVERY=n] [RUN=runs/name] [EXTRAS=vllm] [SET="key=value ..."] [OVERWRITE=1] [VERBOSE=1]'
 	@echo 'make test | browser-pages | lint | types | unit | test-slow | attack [MINUTES=60] [SEED=0] [ONLY=area/trial] | parity [GAMES=60] | bench-env | bench-train | bench-shape SHAPE=qwen2.5-7b | plan-memory SHAPE=qwen2.5-7b GPUS=8 | bench-judge RUN=runs/name | bench-rollout | bench-memory | bench-pictures | bench-gui [BROWSERGYM=venv/bin/python] | bench-blind | bench-reading | bench-exec [PROGRAMS=1000] | bench-tool | bench-view RUN=runs/name | bench-peer [SEEDS=3] [START=runs/name] [PEER_ROOT=runs/peer] | screenshots [RUN=runs/name] | solve-all | ablation [DESIGN=pipelines/ablation.yaml] [JOBS=2] [ALFWORLD_DATA=data/alfworld] | test-vllm | test-openenv | test-ray | bench-ray | bench-kept [BACKEND=transformers] | bench-timeline | desktop-tasks [ONLY=scene] [MACHINES=2] | bench-desktop | docs | docs-reference | venv | clean'
 
 .venv/.uv:
@@ -64,10 +66,14 @@ help:
 	PATH="$(BIN):$$PATH" $(INSTALL) -e '.[alfworld,dev]'
 	@touch $@
 
-venv: .venv/.run
+# With the plan of `make run`, if there is none yet: `dvc repro` needs one.
+venv: .venv/.run $(addprefix .venv/.run-,$(sort $(EXTRAS))) iterations.yaml
+
+iterations.yaml: | .venv/.run
+	@$(BIN)/rla plan $(PLAN)
 
 run: .venv/.run $(addprefix .venv/.run-,$(sort $(EXTRAS) $(NEEDED)))
-	@exec $(BIN)/rla run $(PLAN)
+	@exec $(BIN)/rla run $(PLAN) $(if $(VERBOSE),--verbose)
 
 test: lint types unit
 

@@ -24,14 +24,13 @@ def run(ctx: StageContext) -> dict[str, Any]:
     found = origin(ctx, [pool])
     made_from = found.as_json() | found.named()
     summary = {}
-    for number, (option, configured) in enumerate(
-        (("policy", ctx.config.model.policy), ("rm", ctx.config.model.reward))
-    ):
+    chosen = (("policy", "model.policy", ctx.config.model.policy), ("rm", "model.reward", ctx.config.model.reward))
+    for number, (option, key, configured) in enumerate(chosen):
         folder = ctx.path(option)
         if configured == "init":
             make = partial(make_model, ctx, pool=pool, seed=ctx.config.seed * 2 + number)
         else:
-            make = partial(adopt, configured)
+            make = partial(adopt, configured, key=key)
         keep_or_make(folder, made_from, make, overwrite=ctx.overwrite)
         summary[option] = str(folder)
     return summary

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rla.errors import UserError
 from rla.pipeline.context import StageContext
+from rla.pipeline.params_files import existing_run
 from rla.report.build import page_of_run, tables_of_run, text_of_run
 from rla.report.collect import collect
 from rla.report.curves import panels, write_curves
@@ -21,9 +21,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
 
     Raises UserError where the run folder does not exist.
     """
-    if not ctx.run.is_dir():
-        raise UserError(f"{ctx.run}: no such run; give --run one of the folders below runs")
-    summary = collect(ctx.run)
+    summary = collect(existing_run(ctx.run))
     made = tables_of_run(summary)
     title, out = f"Run {ctx.run}", ctx.path("out")
     head = headline(summary)

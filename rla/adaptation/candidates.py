@@ -23,6 +23,7 @@ from rla.envs.needing import need
 from rla.envs.prompts import ProposalPrompt
 from rla.envs.protocols import Adapts, AsksModel, Env, Proves, Tailors
 from rla.envs.services import Ask, Proof
+from rla.errors import UserError
 from rla.models.checkpoint import model_folder
 from rla.pipeline.context import StageContext
 from rla.pipeline.fallback import policy_of
@@ -101,7 +102,10 @@ def drafter_of(
     from rla.llm.factory import make_generator
 
     own, prompt = ctx.config.adaptation.llm, prompt_of(env, editor)
-    generator, tokenizer = make_generator(proposing(ctx), model=model, seed=ctx.config.seed, training=False)
+    try:
+        generator, tokenizer = make_generator(proposing(ctx), model=model, seed=ctx.config.seed, training=False)
+    except UserError as error:
+        raise UserError(f"adaptation.llm.model: {error}" if own.model else str(error)) from None
     try:
         drafter = ModelDrafter(generator=generator, chat=ChatFormat(tokenizer), prompt=prompt, config=own)
         yield drafter, replies_of(drafter, seed=derive(ctx.config.seed, "proofs", ctx.iteration))

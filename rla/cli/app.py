@@ -28,7 +28,7 @@ from rla.cli.prefork import prefork
 from rla.cli.prune import prune
 from rla.cli.run import run_loop
 from rla.cli.show import OptionalCount, show
-from rla.cli.stored_runs import here
+from rla.cli.stored_runs import LOOKING, NEWEST, here
 from rla.cli.timeline import timeline
 from rla.cli.version import versions
 from rla.cli.view import export, view
@@ -54,8 +54,9 @@ def common_options(spec: StageSpec) -> list[Option]:
     """What every stage takes."""
     iteration = 0 if spec.name == "evaluate" else 1
     follows = any(artifact.startswith("previous_") for _, artifact in spec.reads)  # so there is one before it
-    own = "the run's config.yaml, else " if spec.beside else ""
-    params = f"Parameters; {own}./params.yaml, else the packaged alfworld-tiny."
+    own = "the run's config.yaml" if spec.beside else "config.yaml of the --run"
+    params = f"Parameters; {own}, else ./params.yaml, else the packaged alfworld-tiny."
+    default = NEWEST if spec.name in LOOKING else "runs/<name of the params file>"
     which = "Which iteration, from 1." if follows else "Which iteration; 0 is the warm start."
     return [
         (
@@ -65,7 +66,7 @@ def common_options(spec: StageSpec) -> list[Option]:
         ),
         (
             "run",
-            Annotated[Path | None, typer.Option(help="Run folder; runs/<name of the params file>.")],
+            Annotated[Path | None, typer.Option(help=f"Run folder; {default}.")],
             None,
         ),
         (

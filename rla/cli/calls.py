@@ -7,6 +7,7 @@ stay equal. So are the command, the revision of the code and the versions of pac
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -16,18 +17,20 @@ from pathlib import Path
 from typing import Any
 
 from rla.cli.own_options import DIVIDED, OWN_OPTIONS
-from rla.cli.stored_runs import call_on_store
+from rla.cli.stored_runs import LOOKING, call_on_store
 from rla.config import Config, resolved
 from rla.envs.configured import load_config
 from rla.errors import UserError
 from rla.metrics.guards import GUARDS, Warned, warned
+from rla.pipeline.ahead import BRIEF, STAGE
 from rla.pipeline.companions import beside
 from rla.pipeline.context import Progress, StageContext
 from rla.pipeline.params_files import default_run, params_file, run_and_params
 from rla.pipeline.pruning import prune_run
+from rla.pipeline.run_identity import differing_parameters
 from rla.pipeline.spec import StageSpec
 from rla.processes.ranks import speaks, world
-from rla.processes.workers import end_with_stdin
+from rla.processes.workers import WATCH, end_with_stdin
 from rla.store.atomic import write_json
 from rla.store.call_lock import lock_outputs
 from rla.store.layout import earlier_judgements
@@ -36,6 +39,7 @@ from rla.store.slices import WHOLE, is_complete
 from stages import STAGES
 
 FINISHING = ("train-policy", "train-rm", "adapt-env", "evaluate")  # any of these may be the last of an iteration
+FOLLOWED = {path.partition(".")[0] for spec in STAGES for path in spec.sections}  # all others are as in the last call
 COMPLETE = ("checkpoint.json", "config.json", "report.json")
 
 Echo = Callable[[str], None]
@@ -43,9 +47,13 @@ Echo = Callable[[str], None]
 
 def call_stage(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> None:
     """Run `spec` with the command line's `values`. Raises UserError for anything that the user can mend."""
+    own = WATCH not in os.environ and STAGE not in os.environ  # a user's, not that of a loop or of another call
     end_with_stdin()
     call_on_store(
-        spec, values, lambda local: call_here(spec, local, echo=echo), more=lambda: earlier_places(spec, values)
+        spec,
+        values,
+        lambda local: call_here(spec, local, echo=echo, own=own),
+        more=lambda local: earlier_places(spec, local),
     )
 
 
@@ -58,18 +66,23 @@ def earlier_places(spec: StageSpec, values: Mapping[str, Any]) -> list[str]:
     return [place.as_posix() for pair in pairs for place in pair]
 
 
-def call_here(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> None:
-    """`call_stage` of a run whose folder is here."""
-    from rla.cli.closing import StageAccount, place_in_loop, summary_lines
+def call_here(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo, own: bool = True) -> None:
+    """`call_stage` of a run whose folder is here. `own`: a user called it, and hears of parameters that differ."""
+    from rla.cli.closing import StageAccount, place_in_loop
     from rla.cli.progress import make_progress
     from rla.cli.quiet import quiet_libraries
     from rla.cli.tracked import check_trackers, show_curves
 
     run, params = called_on(spec, values)
     config = load_config(params, overrides_of(values))
+    if own and speaks() and spec.sections:
+        for note in differing_parameters(run, config, spec.sections, read=params):
+            echo(note)
     if not values["dry_run"]:
         quiet_libraries()
-        with make_progress(place=place_in_loop(spec.name, values["iteration"], run)) as progress:
+        with make_progress(
+            place=place_in_loop(spec.name, values["iteration"], run), brief=BRIEF in os.environ
+        ) as progress:
             ctx = context(spec, values, config=config, run=run, progress=progress)
             check_trackers(ctx)
             account = StageAccount(ctx=ctx)
@@ -78,7 +91,7 @@ def call_here(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> None
             if spec.name in FINISHING and speaks() and world() == 1:
                 prune_run(run, config)
         if speaks():
-            echo("\n".join(summary_lines(summary, account.line())))
+            echo("\n".join(account.told(summary)))
             try:
                 heed(warnings_of(ctx), config, echo=echo)
             finally:
@@ -99,11 +112,11 @@ def locked_outputs(ctx: StageContext) -> AbstractContextManager[None]:
 
 
 def called_on(spec: StageSpec, values: Mapping[str, Any]) -> tuple[Path, Path]:
-    """The run of a call and its params file: of what lies beside the loop, the run's own."""
-    if spec.beside:
-        return run_and_params(values["run"], values["params"], values["env"])
+    """The run of a call and its params file: of a run that is named, or of a stage beside the loop, the run's own."""
+    if spec.beside or values["run"]:
+        return run_and_params(values["run"], values["params"], values["env"], newest=spec.name in LOOKING)
     params = params_file(values["params"], values["env"].partition(":")[0] if values["env"] else None)
-    return values["run"] or default_run(params, values["env"]), params
+    return default_run(params, values["env"]), params
 
 
 def warnings_of(ctx: StageContext) -> list[Warned]:
@@ -187,7 +200,8 @@ def timed(ctx: StageContext) -> dict[str, Any]:
         spent = {"started": started.isoformat(timespec="milliseconds"), "seconds": seconds, **measured}
         calls.append({**spent, **done, **machine_facts(ctx), **call_facts()})
         if ctx.spec.sections and not ctx.spec.beside and ctx.writes_into_run:
-            update_run_config(ctx.run, resolved(ctx.config), ctx.spec.sections)
+            now = resolved(ctx.config)
+            update_run_config(ctx.run, now, [*ctx.spec.sections, *(name for name in now if name not in FOLLOWED)])
         if ctx.writes_into_run:
             write_json(record, {"stage": ctx.spec.name, "iteration": ctx.iteration, "calls": calls})
     return summary

@@ -2,10 +2,13 @@
 DVC turns, before it how far the loop is.
 
     iteration 7 of 12, 2 min left: rollout read 6/pool, 6/candidates, 6/policy; made 7/trajectories in 41 s
+
+`rla run` has each stage say this line alone, with figures in place of what was read.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,13 +17,14 @@ from typing import Any
 
 from rla.cli.progress import duration
 from rla.errors import UserError
-from rla.pipeline.ahead import MADE_BY, loop_text, planned_loop
+from rla.pipeline.ahead import BRIEF, MADE_BY, loop_text, planned_loop
 from rla.pipeline.context import StageContext
 from rla.pipeline.finished import RECORD, recorded_inputs
 from rla.store.digests import digest
 from rla.store.slices import MANIFEST
 
 RECORDS = (MANIFEST, RECORD, "config.json", "report.json")  # one of them changes where a folder is made anew
+FIGURES = ("episodes", "won", "success", "judgements", "mu", "updates", "proposed", "valid", "accepted")  # of one line
 Stamp = tuple[int, int] | None
 
 
@@ -44,12 +48,20 @@ class StageAccount:
     def written(self) -> list[Path]:
         return [self.ctx.path(option) for option, _ in self.ctx.spec.writes]
 
-    def line(self) -> str:
-        spec, place, read = self.ctx.spec, self.loop(), self.read()
+    def told(self, summary: Mapping[str, Any]) -> list[str]:
+        """What the call prints at its end: all of `summary`, or its figures in one line if a loop is to be brief."""
+        if BRIEF not in os.environ:
+            return summary_lines(summary, self.line())
+        figures = ", ".join(f"{key} {readable(summary[key])}" for key in FIGURES if key in summary)
+        return [f"{self.line(read=False)}; {figures}" if figures else self.line(read=False)]
+
+    def line(self, *, read: bool = True) -> str:
+        """`read`: also what was read."""
+        spec, place, sources = self.ctx.spec, self.loop(), self.read() if read else []
         there = {path: found for path in self.written() if (found := stamp(path)) is not None}
         made = [path for path, found in there.items() if found != self.before[path]]
         kept = [path for path in there if path not in made]
-        done = {"read": read, "made": made, "kept": kept}
+        done = {"read": sources, "made": made, "kept": kept}
         said = "; ".join(f"{verb} {self.names(paths)}" for verb, paths in done.items() if paths)
         return f"{place}{spec.name} {said} in {seconds_text(time.monotonic() - self.began)}"
 

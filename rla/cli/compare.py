@@ -12,7 +12,12 @@ from rla.cli.stored_runs import here
 
 
 def compare(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, the base first.")],
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[RUN...]", help="Run folders, the base first; beside a single one, or none, the newest below runs."
+        ),
+    ] = None,
     base: Annotated[Path | None, typer.Option(metavar="RUN", help="Compare the others with this run.")] = None,
     at: Annotated[
         list[int] | None,
@@ -28,10 +33,12 @@ def compare(
 
     def call() -> None:
         from rla.comparing.compare import comparison, comparison_page, comparison_text
+        from rla.pipeline.params_files import existing_run, with_newest
 
-        places = {run: here(run) or run for run in [*runs, *([base] if base else [])]}
-        first = places.get(base) if base else None
-        found = comparison([places[run] for run in runs], base=first, at=at or ())
+        places = {run: existing_run(here(run)) for run in [*(runs or ()), *([base] if base else [])]}
+        given, first = [places[run] for run in runs or ()], places[base] if base else None
+        named = given if first is None or first in given else [first, *given]
+        found = comparison(with_newest(named), base=first, at=at or ())
         if html is None:
             typer.echo(comparison_text(found), nl=False)
             return

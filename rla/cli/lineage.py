@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 
 from rla.cli.guard import guard
-from rla.cli.stored_runs import here
+from rla.cli.stored_runs import NEWEST, here
 
 
 def lineage(
-    run: Annotated[Path | None, typer.Option(help="Run folder; runs/<name of the params file>.")] = None,
+    run: Annotated[Path | None, typer.Option(help=f"Run folder; {NEWEST}.")] = None,
     slot: Annotated[str | None, typer.Option(metavar="ID", help="This slot: the id of its root.")] = None,
     task: Annotated[str | None, typer.Option(metavar="ID", help="The slot of this task, accepted or not.")] = None,
     refused: Annotated[bool, typer.Option("--refused", help="Also what gave no valid task.")] = False,
@@ -28,14 +28,12 @@ def lineage(
 
 def lineage_text(run: Path | None, *, slot: str | None, task: str | None, refused: bool, as_json: bool) -> str:
     """What the command prints. Raises UserError for a run, slot or task that does not exist."""
-    from rla.cli.calls import default_run, params_file
     from rla.errors import UserError
+    from rla.pipeline.params_files import existing_run
     from rla.report.lineage import find, history, lineages, overview
     from rla.report.render import as_text, terminal_width
 
-    folder = here(run) or default_run(params_file(None))
-    if not folder.is_dir():
-        raise UserError(f"{folder}: no such run; give --run one of the folders below runs")
+    folder = existing_run(here(run))
     if slot is not None and task is not None:
         raise UserError("--slot and --task name the same thing twice; give one of them")
     found = lineages(folder)

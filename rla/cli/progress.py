@@ -1,7 +1,8 @@
 """Progress of a stage: a rich bar with rate and time left on a terminal, plain lines elsewhere.
 
 Plain lines come at most every ten seconds, and once at the end of work that took longer than that: a log that
-holds hundreds of short stages stays readable. The first `FEW` steps, which also load and compile, tell no time left.
+holds hundreds of short stages stays readable. If they are to be brief, they come every ten minutes, and a bar goes when
+its stage ends. The first `FEW` steps, which also load and compile, tell no time left.
 """
 
 from __future__ import annotations
@@ -17,15 +18,24 @@ from rla.processes.ranks import rank
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
 
-INTERVAL = 10.0  # seconds between plain lines
+INTERVAL, BRIEF_INTERVAL = 10.0, 600.0  # seconds between plain lines
 FEW = 3  # steps
 
 
 class LineProgress:
-    """Plain lines on `stream`; `place` stands before what is counted, `clock` gives seconds."""
+    """Plain lines on `stream`; `place` stands before what is counted, `clock` gives seconds, `interval` those between
+    lines.
+    """
 
-    def __init__(self, stream: TextIO, *, place: str = "", clock: Callable[[], float] = time.monotonic) -> None:
-        self.stream, self.place, self.clock = stream, place, clock
+    def __init__(
+        self,
+        stream: TextIO,
+        *,
+        place: str = "",
+        interval: float = INTERVAL,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.stream, self.place, self.interval, self.clock = stream, place, interval, clock
         self.description, self.total, self.done = "", 0, 0
         self.started = self.said = clock()
 
@@ -43,7 +53,7 @@ class LineProgress:
     def advance(self, count: int = 1, **fields: Any) -> None:
         self.done += count
         now = self.clock()
-        if now - self.said < INTERVAL or self.done >= self.total:
+        if now - self.said < self.interval or self.done >= self.total:
             return
         self.said = now
         rate = self.done / max(now - self.started, 1e-9)
@@ -56,17 +66,19 @@ class LineProgress:
 
     def _close(self) -> None:
         seconds = self.clock() - self.started
-        if self.description and seconds >= INTERVAL:
+        if self.description and seconds >= self.interval:
             rate = self.done / seconds
             self.note(f"{self.description} {self.done}/{self.total} in {duration(seconds)}, {rate:.1f}/s")
         self.description = ""
 
 
 class BarProgress:
-    """A bar that rich draws on the terminal `stream`; `place` stands before what is counted."""
+    """A bar that rich draws on the terminal `stream`; `place` stands before what is counted. `brief`: nothing is left
+    of it.
+    """
 
-    def __init__(self, stream: TextIO, *, place: str = "") -> None:
-        self.stream, self.place = stream, place
+    def __init__(self, stream: TextIO, *, place: str = "", brief: bool = False) -> None:
+        self.stream, self.place, self.brief = stream, place, brief
         self.bar: RichProgress | None = None
 
     def __enter__(self) -> BarProgress:
@@ -90,6 +102,7 @@ class BarProgress:
                 progress.TimeRemainingColumn(),
                 progress.TextColumn("{task.fields[extra]}"),
                 console=Console(file=self.stream),
+                transient=self.brief,
             )
             self.bar.start()
         self.task = self.bar.add_task(f"{self.place}{description}", total=total, rate="", extra="")
@@ -108,14 +121,16 @@ class BarProgress:
             self.stream.write(f"{text}\n")
 
 
-def make_progress(stream: TextIO | None = None, *, place: str = "") -> LineProgress | BarProgress:
+def make_progress(stream: TextIO | None = None, *, place: str = "", brief: bool = False) -> LineProgress | BarProgress:
     """The bar where stderr is a terminal, lines elsewhere; of several processes only the first one speaks. `place`:
-    where the call stands in a loop, such as `iteration 7 of 12, `.
+    where the call stands in a loop, such as `iteration 7 of 12, `. `brief`: a stage is to say little more than a line.
     """
     if rank() > 0:
         return LineProgress(io.StringIO())
     stream = stream or sys.stderr
-    return BarProgress(stream, place=place) if stream.isatty() else LineProgress(stream, place=place)
+    if stream.isatty():
+        return BarProgress(stream, place=place, brief=brief)
+    return LineProgress(stream, place=place, interval=BRIEF_INTERVAL if brief else INTERVAL)
 
 
 def duration(seconds: float) -> str:

@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 
 from rla.cli.guard import guard
-from rla.cli.stored_runs import changed_here
+from rla.cli.stored_runs import NEWEST, changed_here
 
 
 def prune(
-    run: Annotated[Path | None, typer.Option(help="Run folder; runs/<name of the params file>.")] = None,
-    params: Annotated[Path | None, typer.Option(help="Parameters; ./params.yaml, else the packaged small run.")] = None,
+    run: Annotated[Path | None, typer.Option(help=f"Run folder; {NEWEST}.")] = None,
+    params: Annotated[Path | None, typer.Option(help="Parameters; the run's config.yaml, else ./params.yaml.")] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one parameter.")
     ] = None,
@@ -37,17 +37,14 @@ def prune(
 def pruned_text(run: Path | None, params: Path | None, overrides: list[str], plan: Path, *, dry_run: bool) -> str:
     """What the command prints, a checkpoint a line. Raises UserError for a run that does not exist."""
     from rla.config.load import read_config
-    from rla.errors import UserError
     from rla.pipeline.finished import finished_iterations
-    from rla.pipeline.params_files import default_run, params_file
+    from rla.pipeline.params_files import existing_run, run_and_params
     from rla.pipeline.pruning import planned_evaluations, prune_run, removals
     from rla.store.sizes import readable_bytes
 
-    file = params_file(params)
+    folder, file = run_and_params(run, params, newest=True)
+    existing_run(folder)
     config = read_config(file, overrides, params_of=None)
-    folder = run or default_run(file)
-    if not folder.is_dir():
-        raise UserError(f"{folder}: no such run; give --run one of the folders below runs")
     if not config.checkpoints.keep:
         return f"nothing goes: checkpoints.keep is 0 in {file}; give --set checkpoints.keep=2, or set it there"
     finished, reason = finished_iterations(folder)

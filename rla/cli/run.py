@@ -32,8 +32,9 @@ def run_loop(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override of every stage.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what other parameters have made.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="All that DVC and the stages say.")] = False,
 ) -> None:
-    """Turn the whole loop here, and print its report. The same call goes on where one stopped.
+    """Turn the whole loop here: a line for each stage, then the report. The same call goes on where one stopped.
 
     Example: rla run --iterations 4 --set credit.step_weight=0.5
     """
@@ -55,16 +56,17 @@ def run_loop(
 
     def call() -> None:
         nonlocal status
-        status = turn_loop(planned(), say=typer.echo)
+        status = turn_loop(planned(), say=typer.echo, verbose=verbose)
 
     guard(call)
     if status:
         raise typer.Exit(status)
 
 
-def turn_loop(plan: Plan, *, say: Callable[[str], None]) -> int:
+def turn_loop(plan: Plan, *, say: Callable[[str], None], verbose: bool = False) -> int:
     """The exit status of DVC; where it is 0, the report is printed. Raises UserError where there is no pipeline."""
     from rla.errors import UserError
+    from rla.pipeline.ahead import BRIEF
     from rla.pipeline.dvc_project import one_run, ready_dvc
     from rla.pipeline.plan import named_plan, run_folder, write_plan
     from rla.pipeline.repro import prefork_server, show_repro
@@ -77,7 +79,7 @@ def turn_loop(plan: Plan, *, say: Callable[[str], None]) -> int:
         say(write_plan(plan, PLAN, stages=STAGES))
         ready_dvc(Path())
         with prefork_server() as environment:
-            status = show_repro(environment)
+            status = show_repro(environment if verbose else environment | {BRIEF: "1"})
     if not status:
         print_report(run_folder(plan), say=say)
     return status
@@ -88,6 +90,8 @@ def print_report(run: Path, *, say: Callable[[str], None]) -> None:
     from rla.report.build import tables_of_run, text_of_run
     from rla.report.collect import collect
     from rla.report.render import terminal_width
+    from rla.store.layout import artifact
 
     summary = collect(run)
     say(text_of_run(summary, tables_of_run(summary), width=terminal_width()).rstrip("\n"))
+    say(f"page: {artifact(run, 'report', 0) / 'report.html'}")

@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from rla.cli.guard import guard
+from rla.cli.stored_runs import NEWEST
 
 if TYPE_CHECKING:
     from rla.config import Config
@@ -41,7 +42,7 @@ def count_option(said: str) -> Any:
 
 
 def show(
-    run: Annotated[Path | None, typer.Option(help="Run folder; runs/<name of the params file>.")] = None,
+    run: Annotated[Path | None, typer.Option(help=f"Run folder; {NEWEST}.")] = None,
     iteration: Annotated[int | None, typer.Option(min=0, help="Which iteration; the last that was played.")] = None,
     split: Annotated[str | None, typer.Option(help="Episodes of the evaluation on this held-out split.")] = None,
     task: Annotated[str | None, typer.Option(metavar="ID", help="All episodes of a task.")] = None,
@@ -87,8 +88,6 @@ def show_episodes(
 
     if len(asked) > 1:
         raise UserError(f"--{' and --'.join(asked)}: give one of them")
-    if not run.is_dir():
-        raise UserError(f"{run}: no such run; give --run one of the folders below runs")
     found = played_iterations(run, config, split)
     chosen = found[-1] if iteration is None and found else iteration
     if chosen is None:

@@ -12,6 +12,8 @@ from rla.mirroring.urls import refuse_urls, url_of
 if TYPE_CHECKING:
     from rla.pipeline.spec import StageSpec
 
+LOOKING = ("report", "judge-accuracy")  # stages that take the newest run unless one is named
+NEWEST = "by default the newest below runs"  # of commands that look at a run
 ALWAYS = ("config.yaml", "timings")
 MORE = {  # what a stage reads or writes beside its row of the table
     "make-tasks": ("splits",),
@@ -47,10 +49,10 @@ def call_on_store(
     values: Mapping[str, Any],
     call: Callable[[Mapping[str, Any]], None],
     *,
-    more: Callable[[], Sequence[str]] = tuple,
+    more: Callable[[Mapping[str, Any]], Sequence[str]] = lambda _: (),
 ) -> None:
     """`call` a stage with its options, where they name a run by URL with its mirror. `more`: places of the run that
-    this call reads, beside those that its stage always reads.
+    a call with these options reads, beside those that its stage always reads.
 
     A slice whose others have ended meanwhile, on other machines, is called once more: then it joins them.
     """
@@ -66,9 +68,9 @@ def call_on_store(
     refuse_following(url, values)
     mirror, iteration = Mirror(url), values["iteration"]
     mirror.fetch(read_by(spec, iteration), wanted=lambda key: needed(spec, key))
-    if places := more():
-        mirror.fetch(places)
     local = {**values, "run": mirror.folder}
+    if places := more(local):
+        mirror.fetch(places)
     if values["dry_run"]:
         call(local)
         return

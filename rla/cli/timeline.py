@@ -9,13 +9,13 @@ from typing import Annotated
 import typer
 
 from rla.cli.guard import guard
-from rla.cli.stored_runs import here
+from rla.cli.stored_runs import NEWEST, here
 
 TIMES = "timings"  # all that it reads of a run
 
 
 def timeline(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
+    run: Annotated[Path | None, typer.Argument(metavar="[RUN]", help=f"Run folder; {NEWEST}.")] = None,
     price: Annotated[
         float | None, typer.Option(min=0, metavar="PER_GPU_HOUR", help="Also the cost, at this price of a GPU hour.")
     ] = None,
@@ -25,20 +25,21 @@ def timeline(
 
     Example: rla timeline runs/alfworld-tiny --price 2.5
     """
-    guard(lambda: print_timeline(here(run, places=(TIMES,)) or run, price=price, as_json=as_json))
+    guard(lambda: print_timeline(here(run, places=(TIMES,)), price=price, as_json=as_json))
 
 
-def print_timeline(run: Path, *, price: float | None, as_json: bool) -> None:
+def print_timeline(run: Path | None, *, price: float | None, as_json: bool) -> None:
     """Raises UserError for a folder without times."""
     from rla.errors import UserError
+    from rla.pipeline.params_files import existing_run, stored_runs
     from rla.report.render import terminal_width
     from rla.report.timeline import timeline_json, timeline_of
     from rla.report.timeline_drawing import timeline_lines, told_timeline
 
-    found = timeline_of(run)
+    place = existing_run(run)
+    found = timeline_of(place)
     if found is None:
-        there = "no stage has left its time there" if run.is_dir() else "no such run"
-        raise UserError(f"{run}: {there}; give one of the folders below runs")
+        raise UserError(f"{place}: no stage has left its time there; give one of {', '.join(map(str, stored_runs()))}")
     if as_json:
         typer.echo(json.dumps(timeline_json(found, price=price), indent=1))
         return

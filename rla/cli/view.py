@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rla.cli.guard import guard
-from rla.cli.stored_runs import here
+from rla.cli.stored_runs import NEWEST, here
 
 if TYPE_CHECKING:
     from rla.config import Config
@@ -31,7 +31,7 @@ class Viewer(StrEnum):
 
 def export(
     to: Annotated[Viewer, typer.Option(help="The program that shows or judges them.")] = Viewer.INSPECT,
-    run: Annotated[Path | None, typer.Option(help="Run folder; runs/<name of the params file>.")] = None,
+    run: Annotated[Path | None, typer.Option(help=f"Run folder; {NEWEST}.")] = None,
     iteration: Annotated[list[int] | None, typer.Option(min=0, help="Only this one; may be repeated.")] = None,
     split: Annotated[str | None, typer.Option(help="Only evaluations on this held-out split.")] = None,
     out: Annotated[
@@ -65,7 +65,7 @@ def export(
 
 
 def view(
-    run: Annotated[Path | None, typer.Argument(help="Run folder; runs/<name of the params file>.")] = None,
+    run: Annotated[Path | None, typer.Argument(help=f"Run folder; {NEWEST}.")] = None,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Serve on this port of 127.0.0.1.")] = PORT,
     bundle: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Write a static site to this new folder instead.")
@@ -87,11 +87,19 @@ def view(
 
 
 def run_and_config(run: Path | None, params: Path | None, overrides: list[str] | None) -> tuple[Path, Config]:
+    """The run, by default the newest, and its parameters. Raises UserError naming the runs that there are."""
     from rla.envs.configured import load_config
-    from rla.pipeline.params_files import run_and_params
+    from rla.pipeline.params_files import existing_run, run_and_params
+    from rla.pipeline.run_identity import differing_parameters
 
-    place, file = run_and_params(here(run), params)
-    return place, load_config(file, overrides or [])
+    place, file = run_and_params(here(run), params, newest=True)
+    existing_run(place)
+    if run is None and params is None:
+        typer.echo(f"the newest run: {place}", err=True)
+    config = load_config(file, overrides or [])
+    for note in differing_parameters(place, config, (), read=file) if params or overrides else ():
+        typer.echo(note, err=True)
+    return place, config
 
 
 def livecodebench_lines(

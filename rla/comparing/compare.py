@@ -25,7 +25,7 @@ from rla.comparing.tables import (
 from rla.errors import UserError
 from rla.report.page import Section, curves_section, report_page, table_html
 from rla.report.render import as_text, terminal_width
-from rla.report.tables import Table, gain_text
+from rla.report.tables import Table, gain_line
 
 FEW = 3  # parameters that a headline names
 LONGEST_LINE = 2000  # characters of a headline
@@ -86,8 +86,8 @@ def comparison_headline(found: Comparison) -> Iterator[str]:
         when = after_text(result.points)
         for one in result.reached:
             if one.over is not None:
-                said = f"held-out success{where} {when}, {one.name} minus {base.name}: {gain_text(one.over)}"
-                yield one_line(said, LONGEST_LINE)
+                said = f"held-out success{where} {when}, {one.name} minus {base.name}"
+                yield gain_line(one_line(said, LONGEST_LINE), one.over)
     for arm in others:
         yield from parameters_line(arm, base)
 

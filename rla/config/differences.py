@@ -39,10 +39,12 @@ def parameter_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Dif
     return found | {key: (value, ABSENT) for key, value in before.items() if key not in now}
 
 
-def differences_text(found: Differences, *, shown: int = SHOWN) -> str:
-    """What differs in one line. Values are shown as JSON, because anybody may have written the file they are from."""
+def differences_text(found: Differences, *, shown: int = SHOWN, now: str = "this call has") -> str:
+    """What differs in one line. `now`: what has the second value of each. Values are shown as JSON, because anybody may
+    have written the file they are from.
+    """
     texts = [
-        f"{shown_key(key)} {shown_value(old)}, this call has {shown_value(new)}"
+        f"{shown_key(key)} {shown_value(old)}, {now} {shown_value(new)}"
         for key, (old, new) in list(found.items())[:shown]
     ]
     return "; ".join(texts) + (f"; and {len(found) - shown} more" if len(found) > shown else "")

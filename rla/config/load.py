@@ -37,7 +37,35 @@ def read_config(path: Path | None, overrides: Sequence[str] = (), *, params_of: 
     data = read_yaml(path, remedy="give --params a file such as params.yaml") if path else {}
     if not isinstance(data or {}, dict):
         raise UserError(f"{path}: params must be a mapping of sections; see schemas/params.schema.json")
-    return config_of(apply_overrides(data or {}, overrides), where=where, params_of=params_of)
+
+    def read(overrides: Sequence[str]) -> Config:
+        return config_of(apply_overrides(data or {}, overrides), where=where, params_of=params_of)
+
+    return blaming(read, overrides, where=where)
+
+
+def blaming(read: Callable[[Sequence[str]], Config], overrides: Sequence[str], *, where: str) -> Config:
+    """`read(overrides)`, whose errors begin with `where`. One that overrides have caused begins with those instead."""
+
+    def flaw(left: Sequence[str]) -> str:
+        try:
+            read(left)
+        except UserError as error:
+            return str(error)
+        return ""
+
+    try:
+        return read(overrides)
+    except UserError as error:
+        said = str(error)
+        before, _, rest = said.partition(f"{where}: ")
+        if before or not rest:
+            raise
+        causes = [one for i, one in enumerate(overrides) if flaw([*overrides[:i], *overrides[i + 1 :]]) != said]
+        named = [one for one in causes if one.partition("=")[0] in rest]
+        if not causes:
+            raise
+        raise UserError(f"{' '.join(f'--set {one}' for one in named or causes)}: {rest}") from None
 
 
 def read_yaml(path: Path, *, remedy: str) -> Any:

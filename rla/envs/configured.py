@@ -23,7 +23,12 @@ def load_config(path: Path | None, overrides: Sequence[str] = ()) -> Config:
     Raises UserError naming the file and the key for unknown keys, wrong types, impossible combinations, and whatever
     the environment itself refuses.
     """
-    return checked(load.read_config(path, overrides, params_of=params_of), where=str(path) if path else load.DEFAULTS)
+    where = str(path) if path else load.DEFAULTS
+
+    def read(overrides: Sequence[str]) -> Config:
+        return checked(load.read_config(path, overrides, params_of=params_of), where=where)
+
+    return load.blaming(read, overrides, where=where)
 
 
 def from_mapping(data: Mapping[str, Any], *, where: str) -> Config:

@@ -19,6 +19,7 @@ from typing import Any
 
 from rla.errors import UserError
 from rla.models.checkpoint import MANIFEST, REFERENCE, WEIGHT_SUFFIXES, open_checkpoint
+from rla.store.layout import making_call
 
 SETTINGS, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 # What of an adapter's settings decides what it computes.
@@ -75,7 +76,7 @@ def adapter_in(folder: Path) -> Adapter:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"{folder}: not a readable adapter ({type(error).__name__}: {error}); set generator.lora: merged, or run "
-            "the stage that wrote it again"
+            f"{making_call(folder)} again"
         ) from error
     return Adapter(folder=folder, digest=digest.hexdigest(), rank=rank)
 

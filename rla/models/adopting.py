@@ -83,18 +83,23 @@ def is_model_file(path: Path) -> bool:
     return path.is_symlink() or any(fnmatch(path.name, name) for name in (*WEIGHTS, *TOKENIZER, *PROCESSOR))
 
 
-def adopt(source: str, folder: Path) -> None:
-    """Fill an empty folder with links to the files of a local model folder, or of a hub model that is fetched first."""
+def adopt(source: str, folder: Path, *, key: str) -> None:
+    """Fill an empty folder with links to the files of a local model folder, or of a hub model that is fetched first.
+
+    Raises UserError that names `key`, the parameter that says `source`.
+    """
     found = Path(source).expanduser()
     if not found.is_dir():
-        found = hub_snapshot(source)
+        if source.startswith((".", "/", "~")) or source.count("/") > 1:
+            raise UserError(f"{key}: {source} is not a folder; give a Hugging Face model folder or a hub id")
+        found = hub_snapshot(source, key=key)
     if not (found / "config.json").is_file():
-        raise UserError(f"{source}: no config.json in it; give a Hugging Face model folder or a hub id")
+        raise UserError(f"{key}: {source} has no config.json; give a Hugging Face model folder or a hub id")
     for file in sorted(entry for entry in found.iterdir() if entry.is_file() and not entry.name.startswith(".")):
         (folder / file.name).symlink_to(file.resolve())
 
 
-def hub_snapshot(source: str) -> Path:
+def hub_snapshot(source: str, *, key: str) -> Path:
     """The local snapshot of a hub model."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
@@ -103,6 +108,6 @@ def hub_snapshot(source: str) -> Path:
         return Path(snapshot_download(source, allow_patterns=PATTERNS))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise UserError(
-            f"model: {source} is neither a folder nor a hub model that can be fetched "
+            f"{key}: {source} is neither a folder nor a hub model that can be fetched "
             f"({str(error).splitlines()[0]}); give a local folder or check the id and the network"
         ) from None

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from rla.errors import UserError
 from rla.store.aside import bring_back
+from rla.store.layout import making_call
 from rla.store.pruned import MODEL, STATE, pruned_parts, refuse_pruned
 from rla.store.slices import read_json
 
@@ -57,7 +58,7 @@ def open_checkpoint(source: Path | str) -> Checkpoint:
         content = json.loads(manifest.read_text())
         version, updates, digest = content["format"], int(content["updates"]), str(content["digest"])
     except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{manifest}: not a checkpoint manifest; run the stage that wrote it again") from error
+        raise UserError(f"{manifest}: not a checkpoint manifest; run {making_call(manifest)} again") from error
     if version != FORMAT:
         raise UserError(f"{manifest}: format {version}, but this version reads {FORMAT}; train again")
     read_json(manifest)  # refuses one that was changed

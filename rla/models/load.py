@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from rla.errors import UserError
+from rla.store.layout import making_call
 
 if TYPE_CHECKING:
     import torch
@@ -139,7 +140,7 @@ def folder_of(source: str | Path) -> Path | None:
         return path
     looks_local = isinstance(source, Path) or str(source).startswith((".", "/", "~")) or str(source).count("/") > 1
     if looks_local:
-        raise UserError(f"{path}: no such model folder; run the stage that writes it or correct the path")
+        raise UserError(f"{path}: no such model folder; run {making_call(path)} or correct the path")
     return None
 
 

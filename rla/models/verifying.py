@@ -13,14 +13,18 @@ from typing import Any
 
 from rla.errors import UserError
 from rla.models.checkpoint import ADAPTER, MANIFEST, REFERENCE, WEIGHT_SUFFIXES
+from rla.store.layout import making_call
 from rla.store.pruned import MODEL, STATE
 from rla.store.recorded import FILES, below, joint_digest, read_records, record_files, verify_recorded
 from rla.store.slices import CHECKSUM, optional_json
 
-AGAIN = "remove its checkpoint and call the stage that made it again, or take another checkpoint"
 ANEW = "call `rla init-model --overwrite`"
 
 Share = tuple[int, int]  # rank and world: each rank digests its part of the files
+
+
+def anew(checkpoint: Path) -> str:
+    return f"remove its checkpoint and call {making_call(checkpoint)} again, or take another checkpoint"
 
 
 def origin_record(folder: Path) -> Path:
@@ -38,7 +42,7 @@ def checkpoint_records(checkpoint: Path) -> dict[str, dict[str, Any]] | None:
     """By path below the checkpoint; None for one of an older version. Raises UserError where they are lost."""
     found = read_records(checkpoint / FILES)
     if found is None and CHECKSUM in (optional_json(checkpoint / MANIFEST) or {}):
-        raise UserError(f"{checkpoint / FILES}: missing, so its files cannot be verified; {AGAIN}")
+        raise UserError(f"{checkpoint / FILES}: missing, so its files cannot be verified; {anew(checkpoint)}")
     return found
 
 
@@ -107,7 +111,7 @@ def verify_checkpoint(checkpoint: Path, wanted: Callable[[str], bool], share: Sh
     """UserError where a file of a checkpoint whose path in it is `wanted` changed since it was written."""
     records = checkpoint_records(checkpoint)
     if records is not None:
-        verify_recorded(checkpoint, records, remedy=AGAIN, wanted=wanted, share=share)
+        verify_recorded(checkpoint, records, remedy=anew(checkpoint), wanted=wanted, share=share)
 
 
 def is_companion(name: str) -> bool:

@@ -21,6 +21,7 @@ from rla.pipeline.plan import evaluations_of
 from rla.pipeline.timings import TimedCall, seconds_between, timed_calls
 
 ROOT, STAGE = "DVC_ROOT", "DVC_STAGE"  # DVC sets both for the commands of its stages
+BRIEF = "RLA_BRIEF"  # set by `rla run` unless it is to be verbose: a stage says one line
 PLAN = "iterations.yaml"
 RECENT = 3  # calls of a stage of which the mean is taken: later iterations may take longer than the first
 MADE_BY = {

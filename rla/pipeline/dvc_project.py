@@ -43,17 +43,29 @@ def begin_dvc(folder: Path, *, git: bool = False) -> None:
 def ready_dvc(folder: Path) -> None:
     """Make `folder` a project of DVC where it is none.
 
-    A project at the top of a git repository works with it, also where the repository was begun after the project. A
-    project that is in no git repository, such as a copy of a clone's files, works without git.
+    A project at the top of a git repository works with it, also where the repository was begun after the project. If
+    the repository ignores `dvc.lock`, as a clone of rla does, or if there is none, the project works without git.
     """
     folder = folder.resolve()
-    git = (folder / ".git").exists()
+    top = (folder / ".git").exists()
+    git = top and follows_lock(folder)
     if not (folder / ".dvc").exists():
         begin_dvc(folder, git=git)
     elif git:
         begin_git(folder)
-    elif not without_git(folder) and not any((top / ".git").exists() for top in folder.parents):
+    elif not without_git(folder) and (top or not any((parent / ".git").exists() for parent in folder.parents)):
         call_dvc(folder, "config", "--local", WITHOUT_GIT, "true")
+
+
+def follows_lock(folder: Path) -> bool:
+    """Whether the git repository in `folder` would follow dvc.lock: if it ignores the file, DVC refuses to work with
+    git. False if git cannot say, since DVC works without git everywhere.
+    """
+    command = ["git", "check-ignore", "--quiet", "--no-index", "dvc.lock"]
+    try:
+        return subprocess.run(command, cwd=folder, stderr=subprocess.DEVNULL, check=False).returncode == 1
+    except FileNotFoundError:  # git is not installed
+        return False
 
 
 @contextlib.contextmanager

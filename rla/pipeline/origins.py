@@ -11,7 +11,7 @@ from rla.config import config_digest, effective_parameters, resolved
 from rla.errors import UserError
 from rla.pipeline.context import StageContext
 from rla.store.digests import digest
-from rla.store.layout import PATHS, made_together
+from rla.store.layout import PATHS, made_together, making_call
 from rla.store.origin import Origin
 from rla.store.reading import read_manifest
 from rla.store.run_config import begin_run_config
@@ -53,7 +53,7 @@ def refuse_stale(made: Path, *, source: Path) -> None:
     inputs = read_manifest(made).get("input_digests", {}).values()
     if inputs and digest(source) not in inputs:
         raise UserError(
-            f"{made}: not made from {source} as it is now; call the stage that makes it again, with --overwrite"
+            f"{made}: not made from {source} as it is now; call {making_call(made)} again, with --overwrite"
         )
 
 
@@ -67,8 +67,8 @@ def refuse_apart(run: Path, made: Path) -> None:
         record = optional_record(other, MANIFEST) or optional_record(other, STARTED)
         if own and record and any(own[1].get(key) != record[1].get(key) for key in ORIGIN):
             raise UserError(
-                f"{made}: {other} belongs to it, and was made or begun with other parameters or inputs; call the stage "
-                "that makes both again, with --overwrite"
+                f"{made}: {other} belongs to it, and was made or begun with other parameters or inputs; call "
+                f"{making_call(made)}, which makes both, again with --overwrite"
             )
 
 

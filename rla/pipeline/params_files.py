@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rla.config.load import read_yaml
+from rla.errors import UserError
 from rla.store.resources import resource
 from rla.store.run_config import run_config_path
 
+RUNS = Path("runs")
+SHOWN = 10  # runs that an error names
 SMALL = "params.yaml"  # the packaged small run, of ALFWorld
 SMALL_RUN = "alfworld-tiny"
 UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
@@ -33,21 +37,69 @@ def params_file(given: Path | None, env: str | None = None) -> Path:
     return small if small.is_file() else resource(ANY_ENVIRONMENT)
 
 
-def run_and_params(run: Path | None, given: Path | None, env: str | None = None) -> tuple[Path, Path]:
-    """A run and the file to read its outputs with, as commands do that only look at it.
+def run_and_params(
+    run: Path | None, given: Path | None, env: str | None = None, *, newest: bool = False
+) -> tuple[Path, Path]:
+    """A run and the file to read its parameters from: the run's own `config.yaml`, unless a file is `given` or `env`
+    asks for another environment.
 
-    Unless a file is `given`, or `env` asks for an environment, that is the run's own `config.yaml` where it has one.
+    Without a `run` it is that of the file. `newest`: unless one is given, the newest run that is stored.
     """
-    file = params_file(given, env.partition(":")[0] if env else None)
-    folder = run or default_run(file, env)
+    name = env.partition(":")[0] if env else None
+    file = params_file(given, name)
+    stored = newest and run is None and given is None and env is None
+    folder = existing_run(None) if stored else run or default_run(file, env)
     own = run_config_path(folder)
-    return folder, own if given is None and env is None and own.is_file() else file
+    return folder, own if given is None and own.is_file() and name in (None, environment_of(own)) else file
+
+
+def stored_runs() -> list[Path]:
+    """The runs below `runs`, the one first on which a stage has worked last."""
+    last = {run: last_worked(run) for run in RUNS.glob("*") if run.is_dir()}
+    return sorted((run for run, time in last.items() if time), key=lambda run: last[run], reverse=True)
+
+
+def last_worked(run: Path) -> float:
+    """When a stage that makes something of the run has last ended; 0 for a folder that is not a run."""
+    calls = [path for path in run.glob("timings/*.json") if not path.name.endswith("-report.json")]
+    times = [path.stat().st_mtime for path in (*calls, run_config_path(run)) if path.is_file()]
+    return max(times, default=0.0)
+
+
+def existing_run(run: Path | None) -> Path:
+    """`run`, or the newest of `stored_runs` if that is None. Raises UserError naming the runs that there are."""
+    if run is not None and run.is_dir():
+        return run
+    found = stored_runs()
+    if run is None and found:
+        return found[0]
+    raise UserError(f"{f'{run}: no such run' if run else 'no run was named'}; {runs_text(found)}")
+
+
+def with_newest(runs: Sequence[Path]) -> list[Path]:
+    """At least two runs to compare, the older one first where none is given: the newest stand in for those that are
+    missing. Raises UserError naming the runs that there are.
+    """
+    given = [existing_run(run) for run in runs]
+    places = [run.resolve() for run in given]
+    others = [run for run in stored_runs() if run.resolve() not in places][: max(2 - len(given), 0)]
+    if len(given) + len(others) < 2:
+        raise UserError(f"one run cannot be compared; {runs_text(stored_runs())}")
+    return [*given, *reversed(others)]
+
+
+def runs_text(found: Sequence[Path]) -> str:
+    """`below runs are runs/a, runs/b`."""
+    more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    names = ", ".join(map(str, found[:SHOWN]))
+    return f"below {RUNS} {'are' if len(found) > 1 else 'is'} {names}{more}" if found else f"{RUNS} holds none yet"
 
 
 def environment_of(params: Path) -> str | None:
     """The `env.name` that a file says, if any."""
     section = params_content(params).get("env")
-    return section.get("name") if isinstance(section, dict) else None
+    name = section.get("name") if isinstance(section, dict) else None
+    return name if isinstance(name, str) else None
 
 
 def params_content(params: Path) -> dict[str, Any]:
@@ -57,15 +109,23 @@ def params_content(params: Path) -> dict[str, Any]:
 
 
 def default_run(params: Path, env: str | None = None) -> Path:
-    """`runs/<name>`: the `name` that a params file says, else its own; params.yaml without one is the small run.
+    """`runs/<name>`: the `name` that a params file says, else its own; of a params.yaml that of its environment, or of
+    its folder if it names none.
 
     `env`: what `--env` asks for, such as reasoning-gym:gcd. It names the run of the file for any environment, because
     two of them are two runs.
     """
     if params == resource(ANY_ENVIRONMENT):
-        name = UNSAFE.sub("-", env or "any").strip("-")[:LONGEST_NAME]
-        return Path("runs") / f"{name}-small"
+        return RUNS / f"{safe_name(env or 'any')}-small"
     said = params_content(params).get("name") if params.is_file() else None
     if said:
-        return Path("runs") / str(said)
-    return Path("runs") / (SMALL_RUN if params.stem == "params" else params.stem)
+        return RUNS / str(said)
+    if params.name != SMALL:
+        return RUNS / params.stem
+    chosen = environment_of(params) if params.is_file() else None
+    return RUNS / (safe_name(chosen or params.resolve().parent.name) or "run")
+
+
+def safe_name(text: str) -> str:
+    """`text` as a part of a folder's name."""
+    return UNSAFE.sub("-", text).strip("-")[:LONGEST_NAME]

@@ -52,9 +52,7 @@ def run_folder(plan: Plan) -> Path:
 
 def call_options(plan: Plan) -> str:
     """The options of every stage call, quoted for a shell."""
-    words = ["--run", plan.url or str(run_folder(plan))]
-    if plan.params != Path("params.yaml"):
-        words += ["--params", str(plan.params)]
+    words = ["--run", plan.url or str(run_folder(plan)), "--params", str(plan.params)]
     if plan.seed is not None:
         words += ["--seed", str(plan.seed)]
     for text in plan.overrides:

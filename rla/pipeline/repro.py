@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 from runpy import run_module
 from tempfile import TemporaryDirectory
 
+from rla.pipeline.ahead import BRIEF
 from rla.processes.prefork.control import start_prefork, stop_prefork
 from rla.processes.workers import WATCH, end_with_stdin
 
@@ -97,5 +99,10 @@ def prefork_server() -> Iterator[dict[str, str]]:
 
 if __name__ == "__main__":
     end_with_stdin()
+    if BRIEF in os.environ:
+        from dvc.ui import ui
+
+        logging.disable(logging.INFO)  # which stage begins and which file is written: errors and warnings stay
+        ui.enable = lambda: None  # it would advise `dvc push` to everybody
     sys.argv = ["dvc", "repro"]
     run_module("dvc", run_name="__main__")

@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
+from itertools import accumulate, takewhile
 from pathlib import Path
 from typing import Any
 
 from rla.config import Config, effective_parameters, resolved
 from rla.config.differences import Differences, differences_text, flattened, parameter_differences
 from rla.config.load import read_yaml
-from rla.envs.configured import defaults_of
+from rla.envs.configured import defaults_of, load_config
 from rla.errors import UserError
-from rla.pipeline.params_files import LONGEST_NAME, UNSAFE
+from rla.pipeline.params_files import SMALL, default_run, safe_name
 from rla.pipeline.spec import StageSpec
 from rla.store.layout import places_of
 from rla.store.run_config import read_run_config, run_config_path
 from rla.store.slices import STARTED
 
+LONGEST = 48  # characters that overrides add to a name
 DIGITS = 8  # of the digest in a name that cannot say all
 
 
 def override_suffix(params: Path, overrides: Sequence[str], config: Config) -> str:
     """`-credit.step_weight-0.5`: what the overrides change of a params file, as far as outputs depend on it.
 
-    Empty where nothing changes. Values are those of `config`, which has the overrides.
+    Empty if nothing changes. If not all of it fits into `LONGEST` characters, the suffix has the first of the keys and
+    ends with a digest of all. Values are those of `config`, which has the overrides.
     """
     known, own = flattened(effective_parameters(config)), read_yaml(params, remedy="give --params a file") or {}
     keys = {text.partition("=")[0] for text in overrides}
@@ -34,12 +37,15 @@ def override_suffix(params: Path, overrides: Sequence[str], config: Config) -> s
     if not changed:
         return ""
     plain = ",".join(f"{key}={value}" for key, value in changed.items())
-    text = "-".join(f"{key}-{value}" for key, value in changed.items())
-    safe = UNSAFE.sub("-", text).strip("-")
-    if safe == text and len(safe) <= LONGEST_NAME:
-        return f"-{safe}"
+    texts = [f"{key}-{value}" for key, value in changed.items()]
+    parts = [safe_name(text) for text in texts]
+    if parts == texts and len("-".join(parts)) <= LONGEST:
+        return f"-{'-'.join(parts)}"
+    room = LONGEST - DIGITS - 1
+    longer = accumulate([parts[0][:room], *parts[1:]], "{}-{}".format)
+    *_, kept = takewhile(lambda text: len(text) <= room, longer)
     digest = hashlib.sha256(plain.encode()).hexdigest()[:DIGITS]
-    return f"-{safe[: LONGEST_NAME - DIGITS]}-{digest}"
+    return f"-{kept}-{digest}"
 
 
 def value_at(data: Any, key: str) -> Any:
@@ -72,6 +78,25 @@ def run_differences(recorded: Mapping[str, Any], config: Config, sections: Seque
     now = flattened(effective_parameters(config, sections))
     before = flattened(defaults_of(recorded)) | flattened(recorded) | recorded_engine(recorded)
     return parameter_differences({key: value for key, value in before.items() if key in now}, now)
+
+
+def differing_parameters(run: Path, config: Config, sections: Sequence[str], *, read: Path) -> Iterator[str]:
+    """Notes about a call on `run` with the parameters of the file `read`, of the keys of `sections` that outputs depend
+    on: those that differ from the run's, and those of a ./params.yaml about this run that was not read.
+    """
+    own, local = run_config_path(run), Path(SMALL)
+    if not own.is_file():
+        return
+    try:
+        if found := run_differences(read_run_config(run), config, sections):
+            yield f"note: {own} has {differences_text(found)}"
+        if read == own and local.is_file() and run.name.partition("-seed")[0] == default_run(local).name:
+            unread = run_differences(read_run_config(run), load_config(local, [f"seed={config.seed}"]), sections)
+            if unread:
+                said = differences_text(unread, now="it has")
+                yield f"note: {local} is not read ({said}); --params {local} does that"
+    except UserError:  # a damaged file, which a stage writes anew, or a params.yaml that the call did not ask for
+        return
 
 
 def recorded_engine(recorded: Mapping[str, Any]) -> dict[str, Any]:

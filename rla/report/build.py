@@ -56,8 +56,8 @@ def tables_of_run(summary: RunSummary) -> list[Table]:
 
 
 def text_of_run(summary: RunSummary, made: Sequence[Table], *, width: int) -> str:
-    """All tables, the headline first and last."""
-    head = headline(summary)
+    """All tables but listings, which the page has; the headline first and last."""
+    head, made = headline(summary), [table for table in made if not table.listing]
     return "\n".join([*head, "", as_text(f"Run {summary.run}", made, width=width), *head])
 
 

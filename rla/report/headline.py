@@ -7,7 +7,7 @@ from typing import Any
 
 from rla.report.collect import HeldOut, RunSummary, titled_splits
 from rla.report.probing import probe_line
-from rla.report.tables import gain_text, number, percent
+from rla.report.tables import gain_line, number, percent
 
 
 def headline(summary: RunSummary) -> list[str]:
@@ -31,7 +31,7 @@ def success_line(found: HeldOut) -> Iterator[str]:
         return
     count = rows[-1]["iteration"] - rows[0]["iteration"]
     span = f"{percent(rows[0]['success'])} to {percent(rows[-1]['success'])} in {count} iteration{'s' * (count != 1)}"
-    yield f"{name} {span}: {gain_text(found.gain)}"
+    yield gain_line(f"{name} {span}", found.gain)
 
 
 def other_figures(summary: RunSummary) -> Iterator[str]:

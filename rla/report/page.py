@@ -10,14 +10,15 @@ from rla.agents.texts import printable
 from rla.report.changes import Change, Mark
 from rla.report.curves import Panel, svg
 from rla.report.render import html_row
-from rla.report.tables import Table, percent
+from rla.report.tables import GainLine, Table, percent
 from rla.showing.page import STYLE as EXCERPTS
 from rla.showing.page import excerpt_html, safe
 from rla.showing.records import Excerpt
 
 STYLE = """
 body { max-width: 75rem }
-.headline { font-size: 1.25rem; border-left: 4px solid #3a7; padding: .2rem .9rem }
+.headline { font-size: 1.25rem; border-left: 4px solid #999; padding: .2rem .9rem }
+.better { border-color: #3a7 } .worse { border-color: #c43 }
 .warning { background: #fff6d8; border-left: 4px solid #d90; padding: .2rem .9rem }
 nav a { margin-right: 1rem }
 .curves { display: flex; flex-wrap: wrap; gap: 1rem }
@@ -49,11 +50,18 @@ def report_page(title: str, headline: Sequence[str], sections: Sequence[Section]
     shown = [section for section in sections if section.body]
     head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{safe(title)}</title>'
     parts = [f"{head}<style>{EXCERPTS}{STYLE}</style>", f"<h1>{safe(title)}</h1>"]
-    parts += [f'<p class="headline">{safe(line)}</p>' for line in headline]
+    parts += [f'<p class="{headline_class(line)}">{safe(line)}</p>' for line in headline]
     parts.append("<nav>" + "".join(f'<a href="#{one.name}">{safe(one.title)}</a>' for one in shown) + "</nav>")
     for section in shown:
         parts += [f'<section id="{section.name}"><h2>{safe(section.title)}</h2>', *section.body, "</section>"]
     return "\n".join(parts) + "</html>\n"
+
+
+def headline_class(line: str) -> str:
+    """Only a change whose interval is clear of zero is shown as one for better or for worse."""
+    if not isinstance(line, GainLine) or line.gain.low <= 0 <= line.gain.high:
+        return "headline"
+    return "headline better" if line.gain.low > 0 else "headline worse"
 
 
 def curves_section(panels: Sequence[Panel]) -> Section:

@@ -30,5 +30,6 @@ def parameters_tables(run: Path) -> list[Table]:
             columns=("parameter", "value", "default"),
             rows=tuple(rows),
             note=note,
+            listing=True,
         )
     ]

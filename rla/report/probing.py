@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rla.report.collect import RunSummary
-from rla.report.tables import ABSENT, Table, bounds, gain_text, number, percent
+from rla.report.tables import ABSENT, Table, bounds, gain_line, gain_text, number, percent
 
 NOTE = (
     "one fixed set of steps of scripted players on held-out tasks; balanced: the mean of the shares of good and of bad "
@@ -40,7 +40,7 @@ def probe_line(summary: RunSummary) -> Iterator[str]:
     """`judge on the frozen probe 59.7% to 66.1%: +6.4 points, 95% interval +2.0 to +10.8`; nothing without a change."""
     known = [row["probe_balanced"] for row in summary.evaluations if row.get("probe_balanced") is not None]
     if change := summary.probe_change.get("balanced"):
-        yield f"judge on the frozen probe {percent(known[0])} to {percent(known[-1])}: {gain_text(change)}"
+        yield gain_line(f"judge on the frozen probe {percent(known[0])} to {percent(known[-1])}", change)
 
 
 def number_bounds(row: Mapping[str, Any], name: str) -> str:

@@ -24,12 +24,13 @@ LOOP = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """`rows` have one cell per column."""
+    """`rows` have one cell per column. `listing`: what can be looked up, and is left out of the text of a report."""
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     note: str = ""
+    listing: bool = False
 
 
 def tables(summary: RunSummary, *, after_evaluation: Sequence[Table] = ()) -> list[Table]:
@@ -235,7 +236,8 @@ def times(summary: RunSummary) -> Table:
 
 
 def locations(summary: RunSummary) -> Table:
-    return Table(title="Where it lies", columns=("artifact", "folder"), rows=tuple(artifact_places(summary.run)))
+    rows = tuple(artifact_places(summary.run))
+    return Table(title="Where it lies", columns=("artifact", "folder"), rows=rows, listing=True)
 
 
 def joined_title(title: str, split: str) -> str:
@@ -254,6 +256,22 @@ def bounds(row: Mapping[str, Any], name: str = "success") -> str:
     """`41.2-58.8%`, or `-` where a bound is unknown."""
     low, high = row.get(f"{name}_low"), row.get(f"{name}_high")
     return ABSENT if low is None or high is None else f"{100 * low:.1f}-{100 * high:.1f}%"
+
+
+class GainLine(str):
+    """A line of a headline that ends with a change and its interval, which decides how a page shows the line."""
+
+    gain: Interval
+
+    def __new__(cls, text: str, gain: Interval) -> GainLine:
+        line = super().__new__(cls, text)
+        line.gain = gain
+        return line
+
+
+def gain_line(said: str, gain: Interval) -> GainLine:
+    """`said: +21.4 points, 95% interval +15.0 to +27.8`."""
+    return GainLine(f"{said}: {gain_text(gain)}", gain)
 
 
 def gain_text(gain: Interval) -> str:

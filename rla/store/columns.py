@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from rla.errors import UserError
-from rla.store.manifests import REMEDY
+from rla.store.manifests import rerun
 from rla.store.schema import arrow_schema, full_schema
 
 
@@ -17,8 +17,10 @@ def check_columns(path: Path, kind: str, found: pa.Schema) -> None:
     odd = sorted(set(found.names) - set(expected.names) | set(arrow_schema(kind).names) - set(found.names))
     if odd or len(found.names) != len(set(found.names)):
         names = ", ".join(odd) or "there twice"
-        raise UserError(f"{path}: no part of a {kind} shard, columns unknown, missing or doubled: {names}; {REMEDY}")
+        raise UserError(
+            f"{path}: no part of a {kind} shard, columns unknown, missing or doubled: {names}; {rerun(path)}"
+        )
     for field in found:
         wanted = expected.field(field.name).type
         if not field.type.equals(wanted):
-            raise UserError(f"{path}: its column {field.name} is {field.type}, not {wanted}; {REMEDY}")
+            raise UserError(f"{path}: its column {field.name} is {field.type}, not {wanted}; {rerun(path)}")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rla.errors import UserError
 from rla.store.enclosed import enclosed_text
+from rla.store.layout import making_call
 from rla.store.slices import MANIFEST, STARTED, record_path, unfinished
 
 SAMPLE = 1 << 20
@@ -23,9 +24,7 @@ def digest(path: Path) -> str:
         return folder_digest(path)
     if record_path(path, STARTED).is_file():
         raise unfinished(path)
-    raise UserError(
-        f"{path}: neither a complete shard nor a checkpoint; run the stage that makes it, again if it was interrupted"
-    )
+    raise UserError(f"{path}: not a complete shard or checkpoint; run {making_call(path)}, again if it was interrupted")
 
 
 def folder_digest(folder: Path) -> str:

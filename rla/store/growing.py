@@ -14,6 +14,7 @@ from typing import Any
 
 from rla.config.differences import shown_value
 from rla.errors import UserError
+from rla.store.layout import making_call
 from rla.store.origin import unlike_text
 from rla.store.parts import check_belonging, origin_digest, part_entry, shard_parts
 from rla.store.schema import load_schema
@@ -67,7 +68,7 @@ class GrowingShard:
             if header[key] != value:
                 raise UserError(
                     f"{path}: its {key} is {shown_value(header[key])}, expected {shown_value(value)}; "
-                    "rerun the stage that makes it with --overwrite"
+                    f"rerun {making_call(path)} with --overwrite"
                 )
 
     def new_parts(self) -> list[Path]:

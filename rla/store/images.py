@@ -17,6 +17,7 @@ from typing import Any
 
 from rla.errors import UserError
 from rla.store.belonging import Tell
+from rla.store.layout import making_call
 from rla.store.reading import part_rows, read_manifest, stream_rows
 from rla.store.removing import remove_file
 from rla.store.shard_folder import ShardFolder
@@ -71,7 +72,7 @@ class ImageShard:
         if trajectories.complete and not self._writer.complete:
             raise UserError(
                 f"{folder}: not whole, but {trajectories.folder}, which names these pictures, is; remove both folders "
-                "and call the stage again"
+                f"and call {making_call(trajectories.folder)} again"
             )
 
     @property
@@ -149,8 +150,8 @@ def refuse_other_images(trajectories: Path) -> None:
     own, other = read_manifest(trajectories, "trajectories"), read_manifest(folder, KIND)
     if any(own.get(key) != other.get(key) for key in ORIGIN):
         raise UserError(
-            f"{folder}: not the pictures of {trajectories}: made with other parameters or inputs; call the stage that "
-            "makes both again, with --overwrite"
+            f"{folder}: not the pictures of {trajectories}: made with other parameters or inputs; call "
+            f"{making_call(trajectories)}, which makes both, again with --overwrite"
         )
 
 
@@ -163,13 +164,15 @@ def _entry_of(folder: Path, name: str) -> dict[str, Any]:
     for part in read_manifest(folder, KIND)["parts"]:
         if part["name"] == name:
             return dict(part)
-    raise UserError(f"{folder / name}: no such part; call the stage that makes the trajectories again with --overwrite")
+    raise UserError(f"{folder / name}: no such part; call {making_call(folder)} again with --overwrite")
 
 
 def _checked(place: Path, row: Mapping[str, Any]) -> bytes:
     png: bytes = row["png"]
     if png_digest(png) != row["digest"]:
-        raise UserError(f"{place}: picture {row['digest'][:12]} was changed; call rollout again with --overwrite")
+        raise UserError(
+            f"{place}: picture {row['digest'][:12]} was changed; call {making_call(place)} again with --overwrite"
+        )
     return png
 
 

@@ -18,6 +18,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -82,6 +84,21 @@ SHARD_KINDS = {
     "eval_images": "images",
 }
 
+# artifact -> the command that makes it
+MAKERS = {
+    **{"train_tasks": "make-tasks", "test_tasks": "make-tasks"},
+    **{"init_policy": "init-model", "init_rm": "init-model"},
+    **{"conversations": "collect", "first_policy": "warm-start", "first_rm": "warm-start"},
+    **{"trajectories": "rollout", "images": "rollout", "scores": "score-steps"},
+    **{"verdicts": "validate-tasks", "standings": "validate-tasks", "pool": "validate-tasks"},
+    **{"policy_rewards": "compute-rewards", "rm_rewards": "compute-rewards"},
+    **{"task_metrics": "compute-rewards", "metrics": "compute-rewards"},
+    **{"policy": "train-policy", "rm": "train-rm", "candidates": "adapt-env"},
+    **{"eval_trajectories": "evaluate", "eval_images": "evaluate", "eval_scores": "evaluate"},
+    **{"eval_metrics": "evaluate", "probe_trajectories": "evaluate", "probe_scores": "evaluate"},
+    **{"judge_accuracy": "judge-accuracy", "report": "report"},
+}
+
 TOGETHER = (("policy_rewards", "rm_rewards"), ("verdicts", "standings", "pool"))  # shards that one call makes
 
 SPLITS = "splits"
@@ -100,6 +117,23 @@ def further_splits(run: Path) -> dict[str, Path]:
 def artifact(run: Path, name: str, iteration: int) -> Path:
     """The folder (or file) of the artifact `name` at `iteration`."""
     return run / PATHS[name].format(i=iteration, p=iteration - 1)
+
+
+def making_call(path: Path) -> str:
+    """The call that makes what lies at `path`, in backquotes, for an error: `rla rollout --run r --iteration 1`. Of a
+    path that is not in a run it is "the stage that makes it".
+    """
+    # `eval/2/trajectories` is not `2/trajectories` of another run, and `0/pool` not the pool of an iteration.
+    by_depth = sorted(MAKERS.items(), key=lambda item: (-PATHS[item[0]].count("/"), "{i}" in PATHS[item[0]]))
+    for place in (path, *path.parents):
+        for name, command in by_depth:
+            pattern = PATHS[name].replace(".", r"\.").replace("{i}", r"(?P<i>\d+)")
+            if found := re.fullmatch(rf"(?:(?P<run>.+?)/)?(?:{SPLITS}/[^/]+/)?{pattern}", place.as_posix()):
+                run = Path(found["run"] or ".")
+                words = ["rla", command, *([] if is_mirror(run) else ["--run", str(run)])]
+                number = found.groupdict().get("i")
+                return f"`{shlex.join([*words, *(['--iteration', number] if number else [])])}`"
+    return "the stage that makes it"
 
 
 def earlier_judgements(run: Path, iteration: int, *, count: int) -> list[tuple[Path, Path]]:

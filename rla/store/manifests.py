@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from rla.errors import UserError
+from rla.store.layout import making_call
 
 PART = re.compile(r"part-\d{5,}\.parquet")  # a plain name: no manifest leads out of its folder
 COUNTED = ("episodes", "steps", "invalid_actions", "truncated", "context_stops", "env_errors")  # what is reckoned with
-REMEDY = "rerun the stage that made it with --overwrite"
 
 
 class Counts(dict[str, Any]):
@@ -22,24 +22,29 @@ class Counts(dict[str, Any]):
         self.path = path
 
     def __missing__(self, key: str) -> Any:
-        raise UserError(f"{self.path}: its counts have no {key}; {REMEDY}")
+        raise UserError(f"{self.path}: its counts have no {key}; {rerun(self.path)}")
+
+
+def rerun(path: Path) -> str:
+    """What to do about a flaw of a shard's file."""
+    return f"rerun {making_call(path)} with --overwrite"
 
 
 def checked_manifest(path: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
     """The manifest in the file `path`. UserError where it lacks parts or counts, or they are not what they must be."""
     parts, counts = manifest.get("parts"), manifest.get("counts")
     if not isinstance(parts, list) or not all(map(is_part, parts)):
-        raise UserError(f"{path}: its parts are no list of names, rows and bytes; {REMEDY}")
+        raise UserError(f"{path}: its parts are no list of names, rows and bytes; {rerun(path)}")
     if len({part["name"] for part in parts}) != len(parts):
-        raise UserError(f"{path}: it names a part twice; {REMEDY}")
+        raise UserError(f"{path}: it names a part twice; {rerun(path)}")
     total = sum(part["rows"] for part in parts)
     if manifest.get("rows", total) != total:
-        raise UserError(f"{path}: its rows are not those of its parts; {REMEDY}")
+        raise UserError(f"{path}: its rows are not those of its parts; {rerun(path)}")
     inputs = manifest.get("input_digests", {})
     if not isinstance(inputs, dict) or not all(isinstance(found, str) for found in inputs.values()):
-        raise UserError(f"{path}: its input_digests are no digests by name; {REMEDY}")
+        raise UserError(f"{path}: its input_digests are no digests by name; {rerun(path)}")
     if not isinstance(counts, dict) or any(type(counts.get(name, 0)) is not int for name in COUNTED):
-        raise UserError(f"{path}: its counts are no numbers by name; {REMEDY}")
+        raise UserError(f"{path}: its counts are no numbers by name; {rerun(path)}")
     return {**manifest, "counts": Counts(path, counts)}
 
 

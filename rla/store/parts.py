@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rla.errors import UserError
+from rla.store.manifests import rerun
 from rla.store.schema import arrow_schema, load_schema, optional_columns
 
 ORIGIN, GROUP, KEYS = "rla_origin", "rla_group", "rla_keys"
@@ -83,9 +84,7 @@ def write_part(path: Path, table: pa.Table, *, kind: str, origin: str, group: in
 
 
 @contextmanager
-def opened_part(
-    path: Path, entry: Mapping[str, Any] | None = None, *, remedy: str = "rerun its stage with --overwrite"
-) -> Iterator[pq.ParquetFile]:
+def opened_part(path: Path, entry: Mapping[str, Any] | None = None, *, remedy: str = "") -> Iterator[pq.ParquetFile]:
     """The file, whose pages are verified as they are read. Raises UserError for damage, also inside the block.
 
     `entry`: what a manifest says of the part. The file that was opened has to be that one: since somebody compared the
@@ -102,7 +101,7 @@ def opened_part(
         if entry is not None and isinstance(error, FileNotFoundError):
             raise replaced_meanwhile(path) from None
         said = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(f"{path}: not a readable Parquet file ({said}); {remedy}") from None
+        raise UserError(f"{path}: not a readable Parquet file ({said}); {remedy or rerun(path)}") from None
 
 
 def replaced_meanwhile(path: Path) -> UserError:
@@ -166,7 +165,7 @@ def checked_entry(path: Path, kind: str, origin: str, *, old: bool = False) -> d
         said = _belonging(path, file, kind, origin, old=old)
         table = file.read()
         if KEYS in said and keys_digest(kind, table) != said[KEYS]:
-            raise UserError(f"{path}: not the keys that it was written with; rerun its stage with --overwrite")
+            raise UserError(f"{path}: not the keys that it was written with; {rerun(path)}")
     return _entry(path, table.num_rows, path.name)
 
 
@@ -188,7 +187,7 @@ def _belonging(path: Path, file: pq.ParquetFile, kind: str, origin: str, *, old:
         raise ForeignPart(f"{path}: a part of another {' and '.join(differing)}")
     there = frozenset(columns.names) & optional_columns(kind)
     if ORIGIN in said and not columns.equals(arrow_schema(kind, there)):
-        raise UserError(f"{path}: its columns are not those of its kind; rerun its stage with --overwrite")
+        raise UserError(f"{path}: its columns are not those of its kind; {rerun(path)}")
     return said
 
 

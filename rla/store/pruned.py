@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rla.errors import UserError
+from rla.store.layout import making_call
 from rla.store.slices import optional_json
 
 PRUNED = "pruned.json"
@@ -28,5 +29,5 @@ def refuse_pruned(checkpoint: Path, part: str) -> None:
     if part in pruned_parts(checkpoint):
         raise UserError(
             f"{checkpoint}: its {part}/ was pruned to save space; take a later checkpoint, or remove this folder and "
-            "call the stage that made it again (checkpoints.every and checkpoints.export_every say which ones stay)"
+            f"call {making_call(checkpoint)} again (checkpoints.every and checkpoints.export_every say which ones stay)"
         )

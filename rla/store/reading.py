@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from rla.errors import UserError
 from rla.store.columns import check_columns
-from rla.store.manifests import checked_manifest
+from rla.store.manifests import checked_manifest, rerun
 from rla.store.parts import file_digest, footer_digest, named_like_parts, opened_part
 from rla.store.schema import full_schema, load_schema
 from rla.store.slices import MANIFEST, optional_record, record_path, unfinished
@@ -33,7 +33,7 @@ def read_manifest(folder: Path, kind: str | None = None) -> dict[str, Any]:
         if manifest.get("schema_version") != version:
             raise UserError(
                 f"{path}: schema version {manifest.get('schema_version')}, this program reads version {version}; "
-                "rerun the stage that made it"
+                f"{rerun(path)}"
             )
     return checked_manifest(path, manifest)
 
@@ -49,13 +49,13 @@ def verify_shard(folder: Path, manifest: Mapping[str, Any], *, whole: bool = Fal
         if part.get("bytes") != found.get(name):
             raise UserError(
                 f"{folder / name}: {found.get(name, 'no')} bytes, {MANIFEST} says {part.get('bytes', 'nothing')}; "
-                "the shard was changed or truncated: rerun the stage that made it with --overwrite"
+                f"the shard was changed or truncated: {rerun(folder)}"
             )
         key, measured = ("sha256", file_digest) if whole else ("footer_sha256", footer_digest)
         if key in part and measured(folder / name) != part[key]:
             raise UserError(
                 f"{folder / name}: not the part that {MANIFEST} names, for its {key} differs; "
-                "the shard was changed or damaged: rerun the stage that made it with --overwrite"
+                f"the shard was changed or damaged: {rerun(folder)}"
             )
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from rla.errors import UserError
 from rla.store.atomic import write_json
+from rla.store.layout import making_call
 from rla.store.slices import optional_json, sealed
 
 FILES = "files.json"
@@ -68,7 +69,7 @@ def read_records(file: Path) -> dict[str, dict[str, Any]] | None:
     try:
         return {str(name): {"bytes": int(one["bytes"]), "sha256": str(one["sha256"])} for name, one in found.items()}
     except (AttributeError, KeyError, TypeError, ValueError):
-        raise UserError(f"{file}: not a record of files; call the stage that made it again") from None
+        raise UserError(f"{file}: not a record of files; call {making_call(file)} again") from None
 
 
 def verify_recorded(

@@ -14,7 +14,10 @@ from rla.errors import UserError
 from rla.store.atomic import write_text
 
 RUN_CONFIG = "config.yaml"
-HEADER = "# All parameters of this run: of each section those of the last stage that read it. Records hold their own.\n"
+HEADER = """\
+# All parameters of this run: of each section those of the last stage that read it, else of the last stage.
+# Records hold their own.
+"""
 
 
 def run_config_path(run: Path) -> Path:

@@ -18,6 +18,7 @@ from typing import Any
 
 from rla.errors import UserError
 from rla.store.enclosed import enclosed_text
+from rla.store.layout import making_call
 from rla.store.manifests import checked_manifest
 
 MANIFEST = "_manifest.parquet"
@@ -110,7 +111,7 @@ def joined(manifests: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def unfinished(folder: Path) -> UserError:
     """The error for a folder that has no manifest: what is missing, and what to do."""
-    remedy = "run the stage that makes it, again if it was interrupted"
+    remedy = f"run {making_call(folder)}, again if it was interrupted"
     if not folder.exists():
         return UserError(f"{folder} does not exist; {remedy}")
     started = optional_record(folder, STARTED)
@@ -119,11 +120,13 @@ def unfinished(folder: Path) -> UserError:
         return UserError(f"{folder} is incomplete (no {MANIFEST}); {remedy}")
     missing = [part for part, manifest in slice_manifests(folder, count).items() if manifest is None]
     if not missing:
-        return UserError(f"{folder}: its {count} slices are not joined yet; call its stage with --slice 1/{count}")
+        return UserError(
+            f"{folder}: its {count} slices are not joined; call {making_call(folder)} with --slice 1/{count}"
+        )
     names = ", ".join(map(str, missing[:SHOWN])) + (f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else "")
     return UserError(
         f"{folder} is incomplete: no manifest of {'slice' if len(missing) == 1 else 'slices'} {names}; "
-        f"call its stage with --slice {missing[0]}, or bring that slice's files here"
+        f"call {making_call(folder)} with --slice {missing[0]}, or bring that slice's files here"
     )
 
 
@@ -173,9 +176,9 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         data = json.loads(enclosed_text(path.read_bytes()))
     except (ValueError, RecursionError):  # no JSON, no UTF-8, a number too long, nested too deeply
-        raise UserError(f"{path}: not valid JSON; remove its folder and rerun the stage that made it") from None
+        raise UserError(f"{path}: not valid JSON; remove its folder and rerun {making_call(path)}") from None
     if not isinstance(data, dict):
-        raise UserError(f"{path}: expected a JSON object; rerun the stage that made it")
+        raise UserError(f"{path}: expected a JSON object; rerun {making_call(path)}")
     if CHECKSUM in data and sealed(data) != data:
         raise UserError(
             f"{path}: changed since it was written (its checksum is of other content); "

@@ -60,16 +60,18 @@ def test_a_rollout_works_in_a_fresh_folder(played: Path) -> None:
     assert manifest["counts"]["episodes"] == 16 and manifest["counts"]["env_errors"] == 0
 
 
-@pytest.mark.parametrize("stage", ["score-steps", "train-policy", "train-rm"])
-def test_a_stage_without_its_input_makes_nothing(rla: RunRla, tmp_path: Path, stage: str) -> None:
-    refused(rla(stage, "--run", "r"), "does not exist; run the stage that makes it")
+@pytest.mark.parametrize(
+    ("stage", "before"), [("score-steps", "rollout"), ("train-policy", "rollout"), ("train-rm", "score-steps")]
+)
+def test_a_stage_without_its_input_makes_nothing(rla: RunRla, tmp_path: Path, stage: str, before: str) -> None:
+    refused(rla(stage, "--run", "r"), f"does not exist; run `rla {before} --run r --iteration 1`")
     assert not (tmp_path / "r").exists()
 
 
 def test_a_truncated_part(rla: RunRla, played: Path) -> None:
     part = next((played / "1/trajectories").glob("part-*.parquet"))
     part.write_bytes(part.read_bytes()[:-9])
-    refused(rla("score-steps", "--run", "r"), part.name, "truncated", "rerun the stage")
+    refused(rla("score-steps", "--run", "r"), part.name, "truncated", "rerun `rla rollout --run r --iteration 1`")
 
 
 def test_another_schema_version(rla: RunRla, played: Path) -> None:
@@ -99,7 +101,7 @@ def test_rewards_that_an_ended_call_has_left_do_not_train(rla: RunRla, trained: 
     refused(rla("compute-rewards", *other), "holds what rla did not write (thesis.md)")
     assert digest(trained / "1/rewards/rm") == before
     for stage, source in (("train-rm", "scores"), ("train-policy", "trajectories")):
-        refused(rla(stage, *other), "not made from", source, "as it is now; call the stage that makes it again")
+        refused(rla(stage, *other), "not made from", source, "call `rla compute-rewards --run r --iteration 1` again")
     (trained / "1/rewards/policy/thesis.md").unlink()
     assert rla("compute-rewards", *other)[0] == rla("train-rm", *other)[0] == 0
 

@@ -52,4 +52,4 @@ def test_a_model_that_is_nowhere_is_named(
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert rla("init-model", "--run", "r", "--set", "model.policy=nobody/nothing") == 2
-    assert "nobody/nothing is neither a folder nor a hub model" in capfd.readouterr().err
+    assert "model.policy: nobody/nothing is neither a folder nor a hub model" in capfd.readouterr().err

@@ -79,7 +79,7 @@ def test_training_refuses_each_file_that_changed(run: Path, tmp_path: Path) -> N
         damaged = copied(run / "1", tmp_path / str(number))
         flip(damaged / name)
         with pytest.raises(
-            UserError, match=rf"{name}: changed since it was written .*call the stage that made it again"
+            UserError, match=rf"{name}: changed since it was written .*call the stage that makes it again"
         ):
             trained(damaged, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -129,7 +129,7 @@ def test_a_file_that_changed_is_not_passed_on(name: str, run: Path, tmp_path: Pa
     damaged = copied(run / "adapted", tmp_path / "1")
     assert trained(damaged, tmp_path / "2", sequences=0)
     flip(damaged / name)
-    with pytest.raises(UserError, match=rf"/1/{name}: changed .*call the stage that made it again"):
+    with pytest.raises(UserError, match=rf"/1/{name}: changed .*call the stage that makes it again"):
         trained(damaged, tmp_path / "3", sequences=0)
     assert not (tmp_path / "3").exists()
 
@@ -137,7 +137,10 @@ def test_a_file_that_changed_is_not_passed_on(name: str, run: Path, tmp_path: Pa
 def test_a_first_model_that_changed_is_not_passed_on(run: Path, tmp_path: Path) -> None:
     """The error names the model that the checkpoint would link, and what makes that again."""
     keep_or_make(
-        tmp_path / "init", {}, lambda folder: adopt(str(copied(run / "start", tmp_path / "s")), folder), overwrite=False
+        tmp_path / "init",
+        {},
+        lambda folder: adopt(str(copied(run / "start", tmp_path / "s")), folder, key="model.policy"),
+        overwrite=False,
     )
     flip(tmp_path / "s/model.safetensors")
     with pytest.raises(UserError, match=r"/init/model.safetensors: changed .*`rla init-model --overwrite`"):

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rla.pipeline.dvc_project import ready_dvc
 from rla.pipeline.plan import Plan, write_plan
 from rla.report.curves import Line, Panel, write_curves
 from rla.store.resources import resource
@@ -217,3 +218,18 @@ def test_every_experiment_keeps_its_figures(tmp_path: Path) -> None:
     experiments = [one for entry in shown for one in entry["experiments"] or ()]
     kept = {one["name"]: list(one["revs"][0]["data"]["metrics"].values()) for one in experiments}
     assert {name: found["data"]["weight"] for name, (found,) in kept.items()} == {"half": 0.5, "more": 0.7}
+
+
+def test_a_run_in_a_clone_changes_nothing_that_git_follows(tmp_path: Path) -> None:
+    clone, top = Pipeline(tmp_path, iterations=1), Path(__file__).resolve().parents[2]
+    for name in (".gitignore", ".dvcignore", ".dvc/.gitignore", ".dvc/config"):
+        shutil.copy(top / name, tmp_path / name)
+    with (tmp_path / ".gitignore").open("a") as ignored:
+        ignored.write("/calls\n")
+    named = ("-c", "user.name=a", "-c", "user.email=a@b.c")
+    for command in (("init", "--quiet"), ("add", "--all"), (*named, "commit", "--quiet", "-m", "a")):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+    ready_dvc(tmp_path)
+    assert len(clone.repro()) == len(LOOP) + 6
+    status = subprocess.run(["git", "status", "--short"], cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert status.stdout == ""

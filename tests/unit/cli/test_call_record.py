@@ -112,7 +112,10 @@ def test_a_report_that_is_printed_leaves_the_run_as_it_is(folder: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in (folder / "r").rglob("*")}
     said: list[str] = []
     print_report(Path("r"), say=said.append)
-    assert "r/report" in said[0] and {path: path.stat().st_mtime_ns for path in (folder / "r").rglob("*")} == before
+    assert (
+        said[-1] == "page: r/report/report.html"
+        and {path: path.stat().st_mtime_ns for path in (folder / "r").rglob("*")} == before
+    )
 
 
 def test_a_call_says_where_it_ran(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -253,6 +253,19 @@ def test_the_params_file_names_the_run() -> None:
     assert default_run(small, "openenv:http://a:80/../b") == Path("runs/openenv-http-a-80-..-b-small")
 
 
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("seed: 1\n", "my-project"), ("env: {name: coding}\n", "coding"), ("name: x\nenv: {name: coding}\n", "x")],
+)
+def test_a_params_file_without_a_name_takes_that_of_environment_or_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, name: str
+) -> None:
+    (tmp_path / "my project").mkdir()
+    monkeypatch.chdir(tmp_path / "my project")
+    Path("params.yaml").write_text(text)
+    assert default_run(Path("params.yaml")) == Path("runs") / name
+
+
 def test_summary_values_are_one_line() -> None:
     assert readable({"won": 3, "rate": 1 / 3}) == "won 3, rate 0.3333"
 

@@ -10,6 +10,7 @@ import pytest
 from rla.cli.closing import StageAccount, summary_lines
 from rla.cli.progress import make_progress
 from rla.cli.quiet import is_error
+from rla.pipeline.ahead import BRIEF
 from rla.pipeline.context import StageContext
 from rla.store.layout import artifact
 from rla.store.slices import MANIFEST
@@ -83,6 +84,17 @@ def test_the_text_of_a_report_stands_last() -> None:
         "report made report in 1.0 s",
         "a\nb",
     ]
+
+
+def test_a_brief_loop_has_one_line_of_a_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = finished_run(tmp_path, 1)
+    began = account("train-policy", run)
+    record(run, "policy", 2)
+    summary = {"policy": "x", "updates": 4, "loss": 0.03889, "success": 0.33594}
+    assert len(began.told(summary)) == 5
+    monkeypatch.setenv(BRIEF, "1")
+    (line,) = began.told(summary)
+    assert re.sub(r"in [\d.]+ s", "in 0 s", line) == "train-policy made 2/policy in 0 s; success 0.3359, updates 4"
 
 
 def test_deepspeed_speaks_of_errors_alone() -> None:

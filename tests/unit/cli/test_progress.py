@@ -48,6 +48,18 @@ def test_long_work_says_a_line_every_ten_seconds_and_one_at_the_end() -> None:
     ]
 
 
+def test_a_brief_log_has_a_line_every_ten_minutes() -> None:
+    stream, clock = io.StringIO(), Clock()
+    progress = make_progress(stream, brief=True)
+    assert isinstance(progress, LineProgress)
+    progress.clock = clock
+    progress.start("rollout", total=90)
+    for _ in range(90):
+        clock.now += 10
+        progress.advance()
+    assert stream.getvalue().splitlines() == ["rollout 60/90, 0.1/s, 5 min 0 s left"]
+
+
 def test_the_place_in_the_loop_stands_first_and_few_steps_tell_no_time_left() -> None:
     stream, clock = io.StringIO(), Clock()
     with LineProgress(stream, place="iteration 7 of 12, ", clock=clock) as progress:

@@ -156,6 +156,32 @@ def test_an_override_that_is_no_yaml_is_named() -> None:
         configured("tasks.kinds=[stdio")
 
 
+@pytest.mark.parametrize(
+    ("overrides", "named"),
+    [
+        (["rollout.rollouts_per_task=0"], "--set rollout.rollouts_per_task=0: rollout.rollouts_per_task is 0"),
+        (["rolout.x=1"], "--set rolout.x=1: unknown key rolout; did you mean rollout?"),
+        (["env.own.nonsense=1"], "--set env.own.nonsense=1: unknown key env.own.nonsense"),
+        (["seed=1", "judge.votes=x"], "--set judge.votes=x: judge.votes is 'x'; expected int"),
+        (["adaptation.edits=[nonsense]"], "--set adaptation.edits=[nonsense]: adaptation.edits: 'nonsense' is unknown"),
+        (["policy.reply=tagged", "policy.decoding=admissible"], "--set policy.reply=tagged --set policy.decoding="),
+    ],
+)
+def test_an_error_of_an_override_names_it_and_not_the_file(tmp_path: Path, overrides: list[str], named: str) -> None:
+    path = tmp_path / "params.yaml"
+    path.write_text("env: {name: alfworld}\n")
+    with pytest.raises(UserError) as caught:
+        load_config(path, overrides)
+    assert str(caught.value).startswith(named)
+
+
+def test_an_error_of_the_file_names_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "params.yaml"
+    path.write_text("env: {name: alfworld}\nrollout: {rollouts_per_task: 0}\n")
+    with pytest.raises(UserError, match=rf"^{path}: rollout\.rollouts_per_task is 0"):
+        load_config(path, ["judge.votes=2"])
+
+
 def test_digest_depends_on_the_stages_own_sections_only() -> None:
     base, other = configured(), configured("train_rm.lr=1e-3")
     assert config_digest(base, ["rollout"]) == config_digest(other, ["rollout"])

@@ -39,10 +39,12 @@ README = {
 README_NOT_RUN = {
     "make docs": "test_site.py builds the site",
     "make test": "it runs this test",
-    "pip install .": "test_new_folder.py installs the wheel",
+    "uv pip install --torch-backend=cpu .": "test_new_folder.py installs the wheel",
+    "make venv EXTRAS=inspect": "the environment of the tests has it",
+    ". .venv/bin/activate": "the tests have it on their path",
 }
 PAGES = ("1-first-run.md", "2-read-a-trajectory.md", "3-change-the-credit.md")
-COPIED = ("Makefile", "dvc.yaml", "iterations.yaml", "pyproject.toml", "constraints.txt", ".dvc", ".dvcignore")
+COPIED = ("Makefile", "dvc.yaml", "pyproject.toml", "constraints.txt", ".dvc", ".dvcignore")
 SMALLER = {  # what makes the run of the first page short; all else is as in params.yaml
     "env": {"max_steps": 6},
     "tasks": {"train_scenes": 4, "test_scenes": 2},

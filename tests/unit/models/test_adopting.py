@@ -25,7 +25,12 @@ def source(folder: Path) -> Path:
 
 
 def made(folder: Path, made_from: dict[str, int], *, overwrite: bool = False) -> None:
-    keep_or_make(folder, made_from, lambda partial: adopt(str(folder.parent / "source"), partial), overwrite=overwrite)
+    keep_or_make(
+        folder,
+        made_from,
+        lambda partial: adopt(str(folder.parent / "source"), partial, key="model.policy"),
+        overwrite=overwrite,
+    )
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -139,7 +144,7 @@ def test_of_two_equal_calls_at_once_one_makes_the_model(tmp_path: Path) -> None:
     def slow(partial: Path) -> None:
         calls.append(partial)
         time.sleep(0.2)
-        adopt(str(tmp_path / "source"), partial)
+        adopt(str(tmp_path / "source"), partial, key="model.policy")
 
     def call() -> None:
         begun.wait()
@@ -163,3 +168,15 @@ def test_a_file_that_changed_since_is_noticed_and_mended(tmp_path: Path) -> None
     made(tmp_path / "policy", MADE, overwrite=True)
     verify_model(tmp_path / "policy")
     assert model_digest(tmp_path / "policy") != before
+
+
+@pytest.mark.parametrize("source", ["./missing", "/no/such/folder", "a/b/c"])
+def test_a_path_that_is_no_folder_is_not_looked_for_on_the_hub(source: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=rf"^model\.reward: {source} is not a folder; give"):
+        adopt(source, tmp_path, key="model.reward")
+
+
+def test_a_folder_without_a_model_names_the_parameter(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=r"^model\.policy: .*empty has no config\.json; give"):
+        adopt(str(tmp_path / "empty"), tmp_path, key="model.policy")

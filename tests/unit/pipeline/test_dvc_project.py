@@ -3,16 +3,37 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from rla.cli.app import run
 from rla.errors import UserError
 from rla.pipeline.dvc_project import DVC, begin_dvc, one_run, ready_dvc
 from rla.pipeline.new_folder import begin_folder
+
+TOP = Path(__file__).resolve().parents[3]
+OF_CLONE = (".gitignore", ".dvcignore", ".dvc/.gitignore", ".dvc/config", "dvc.yaml", "params.yaml")
+
+
+def begin_clone(folder: Path) -> Path:
+    """A repository with what DVC and git read of a clone."""
+    (folder / ".dvc").mkdir()
+    for name in OF_CLONE:
+        shutil.copy(TOP / name, folder / name)
+    named = ("-c", "user.name=a", "-c", "user.email=a@b.c")
+    for command in (("init",), ("add", "--all"), (*named, "commit", "-m", "a")):
+        quiet = [] if command == ("add", "--all") else ["--quiet"]
+        subprocess.run(["git", *command, *quiet], cwd=folder, check=True)
+    return folder
+
+
+def git_status() -> str:
+    return subprocess.run(["git", "status", "--short"], check=True, capture_output=True, text=True).stdout
 
 
 def test_dvc_is_begun_once_and_never_by_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,6 +105,24 @@ def test_a_new_folder_is_ready_for_experiments_as_the_guide_says(
     left = subprocess.run(["git", "status", "--porcelain"], check=True, capture_output=True, text=True).stdout
     tracked = subprocess.run(["git", "ls-files", ".dvc"], check=True, capture_output=True, text=True).stdout
     assert (left, tracked.split()) == ("", [".dvc/.gitignore", ".dvc/config"])
+
+
+def test_a_plan_in_a_clone_changes_nothing_that_git_follows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(begin_clone(tmp_path))
+    assert run(["plan", "--iterations", "2", "--seed", "3"]) == 0
+    assert yaml.safe_load(Path("iterations.yaml").read_text())["run"] == "runs/alfworld-tiny-seed3"
+    Path("dvc.lock").write_text("schema: '2.0'\nstages: {}\n")
+    assert git_status() == ""
+    subprocess.run([*DVC, "stage", "list"], check=True, capture_output=True)
+
+
+def test_a_repository_that_ignores_the_lock_is_left_out_by_dvc(tmp_path: Path) -> None:
+    """Also the patterns of the user and of the repository alone, such as *.lock, which DVC heeds."""
+    subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
+    (tmp_path / ".git/info").mkdir(exist_ok=True)
+    (tmp_path / ".git/info/exclude").write_text("*.lock\n")
+    ready_dvc(tmp_path)
+    assert "no_scm = True" in config(tmp_path)
 
 
 def test_one_call_at_a_time_turns_the_loop_of_a_folder(tmp_path: Path) -> None:

@@ -63,7 +63,16 @@ def test_a_name_that_cannot_say_all_ends_with_a_digest(tmp_path: Path, monkeypat
     assert one != other and {Path(each).parent for each in (one, other)} == {Path("runs")}
     assert one.startswith("runs/alfworld-tiny-model.policy-a-..-b-")
     assert planned(tmp_path, "train_rm={enabled: false}").startswith("runs/alfworld-tiny-train_rm.")  # a whole section
-    assert len(Path(planned(tmp_path, f"model.policy={'x' * 500}")).name) < 120
+    assert len(Path(planned(tmp_path, f"model.policy={'x' * 500}")).name) < 70
+
+
+def test_the_name_of_many_overrides_stays_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has the first keys whole, and a digest, so that other values are another run."""
+    monkeypatch.chdir(tmp_path)
+    others = ("rollout.tasks_per_iteration=8", "rollout.rollouts_per_task=4", "warm_start.policy.steps=20")
+    one, other = (planned(tmp_path, "evaluation.rollouts_per_task=1", f"judge.votes={n}", *others) for n in (2, 5))
+    assert one.startswith("runs/alfworld-tiny-evaluation.rollouts_per_task-1-") and one != other
+    assert len(Path(one).name) < 65
 
 
 def made(run: Path, *names: str) -> None:

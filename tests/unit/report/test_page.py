@@ -51,6 +51,18 @@ def test_the_headline_says_what_was_won_and_at_what_cost() -> None:
     assert headline(summary(evaluations=(), gain=None, seconds={})) == []
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "shown"), [(0.1, 0.4, "headline better"), (-0.1, 0.4, "headline"), (-0.4, -0.1, "headline worse")]
+)
+def test_the_bar_has_a_colour_if_the_interval_is_clear_of_zero(low: float, high: float, shown: str) -> None:
+    page = report_page("x", headline(summary(gain=Interval(estimate=0.0, low=low, high=high))), [])
+    assert f'<p class="{shown}">held-out success' in page
+
+
+def test_what_is_no_change_has_none() -> None:
+    assert '<p class="headline">mu 1.12 to 1.25' in report_page("x", headline(summary(*ROWS)), [])
+
+
 def test_one_iteration_is_one() -> None:
     ends = ({"iteration": 0, "success": 0.25}, {"iteration": 1, "success": 0.5})
     assert headline(summary(evaluations=ends))[0].startswith("held-out success 25.0% to 50.0% in 1 iteration: +25.0")

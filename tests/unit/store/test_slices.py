@@ -76,7 +76,7 @@ def test_folders_of_their_own_are_put_into_one(tmp_path: Path) -> None:
         make(tmp_path / str(part.index), part)
     for index in (1, 2):
         shutil.copytree(tmp_path / str(index), tmp_path / "all", dirs_exist_ok=True)
-    with pytest.raises(UserError, match="its 2 slices are not joined yet; call its stage with --slice 1/2"):
+    with pytest.raises(UserError, match="its 2 slices are not joined; call the stage that makes it with --slice 1/2"):
         read_rows(tmp_path / "all", "tasks")
     make(tmp_path / "all", Slice.parse("1/2"))
     make(tmp_path / "whole")
