@@ -9,7 +9,7 @@ from typing import Any
 
 from rla.envs.chat_prompts import user
 from rla.envs.tool.calls import CallFormat, ToolCall
-from rla.envs.tool.hermes import CLOSE, OPEN, arguments_of, written
+from rla.envs.tool.hermes import CLOSE, OPEN, given_arguments, written
 from rla.envs.tool.transcripts import ToldTurns, calls_told, told_turns
 from rla.envs.views import Message
 from rla.thoughts import after_thinking
@@ -66,7 +66,7 @@ class QuestionPrompt:
         """
         pieces = [text] if text else []
         for name, arguments in calls:
-            given = arguments_of(arguments)
+            given = given_arguments(arguments)
             if isinstance(given, dict):
                 pieces.append(written(ToolCall(name=name, arguments=given)))
             else:
