@@ -12,7 +12,7 @@ ESCAPE = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
 DECODER = json.JSONDecoder(strict=False)
 
 
-def decoded(text: str, start: int = 0) -> tuple[Any, int]:
+def lenient_decode(text: str, start: int = 0) -> tuple[Any, int]:
     """The value that begins at `start`, and where the text goes on after it. Raises ValueError (JSONDecodeError but for
     integers of thousands of digits) and RecursionError.
     """
@@ -25,10 +25,10 @@ def decoded(text: str, start: int = 0) -> tuple[Any, int]:
     return value, end
 
 
-def decoded_whole(text: str) -> Any:
-    """The value that a text is, white space around it left out. Raises as `decoded` does."""
+def lenient_loads(text: str) -> Any:
+    """The value that a text is, white space around it left out. Raises as `lenient_decode` does."""
     stripped = text.strip()
-    value, end = decoded(stripped)
+    value, end = lenient_decode(stripped)
     if end < len(stripped):
         raise json.JSONDecodeError("Extra data", stripped, end)
     return value

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rla.envs.coding.data.nesting import too_deep
-from rla.envs.lenient_json import decoded, decoded_whole
+from rla.envs.lenient_json import lenient_decode, lenient_loads
 from rla.envs.tool.calls import MOST_CALLS, SCHEMA, TOO_MANY, Malformed, ToolCall, Turn
 from rla.thoughts import after_thinking
 
@@ -67,7 +67,7 @@ def hermes_call(reply: str, start: int) -> tuple[ToolCall | Malformed, int]:
     """The call whose body begins at `start`, and where the reply goes on after it."""
     closing, body = reply.find(CLOSE, start), skipped(reply, start)
     try:
-        value, end = decoded(reply, body)
+        value, end = lenient_decode(reply, body)
     except json.JSONDecodeError as error:
         return failed_call(reply, start, closing, f"{error.msg} at character {error.pos - body + 1} of the call")
     except ValueError:  # an integer of thousands of digits
@@ -99,7 +99,7 @@ def call_of(value: Any) -> ToolCall | Malformed:
     """A decoded body as a call."""
     if not isinstance(value, dict):
         return Malformed(reason=f"The call is not a JSON object: {SHAPE}.")
-    name, arguments = value.get("name"), given_arguments(value.get("arguments"))
+    name, arguments = value.get("name"), arguments_given(value.get("arguments"))
     if not isinstance(name, str) or not name:
         return Malformed(reason=f'The call has no "name" that is a text: {SHAPE}.')
     if not isinstance(arguments, dict):
@@ -111,14 +111,14 @@ def call_of(value: Any) -> ToolCall | Malformed:
     return ToolCall(name=name, arguments=arguments)
 
 
-def given_arguments(given: Any) -> Any:
+def arguments_given(given: Any) -> Any:
     """The arguments of a call, which may be JSON text, as in the protocol of OpenAI. Missing or empty ones are an
     empty object; None for a text that is not JSON.
     """
     if given is None or (isinstance(given, str) and not given.strip()):
         return {}
     try:
-        return decoded_whole(given) if isinstance(given, str) else given
+        return lenient_loads(given) if isinstance(given, str) else given
     except (ValueError, RecursionError):
         return None
 
