@@ -21,7 +21,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rla.envs.lenient_json import lenient_loads
 from rla.errors import UserError
+from rla.thoughts import after_thinking
 
 MOST_FIELDS = 64
 LONGEST_NAME = 100
@@ -121,7 +123,7 @@ def _resolved(given: Any, definitions: Any) -> dict[str, Any]:
 
 def read_action(text: str, form: ActionForm) -> dict[str, Any]:
     """The action that a text says, constants included. Raises Unreadable."""
-    return {**form.constants, **_values(text, form)}
+    return {**form.constants, **_values(after_thinking(text), form)}
 
 
 def _values(text: str, form: ActionForm) -> dict[str, Any]:
@@ -159,7 +161,7 @@ def object_action(text: str) -> dict[str, Any] | None:
 
 def _strict_json(text: str) -> Any:
     """Raises ValueError and RecursionError; also for what could not be written again, such as 1e999."""
-    found = json.loads(text)
+    found = lenient_loads(text)
     json.dumps(found, allow_nan=False)
     return found
 

@@ -15,6 +15,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from rla.envs.lenient_json import lenient_decode, lenient_loads
 from rla.envs.screens.deeds import (
     LONGEST_TYPED,
     MOST_TURNS,
@@ -27,6 +28,7 @@ from rla.envs.screens.deeds import (
     read_point,
 )
 from rla.envs.screens.keys import chord
+from rla.thoughts import after_thinking
 
 TOOL = "computer_use"
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
@@ -120,16 +122,22 @@ def unpointed(action: str, arguments: Mapping[str, Any]) -> ScreenDeed | None:
 
 def last_arguments(reply: str) -> Mapping[str, Any] | None:
     """The arguments of the last call of the tool; None where it cannot be read."""
+    reply = after_thinking(reply)
     start = reply.rfind(OPEN)
     text = reply[start + len(OPEN) :].strip() if start >= 0 else ""
     if len(text) > LONGEST_CALL or text.count("[") + text.count("{") > MOST_BRACKETS:
         return None
     try:
-        call, end = json.JSONDecoder().raw_decode(text)
+        call, end = lenient_decode(text)
     except ValueError:
         return None
     closed = text[end:].strip() in ("", CLOSE)
     arguments = call.get("arguments") if isinstance(call, dict) and call.get("name") == TOOL else None
+    if isinstance(arguments, str):
+        try:
+            arguments = lenient_loads(arguments)
+        except ValueError:
+            return None
     return arguments if closed and isinstance(arguments, dict) else None
 
 
