@@ -16,6 +16,7 @@ from rla.adaptation.evidence import Evidence
 from rla.adaptation.reasons import critique
 from rla.agents.critic import episode_messages, excerpt, read_critique, task_messages
 from rla.agents.proposer import NOTHING, Proposal, read_proposal
+from rla.agents.replies import reply_text
 from rla.config.sections import ProposerConfig
 from rla.envs.course import Course
 from rla.envs.prompts import ProposalPrompt
@@ -26,6 +27,7 @@ from rla.llm.base import Completion, FinishReason, Generator, Request
 from rla.llm.chat import ChatFormat
 from rla.seeds import derive
 from rla.store.records import Direction
+from rla.thoughts import after_thinking
 
 STEPS_SHOWN = (12, 6, 3, 1)  # judged steps of an episode that a prompt shows, fewer where it does not fit
 
@@ -161,8 +163,8 @@ def replies_of(drafter: ModelDrafter, *, seed: int) -> Ask:
                 samples=samples,
             )
         )
-        whole = [reply.token_ids for reply in replies if reply.finish_reason is FinishReason.STOP]
-        return [chat.decode(tokens[:-1] if tokens[-1] in chat.stop_ids else tokens) for tokens in whole if tokens]
+        whole = [reply for reply in replies if reply.finish_reason is FinishReason.STOP]
+        return [said for reply in whole if (said := after_thinking(reply_text(reply, chat)))]
 
     return ask
 

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from rla.agents.texts import printable
+from rla.thoughts import after_thinking
 
 _VERDICT = re.compile(r"\\boxed\s*\{[^{}]*\}|\bscore\s*:?\s*[+-]?\s*1\b|[+-]\s*1\b", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.!?;]+(?=\s|$)|\n+")
@@ -38,7 +39,7 @@ def critique(texts: Iterable[str], *, reasons: int = 3) -> str:
 
 def sentences(text: str) -> list[str]:
     """The sentences of a judgement, one line each, without verdict and control characters, cut to length."""
-    parts = (" ".join(part.split()) for part in _SENTENCE_END.split(_VERDICT.sub(" ", printable(text))))
+    parts = (" ".join(part.split()) for part in _SENTENCE_END.split(_VERDICT.sub(" ", printable(after_thinking(text)))))
     return [part[:MAX_REASON].rstrip() for part in parts if any(sign.isalpha() for sign in part)]
 
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rla.agents.replies import after_thinking, reply_text
+from rla.agents.replies import reply_text
 from rla.agents.texts import one_line
 from rla.envs.chat_prompts import user
 from rla.envs.quoting import QUOTED, quoted
 from rla.envs.views import Message
 from rla.llm.base import Completion
 from rla.llm.chat import ChatFormat
+from rla.thoughts import after_thinking
 
 MAX_CRITIQUE = 1200  # characters
 EXCERPT = 240  # characters of an observation or a judgement that are shown
@@ -47,7 +48,7 @@ def episode_messages(episode: Mapping[str, Any], against: Mapping[int, Sequence[
         lines.append(f"step {number}: {excerpt(step['action'])}")
         if number in shown:
             lines += [f"  seen: {excerpt(following)}"] * in_words
-            lines += [f"  judged: {excerpt(text)}" for text in against[number]]
+            lines += [f"  judged: {excerpt(after_thinking(text))}" for text in against[number]]
     parts = {"Task": episode["instruction"], "Episode": "\n".join(lines)}
     return [user(f"{EPISODE}\n\n{quoted(parts)}")]
 

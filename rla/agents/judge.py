@@ -18,6 +18,7 @@ from rla.llm.base import Completion, FinishReason
 from rla.llm.chat import ChatFormat
 from rla.llm.placed_images import PlacedImage
 from rla.store.records import Judgement, StepScore, columns
+from rla.thoughts import after_thinking
 
 
 def views(
@@ -60,7 +61,7 @@ def unscored_judgement(completion: Completion, chat: ChatFormat) -> Judgement:
 
 def voted(judgement: Judgement, prompt: JudgePrompt) -> Judgement:
     """The same with the vote that its text gives; a reply that does not parse has no score and is no vote."""
-    return replace(judgement, score=None if judgement.truncated else prompt.parse(judgement.text))
+    return replace(judgement, score=None if judgement.truncated else prompt.parse(after_thinking(judgement.text)))
 
 
 def step_score(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rla.agents.picturing import window_with_pictures, with_pictures_last
+from rla.agents.replies import action_in, reply_text
 from rla.config.sections import PolicyConfig
 from rla.envs.pictures import PastStep, Picture
 from rla.envs.prompts import PolicyPrompt, ToolPrompt, told_schemas
@@ -180,12 +181,11 @@ class PolicyAgent:
         segment.sample(completion)
         ids = completion.token_ids
         self._ended = bool(ids) and ids[-1] in self._chat.stop_ids
-        body = ids[:-1] if self._ended else ids
-        reply = self._chat.decode(body)
+        reply = reply_text(completion, self._chat)
         if self._config.decoding == "admissible":
             action = self._tries.of(commands)[1].get(tuple(ids))
         else:
-            action = self._prompt.parse(reply, commands)
+            action = action_in(reply, self._prompt, commands)
         self._history.append((observation, action if action is not None else NO_ACTION))
         if self._pictures is not None:
             self._remember(

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rla.agents.replies import after_thinking, reply_text
+from rla.agents.replies import reply_text
 from rla.llm.base import Completion, FinishReason
 from rla.llm.chat import ChatFormat
+from rla.thoughts import after_thinking
 
 LONGEST = 8000  # characters that are kept of a reply
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rla.agents.policy import NO_ACTION
+from rla.agents.replies import action_in
 from rla.collecting.teachers import Dialogue, Teacher
 from rla.config import Config
 from rla.config.sections import EnvConfig
@@ -66,7 +67,7 @@ async def _played(
             return None
         reply, called = answer
         dialogue.reply(reply, called)
-        action = shared.prompt.parse(reply, commands)
+        action = action_in(reply, shared.prompt, commands)
         observation = await settled(made.step(NO_ACTION if action is None else action))
         dialogue.history.append((reply, observation.text))
         won = observation.success(shared.env.reward_threshold)

@@ -18,6 +18,7 @@ from rla.envs.prompts import JudgePrompt
 from rla.envs.quoting import QUOTED, marked, plain_tags, quoted
 from rla.envs.spacing import single_spaced
 from rla.envs.views import JudgeView, Message
+from rla.thoughts import after_thinking
 
 BOXED = re.compile(r"\\boxed\s*\{([^{}]*)\}")
 OPEN, CLOSE = "<action>", "</action>"
@@ -122,6 +123,7 @@ class ChatPrompt:
         """The action; None where the reply has none, or where commands are offered and it is none of them, up to case
         and white space.
         """
+        reply = after_thinking(reply)
         content = {"text": reply.strip, "index": lambda: boxed(reply), "tagged": lambda: tagged(reply)}[self.reply]()
         if not content or not commands:
             return content or None
@@ -172,7 +174,7 @@ class PlainJudge:
         return [*turns, user(f"{plain_tags(following)} judge:")]
 
     def parse(self, reply: str) -> int | None:
-        found = SCORE.search(reply.rstrip().removesuffix(".").rstrip()[-ENDING:])
+        found = SCORE.search(after_thinking(reply).rstrip().removesuffix(".").rstrip()[-ENDING:])
         return None if found is None else (1 if found[1] == "+" else -1)
 
     def render(self, score: int, reason: str) -> str:
@@ -201,7 +203,7 @@ class ChatJudge:
         return [user(f"{self.rubric}\n\n{quoted(parts)}\n\nYour judgement of this step:")]
 
     def parse(self, reply: str) -> int | None:
-        return {"1": 1, "+1": 1, "-1": -1}.get(boxed(reply) or "")
+        return {"1": 1, "+1": 1, "-1": -1}.get(boxed(after_thinking(reply)) or "")
 
     def render(self, score: int, reason: str) -> str:
         return f"{reason} \\boxed{{{score}}}".lstrip()

@@ -13,9 +13,11 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from rla.errors import UserError
+from rla.thoughts import TAG
 
 if TYPE_CHECKING:
     from rla.models.plain_tokenizer import ChatTokenizer
@@ -38,6 +40,7 @@ class ChatFormat:
         self.tokenizer = tokenizer
         self._encoder = _plain_encoder(tokenizer)
         self._control = _control_tokens(tokenizer)
+        self._thoughts = {token: string for token, string in self._control.items() if TAG.fullmatch(string)}
         self.encode_cached = lru_cache(maxsize=CACHED_TEXTS)(self._encode)
         self._template = lru_cache(maxsize=CACHED_TEMPLATES)(self._template_ids)
         _, _, self._between, self._closing = self._template(("user", "assistant", "user"))
@@ -99,9 +102,22 @@ class ChatFormat:
         """The control tokens by their ids."""
         return self._control
 
+    @cached_property
+    def reply_header(self) -> str:
+        """What the template prints after a prompt's last content, up to where the reply begins."""
+        return self._split(("user",))[-1]
+
     def decode(self, ids: Sequence[int]) -> str:
-        """Text for people and parsers, control tokens left out."""
-        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
+        """Text for people and parsers, control tokens left out, except those around thoughts: without them a thought
+        would read like an answer.
+        """
+        if not self._thoughts.keys() & set(ids):
+            return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
+        pieces = groupby(ids, key=lambda token: self._thoughts.get(token, ""))
+        return "".join(
+            tag * len(list(run)) if tag else str(self.tokenizer.decode(list(run), skip_special_tokens=True))
+            for tag, run in pieces
+        )
 
     def _encode(self, text: str) -> tuple[int, ...]:
         ids = self._encoder(text)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rla.agents.policy import NO_ACTION
+from rla.agents.replies import action_in
 from rla.envs.observation import (
     AwaitedEnvironment,
     Concludes,
@@ -173,7 +174,7 @@ async def judge_answer(
     try:
         made = make(task)
         first = await settled(made.reset())
-        action = prompt.parse(played.replies[-1], first.commands)
+        action = action_in(played.replies[-1], prompt, first.commands)
         last = await concluded(made, played, NO_ACTION if action is None else action)
         won, text = last.success(threshold), last.text
         error = "" if won or last.done else UNENDED

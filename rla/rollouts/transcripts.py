@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rla.envs.prompts import PolicyPrompt, ReadsTranscripts, WritesCalls
+from rla.thoughts import after_thinking
 
 RESULTS = ("tool", "function")
 ROLES_READ = ("system", "developer", "user", "assistant", *RESULTS)
@@ -71,7 +72,7 @@ def played_elsewhere(given: Given, prompt: PolicyPrompt) -> PlayedElsewhere:
         for text, result in reader.turns_in(turn.text) if reader else [(turn.text, None)]:
             last = reader.called(text) if reader else 0
             calls += last
-            replies.append(text)
+            replies.append(after_thinking(text))
             answers.append(result or "")
         if turn.calls:
             calls, last = calls + len(turn.calls), len(turn.calls)

@@ -13,7 +13,7 @@ from rla.envs.protocols import Env
 from rla.envs.registry import REQUIRED
 
 TOP = Path(__file__).parents[2]
-BASE = {"errors", "seeds", "rla"}  # the root of the package holds the version
+BASE = {"errors", "seeds", "thoughts", "rla"}  # the root of the package holds the version
 DATA = BASE | {"store", "config"}
 PARTS = DATA | {"processes", "credit", "metrics", "models", "envs", "llm", "agents"}
 WORK = PARTS | {"pipeline"}
@@ -22,6 +22,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "rla": set(),
     "errors": set(),
     "seeds": set(),
+    "thoughts": set(),
     "store": {"errors", "rla", "config"},  # plain YAML
     "config": {"errors"},
     "processes": DATA,

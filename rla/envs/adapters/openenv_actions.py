@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rla.errors import UserError
+from rla.thoughts import after_thinking
 
 MOST_FIELDS = 64
 LONGEST_NAME = 100
@@ -121,7 +122,7 @@ def _resolved(given: Any, definitions: Any) -> dict[str, Any]:
 
 def read_action(text: str, form: ActionForm) -> dict[str, Any]:
     """The action that a text says, constants included. Raises Unreadable."""
-    return {**form.constants, **_values(text, form)}
+    return {**form.constants, **_values(after_thinking(text), form)}
 
 
 def _values(text: str, form: ActionForm) -> dict[str, Any]:

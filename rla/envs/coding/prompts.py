@@ -14,6 +14,7 @@ from typing import ClassVar
 from rla.envs.chat_prompts import user
 from rla.envs.coding.fences import fenced_blocks, is_text, lines_of
 from rla.envs.views import Message
+from rla.thoughts import after_thinking
 
 LONGEST_PROGRAM = 65_536
 LONGEST_REPLY = 200_000
@@ -43,7 +44,7 @@ class PlainProgramPrompt(_SingleTurn):
 
     def parse(self, reply: str, commands: Sequence[str]) -> str | None:
         """The reply without the white space after it; nothing where it is empty, too long or not text."""
-        return _program(reply)
+        return _program(after_thinking(reply))
 
     def render(self, action: str, commands: Sequence[str]) -> str:
         return action.rstrip()
@@ -62,6 +63,7 @@ class PublishedProgramPrompt(_SingleTurn):
 
     def parse(self, reply: str, commands: Sequence[str]) -> str | None:
         """The last closed python block; nothing where there is none, or it is empty, too long or not text."""
+        reply = after_thinking(reply)
         if len(reply) > LONGEST_REPLY:
             return None
         found = [block.text for block in fenced_blocks(lines_of(reply)) if block.tag in TAGS]

@@ -24,6 +24,7 @@ from rla.envs.coding.fences import FENCE, fenced_blocks, is_text, lines_of
 from rla.envs.coding.prompts import LONGEST_REPLY
 from rla.envs.quoting import framed
 from rla.envs.views import Message
+from rla.thoughts import after_thinking
 
 LONGEST_TEXT = 20_000
 ARROW = "->"
@@ -45,6 +46,7 @@ class PlainTestPrompt:
 
     def parse(self, reply: str) -> Written | None:
         """The texts before and after the only arrow line; nothing where there is none or more than one."""
+        reply = after_thinking(reply)
         lines = lines_of(reply) if len(reply) <= LONGEST_REPLY else []
         arrows = [index for index, line in enumerate(lines) if line.strip() == ARROW]
         if len(arrows) != 1:
@@ -80,6 +82,7 @@ class PublishedTestPrompt:
 
     def parse(self, reply: str) -> Written | None:
         """The last section of either name; nothing where one is missing."""
+        reply = after_thinking(reply)
         lines = lines_of(reply) if len(reply) <= LONGEST_REPLY else []
         titles = _titles(lines)
         given, wanted = (_section(lines, titles, title) for title in ("test input", "test output"))

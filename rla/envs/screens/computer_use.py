@@ -27,6 +27,7 @@ from rla.envs.screens.deeds import (
     read_point,
 )
 from rla.envs.screens.keys import chord
+from rla.thoughts import after_thinking
 
 TOOL = "computer_use"
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
@@ -120,6 +121,7 @@ def unpointed(action: str, arguments: Mapping[str, Any]) -> ScreenDeed | None:
 
 def last_arguments(reply: str) -> Mapping[str, Any] | None:
     """The arguments of the last call of the tool; None where it cannot be read."""
+    reply = after_thinking(reply)
     start = reply.rfind(OPEN)
     text = reply[start + len(OPEN) :].strip() if start >= 0 else ""
     if len(text) > LONGEST_CALL or text.count("[") + text.count("{") > MOST_BRACKETS:

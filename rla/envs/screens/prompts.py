@@ -18,6 +18,7 @@ from rla.envs.screens.computer_use import SCHEMA
 from rla.envs.screens.deeds import LAST
 from rla.envs.screens.forms import ScreenForm, deed_of_action
 from rla.envs.views import JudgeView, Message
+from rla.thoughts import after_thinking
 
 CALLS = (
     "Actions: mouse_click(x, y, button='left'), mouse_dblclick(x, y), mouse_move(x, y), mouse_down(x, y), "
@@ -95,6 +96,7 @@ class ScreenPrompt:
 
     def parse(self, reply: str, commands: Sequence[str]) -> str | None:
         """The action of an episode; None where the reply has none. Points need not be on the grid of `commands`."""
+        reply = after_thinking(reply)
         if self.form.name == "computer_use":
             text: str | None = reply
         else:

@@ -13,6 +13,8 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
+from rla.thoughts import after_thinking
+
 BOX = "\\boxed{"
 PUBLISHED_WINDOW = 100  # characters, of which the published code first keeps the last 300
 SHORT = "= "
@@ -37,6 +39,7 @@ AROUND = " \t\r\n()[]{}.:"
 
 def final_answer(reply: str, *, window: int = 0) -> str | None:
     """What the reply gives as its answer, or None. With a `window` only its last so many characters are read."""
+    reply = after_thinking(reply)
     if window:
         return _published_box(reply[-window:])
     box = _last_box(reply)

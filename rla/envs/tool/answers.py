@@ -19,6 +19,7 @@ from rla.envs.tool.answer_processes import AnswerProcesses
 from rla.envs.tool.answer_reading import PUBLISHED_WINDOW, final_answer, letter_in, number_in, plain_latex
 from rla.envs.tool.answer_worker import UNMADE
 from rla.envs.tool.questions import Question
+from rla.thoughts import after_thinking
 
 __all__ = ["Verifier", "answer_class", "final_answer", "said_answer"]
 
@@ -124,7 +125,7 @@ def said_answer(question: Question, reply: str, *, published: bool = False) -> s
 
 def last_program(reply: str) -> str | None:
     """The last closed block that is fenced as python; None where there is none, or it is too long or not text."""
-    found = [block.text for block in fenced_blocks(lines_of(reply)) if block.tag in TAGS]
+    found = [block.text for block in fenced_blocks(lines_of(after_thinking(reply))) if block.tag in TAGS]
     return found[-1] if found and found[-1].strip() and is_text(found[-1], longest=LONGEST_PROGRAM) else None
 
 

@@ -60,7 +60,7 @@ class CallFormat(Protocol):
     role: str
 
     def parse(self, reply: str) -> Turn:
-        """Reads any text at all, in linear time."""
+        """Reads what follows the thoughts of any text, in linear time."""
         ...
 
     def render(self, text: str, calls: Sequence[ToolCall]) -> str:

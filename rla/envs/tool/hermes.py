@@ -18,6 +18,7 @@ from typing import Any
 
 from rla.envs.coding.data.nesting import too_deep
 from rla.envs.tool.calls import MOST_CALLS, SCHEMA, TOO_MANY, Malformed, ToolCall, Turn
+from rla.thoughts import after_thinking
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 SPACE = re.compile(r"[ \t\r\n]*")
@@ -33,6 +34,7 @@ class HermesFormat:
     role = "tool"
 
     def parse(self, reply: str) -> Turn:
+        reply = after_thinking(reply)
         pieces, calls, at = list[str](), list[ToolCall | Malformed](), 0
         while (start := reply.find(OPEN, at)) >= 0:
             pieces.append(reply[at:start])

@@ -12,6 +12,7 @@ from rla.envs.tool.calls import CallFormat, ToolCall
 from rla.envs.tool.hermes import CLOSE, OPEN, arguments_of, written
 from rla.envs.tool.transcripts import ToldTurns, calls_told, told_turns
 from rla.envs.views import Message
+from rla.thoughts import after_thinking
 
 LONGEST_REPLY = 1_000_000  # characters
 
@@ -37,8 +38,8 @@ class QuestionPrompt:
         return self.opening(instruction, commands)
 
     def parse(self, reply: str, commands: Sequence[str]) -> str | None:
-        """The reply without white space around it; nothing where it is empty, or longer than anything serious."""
-        text = reply.strip()
+        """The reply after its thoughts, without white space around it; None if it is empty or absurdly long."""
+        text = after_thinking(reply).strip()
         return text if 0 < len(text) <= LONGEST_REPLY else None
 
     def render(self, action: str, commands: Sequence[str]) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rla.envs.tool.calls import MOST_CALLS, TOO_MANY, TOOL, Malformed, ToolCall, Turn
+from rla.thoughts import after_thinking
 
 MARK = ">>>"
 EMPTY = f"There is no program after {MARK}: write it on the same line."
@@ -26,6 +27,7 @@ class ShortFormat:
     role = "user"
 
     def parse(self, reply: str) -> Turn:
+        reply = after_thinking(reply)
         starts = list(call_starts(reply))
         if not starts:
             return Turn(text=reply)

@@ -2,9 +2,9 @@
 
     REPLY <tool_call>{"name": ..., "arguments": ...}</tool_call><tool_response>RESULT</tool_response> REPLY
 
-A result begins at its tag, unless the tag stands inside a call, and ends at the last closing tag before the next
-result. Results with nothing but white space between them belong to the same reply. What chat templates print around
-turns is no part of a reply: `<|im_end|>`, and the roles `user` and `assistant` on a line of their own.
+A result begins at its tag, unless the tag stands inside a call or a thought, and ends at the last closing tag before
+the next result. Results with nothing but white space between them belong to the same reply. What chat templates print
+around turns is no part of a reply: `<|im_end|>`, and the roles `user` and `assistant` on a line of their own.
 
 Calls are read as Hermes models write them, and in the environment's own format. At most `MOST_READ` calls of a
 transcript are told from results; whatever follows them, up to the last result, is taken for one result.
@@ -12,12 +12,14 @@ transcript are told from results; whatever follows them, up to the last result, 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from rla.envs.tool.calls import CallFormat, Malformed
 from rla.envs.tool.hermes import OPEN as CALL
 from rla.envs.tool.hermes import HermesFormat, hermes_call
+from rla.thoughts import TAG, closes
 
 RESULT, RESULT_END = "<tool_response>", "</tool_response>"
 TURN, TURN_END, END = "<|im_start|>", "<|im_end|>", "<|endoftext|>"
@@ -53,18 +55,33 @@ def results_in(text: str) -> Iterator[tuple[int, int]]:
 
 
 def result_starts(text: str) -> Iterator[int]:
-    """Where results begin: a call may hold the tag in its program, unless the call cannot be read."""
-    result, call, read = text.find(RESULT), text.find(CALL), 0
+    """Where results begin: a thought may hold the tag, and a call in its program, unless the call cannot be read."""
+    tags = list(TAG.finditer(text))
+    opened = [tag.start() for tag in tags if not closes(tag)]
+    closed = [tag.end() for tag in tags if closes(tag)]
+    at = closed[0] if closed and closed[0] < [*opened, len(text)][0] else 0  # the template had opened that thought
+    result, call, read = text.find(RESULT, at), text.find(CALL, at), 0
+    thought, outside = next_at(opened, at), at
     while result >= 0 and read <= MOST_READ:
-        if 0 <= call < result:
+        if 0 <= thought < result and not 0 <= call < thought:
+            at = outside = next_at(closed, thought, last=len(text))
+        elif 0 <= call < result:
             found, at = hermes_call(text, call + len(CALL))
-            at = min(at, result) if isinstance(found, Malformed) else at
+            outside = at = min(at, result) if isinstance(found, Malformed) else at
             read += 1
         else:
             yield result
             at = result + len(RESULT)
+            outside = max(at, text.find(RESULT_END, at)) if opened else at  # a result does not think
+        thought = next_at(opened, outside) if 0 <= thought < outside else thought
         result = text.find(RESULT, at) if 0 <= result < at else result
         call = text.find(CALL, at) if 0 <= call < at else call
+
+
+def next_at(places: Sequence[int], at: int, *, last: int = -1) -> int:
+    """The first of the sorted `places` that is not before `at`, or else `last`."""
+    index = bisect_left(places, at)
+    return places[index] if index < len(places) else last
 
 
 def reply_in(text: str) -> str:

@@ -1,0 +1,28 @@
+"""Thoughts in a reply: what a model writes between `<think>` and `</think>` neither acts, answers nor votes."""
+
+from __future__ import annotations
+
+import re
+
+TAG = re.compile(r"<(/?)think(?:ing)?>|\[(/?)THINK\]", re.IGNORECASE)
+
+
+def closes(tag: re.Match[str]) -> bool:
+    return bool(tag[1] or tag[2])
+
+
+def after_thinking(text: str) -> str:
+    """What follows the last closing tag; empty if a thought is not closed. Text without tags is returned unchanged."""
+    answer, thinks = 0, False
+    for tag in TAG.finditer(text):
+        thinks = not closes(tag)
+        answer = answer if thinks else tag.end()
+    return "" if thinks else text[answer:]
+
+
+def open_thought(text: str) -> str:
+    """The end of `text` from the tag of a thought that is not closed; empty if there is none."""
+    opening = None
+    for tag in TAG.finditer(text):
+        opening = None if closes(tag) else opening or tag
+    return text[opening.start() :] if opening else ""
