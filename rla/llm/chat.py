@@ -103,6 +103,11 @@ class ChatFormat:
         return self._control
 
     @cached_property
+    def thinks(self) -> bool:
+        """Whether the template knows thoughts, so that replies may begin with one."""
+        return TAG.search(str(getattr(self.tokenizer, "chat_template", ""))) is not None
+
+    @cached_property
     def reply_header(self) -> str:
         """What the template prints after a prompt's last content, up to where the reply begins."""
         return self._split(("user",))[-1]

@@ -1,8 +1,8 @@
 """How chat models are asked about a screen: a policy for its next deed, a judge about one step.
 
 The layout is the published one, in our own words. The policy sees the last screenshots, each with the reply that it
-gave (without its thoughts), then the screen of now, the objective, and all earlier actions as a list. The judge sees the screen before the
-action, the objective, the reply and the screen after it, and boxes its vote.
+gave (without its thoughts), then the screen of now, the objective, and all earlier actions as a list. The judge sees
+the screen before the action, the objective, the reply and the screen after it, and boxes its vote.
 """
 
 from __future__ import annotations
