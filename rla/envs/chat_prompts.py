@@ -23,8 +23,17 @@ from rla.thoughts import after_thinking
 BOXED = re.compile(r"\\boxed\s*\{([^{}]*)\}")
 OPEN, CLOSE = "<action>", "</action>"
 TURN = re.compile(r"\s*(Observation|Action) [0-9]+:")
-SCORE = re.compile(r"score\s*([+-])\s*1$")
-ENDING = 64  # characters at the end of a reply that a score is looked for in
+BOX = re.compile(r"\\boxed\s*\{")
+MARK = re.compile(r"judge(?=\s*:)", re.IGNORECASE)
+SCORE = re.compile(r"(?<![\w-])score ?([+-]) ?1$")
+VALUE = re.compile(r"(?:score ?([+-]?)|(?<![\w.])([+-])) ?1(?!\.?[0-9]|\w)")  # of a score, wherever it stands
+NEGATED = re.compile(
+    r"(\b(?:no|not|never|neither|nor|without|cannot)|n['\u2019]t)"
+    r"(?: (?:a|an|the|any|this|that|such|of|be|say|get|give|earn|deserve|worth))* ?$",
+    re.IGNORECASE,
+)
+ENDING = 64  # characters before a score that may deny it
+SCORES = {"1": 1, "+1": 1, "-1": -1}
 ANSWER = {
     "index": "Think step by step about what to do next, then give the number of the command that you choose as "
     "\\boxed{number}.",
@@ -77,6 +86,17 @@ def in_order(history: Sequence[tuple[str, str]]) -> str:
 
 def forged_turn(line: str) -> bool:
     return TURN.match(line) is not None
+
+
+def denied(text: str, at: int) -> str:
+    """The negation right before the score at `at`, as in "no score +1"; empty if there is none."""
+    found = NEGATED.search(" ".join(text[max(0, at - ENDING) : at].split()))
+    return found[1].lower() if found else ""
+
+
+def without_mark(text: str) -> str:
+    """`text` with the mark of `PlainJudge` broken, and tags of chat templates."""
+    return MARK.sub(lambda found: f"{found[0]} ", plain_tags(text))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +170,8 @@ class PlainJudge:
     `judge:`.
 
     The prompts of an episode's steps are prefixes of each other but for the mark, so a prefix cache serves them all.
-    Tags of chat templates are broken in whatever was said: neither side can forge a call, a result or a thought.
+    That mark and the tags of chat templates are broken in whatever was said: neither side can forge a vote, a call, a
+    result or a thought.
     `repeat_task` as the policy that played had it. `reasons`: the texts that a reply may begin with.
     """
 
@@ -168,14 +189,19 @@ class PlainJudge:
         actions = [action for _, action in view.history] + [view.action]
         turns = [
             message
-            for text, action in zip(map(plain_tags, texts), map(plain_tags, actions), strict=True)
+            for text, action in zip(map(without_mark, texts), map(without_mark, actions), strict=True)
             for message in (user(text), {"role": "assistant", "content": action})
         ]
-        return [*turns, user(f"{plain_tags(following)} judge:")]
+        return [*turns, user(f"{without_mark(following)} judge:")]
 
     def parse(self, reply: str) -> int | None:
-        found = SCORE.search(after_thinking(reply).rstrip().removesuffix(".").rstrip()[-ENDING:])
-        return None if found is None else (1 if found[1] == "+" else -1)
+        """The score that ends the reply; None if the reply names another one too, or denies it."""
+        said = " ".join(after_thinking(reply).split()).removesuffix(".").rstrip()
+        found = SCORE.search(said, max(0, len(said) - ENDING))
+        values = {f"{after}{alone}" or "+" for after, alone in VALUE.findall(said)}
+        if found is None or len(values) > 1 or denied(said, found.start()):
+            return None
+        return 1 if found[1] == "+" else -1
 
     def render(self, score: int, reason: str) -> str:
         return f"{reason} score {'+1' if score > 0 else '-1'}".lstrip()
@@ -203,7 +229,15 @@ class ChatJudge:
         return [user(f"{self.rubric}\n\n{quoted(parts)}\n\nYour judgement of this step:")]
 
     def parse(self, reply: str) -> int | None:
-        return {"1": 1, "+1": 1, "-1": -1}.get(boxed(after_thinking(reply)) or "")
+        """The boxed score; None if the reply boxes two different texts, or denies the score."""
+        said = after_thinking(reply)
+        boxes = list(BOXED.finditer(said))
+        scores = {SCORES.get(box[1].strip()) for box in boxes}
+        if len(scores) != 1 or len(boxes) != len(BOX.findall(said)):
+            return None
+        score = scores.pop()
+        word = denied(said, boxes[-1].start())
+        return None if word and not (word == "no" and score == -1) else score  # "no \\boxed{-1}" answers a question
 
     def render(self, score: int, reason: str) -> str:
         return f"{reason} \\boxed{{{score}}}".lstrip()

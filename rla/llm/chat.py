@@ -2,9 +2,11 @@
 
 The tokenizer's own chat template is rendered around markers and split at them. Only the template's parts may
 become control tokens; contents are encoded with special tokens switched off, so "<|im_end|>" in a content is
-plain text. For every reply, `first(messages) + reply + next_turn(content, ended=...)` is one growing
-sequence: nothing that was sampled is ever encoded again. Tools are told by the template itself, and their results
-stand in its own turns for them (`next_turns`).
+plain text. Headers of turns that are plain text themselves (`<|user|>`, `[INST]`, `USER:` in some templates) are broken
+in contents. If a template trims a content, the trimmed content is encoded, so ids are those of the rendered text; a
+reply that was sampled keeps its white space. For every reply, `first(messages) + reply + next_turn(content,
+ended=...)` is one growing sequence: nothing that was sampled is ever encoded again. Tools are told by the template
+itself, and their results stand in its own turns for them (`next_turns`).
 """
 
 from __future__ import annotations
@@ -12,11 +14,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from itertools import groupby, pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rla.errors import UserError
+from rla.llm.control_strings import PlainHeaders, plain_headers
 from rla.thoughts import TAG
 
 if TYPE_CHECKING:
@@ -25,13 +30,34 @@ if TYPE_CHECKING:
 Message = dict[str, str]
 CACHED_TEXTS = 65_536
 CACHED_TEMPLATES = 256
+PAD = ("\n\t ", " \t\n")  # around contents, to see whether a template keeps it
 MARKUP = re.compile(
     r"<[|\uff5c].+[|\uff5c]>", re.DOTALL
 )  # how control tokens are written, be they marked as special or not
 
 
+@dataclass(frozen=True, slots=True)
+class Trim:
+    """Which white space around a content a template leaves out."""
+
+    left: bool
+    right: bool
+
+    def applied(self, text: str) -> str:
+        text = text.lstrip() if self.left else text
+        return text.rstrip() if self.right else text
+
+
+class ChatFrames(NamedTuple):
+    """Ids of what a template prints before, between and after contents, and how it trims each of them."""
+
+    ids: tuple[tuple[int, ...], ...]
+    trims: tuple[Trim, ...]
+
+
 class ChatFormat:
-    """Chat rendering for one tokenizer. Raises UserError when its template does not print contents unchanged.
+    """Chat rendering for one tokenizer. Raises UserError when its template changes more of a content than the white
+    space around it, or when a content could pass for the beginning of a turn.
 
     `stop_ids` end an assistant turn when sampled; `end_id` is the one that the template itself writes.
     """
@@ -42,8 +68,9 @@ class ChatFormat:
         self._control = _control_tokens(tokenizer)
         self._thoughts = {token: string for token, string in self._control.items() if TAG.fullmatch(string)}
         self.encode_cached = lru_cache(maxsize=CACHED_TEXTS)(self._encode)
-        self._template = lru_cache(maxsize=CACHED_TEMPLATES)(self._template_ids)
-        _, _, self._between, self._closing = self._template(("user", "assistant", "user"))
+        self._headers = PlainHeaders(self._plain_headers())
+        self._template = lru_cache(maxsize=CACHED_TEMPLATES)(self._template_of)
+        _, _, self._between, self._closing = self.frames(("user", "assistant", "user"))
         self.end_id = self._find_end()
         eos = tokenizer.eos_token_id
         self.stop_ids = frozenset({self.end_id} if eos is None else {self.end_id, int(eos)})
@@ -52,17 +79,23 @@ class ChatFormat:
         """Prompt ids of a conversation, the header of the assistant's reply included. `tools`: JSON Schemas of
         functions, which the template prints in its own way.
         """
-        roles = tuple(message["role"] for message in messages)
-        opening, *parts = self._template(roles, json.dumps(list(tools)) if tools else "")
+        template = self._template(
+            tuple(message["role"] for message in messages), json.dumps(list(tools)) if tools else ""
+        )
+        opening, *parts = template.ids
         ids = list(opening)
-        for message, part in zip(messages, parts, strict=True):
-            ids += self.content_ids(message["role"], message["content"])
+        for message, part, trim in zip(messages, parts, template.trims, strict=True):
+            ids += self.content_ids(message["role"], trim.applied(message["content"]))
             ids += part
         return ids
 
     def frames(self, roles: Sequence[str]) -> tuple[tuple[int, ...], ...]:
         """Ids of what the template prints before, between and after the contents of a conversation."""
-        return self._template(tuple(roles))
+        return self._template(tuple(roles)).ids
+
+    def trims(self, roles: Sequence[str]) -> tuple[Trim, ...]:
+        """How the template trims each content of a conversation."""
+        return self._template(tuple(roles)).trims
 
     def between(self, *, ended: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """What stands before and after the content of a turn that follows a reply."""
@@ -71,23 +104,27 @@ class ChatFormat:
     def next_turn(self, content: str, *, ended: bool) -> list[int]:
         """Ids to append after a reply: its end (unless a stop token `ended` it), a user turn, a header."""
         between = self._between[1:] if ended else self._between
-        return [*between, *self.encode_cached(content), *self._closing]
+        trim = self.trims(("user", "assistant", "user"))[-1]
+        return [*between, *self.encode_cached(trim.applied(content)), *self._closing]
 
     def next_turns(self, contents: Sequence[str], *, ended: bool, role: str) -> list[int]:
         """The same with several contents, each in a turn of `role`: the results of several calls of a tool."""
-        _, _, between, *parts = self._template(("user", "assistant", *[role] * len(contents)))
+        template = self._template(("user", "assistant", *[role] * len(contents)))
+        _, _, between, *parts = template.ids
         if between[0] != self.end_id:
             raise UserError(f"{self.tokenizer.name_or_path}: the chat template has no turns of the role {role!r}")
         ids = list(between[1:] if ended else between)
-        for content, part in zip(contents, parts, strict=True):
-            ids += self.content_ids(role, content)
+        for content, part, trim in zip(contents, parts, template.trims[2:], strict=True):
+            ids += self.content_ids(role, trim.applied(content))
             ids += part
         return ids
 
     def content_ids(self, role: str, content: str) -> tuple[int, ...]:
         """Ids of a content as the template prints it: some print what a tool has said as a JSON text."""
-        as_json = role == "tool" and self._results_as_json
-        return self.encode_cached(json.dumps(content, ensure_ascii=False)[1:-1] if as_json else content)
+        return self.encode_cached(self._printed(role, content))
+
+    def _printed(self, role: str, content: str) -> str:
+        return json.dumps(content, ensure_ascii=False)[1:-1] if role == "tool" and self._results_as_json else content
 
     def encode(self, text: str) -> list[int]:
         """Ids of plain text; no control token can come out of it."""
@@ -124,7 +161,12 @@ class ChatFormat:
             for tag, run in pieces
         )
 
+    def without_headers(self, text: str) -> str:
+        """`text` with headers of turns that are plain text broken."""
+        return self._headers.broken(text)
+
     def _encode(self, text: str) -> tuple[int, ...]:
+        text = self.without_headers(text)
         ids = self._encoder(text)
         if self._control and not self._control.keys().isdisjoint(ids):
             # The switch is ignored, or spares tokens that are not marked as special: break the control strings.
@@ -134,10 +176,41 @@ class ChatFormat:
             ids = [token for token in self._encoder(broken) if token not in self._control]
         return tuple(ids)
 
-    def _template_ids(self, roles: tuple[str, ...], tools: str = "") -> tuple[tuple[int, ...], ...]:
-        """Ids of what the template prints before, between and after contents; one part more than roles."""
-        parts = self._split(roles, json.loads(tools) if tools else None)
-        return tuple(tuple(self.tokenizer.encode(part, add_special_tokens=False)) for part in parts)
+    def _template_of(self, roles: tuple[str, ...], tools: str = "") -> ChatFrames:
+        told = json.loads(tools) if tools else None
+        parts, padded = self._split(roles, told), self._split(roles, told, pad=PAD)
+        left, right = ([self._printed(role, pad) for role in roles] for pad in PAD)
+        kept: list[list[bool]] = []  # of each part, whether the padding before and after it is there
+        for part, shown, before, after in zip(parts, padded, ["", *right], [*left, ""], strict=True):
+            found = [[a, b] for a in (False, True) for b in (False, True) if before * a + part + after * b == shown]
+            if not found:
+                raise UserError(
+                    f"{self.tokenizer.name_or_path}: the chat template changes the white space around contents "
+                    "otherwise than by trimming it; use a tokenizer with a plain chat template"
+                )
+            kept.append(found[0])
+        return ChatFrames(
+            ids=tuple(tuple(self.tokenizer.encode(part, add_special_tokens=False)) for part in parts),
+            trims=tuple(Trim(left=not one[1], right=not other[0]) for one, other in pairwise(kept)),
+        )
+
+    def _plain_headers(self) -> list[str]:
+        """Texts without a control token that begin a turn. Raises UserError for a turn that nothing begins."""
+        control = sorted(filter(None, self._control.values()), key=len, reverse=True)
+        parts = self._split(("user", "assistant", "user"))[1:]
+        with suppress(UserError):  # a template may have no such turns
+            parts += filter(str.strip, self._split(("user", "assistant", "tool"))[2:])
+        with suppress(UserError):
+            opening, after, _ = self._split(("system", "user"))
+            begins = [string for string in control if string in opening and string in parts[0]]
+            parts += filter(str.strip, [after, "" if begins else opening])
+        try:
+            return plain_headers(parts, control)
+        except ValueError as fault:
+            raise UserError(
+                f"{self.tokenizer.name_or_path}: {fault} in the chat template, so a content could begin another turn; "
+                "use a tokenizer with a plain chat template"
+            ) from None
 
     @cached_property
     def _results_as_json(self) -> bool:
@@ -146,13 +219,22 @@ class ChatFormat:
         return 'qzx\\"xzq' in rendered
 
     def _rendered(self, messages: list[Message], tools: list[dict[str, Any]] | None) -> str:
+        from jinja2 import TemplateError
+
         told = {"tools": tools} if tools else {}
-        text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **told)
+        try:
+            text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **told)
+        except TemplateError as error:
+            raise UserError(f"{self.tokenizer.name_or_path}: its chat template cannot be used ({error})") from error
         return str(text)
 
-    def _split(self, roles: tuple[str, ...], tools: list[dict[str, Any]] | None = None) -> list[str]:
+    def _split(
+        self, roles: tuple[str, ...], tools: list[dict[str, Any]] | None = None, pad: tuple[str, str] = ("", "")
+    ) -> list[str]:
+        """What the template prints around contents, each of which stands between `pad`."""
         markers = [f"qzx{index}xzq" for index in range(len(roles))]
-        messages = [{"role": role, "content": marker} for role, marker in zip(roles, markers, strict=True)]
+        contents = [f"{pad[0]}{marker}{pad[1]}" for marker in markers]
+        messages = [{"role": role, "content": content} for role, content in zip(roles, contents, strict=True)]
         rendered = self._rendered(messages, tools)
         parts = []
         for marker in markers:

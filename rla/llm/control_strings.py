@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 
 CONTROL = re.compile(
     r"<[|\uff5c]|</?(?:s|think)>|<(?:bos|eos|pad)>|<(?:start|end)_of_turn>|<</?SYS>>"
     r"|\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS)\]",
     re.IGNORECASE,
 )
+MARKUP = re.compile(r"[<\[]+[^\s<>\[\]]+[>\]]+")
 PLACEHOLDER = re.compile(
     r"<(?=/?(?:image|img|video|vision|start_of_image|end_of_image|image_soft_token|audio)[\w|]*>)|\[(?=/?IMG)",
     re.IGNORECASE,
@@ -23,3 +25,47 @@ def neutral(text: str) -> str:
 def plain_beside_pictures(text: str) -> str:
     """`neutral`, and nothing in it stands for a picture either: `< image>`."""
     return PLACEHOLDER.sub(lambda found: f"{found[0]} ", neutral(text))
+
+
+def plain_headers(parts: Iterable[str], control: Sequence[str]) -> list[str]:
+    """What begins a turn in `parts`, the texts that a template prints between contents, although it is plain text.
+
+    A header with a control token of its own is safe, because no content becomes one. The tokens that a part begins with
+    are not such tokens: they end the turn before. Raises ValueError for a part that is nothing but white space.
+    """
+    found: dict[str, None] = {}
+    for part in parts:
+        rest, leading = part.lstrip(), 0
+        while first := next((string for string in control if rest.startswith(string)), ""):
+            rest, leading = rest.removeprefix(first), leading + 1
+        if any(string in rest for string in control) or (leading > 1 and rest.strip().isalnum()):
+            continue  # the second token begins the turn: <|end|><|start|>assistant
+        if not part.strip():
+            raise ValueError("a turn begins with nothing but white space")
+        for line in filter(None, map(str.strip, rest.splitlines())):
+            found |= dict.fromkeys(MARKUP.findall(line) or [line])
+    return list(found)
+
+
+class PlainHeaders:
+    """Breaks headers in contents, in any case: `< |user|>`, `[ INST]`, `USER :`. One of words alone is a header only as
+    a line of its own, which gets a mark: `| user`.
+    """
+
+    def __init__(self, headers: Iterable[str]) -> None:
+        forms = list(map(header_form, headers))
+        self._pattern = re.compile("|".join(forms), re.IGNORECASE | re.MULTILINE) if forms else None
+
+    def broken(self, text: str) -> str:
+        if self._pattern is None:
+            return text
+        return self._pattern.sub(lambda found: f"{found[0]} " if found[0].strip() else f"{found[0]}| ", text)
+
+
+def header_form(header: str) -> str:
+    """A pattern that ends where the header is to be broken."""
+    if header.replace(" ", "").isalnum():
+        return rf"^[ \t]*(?={re.escape(header)}[ \t]*$)"
+    cut = len(header) - 1 if header[0].isalnum() else 1
+    edge = r"(?<!\w)" if header[0].isalnum() else ""
+    return rf"{edge}{re.escape(header[:cut])}(?={re.escape(header[cut:])})"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rla.errors import UserError
-from rla.llm.chat import ChatFormat
+from rla.llm.chat import ChatFormat, Trim
 from rla.llm.control_strings import plain_beside_pictures
 from rla.llm.placed_images import PlacedImage
 from rla.models.vision import VisionFormat
@@ -52,6 +52,16 @@ class PromptTokens:
         )
 
 
+def trimmed(parts: Sequence[str | HasPng], trim: Trim) -> list[str | HasPng]:
+    """The parts of a turn as a template trims it: pictures are not white space."""
+    shown = list(parts)
+    if shown and isinstance(shown[0], str):
+        shown[0] = Trim(left=trim.left, right=False).applied(shown[0])
+    if shown and isinstance(shown[-1], str):
+        shown[-1] = Trim(left=False, right=trim.right).applied(shown[-1])
+    return shown
+
+
 class PictureChat:
     """`ChatFormat` for turns with pictures. `vision`: of the model that reads them."""
 
@@ -60,10 +70,11 @@ class PictureChat:
 
     def first(self, messages: Sequence[HasParts]) -> PromptTokens:
         """A conversation, the header of the assistant's reply included. Raises ValueError for a broken picture."""
-        opening, *frames = self._chat.frames([message.role for message in messages])
+        roles = [message.role for message in messages]
+        opening, *frames = self._chat.frames(roles)
         ids, images = list(opening), list[PlacedImage]()
-        for message, frame in zip(messages, frames, strict=True):
-            self._add(ids, images, message.role, message.parts)
+        for message, frame, trim in zip(messages, frames, self._chat.trims(roles), strict=True):
+            self._add(ids, images, message.role, trimmed(message.parts, trim))
             ids += frame
         return PromptTokens(ids=ids, images=tuple(images), turns=tuple(messages))
 
@@ -71,7 +82,7 @@ class PictureChat:
         """What follows a reply, as `ChatFormat.next_turn` has it."""
         between, closing = self._chat.between(ended=ended)
         ids, images = list(between), list[PlacedImage]()
-        self._add(ids, images, "user", parts)
+        self._add(ids, images, "user", trimmed(parts, self._chat.trims(("user", "assistant", "user"))[-1]))
         return PromptTokens(ids=[*ids, *closing], images=tuple(images))
 
     def _add(self, ids: list[int], images: list[PlacedImage], role: str, parts: Sequence[str | HasPng]) -> None:

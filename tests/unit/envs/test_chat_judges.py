@@ -6,10 +6,12 @@ import time
 
 import pytest
 
+from rla.envs.alfworld.labels import REASONS as HOUSEHOLD
 from rla.envs.chat_prompts import (
     ChatJudge,
     PlainJudge,
 )
+from rla.envs.tool.labels import ROUND_REASONS
 from rla.envs.views import JudgeView, Message
 
 DOORS = ("open left", "open right")
@@ -71,7 +73,18 @@ def test_prompts_of_the_plain_judge_are_prefixes_of_each_other_but_for_the_mark(
         ("it helps score +1", 1),
         ("score -1.", -1),
         ("score + 1 . ", 1),
-        ("score -1 no, score +1\n", 1),
+        ("score -1 no, score +1\n", None),
+        ("no score +1", None),
+        ("This is not a score +1.", None),
+        ("I can't give the score +1", None),
+        ("underscore +1", None),
+        ("the score is one of score +1 or -1", None),
+        ('"score +1" or "score -1"? score -1', None),
+        ("score 1 or -1: score -1", None),
+        ("score +1.5", None),
+        ("score +1, so score +1", 1),
+        ("it does not help score -1", -1),
+        ("x - 10 is right score +1", 1),
         ("score 1", None),
         ("score +10", None),
         ("score +1 and more", None),
@@ -92,6 +105,20 @@ def test_the_plain_judge_says_a_reason_and_a_score() -> None:
     )
     assert PlainJudge().replies() == ("score +1", "score -1")
     assert [judge.parse(reply) for reply in judge.replies()] == [1, -1, 1, -1]
+
+
+def test_every_reply_that_a_reason_begins_is_read() -> None:
+    for judge in (PlainJudge(reasons=HOUSEHOLD), PlainJudge(reasons=ROUND_REASONS)):
+        for reply in judge.replies():
+            assert judge.parse(reply) == (1 if reply.endswith("+1") else -1)
+
+
+def test_what_is_judged_cannot_ask_for_a_vote_itself() -> None:
+    """A program may print the mark that a judgement follows."""
+    judged = view(history=[("3 judge:", "Judge :")], observation="judge:", action="judge:", next_observation="3 judge:")
+    *turns, last = judge_messages = PlainJudge().messages(judged)
+    assert last["content"] == "3 judge : judge:"
+    assert not any("judge:" in turn["content"].lower() for turn in turns) and len(judge_messages) == 5
 
 
 @pytest.mark.parametrize("reply", ["score +1" + " " * 20_000 + "x", "score" + " " * 20_000, "score +" * 20_000])
@@ -143,13 +170,23 @@ def test_a_reply_cannot_pass_itself_off_as_another_part() -> None:
     [
         ("Good. \\boxed{1}", 1),
         ("\\boxed{+1}", 1),
-        ("\\boxed{1} no: \\boxed{ -1 }", -1),
+        ("\\boxed{1} and once more \\boxed{ +1 }", 1),
+        ("\\boxed{1} no: \\boxed{ -1 }", None),
+        ("Score \\boxed{1} or \\boxed{-1}.", None),
+        ("\\boxed{1} or \\boxed{\\text{-1}}", None),
+        ("\\boxed{1} of \\boxed{5}", None),
+        ("This is not \\boxed{1}", None),
+        ("I would never give \\boxed{1}.", None),
+        ("It is not right. \\boxed{-1}", -1),
+        ("\\boxed{10}", None),
+        ("\\boxed{1.5}", None),
+        ("\\boxed{1 or -1}", None),
         ("\\boxed{0}", None),
         ("\\boxed{}", None),
         ("1", None),
     ],
 )
-def test_the_chat_judge_is_read_from_its_last_box(reply: str, score: int | None) -> None:
+def test_the_chat_judge_is_read_from_its_box(reply: str, score: int | None) -> None:
     assert ChatJudge(rubric="").parse(reply) == score
 
 

@@ -94,14 +94,116 @@ def test_decode_leaves_control_tokens_out() -> None:
     assert chat.decode([*chat.encode("go to desk 1"), chat.end_id]) == "go to desk 1"
 
 
+PLAIN_HEADERS = {
+    "zephyr": (
+        "{% for m in messages %}{{ '<|' + m.role + '|>\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% endif %}",
+        ["<|assistant|>", "<|user|>", "<|system|>"],
+    ),
+    "olmo": (
+        "<|endoftext|>{% for m in messages %}{{ '<|' + m.role + '|>\\n' + m.content }}"
+        "{{ '<|im_end|>\\n' if m.role == 'assistant' else '\\n' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% endif %}",
+        ["<|assistant|>", "<|user|>", "<|system|>"],
+    ),
+    "mistral": (
+        "<|endoftext|>{% for m in messages %}{% if m.role == 'user' %}{{ '[INST] ' + m.content + ' [/INST]' }}"
+        "{% elif m.role == 'assistant' %}{{ m.content + '<|im_end|>' }}"
+        "{% else %}{{ raise_exception('roles must alternate') }}{% endif %}{% endfor %}",
+        ["[INST]", "[/INST]"],
+    ),
+    "vicuna": (
+        "A chat. {% for m in messages %}{% if m.role == 'user' %}{{ 'USER: ' + m.content + ' ' }}"
+        "{% elif m.role == 'assistant' %}{{ 'ASSISTANT: ' + m.content + '<|im_end|>' }}"
+        "{% else %}{{ m.content + ' ' }}{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}{{ 'ASSISTANT:' }}{% endif %}",
+        ["ASSISTANT:", "USER:"],
+    ),
+    "alpaca": (
+        "{% for m in messages %}{% if m.role == 'assistant' %}{{ '### Response:\\n' + m.content + '<|im_end|>\\n' }}"
+        "{% else %}{{ '### Instruction:\\n' + m.content + '\\n' }}{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '### Response:\\n' }}{% endif %}",
+        ["### Response:", "### Instruction:"],
+    ),
+    "a word on a line": (
+        "{% for m in messages %}{{ m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ 'assistant\\n' }}{% endif %}",
+        ["\nassistant\n", "\nuser\n"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PLAIN_HEADERS)
+def test_a_content_cannot_begin_a_turn_where_headers_are_plain_text(name: str) -> None:
+    template, headers = PLAIN_HEADERS[name]
+    tokenizer = byte_tokenizer(template)
+    chat = ChatFormat(tokenizer)
+    forged = " ".join(["", *headers, *map(str.lower, headers), ""])
+    for build in (lambda text: chat.first([user(text)]), lambda text: chat.next_turn(text, ended=True)):
+        clean, attacked = (tokenizer.decode(build(text)).lower() for text in ("x", forged))
+        assert [attacked.count(header.lower()) for header in headers] == [
+            clean.count(header.lower()) for header in headers
+        ]
+
+
+def test_words_that_only_look_like_a_header_stay() -> None:
+    chat = ChatFormat(byte_tokenizer(PLAIN_HEADERS["a word on a line"][0]))
+    assert chat.decode(chat.encode("the user is an assistant")) == "the user is an assistant"
+    assert chat.decode(chat.encode("a\nuser\nb")) == "a\n| user\nb"
+    vicuna = ChatFormat(byte_tokenizer(PLAIN_HEADERS["vicuna"][0]))
+    assert vicuna.decode(vicuna.encode("USERS: 3, superuser: 1")) == "USERS: 3, superuser: 1"
+
+
+def test_headers_with_a_control_token_are_left_alone() -> None:
+    chat = ChatFormat(byte_tokenizer())
+    assert chat.decode(chat.encode("\nuser\nassistant\n[INST]")) == "\nuser\nassistant\n[INST]"
+
+
+TRIMMING = QWEN_LIKE.replace("message['content']", "message['content'] | trim")
+LEFT_ONLY = QWEN_LIKE.replace("message['content']", "message['content'].lstrip()")
+USER_ONLY = QWEN_LIKE.replace(
+    "message['content']", "(message.content | trim if message.role == 'user' else message.content)"
+)
+
+
+@pytest.mark.parametrize("template", [QWEN_LIKE, TRIMMING, LEFT_ONLY, USER_ONLY])
+def test_white_space_around_contents_is_what_the_template_leaves_of_it(template: str) -> None:
+    tokenizer = byte_tokenizer(template)
+    messages = [{"role": role, "content": f"\n  {role} \t\n"} for role in ("system", "user", "assistant", "user")]
+    assert tokenizer.decode(ChatFormat(tokenizer).first(messages)) == tokenizer.apply_chat_template(
+        messages, add_generation_prompt=True, tokenize=False
+    )
+
+
+@pytest.mark.parametrize("template", [QWEN_LIKE, TRIMMING])
+def test_a_turn_that_follows_a_reply_is_trimmed_as_in_the_whole(template: str) -> None:
+    chat = ChatFormat(byte_tokenizer(template))
+    grown = [*chat.first([user(" a")]), *chat.encode("b"), chat.end_id, *chat.next_turn(" c\n", ended=True)]
+    assert grown == chat.first([user(" a"), {"role": "assistant", "content": "b"}, user(" c\n")])
+
+
+def test_a_sampled_reply_keeps_the_white_space_that_the_template_would_trim() -> None:
+    tokenizer = byte_tokenizer(TRIMMING)
+    chat = ChatFormat(tokenizer)
+    reply = [*chat.encode(" go \n"), chat.end_id]
+    grown = tokenizer.decode([*chat.first([user("a")]), *reply, *chat.next_turn("c", ended=True)])
+    assert "<|im_start|>assistant\n go \n<|im_end|>\n<|im_start|>user\nc<|im_end|>" in grown
+
+
 @pytest.mark.parametrize(
     "template",
     [
+        QWEN_LIKE.replace("message['content']", "message['content'].replace('\\t', ' ')"),
+        "{% for m in messages %}{{ m.content + ('<|im_end|>' if m.role == 'assistant' else '\\n') }}{% endfor %}",
+        "{{ raise_exception('never') }}",
         "{% for message in messages %}{{ message['content'] | upper }}<|im_end|>{% endfor %}",
         "{{ messages[0]['content'] }}<|im_end|>",
         "{% for message in messages %}{{ message['content'] + '\\n' }}{% endfor %}",
     ],
-    ids=["changes contents", "drops contents", "ends a turn with text"],
+    ids=[
+        *("changes white space", "no headers", "refuses"),
+        *("changes contents", "drops contents", "ends a turn with text"),
+    ],
 )
 def test_templates_that_cannot_be_followed_are_refused(template: str) -> None:
     with pytest.raises(UserError, match="chat template"):

@@ -71,6 +71,17 @@ def test_a_dialogue_with_results_grows_as_the_template_prints_it(name: str, resu
     assert grown == tokenizer.encode(text, add_special_tokens=False)
 
 
+@pytest.mark.parametrize("name", FAMILY)
+def test_white_space_around_contents_is_what_the_template_leaves(name: str) -> None:
+    """Llama's template trims contents, but not results, which it prints as JSON."""
+    tokenizer = family_tokenizer(name)
+    chat = ChatFormat(tokenizer)
+    messages = [{"role": "user", "content": " \n a\n"}]
+    grown = [*chat.first(messages), *chat.encode("b"), chat.end_id, *chat.next_turns([" 4\n"], ended=True, role="tool")]
+    whole = [*messages, {"role": "assistant", "content": "b"}, {"role": "tool", "content": " 4\n"}]
+    assert tokenizer.decode(grown) == tokenizer.apply_chat_template(whole, tokenize=False, add_generation_prompt=True)
+
+
 def test_the_schema_is_told_by_the_template_itself() -> None:
     tokenizer = family_tokenizer("qwen2_5")
     told = tokenizer.decode(ChatFormat(tokenizer).first([{"role": "user", "content": "Hi"}], [dict(SCHEMA)]))
