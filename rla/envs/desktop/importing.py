@@ -35,6 +35,7 @@ def import_desktop_tasks(
     """At most `limit` of those that can be played, in the order of their files. `held_out`: of one list for both sides,
     those of that side by the digest of their ids, as with tasks of our own; None: all. Raises UserError.
     """
+
     def say(line: str) -> None:
         if tell is not None:
             tell(line.encode(errors="backslashreplace").decode())  # names of files need not be text
