@@ -20,6 +20,11 @@ def after_thinking(text: str) -> str:
     return "" if thinks else text[answer:]
 
 
+def past_reply(text: str) -> str:
+    """An earlier reply as the templates of thinking models leave it in a prompt: without its thoughts."""
+    return after_thinking(text).lstrip("\n")
+
+
 def open_thought(text: str) -> str:
     """The end of `text` from the tag of a thought that is not closed; empty if there is none."""
     opening = None

@@ -22,9 +22,9 @@ def run(ctx: StageContext) -> dict[str, Any]:
 
         return joined_sequences(
             policy_sequences,
-            Rows(trajectories, "trajectories", ("trajectory_id", "steps", "segments", "image_spans")),
+            Rows(trajectories, "trajectories", ("trajectory_id", "task_id", "steps", "segments", "image_spans")),
             Rows(rewards, "policy_rewards", ("trajectory_id", "step")),
-            max_samples=ctx.config.train_policy.max_samples,
+            config=ctx.config.train_policy,
             seed=ctx.config.seed,
         )
 

@@ -30,9 +30,9 @@ def run(ctx: StageContext) -> dict[str, Any]:
         for judged, paid in (*earlier, (scores, rewards)):
             yield from joined_sequences(
                 reward_model_sequences,
-                Rows(judged, "scores", ("trajectory_id", "step", "prompt_ids", "judgements", "image_spans")),
+                Rows(judged, "scores", ("trajectory_id", "task_id", "step", "prompt_ids", "judgements", "image_spans")),
                 Rows(paid, "rm_rewards", ("trajectory_id", "step", "judgement")),
-                max_samples=config.max_samples,
+                config=config,
                 seed=ctx.config.seed,
             )
 

@@ -15,7 +15,7 @@ from rla.adaptation.choose import Choice
 from rla.adaptation.evidence import Evidence
 from rla.adaptation.reasons import critique
 from rla.agents.critic import episode_messages, excerpt, read_critique, task_messages
-from rla.agents.proposer import NOTHING, Proposal, read_proposal
+from rla.agents.proposer import NOTHING, Proposal, held_after_thoughts, read_proposal
 from rla.agents.replies import reply_text
 from rla.config.sections import ProposerConfig
 from rla.envs.course import Course
@@ -93,16 +93,15 @@ class ModelDrafter:
             held = self.generator.context
             why = f"the prompt of {len(ids)} tokens and a reply do not fit a context of {held} tokens"
             return Draft(critique=whole, proposals=[Proposal(None, why)])
-        replies = await self.generator.generate(
-            Request(
-                prompt_ids=ids,
-                max_tokens=self.config.max_tokens,
-                temperature=self.config.temperature,
-                seed=derive(seed, "edits"),
-                samples=count,
-                json_schema=self.prompt.schema(choice.task),
-            )
+        request = Request(
+            prompt_ids=ids,
+            max_tokens=self.config.max_tokens,
+            temperature=self.config.temperature,
+            seed=derive(seed, "edits"),
+            samples=count,
+            json_schema=self.prompt.schema(choice.task),
         )
+        replies = await held_after_thoughts(self.generator, request, self.chat)
         return Draft(critique=whole, proposals=[read_proposal(reply, self.chat) for reply in replies])
 
     async def _criticise(self, choice: Choice, evidence: Evidence, facts: str, *, seed: int) -> str:

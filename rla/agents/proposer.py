@@ -5,12 +5,15 @@ The edit stays a text here, whoever wrote it: the environment reads it against i
 
 from __future__ import annotations
 
+import asyncio
+from bisect import bisect_left
+from dataclasses import replace
 from typing import NamedTuple
 
 from rla.agents.replies import reply_text
-from rla.llm.base import Completion, FinishReason
+from rla.llm.base import Completion, FinishReason, Generator, Request
 from rla.llm.chat import ChatFormat
-from rla.thoughts import after_thinking
+from rla.thoughts import TAG, after_thinking, open_thought
 
 LONGEST = 8000  # characters that are kept of a reply
 
@@ -25,6 +28,50 @@ class Proposal(NamedTuple):
 
 
 NOTHING = Proposal(None, "no edit was found")
+
+
+async def held_after_thoughts(generator: Generator, request: Request, chat: ChatFormat) -> list[Completion]:
+    """The replies to a request with a JSON Schema. Engines hold a reply to it from the first token on, so a model that
+    thinks is asked twice: freely, and then held to the schema behind its thoughts. `max_tokens` are of both together.
+    """
+    if not chat.thinks:
+        return await generator.generate(request)
+    free = await generator.generate(replace(request, json_schema=None))
+    single = [replace(request, samples=1, seed=request.seed + index) for index in range(request.samples)]
+    asked = (_continued(generator, one, said, chat) for one, said in zip(single, free, strict=True))
+    return list(await asyncio.gather(*asked))
+
+
+async def _continued(generator: Generator, request: Request, said: Completion, chat: ChatFormat) -> Completion:
+    thoughts = thought_tokens(said, chat)
+    if thoughts is None or len(thoughts) >= request.max_tokens:
+        return said
+    count = len(thoughts)
+    prompt = [*request.prompt_ids, *thoughts]
+    (held,) = await generator.generate(replace(request, prompt_ids=prompt, max_tokens=request.max_tokens - count))
+    return replace(
+        held,
+        token_ids=[*thoughts, *held.token_ids],
+        logprobs=[*said.logprobs[:count], *held.logprobs],
+        allowed=[*said.allowed[:count], *held.allowed],
+    )
+
+
+def thought_tokens(said: Completion, chat: ChatFormat) -> list[int] | None:
+    """The tokens of a reply up to the end of its thoughts and the white space behind them; none where it has not
+    thought, and None if its thoughts do not end.
+    """
+    if open_thought(reply_text(said, chat)):
+        return None
+    ids = said.token_ids
+
+    def tags(count: int) -> int:
+        return len(TAG.findall(chat.decode(ids[:count])))
+
+    end = bisect_left(range(len(ids) + 1), tags(len(ids)), key=tags)
+    while end and chat.decode(ids[end : end + 1]).isspace():
+        end += 1
+    return ids[:end]
 
 
 def read_proposal(completion: Completion, chat: ChatFormat) -> Proposal:

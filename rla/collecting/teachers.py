@@ -16,6 +16,7 @@ from rla.envs.protocols import Solves
 from rla.envs.views import Message
 from rla.store.conversations import ChatMessage
 from rla.store.records import Task
+from rla.thoughts import past_reply
 
 if TYPE_CHECKING:
     from rla.llm.chat_server import ChatReply, ChatServer
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Dialogue:
-    """An episode so far. `sent`: its messages as a chat server takes them, with calls as data."""
+    """An episode so far. `sent`: its messages as a chat server takes them, with calls as data and without thoughts."""
 
     opening: Sequence[Message]
     said: list[ChatMessage] = field(default_factory=list)
@@ -40,14 +41,14 @@ class Dialogue:
         self.said.append(ChatMessage(role="assistant", content=text))
         self._calls = []
         if answer is None or not answer.calls:
-            self.sent.append({"role": "assistant", "content": text})
+            self.sent.append({"role": "assistant", "content": past_reply(text)})
             return
         self._calls = [f"call_{len(self.said)}_{place}" for place in range(len(answer.calls))]
         calls = [
             {"id": name, "type": "function", "function": {"name": called, "arguments": arguments}}
             for name, (called, arguments) in zip(self._calls, answer.calls, strict=True)
         ]
-        self.sent.append({"role": "assistant", "content": answer.text, "tool_calls": calls})
+        self.sent.append({"role": "assistant", "content": past_reply(answer.text), "tool_calls": calls})
 
     def results(self, texts: Sequence[str], role: str) -> None:
         """Results of calls. A server has to be told which call each belongs to; others are told in turns of a user."""

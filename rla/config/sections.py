@@ -218,8 +218,8 @@ class ProposerConfig:
     server_model: str = without_effect("")  # the name by which that server serves it
     context: int = ranged(0, least=0, most=MOST_CONTEXT)  # tokens that it can hold; 0: generator.context
     temperature: float = heat(1.0)  # of critiques and edits
-    max_tokens: int = from_one(512)  # of an edit
-    critique_tokens: int = from_one(256)  # of a critique
+    max_tokens: int = from_one(512)  # of an edit, thoughts included
+    critique_tokens: int = from_one(256)  # of a critique, thoughts included
     episodes: int = from_one(8)  # episodes of a task that the critic reads
 
 

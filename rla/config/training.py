@@ -35,6 +35,9 @@ class TrainConfig:
     epochs: int = from_one(1)  # how often an iteration trains on its sequences
     updates: int = from_one(4)  # optimizer steps per epoch
     sequences_per_update: int = from_zero(0)  # as many steps as it takes with so many sequences in each; 0: `updates`
+    # samples whose advantage is 0: left out, or counted in updates and means
+    zero_advantage: Literal["drop", "count"] = recorded_if_set("drop")
+    whole_groups: bool = recorded_if_set(False)  # an update has all sequences of a task, or none of them
     tokens_per_batch: int = from_one(8192)  # tokens of one forward pass
     max_tokens: int = from_one(4096)  # of a text; replies that end beyond it are counted and do not train
     loss: Literal["ppo_clip", "cispo", "gspo"] = "ppo_clip"  # `docs/guide/training.md`

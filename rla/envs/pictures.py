@@ -14,6 +14,7 @@ from typing import Protocol, runtime_checkable
 
 from rla.config import Config
 from rla.envs.views import JudgeView
+from rla.thoughts import past_reply
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +34,19 @@ class PictureMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastStep:
-    """An earlier step of an episode. `images` are empty where the prompt is to show the step as text alone."""
+    """An earlier step of an episode. `reply` is whole; a prompt shows `said`. `images` are empty where the prompt is to
+    show the step as text alone.
+    """
 
     observation: str
     reply: str
     action: str
     images: tuple[bytes, ...] = ()
+
+    @property
+    def said(self) -> str:
+        """The reply without its thoughts."""
+        return past_reply(self.reply)
 
 
 @runtime_checkable

@@ -29,8 +29,9 @@ class Request:
     from seed + j). `allowed` restricts every sampled token to a path of the trie; log-probabilities are renormalised
     over the tokens that the trie offers, and the offered ids are returned.
 
-    `json_schema` asks for a reply that fits a JSON Schema. It is for texts that are read and never trained on: which
-    ids it left open is not returned. vLLM and servers hold a reply to it, other engines do not: read it strictly.
+    `json_schema` asks for a reply that fits a JSON Schema from its first token on, so thoughts have to be in the prompt
+    (`rla.agents.proposer`). It is for texts that are read and never trained on: which ids it left open is not returned.
+    vLLM and servers hold a reply to it, other engines do not: read it strictly.
 
     `images`: what stands behind the picture tokens of the prompt, whose ids are complete: one for each token that the
     model will see. `turns`: the same prompt as turns of texts and pictures, for engines that take no token ids beside

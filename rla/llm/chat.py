@@ -24,7 +24,7 @@ from rla.errors import UserError
 from rla.llm.chat_frames import PAD, ChatFrames, Trim
 from rla.llm.control_strings import PlainHeaders, plain_headers
 from rla.models.plain_tokenizer import generation_stops
-from rla.thoughts import TAG
+from rla.thoughts import TAG, open_thought
 
 if TYPE_CHECKING:
     from rla.models.plain_tokenizer import ChatTokenizer
@@ -139,6 +139,17 @@ class ChatFormat:
     def control(self) -> Mapping[int, str]:
         """The control tokens by their ids."""
         return self._control
+
+    @cached_property
+    def thinks(self) -> bool:
+        """Whether replies may begin with a thought: the tokenizer has a tag for it, or the template opens one or leaves
+        out those of earlier replies.
+        """
+        if any(TAG.fullmatch(token.content) for token in self.tokenizer.added_tokens_decoder.values()):
+            return True
+        said = {"role": "assistant", "content": "<think>\nqzxthoughtxzq\n</think>\n\na"}
+        told = self._rendered([{"role": "user", "content": "q"}, said, {"role": "user", "content": "q"}], None)
+        return bool(open_thought(self.reply_header)) or "qzxthoughtxzq" not in told
 
     @cached_property
     def reply_header(self) -> str:

@@ -1,10 +1,11 @@
 """Optimizer steps and forward passes: which sequences go together.
 
 An epoch is shuffled by seed and cut into `updates` parts whose sizes differ by one at most (fewer parts where there
-are fewer sequences; as many as it takes with `sequences_per_update`), so every sequence trains. A part is sorted by
-length and cut into micro-batches of at most `tokens_per_batch` tokens; a sequence that alone is longer is a micro-batch
-of its own. A micro-batch is one row of sequences behind each other (`rla.training.packing`), or, for models that cannot
-take that, a row for each, padded on the right: causal attention never looks there, so only branches need a mask.
+are fewer sequences; as many as it takes with `sequences_per_update`), so every sequence trains. With `whole_groups`
+the sequences of a task stay together, and the parts differ by one task at most. A part is sorted by length and cut into
+micro-batches of at most `tokens_per_batch` tokens; a sequence that alone is longer is a micro-batch of its own. A
+micro-batch is one row of sequences behind each other (`rla.training.packing`), or, for models that cannot take that, a
+row for each, padded on the right: causal attention never looks there, so only branches need a mask.
 """
 
 from __future__ import annotations

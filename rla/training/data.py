@@ -32,8 +32,8 @@ class TrainingSequence:
 
     `token_ids` ends with the last loss token: what follows it cannot change any gradient. `branches` are
     spans (start, end) that each continue the tokens before the first of them; none: plain text. `replies` says which
-    reply each loss token belongs to (a step of the policy, a judgement), `owner` which trajectory. `images`: where
-    pictures stand among the tokens that all branches see.
+    reply each loss token belongs to (a step of the policy, a judgement), `owner` which trajectory, `task` which task.
+    `images`: where pictures stand among the tokens that all branches see.
     """
 
     token_ids: list[int]
@@ -44,6 +44,7 @@ class TrainingSequence:
     branches: tuple[tuple[int, int], ...] = ()
     replies: list[int] = field(default_factory=list)  # empty: one reply
     owner: str = ""
+    task: str = field(default="", repr=False, compare=False)  # the owner's
     images: tuple[ImageSpan, ...] = field(default=(), repr=False)  # apart in digests: texts alone keep theirs
 
     def reply_numbers(self) -> list[int]:
@@ -104,7 +105,7 @@ def policy_sequences(
             segment = trajectory["segments"][number]
             sampled = _sampled_tokens(segment, owner=f"trajectory {name}")
             shown = [span for span in trajectory.get("image_spans") or () if span["segment"] == number]
-            yield from _sequence(segment["token_ids"], sampled, by_position, owner=name, shown=shown)
+            yield from _sequence(segment["token_ids"], sampled, by_position, row=trajectory, shown=shown)
     _refuse_unmatched(advantages, what="steps", rows="trajectories")
 
 
@@ -144,7 +145,7 @@ def reward_model_sequences(
             ]
             by_position = {token.position: (advantage, index) for token in sampled}
             shown = score.get("image_spans") or ()
-            judgements += _sequence([*prompt, *tokens], sampled, by_position, owner=key[0], shown=shown)
+            judgements += _sequence([*prompt, *tokens], sampled, by_position, row=score, shown=shown)
         if share_prompts and len(judgements) > 1:
             judgements = [_merge(judgements, prefix=len(prompt))]
         yield from judgements
@@ -170,6 +171,7 @@ def _merge(judgements: Sequence[TrainingSequence], *, prefix: int) -> TrainingSe
         branches=tuple(branches),
         replies=[number for one in judgements for number in one.replies],
         owner=judgements[0].owner,
+        task=judgements[0].task,
         images=judgements[0].images,
     )
 
@@ -223,12 +225,12 @@ def _sequence(
     sampled: Iterable[_Sampled],
     given: Mapping[int, tuple[float, int]],
     *,
-    owner: str,
+    row: Row,
     shown: Iterable[Row] = (),
 ) -> list[TrainingSequence]:
     """The sequence of one segment, or nothing where none of its tokens can train. `given`: (advantage, reply).
 
-    `shown`: the pictures of the segment.
+    `row`: the trajectory or the score that it is of. `shown`: the pictures of the segment.
     """
     loss_tokens = [token for token in sampled if token.position in given and len(token.allowed) != 1]
     if not loss_tokens:
@@ -249,7 +251,8 @@ def _sequence(
             allowed=[list(token.allowed) for token in loss_tokens],
             advantages=[given[token.position][0] for token in loss_tokens],
             replies=[given[token.position][1] for token in loss_tokens],
-            owner=owner,
+            owner=str(row["trajectory_id"]),
+            task=str(row.get("task_id", "")),
             images=images_within(spans, loss_tokens[-1].position),
         )
     ]

@@ -84,7 +84,7 @@ def train(
         found = counts(kept.facts)
         if check is not None:
             check(kept.facts)
-        if not kept.facts.signal:
+        if not kept.facts.signal and not (config.zero_advantage == "count" and kept.facts.pieces):
             metrics = {"updates": 0, "total_updates": previous.updates, **found, "note": NO_SIGNAL}
             if ranks.first:
                 carry_over(previous, out, metrics=metrics, record=record, replace=replace)
@@ -141,10 +141,10 @@ def run_updates(
 ) -> list[Metrics]:
     """All updates of the stage that the saved progress does not hold yet; the metrics of every update."""
     config = stage.config
-    groups = stage.sequences.facts.groups()
-    count, asked = len(groups), config.sequences_per_update
-    updates = steps_per_epoch(count, updates=config.updates, sequences_per_update=asked)
-    plan = plan_updates(count, updates=updates, epochs=config.epochs, seed=seed)
+    facts, asked = stage.sequences.facts, config.sequences_per_update
+    groups = facts.task_groups() if config.whole_groups else facts.groups()
+    updates = steps_per_epoch(len(facts.pieces), updates=config.updates, sequences_per_update=asked)
+    plan = plan_updates(len(groups), updates=updates, epochs=config.epochs, seed=seed)
     history = progress.restore(stage.state)
     stage.compute.ranks.wait()
     if stage.compute.ranks.first and not history:

@@ -33,6 +33,7 @@ TYPES: dict[str, Any] = {
     "branches": pa.list_(pa.list_(pa.int32(), 2)),
     "replies": pa.list_(pa.int32()),
     "owner": pa.string(),
+    "task": pa.string(),
     "images": pa.list_(pa.struct([("digest", pa.string()), ("start", pa.int32()), ("length", pa.int32())])),
 }
 SCHEMA = pa.schema([(entry.name, TYPES[entry.name]) for entry in fields(TrainingSequence)])
@@ -43,7 +44,8 @@ class Facts:
     """Of a stored file: `digest` (SHA-256 of the sequences), and what was longer than the limit.
 
     Of `too_long` sequences nothing is stored, of `shortened` ones some replies: `replies_too_long` of all `replies` are
-    left out. `pieces`: by sequence, how many it was cut into; all other lists have an entry for each piece.
+    left out. `pieces`: by sequence, how many it was cut into; `tasks`: by sequence, its task. All other lists have an
+    entry for each piece.
     """
 
     digest: str
@@ -58,11 +60,19 @@ class Facts:
     highest: int  # token id
     signal: bool  # whether any advantage is not zero
     pictures: tuple[str, ...] = ()  # digests of those that the sequences show
+    tasks: tuple[str, ...] = ()
 
     def groups(self) -> list[range]:
         """By sequence, the indices of its pieces."""
         ends = list(itertools.accumulate(self.pieces))
         return [range(end - count, end) for end, count in zip(ends, self.pieces, strict=True)]
+
+    def task_groups(self) -> list[list[int]]:
+        """By task, the indices of the pieces of all its sequences."""
+        found: dict[str, list[int]] = {}
+        for task, pieces in zip(self.tasks, self.groups(), strict=True):
+            found.setdefault(task, []).extend(pieces)
+        return list(found.values())
 
 
 def write_sequences(file: Path, sequences: Iterable[TrainingSequence], *, max_tokens: int, budget: int) -> Facts:
@@ -77,6 +87,7 @@ def write_sequences(file: Path, sequences: Iterable[TrainingSequence], *, max_to
     loss_tokens: list[int] = []
     pairs: list[float] = []
     pictures: set[str] = set()
+    tasks: list[str] = []
 
     def fitting() -> Iterator[TrainingSequence]:
         nonlocal too_long, shortened, replies, replies_kept, highest, signal
@@ -94,6 +105,7 @@ def write_sequences(file: Path, sequences: Iterable[TrainingSequence], *, max_to
             pictures.update(image.digest for image in one.images)
             cut = split_branches(one, budget=budget)
             pieces.append(len(cut))
+            tasks.append(one.task)
             lengths.extend(len(piece.token_ids) for piece in cut)
             loss_tokens.extend(len(piece.positions) for piece in cut)
             pairs.extend(piece.pairs for piece in cut)
@@ -119,6 +131,7 @@ def write_sequences(file: Path, sequences: Iterable[TrainingSequence], *, max_to
         highest=highest,
         signal=signal,
         pictures=tuple(sorted(pictures)),
+        tasks=tuple(tasks),
     )
 
 

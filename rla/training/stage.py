@@ -47,22 +47,22 @@ class Rows(NamedTuple):
 
 
 def joined_sequences(
-    make: Callable[..., Iterator[TrainingSequence]], tokens: Rows, rewards: Rows, *, max_samples: int, seed: int
+    make: Callable[..., Iterator[TrainingSequence]], tokens: Rows, rewards: Rows, *, config: TrainConfig, seed: int
 ) -> Iterator[TrainingSequence]:
-    """What `make` (of `rla.training.data`) makes of the rows of `tokens` and of the rewards that carry a gradient.
+    """What `make` (of `rla.training.data`) makes of the rows of `tokens` and of the rewards that train.
 
     Of the rewards the columns are those of their key. A UserError in the rows names both folders.
     """
 
     def rewarded() -> Iterator[dict[str, Any]]:
-        """An advantage of zero trains nothing."""
+        """An advantage of zero has no gradient; `zero_advantage: count` keeps it for the updates and means."""
         found = stream_rows(rewards.folder, rewards.kind, [*rewards.columns, "advantage"])
-        return (row for row in found if row["advantage"])
+        return (row for row in found if row["advantage"] or config.zero_advantage == "count")
 
     wanted = {row["trajectory_id"] for row in rewarded()}
     shown = stream_rows(tokens.folder, tokens.kind, tokens.columns, keys=wanted)
     try:
-        yield from make(shown, rewarded(), max_samples=max_samples, seed=seed)
+        yield from make(shown, rewarded(), max_samples=config.max_samples, seed=seed)
     except UserError as error:
         raise UserError(f"{tokens.folder} with {rewards.folder}: {error}") from error
 

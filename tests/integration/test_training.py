@@ -18,11 +18,15 @@ from safetensors.torch import load_file  # noqa: E402
 from rla.config.training import SftConfig, TrainConfig  # noqa: E402
 from rla.errors import UserError  # noqa: E402
 from rla.models.load import load_model, load_tokenizer  # noqa: E402
+from rla.store.records import Segment  # noqa: E402
+from rla.store.shards import Origin, write_shard  # noqa: E402
 from rla.training import loop, prepare  # noqa: E402
-from rla.training.data import TrainingSequence  # noqa: E402
+from rla.training.data import TrainingSequence, policy_sequences  # noqa: E402
 from rla.training.loop import NO_SIGNAL, train  # noqa: E402
 from rla.training.sft import Example  # noqa: E402
+from rla.training.stage import Rows, joined_sequences  # noqa: E402
 from rla.training.state import TrainState  # noqa: E402
+from tests.unit.builders import step, trajectory  # noqa: E402
 from tests.unit.training.builders import random_sequences, tiny_model  # noqa: E402
 from tests.unit.training.test_packing import forked  # noqa: E402
 
@@ -252,6 +256,76 @@ def test_without_signal_the_checkpoint_is_carried_over_unchanged(
     assert (metrics["updates"], metrics["total_updates"], metrics["note"]) == (0, 4, NO_SIGNAL)
     assert_same(tmp_path / "1", tmp_path / "2")
     assert (tmp_path / "1" / "checkpoint.json").read_text() == (tmp_path / "2" / "checkpoint.json").read_text()
+
+
+# Task a was won once of two times, task b always. An episode is one reply of so many tokens.
+EPISODES = {"a0": (3, 1.0), "a1": (1, -1.0), "b0": (2, 0.0), "b1": (2, 0.0)}
+GRPO = replace(CONFIG, kl_coef=0.0, warmup_steps=0, old="trainer", correction="none", updates=1)
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder, origin = tmp_path_factory.mktemp("shards"), Origin(config="c", inputs={}, seed=0)
+    trajectories, rewards = [], []
+    for name, (tokens, advantage) in EPISODES.items():
+        sampled = [False, False, *[True] * tokens]
+        spoken = Segment(
+            token_ids=[5, 6, *[7] * tokens],
+            sampled=sampled,
+            logprobs=[-0.5 * chosen for chosen in sampled],
+            allowed=[[]] * tokens,
+        )
+        played = trajectory(name, task_id=name[0], segments=[spoken], steps=[step(end=2 + tokens)])
+        trajectories.append(played.row())
+        key = {"trajectory_id": name, "task_id": name[0], "step": 0}
+        paid = {"outcome": 1, "mean_score": None, "reward": 1.0, "advantage": advantage}
+        rewards.append(key | paid)
+    write_shard(folder / "trajectories", "trajectories", trajectories, origin)
+    write_shard(folder / "rewards", "policy_rewards", rewards, origin)
+    return folder / "trajectories", folder / "rewards"
+
+
+def losses(shards: tuple[Path, Path], start: Path, out: Path, **keys: Any) -> list[float]:
+    """Of each update: at rate 0 every ratio stays 1, and the loss is minus the mean advantage over its tokens."""
+    config, history = replace(GRPO, lr=0.0, **keys), list[dict[str, Any]]()
+    columns = ("trajectory_id", "task_id", "steps", "segments", "image_spans")
+    trajectories = Rows(shards[0], "trajectories", columns)
+    rewards = Rows(shards[1], "policy_rewards", ("trajectory_id", "step"))
+    joined = joined_sequences(policy_sequences, trajectories, rewards, config=config, seed=0)
+    run(start, out, list(joined), config=config, log=history.append)
+    return sorted(round(one["loss"], 6) for one in history)
+
+
+def test_a_group_without_spread_trains_nothing_and_counts_nowhere(
+    shards: tuple[Path, Path], start: Path, tmp_path: Path
+) -> None:
+    """Two sequences in twos are one update, whose four tokens have advantages of 1, 1, 1 and -1."""
+    assert losses(shards, start, tmp_path / "out", sequences_per_update=2) == [-0.5]
+
+
+def test_a_group_without_spread_may_count_in_the_token_mean(
+    shards: tuple[Path, Path], start: Path, tmp_path: Path
+) -> None:
+    """Its four tokens of advantage 0 halve the mean."""
+    found = losses(shards, start, tmp_path / "out", sequences_per_update=4, zero_advantage="count")
+    assert found == [-0.25]
+
+
+def test_whole_groups_make_the_updates_that_verl_makes(shards: tuple[Path, Path], start: Path, tmp_path: Path) -> None:
+    """A mini-batch of one task with its two episodes: two updates of an iteration, one of them without a gradient."""
+    found = losses(shards, start, tmp_path / "out", sequences_per_update=2, zero_advantage="count", whole_groups=True)
+    assert found == [-0.5, 0.0]
+
+
+def test_counted_groups_are_an_update_even_where_nothing_was_learnt(
+    start: Path, sequences: list[TrainingSequence], tmp_path: Path
+) -> None:
+    """The penalty of the KL divergence acts, and the schedule goes on."""
+    silent = [replace(one, advantages=[0.0] * 4) for one in sequences]
+    run(start, tmp_path / "1", sequences)
+    metrics = run(tmp_path / "1", tmp_path / "2", silent, config=replace(CONFIG, zero_advantage="count"))
+    assert (metrics["updates"], metrics["total_updates"]) == (4, 8)
+    assert metrics["kl"] > 0
 
 
 def test_a_plain_model_folder_is_carried_over_as_a_checkpoint(start: Path, tmp_path: Path) -> None:

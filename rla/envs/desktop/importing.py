@@ -1,24 +1,26 @@
 """Tasks of OSWorld's own files: a folder of `<domain>/<id>.json`, one such file, or a list {domain: [ids]} beside it.
 
-What cannot be played or judged here is left out, and said, task by task.
+The published trainer plays `new_examples`, which alone has several verifiers for a scene; a task that it lacks, or that
+cannot be played as it is there, comes from `examples`. Tasks that cannot be played or judged here are left out; a line
+says so for each, and the last line counts them.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 from rla.envs.desktop.official import official_names
 from rla.envs.desktop.params import DesktopParams
 from rla.envs.desktop.resources import is_plain_file
-from rla.envs.desktop.scenarios import ScenarioError, scenario_of_json, task_of_scenario
+from rla.envs.desktop.scenarios import ScenarioError, scenario_of, scenario_of_json, task_of_scenario
 from rla.envs.desktop.supporting import unsupported
 from rla.envs.desktop.tasks import is_held_out_scene
 from rla.errors import UserError
 from rla.store.records import Task
 
-EXAMPLES = ("examples", "new_examples", "")  # where OSWorld's lists have their files
+EXAMPLES = ("new_examples", "examples", "")  # where lists have their files: the published trainer's folder first
 
 
 def import_desktop_tasks(
@@ -33,22 +35,32 @@ def import_desktop_tasks(
     """At most `limit` of those that can be played, in the order of their files. `held_out`: of one list for both sides,
     those of that side by the digest of their ids, as with tasks of our own; None: all. Raises UserError.
     """
+
+    def say(line: str) -> None:
+        if tell is not None:
+            tell(line.encode(errors="backslashreplace").decode())  # names of files need not be text
+
     tasks, seen = list[Task](), set[str]()
     files = list(task_files(Path(path)))  # a list that cannot be read is told before a process is started
     official = official_names(own.osworld_python) if files and own.osworld_python else None
-    for domain, place in files:
-        try:
-            task, held = read_task(place, own, domain=domain, split=split, official=official)
-        except Unplayable as error:
-            if tell is not None:
-                line = f"{domain}/{place.stem}: left out, not supported: {error}"
-                tell(line.encode(errors="backslashreplace").decode())  # names of files may be no text
+    read = playable = several = 0
+    for domain, places in files:
+        read += 1
+        found = first_playable(places, own, domain=domain, split=split, official=official, say=say)
+        if found is None:
             continue
+        task, held = found
+        playable, several = playable + 1, several + (len(scenario_of(task).verifiers) > 1)
         if (held_out is None or held is held_out) and task.task_id not in seen:
             seen.add(task.task_id)
             tasks.append(task)
         if limit and len(tasks) == limit:
             break
+    first = "" if read == len(files) else f", the first {read} read"
+    say(
+        f"{path}: {len(files)} tasks listed{first}, {playable} can be played here, {several} of them with several "
+        f"verifiers; {len(tasks)} are for {split}"
+    )
     if not tasks:
         raise UserError(no_tasks(path, split=split, divided=held_out is not None))
     return tasks
@@ -56,6 +68,30 @@ def import_desktop_tasks(
 
 class Unplayable(Exception):
     """A task that cannot be played or judged here; the message says why."""
+
+
+def first_playable(
+    places: Sequence[Path],
+    own: DesktopParams,
+    *,
+    domain: str,
+    split: str,
+    official: Collection[str] | None,
+    say: Callable[[str], None],
+) -> tuple[Task, bool] | None:
+    """`read_task` of the first file of a task that can be played; None, and the reason is told, if there is none."""
+    flaws = list[str]()
+    for place in places:
+        try:
+            found = read_task(place, own, domain=domain, split=split, official=official)
+        except Unplayable as error:
+            flaws.append(str(error))
+            continue
+        if flaws:
+            say(f"{domain}/{place.stem}: from {place.parent.parent.name}; its first file is not supported: {flaws[0]}")
+        return found
+    say(f"{domain}/{places[0].stem}: left out, not supported: {flaws[0]}")
+    return None
 
 
 def read_task(
@@ -77,11 +113,12 @@ def no_tasks(path: str, *, split: str, divided: bool) -> str:
     return f"{path} has no task for {split} that can be played here; see the lines above{remedy}"
 
 
-def task_files(path: Path) -> Iterator[tuple[str, Path]]:
-    """Domain and file of each task. Raises UserError."""
+def task_files(path: Path) -> Iterator[tuple[str, Sequence[Path]]]:
+    """Domain and files of each task, the one to be played first. Raises UserError."""
     if path.is_dir():
-        for place in sorted(path.glob("*/*.json")) or sorted(path.glob("*.json")):
-            yield place.parent.name if place.parent != path else "desktop", place
+        folder = next(place for name in EXAMPLES if (place := path / name).is_dir())
+        for place in sorted(folder.glob("*/*.json")) or sorted(folder.glob("*.json")):
+            yield place.parent.name if place.parent != folder else "desktop", [place]
         return
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -90,13 +127,13 @@ def task_files(path: Path) -> Iterator[tuple[str, Path]]:
     if isinstance(found, dict) and found and all(isinstance(ids, list) for ids in found.values()):
         yield from listed_files(path.parent, found)
     else:
-        yield path.parent.name, path
+        yield path.parent.name, [path]
 
 
-def listed_files(folder: Path, listed: dict[str, list[object]]) -> Iterator[tuple[str, Path]]:
+def listed_files(folder: Path, listed: dict[str, list[object]]) -> Iterator[tuple[str, Sequence[Path]]]:
     for domain, ids in listed.items():
         for name in map(str, ids):
             if any(word in f"{domain}{name}" for word in ("/", "\\", "..")):
                 raise UserError(f"tasks.path: {domain}/{name} is no name of a task")
             places = [folder / base / domain / f"{name}.json" for base in EXAMPLES]
-            yield domain, next((place for place in places if is_plain_file(place)), places[0])
+            yield domain, [place for place in places if is_plain_file(place)] or places[:1]

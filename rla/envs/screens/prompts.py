@@ -1,8 +1,8 @@
 """How chat models are asked about a screen: a policy for its next deed, a judge about one step.
 
 The layout is the published one, in our own words. The policy sees the last screenshots, each with the reply that it
-gave, then the screen of now, the objective, and all earlier actions as a list. The judge sees the screen before the
-action, the objective, the reply and the screen after it, and boxes its vote.
+gave (without its thoughts), then the screen of now, the objective, and all earlier actions as a list. The judge sees
+the screen before the action, the objective, the reply and the screen after it, and boxes its vote.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class ScreenPrompt:
         for step in history:
             if step.images:
                 turns.append(PictureMessage(role="user", parts=tuple(map(Picture, step.images))))
-                turns.append(PictureMessage(role="assistant", parts=(step.reply,)))
+                turns.append(PictureMessage(role="assistant", parts=(step.said,)))
         said = [f"{number}. {one_sentence(step)}" for number, step in enumerate(history, 1)]
         parts = ["Objective: " + plain_tags(instruction), "Actions so far:\n" + ("\n".join(said) or "(none)")]
         if observation.strip() not in ("", instruction.strip()):
@@ -129,7 +129,7 @@ class ScreenPrompt:
 
 def one_sentence(step: PastStep) -> str:
     """What the policy said that it does, in its own sentence where it gave one; on one line."""
-    line = next((one for one in step.reply.splitlines() if one.strip().startswith(SENTENCE)), "")
+    line = next((one for one in step.said.splitlines() if one.strip().startswith(SENTENCE)), "")
     said = line.strip().removeprefix(SENTENCE).strip() or step.action
     return plain_tags(" ".join(said.split())[:LONGEST_SENTENCE])
 

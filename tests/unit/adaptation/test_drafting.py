@@ -21,7 +21,7 @@ from rla.llm.chat import ChatFormat
 from rla.llm.scripted import ScriptedGenerator
 from rla.store.records import Direction, Task
 from tests.unit.builders import configured
-from tests.unit.llm.test_chat import HOSTILE, byte_tokenizer
+from tests.unit.llm.test_chat import HOSTILE, QWEN_LIKE, byte_tokenizer
 
 CHAT = ChatFormat(byte_tokenizer())
 EDITOR = Alfworld()
@@ -53,20 +53,20 @@ WON = Evidence(episodes=[episode("w", outcome=1, actions=["go to desk 1", "use d
 class Model:
     """A generator of texts that keeps what it was asked."""
 
-    def __init__(self, reply: Reply, *, context: int = 1 << 20) -> None:
+    def __init__(self, reply: Reply, *, context: int = 1 << 20, chat: ChatFormat = CHAT) -> None:
         self.asked: list[tuple[str, Request]] = []
-        self._reply = reply
+        self._reply, self._chat = reply, chat
         self.engine = ScriptedGenerator(self._complete, context=context)
 
     def _complete(self, request: Request, seed: int) -> list[int]:
-        prompt = CHAT.tokenizer.decode(list(request.prompt_ids))
+        prompt = self._chat.tokenizer.decode(list(request.prompt_ids))
         if seed == request.seed:
             self.asked.append((prompt, request))
-        return [*CHAT.encode(self._reply(prompt, request, seed - request.seed)), CHAT.end_id]
+        return [*self._chat.encode(self._reply(prompt, request, seed - request.seed)), self._chat.end_id]
 
     def draft(self, choice: Choice, evidence: Evidence, *, count: int = 4) -> Draft:
         config = ProposerConfig(max_tokens=4000, critique_tokens=400, episodes=2)
-        drafter = ModelDrafter(generator=self.engine, chat=CHAT, prompt=EDITOR.proposal_prompt(), config=config)
+        drafter = ModelDrafter(generator=self.engine, chat=self._chat, prompt=EDITOR.proposal_prompt(), config=config)
         course = EDITOR.course(choice.task, evidence.episodes)
         return asyncio.run(drafter.draft(choice, evidence, course, count=count, seed=9))
 
@@ -144,6 +144,48 @@ def test_samples_are_asked_for_once_with_the_schema_of_the_scene() -> None:
 
 
 GOOD = '{"hint": "where"}'
+OPENS = QWEN_LIKE.replace("assistant\\n' }}{% endif", "assistant\\n<think>\\n' }}{% endif")
+STRIPS = QWEN_LIKE.replace("message['content']", "message['content'].split('</think>')[-1]")
+
+
+def thinker(thought: str) -> Reply:
+    """Writes as engines do that hold a reply to its schema from the first token: only a free reply may think, and the
+    edit is the one that the thought in the prompt arrives at.
+    """
+
+    def reply(prompt: str, request: Request, sample: int) -> str:
+        if request.json_schema is None:
+            return f'{thought}Gladly: {{"hint": "none"}}' if "Answer with one JSON object" in prompt else "A note."
+        return GOOD if prompt.endswith(thought) else '{"goal": "unthinking"}'
+
+    return reply
+
+
+@pytest.mark.parametrize(
+    ("template", "thought"),
+    [(STRIPS, "<think>\nA hint helps.\n</think>\n\n"), (OPENS, "A hint helps.\n</think>\n\n"), (STRIPS, "")],
+)
+def test_a_model_that_thinks_does_so_before_its_edit_is_held_to_the_schema(template: str, thought: str) -> None:
+    """One that could and did not is held from the first token on."""
+    model = Model(thinker(thought), chat=ChatFormat(byte_tokenizer(template)))
+    draft = model.draft(HARD, LOST, count=2)
+    assert [one.edit for one in draft.proposals] == [GOOD, GOOD]
+    free, *held = [request for _, request in model.asked[-3:]]
+    assert (free.samples, free.json_schema) == (2, None)
+    assert [(one.samples, one.seed - free.seed) for one in held] == [(1, 0), (1, 1)]
+    assert {one.max_tokens for one in held} == {free.max_tokens - len(thought)}
+
+
+def test_thoughts_that_do_not_end_leave_no_room_for_an_edit() -> None:
+    model = Model(lambda prompt, request, sample: "<think>" + "x" * 5000, chat=ChatFormat(byte_tokenizer(STRIPS)))
+    (refused,) = model.draft(HARD, LOST, count=1).proposals
+    assert refused.refused == "the reply was cut at adaptation.llm.max_tokens"
+
+
+def test_a_model_that_does_not_think_is_asked_once() -> None:
+    model = Model(scripted(GOOD))
+    model.draft(EASY, WON, count=2)
+    assert [request.samples for _, request in model.asked] == [1, 2]
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,7 @@ def test_the_recipes_of_the_guide(name: str) -> None:
         train.kl_coef,
     )
     assert (shaping.tool_bonus, shaping.spread, train.dual_clip) == ("wrong", "sample", 10.0)
+    assert (train.zero_advantage, train.whole_groups) == ("count", True)  # as verl does
 
 
 def test_the_published_run_is_grpo_tcr() -> None:
@@ -63,10 +64,15 @@ def test_the_published_run_is_grpo_tcr() -> None:
     )
     assert (train.old, train.correction) == ("trainer", "none")  # without the correction that bf16 else brings
     assert (credit.policy_low, credit.policy_high) == (-1.0, 2.0)
+    assert (train.zero_advantage, train.whole_groups) == ("count", True)
     taught = config.warm_start.policy  # section 2.3 of the reference
     assert (taught.epochs, taught.batch_size, taught.lr, taught.beta2, taught.max_length) == (5, 32, 1e-5, 0.95, 32768)
     rollout = config.rollout
     assert rollout.tasks_per_iteration * rollout.rollouts_per_task == 4 * train.sequences_per_update
+
+
+def test_the_published_loop_leaves_out_what_has_no_advantage() -> None:
+    assert {stage.zero_advantage for stage in (Config().train_policy, Config().train_rm)} == {"drop"}
 
 
 def test_a_buffer_longer_than_the_bound_is_refused() -> None:

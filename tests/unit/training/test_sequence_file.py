@@ -81,3 +81,10 @@ def test_branches_beyond_the_budget_are_several_sequences_of_one_group(tmp_path:
     assert [one.token_ids[:3] for one in (stored[0], stored[1])] == [rows[0].token_ids[:3]] * 2
     whole = write_sequences(tmp_path / "t", rows, max_tokens=100, budget=100)
     assert (whole.pieces, whole.digest) == ([1, 1, 1], facts.digest)
+
+
+def test_the_sequences_of_a_task_are_known_however_they_are_stored(tmp_path: Path) -> None:
+    tasks = "abab"
+    sequences = [replace(one, task=task) for one, task in zip(random_sequences(4), tasks, strict=True)]
+    facts = write_sequences(tmp_path / "s", sequences, max_tokens=100, budget=100)
+    assert facts.task_groups() == [[0, 2], [1, 3]]

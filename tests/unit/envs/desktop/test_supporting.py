@@ -267,6 +267,65 @@ def test_a_list_of_any_shape_gives_one_clear_error(tmp_path: Path, listed: str) 
         import_desktop_tasks(str(place), DesktopParams(), split="train", held_out=None, limit=None, tell=None)
 
 
+LOOK = {"type": "vm_command_line", "command": "x"}
+CHECKED = {"func": "exact_match", "result": LOOK, "expected": {"type": "rule", "rules": {"expected": "x"}}}
+
+
+def osworld_folder(folder: Path, **own: Any) -> str:
+    """A list of three tasks beside both folders. `own`: what task c has in `new_examples` alone, by its keys."""
+    several = {
+        "current_task": {"evaluator1": "Do it."},
+        "task_template": {"evaluator1": "Do it.", "evaluator2": "Do the other."},
+        "evaluator_list": {"evaluator1": CHECKED, "evaluator2": CHECKED},
+    }
+    for base, names in (("examples", "abc"), ("new_examples", "bc")):
+        (folder / base / "os").mkdir(parents=True)
+        for name in names:
+            published = several if base == "new_examples" else {}
+            task = {"id": name, "instruction": "Do it.", "config": [], "evaluator": CHECKED} | published
+            if base == "new_examples" and name == "c":
+                task |= own
+            (folder / base / "os" / f"{name}.json").write_text(json.dumps(task))
+    (folder / "train.json").write_text('{"os": ["a", "b", "c"]}')
+    return str(folder / "train.json")
+
+
+def imported(path: str, **changes: Any) -> tuple[dict[str, int], list[str]]:
+    """By task, how many verifiers it has; and the lines that are told."""
+    told: list[str] = []
+    asked = {"split": "train", "held_out": None, "limit": None, "tell": told.append} | changes
+    tasks = import_desktop_tasks(path, DesktopParams(), **asked)
+    return {scenario_of(task).id: len(scenario_of(task).verifiers) for task in tasks}, told
+
+
+def test_a_list_takes_the_published_trainers_files_first_and_says_its_counts(tmp_path: Path) -> None:
+    """Only they have several verifiers for a scene; what they lack comes from OSWorld's own."""
+    path = osworld_folder(tmp_path)
+    found, told = imported(path)
+    assert found == {"a": 1, "b": 2, "c": 2}
+    counted = "3 tasks listed, 3 can be played here, 2 of them with several verifiers; 3 are for train"
+    assert told == [f"{path}: {counted}"]
+
+
+def test_a_published_task_that_cannot_be_played_comes_from_osworlds_own(tmp_path: Path) -> None:
+    """One of them has an address that begins with hhttps."""
+    files = [{"url": "hhttps://a.b/c.xlsx", "path": "/home/user/c.xlsx"}]
+    path = osworld_folder(tmp_path, config=[{"type": "download", "parameters": {"files": files}}])
+    found, told = imported(path)
+    assert found == {"a": 1, "b": 2, "c": 1}
+    assert told[0].startswith("os/c: from examples; its first file is not supported: a file that cannot be had")
+    assert "3 can be played here, 1 of them with several" in told[1]
+
+
+def test_the_folder_above_both_is_read_as_the_published_trainers(tmp_path: Path) -> None:
+    osworld_folder(tmp_path)
+    assert imported(str(tmp_path))[0] == {"b": 2, "c": 2}
+
+
+def test_counts_of_a_list_that_is_not_read_to_its_end_say_so(tmp_path: Path) -> None:
+    assert "3 tasks listed, the first 2 read, 2 can be played" in imported(osworld_folder(tmp_path), limit=2)[1][0]
+
+
 def test_files_that_cannot_be_read_or_kept_are_missing(tmp_path: Path) -> None:
     own = DesktopParams(files=str(tmp_path))
     assert local_file("https://a.b/" + "y" * 300, own) is None

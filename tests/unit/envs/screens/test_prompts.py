@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from rla.agents.policy import CommandTries, PolicyAgent
+from rla.config.sections import PolicyConfig
 from rla.envs.chat_prompts import ChatPrompt
 from rla.envs.pictures import PastStep, Picture
 from rla.envs.screens.forms import FORMS, FormName
 from rla.envs.screens.prompts import ScreenJudge, ScreenPrompt
 from rla.envs.views import JudgeView
+from rla.llm.base import Completion, FinishReason
+from rla.llm.chat import ChatFormat
+from rla.llm.picture_chat import HasParts, PromptTokens
+from tests.unit.llm.test_chat import byte_tokenizer
 
 ARGUMENTS = '{"action": "left_click", "coordinate": [9, 8]}'
 CALL = f'<tool_call>\n{{"name": "computer_use", "arguments": {ARGUMENTS}}}\n</tool_call>'
@@ -29,6 +37,54 @@ def test_published_layout() -> None:
     text = str(now.parts[1])
     assert "Objective: Buy milk." in text
     assert "1. I open the list.\n2. mouse_click(9, 8)" in text
+
+
+def test_past_steps_carry_what_stands_after_their_thoughts() -> None:
+    """As the templates of Qwen3 leave earlier turns: the call in a thought was none, and its sentence said nothing."""
+    thought = f"<think>\nAction: I close the page.\n{CALL}\n</think>\n\n"
+    past = [PastStep(observation="o", reply=f"{thought}Action: I click.\n{CALL}", action="a", images=(b"one",))]
+    _, _, said, now = asking("computer_use").with_pictures(past, "screen", (b"now",), (), "Buy milk.")
+    assert said.parts == (f"Action: I click.\n{CALL}",)
+    assert "1. I click." in str(now.parts) and "close" not in str(now.parts)
+
+
+def test_a_thought_that_never_ended_said_nothing() -> None:
+    past = [PastStep(observation="o", reply="<think>\nAction: I close it.", action="no action", images=(b"one",))]
+    _, _, said, now = asking("computer_use").with_pictures(past, "screen", (b"now",), (), "Buy milk.")
+    assert said.parts == ("",)
+    assert "1. no action" in str(now.parts)
+
+
+class Turns:
+    """A `PictureChat` that keeps the turns it was given."""
+
+    def first(self, messages: Sequence[HasParts]) -> PromptTokens:
+        self.asked = messages
+        return PromptTokens(ids=[1])
+
+
+def test_the_stored_reply_and_its_tokens_stay_whole() -> None:
+    chat, turns = ChatFormat(byte_tokenizer()), Turns()
+    config = PolicyConfig(decoding="free", history="window", images=2)
+    agent = PolicyAgent(
+        chat=chat,
+        prompt=asking("computer_use"),
+        config=config,
+        tries=CommandTries(chat),
+        instruction="Buy milk.",
+        pictures=turns,  # type: ignore[arg-type]
+    )
+    reply = f"<think>\nAction: I wait.\n</think>\n\nAction: I click.\n{CALL}"
+    ids = [*chat.encode(reply), chat.end_id]
+    sampled = Completion(
+        token_ids=ids, logprobs=[-1.0] * len(ids), allowed=[[] for _ in ids], finish_reason=FinishReason.STOP
+    )
+    agent.prompt("screen", (), images=(b"one",))
+    step = agent.read(sampled, "screen", ())
+    agent.prompt("screen", (), images=(b"two",))
+    assert step.reply == reply
+    assert agent.segments()[0].token_ids == [1, *ids]
+    assert [turn.parts for turn in turns.asked if turn.role == "assistant"] == [(f"Action: I click.\n{CALL}",)]
 
 
 def test_a_call_becomes_the_action_of_the_episode() -> None:
