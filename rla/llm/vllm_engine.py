@@ -90,6 +90,7 @@ class VllmGenerator:
             self._engine: Any = AsyncLLM.from_engine_args(
                 AsyncEngineArgs(
                     model=str(base),
+                    trust_remote_code=False,
                     generation_config="vllm",  # a folder's own top_p or top_k would change what is sampled
                     dtype=config.dtype,
                     max_model_len=config.context,

@@ -5,8 +5,9 @@ A missing piece is a UserError that names the folder and what to do, in place of
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -33,7 +34,8 @@ def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
         from transformers import AutoTokenizer
 
         try:
-            tokenizer = AutoTokenizer.from_pretrained(str(source))
+            with _without_its_code(source):
+                tokenizer = AutoTokenizer.from_pretrained(str(source), trust_remote_code=False)
         except OSError as error:
             raise UserError(_hub_message(source, error)) from error
     if not tokenizer.chat_template:
@@ -63,7 +65,10 @@ def load_model(source: str | Path, *, dtype: str = "float32", device: str = "cpu
         raise UserError(f"dtype {dtype!r} is not one of float32, bfloat16, float16")
     try:
         loads = _loading_class(_config_of(folder or source))
-        model: Any = loads.from_pretrained(str(folder or source), dtype=getattr(torch, dtype))
+        with _without_its_code(source):
+            model: Any = loads.from_pretrained(
+                str(folder or source), dtype=getattr(torch, dtype), trust_remote_code=False
+            )
     except OSError as error:
         raise UserError(_hub_message(source, error)) from error
     return cast("PreTrainedModel", model.to(device).eval())
@@ -77,15 +82,30 @@ def hollow_model(folder: Path) -> PreTrainedModel:
     from accelerate import init_empty_weights
 
     config = _config_of(folder)
-    with init_empty_weights(include_buffers=False):
-        model: Any = _loading_class(config).from_config(config, dtype=torch.float32)
+    with init_empty_weights(include_buffers=False), _without_its_code(folder):
+        model: Any = _loading_class(config).from_config(config, dtype=torch.float32, trust_remote_code=False)
     return cast("PreTrainedModel", model.eval())
 
 
 def _config_of(source: str | Path) -> Any:
     from transformers import AutoConfig
 
-    return AutoConfig.from_pretrained(str(source))
+    with _without_its_code(source):
+        return AutoConfig.from_pretrained(str(source), trust_remote_code=False)
+
+
+@contextlib.contextmanager
+def _without_its_code(source: str | Path) -> Iterator[None]:
+    """Raises UserError if a model can only be read by Python code that it brings (`auto_map`), which is never run."""
+    try:
+        yield
+    except ValueError as error:
+        if "trust_remote_code" not in str(error):
+            raise
+        raise UserError(
+            f"{source}: its auto_map names Python code of its own, which rla never runs; use a model that transformers "
+            "implements, or convert it to one"
+        ) from None
 
 
 def _loading_class(config: Any) -> Any:
@@ -151,10 +171,11 @@ def _load_local_tokenizer(folder: Path) -> Any:
     if name in GENERIC_TOKENIZERS and (folder / "tokenizer.json").is_file():
         from transformers import PreTrainedTokenizerFast
 
-        return PreTrainedTokenizerFast.from_pretrained(folder)
+        return PreTrainedTokenizerFast.from_pretrained(folder, trust_remote_code=False)
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(folder)
+    with _without_its_code(folder):
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
 
 
 def _hub_message(source: str | Path, error: OSError) -> str:

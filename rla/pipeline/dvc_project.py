@@ -18,6 +18,8 @@ DVC = (sys.executable, "-P", "-m", "dvc")  # this environment's, whatever the sh
 WITHOUT_GIT = "core.no_scm"
 SAYS_WITHOUT_GIT = re.compile(r"^\s*no_scm\s*=", re.MULTILINE)
 LEVELS: dict[str, tuple[str, ...]] = {"config": (), "config.local": ("--local",)}  # file -> options of `dvc config`
+SITE_CACHE = ".dvc/tmp/site-cache"
+SAYS_SITE_CACHE = re.compile(r"^([ \t]*site_cache_dir[ \t]*=[ \t]*)(.*)$", re.MULTILINE)
 IGNORED = "/config.local\n/tmp\n/cache\n"  # as DVC writes it when it opens a project inside of git
 
 
@@ -38,6 +40,7 @@ def begin_dvc(folder: Path, *, git: bool = False) -> None:
         except OSError:
             if not (folder / ".dvc").exists():
                 raise
+    own_site_cache(folder)
 
 
 def ready_dvc(folder: Path) -> None:
@@ -55,6 +58,27 @@ def ready_dvc(folder: Path) -> None:
         begin_git(folder)
     elif not without_git(folder) and (top or not any((parent / ".git").exists() for parent in folder.parents)):
         call_dvc(folder, "config", "--local", WITHOUT_GIT, "true")
+    own_site_cache(folder)
+
+
+def own_site_cache(folder: Path) -> None:
+    """Keep what DVC knows of the project in a folder of it for this user alone. By default it lies in a folder that
+    every user of the host may write to. A `core.site_cache_dir` that the user has chosen stays.
+    """
+    cache, local = folder.resolve() / SITE_CACHE, folder / ".dvc/config.local"
+    cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+    cache.chmod(0o700)  # DVC makes it for everybody if it is missing
+    said = local.read_text() if local.is_file() else ""
+    chosen = SAYS_SITE_CACHE.search(said + (folder / ".dvc/config").read_text())
+    if chosen and not chosen[2].strip().endswith(SITE_CACHE):
+        return
+    if SAYS_SITE_CACHE.search(said):  # the project may have been moved or copied
+        text = SAYS_SITE_CACHE.sub(lambda found: f"{found[1]}{cache}", said)
+    else:
+        core = "[core]\n" if "[core]\n" in said else ""
+        text = f"[core]\n    site_cache_dir = {cache}\n" + said.replace(core, "", 1)
+    if text != said:
+        local.write_text(text)
 
 
 def follows_lock(folder: Path) -> bool:
@@ -102,4 +126,6 @@ def without_git(folder: Path) -> list[str]:
 
 
 def call_dvc(folder: Path, *arguments: str) -> None:
-    subprocess.run([*DVC, *arguments], cwd=folder, env=os.environ | {"DVC_NO_ANALYTICS": "1"}, check=True)
+    with TemporaryDirectory() as cache:  # of this call alone: the project may not name one yet
+        space = os.environ | {"DVC_NO_ANALYTICS": "1", "DVC_SITE_CACHE_DIR": cache}
+        subprocess.run([*DVC, *arguments], cwd=folder, env=space, check=True)

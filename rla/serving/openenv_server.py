@@ -4,7 +4,8 @@ A websocket at `/ws` is a session with an environment of its own. `/health`, `/s
 server is; `/list_environments` and the routes below the environment's name list its tasks, as the protocol's task API
 does. There are no routes for a reset or a step over HTTP, which would forget the episode at once.
 
-Limits: `sessions` at a time, LARGEST_MESSAGE bytes a message, `idle` seconds without one. A bad message is answered
+Limits: `sessions` at a time, LARGEST_MESSAGE bytes a message, `idle` seconds without one, and those of `connections.py`
+for whoever only connects. A bad message is answered
 with an error; whatever else happens in a session ends that session alone. Pages in a browser are refused, and where
 there is a token, whoever does not send it as a bearer token.
 """
@@ -24,6 +25,7 @@ from typing import Any
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from rla.errors import UserError
+from rla.serving.connections import Connections, listening, most_connections
 from rla.serving.env_session import EnvSession, ServedEnv
 from rla.serving.openenv_messages import BadMessage, Data, client_message, error_message, metadata_of, schemas
 from rla.serving.served_tasks import task_card
@@ -32,6 +34,8 @@ log = logging.getLogger(__name__)
 
 LARGEST_MESSAGE = 1 << 20  # bytes
 LARGEST_BODY = 1 << 16
+BODY_S = 10.0  # seconds for the body of a request
+KEPT_S = 15.0  # seconds that a connection may wait for its next request
 AHEAD = 8  # messages that a client may send before the first is answered
 HEARTBEAT = 30.0  # seconds between looks whether a client is still there
 STOPPING = 2.0  # seconds that sessions have to end
@@ -54,6 +58,10 @@ class OpenEnvServer:
     served: ServedEnv
     limits: ServerLimits
     sockets: set[web.WebSocketResponse] = field(default_factory=set)
+    connections: Connections = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.connections = Connections(most=most_connections(self.limits.sessions))
 
     def application(self) -> web.Application:
         name = self.served.name
@@ -77,6 +85,7 @@ class OpenEnvServer:
 
     @web.middleware
     async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        self.connections.heard(request.transport)
         if "Origin" in request.headers:  # any page that a browser has open could play otherwise
             return _refusal("browsers are not served", 403)
         wanted = f"Bearer {self.limits.token}"
@@ -193,7 +202,10 @@ def _refusal(message: str, status: int) -> web.Response:
 async def _body(request: web.Request) -> dict[str, Any]:
     """A JSON object whose `split` is a text. Raises BadMessage."""
     try:
-        body = await request.json()
+        async with asyncio.timeout(BODY_S):
+            body = await request.json()
+    except TimeoutError:
+        raise web.HTTPRequestTimeout from None
     except (ValueError, LookupError, RecursionError):  # no JSON, a charset that does not exist, nested too deeply
         body = None
     if not isinstance(body, dict) or not isinstance(body.get("split"), str):
@@ -208,26 +220,40 @@ def _bound(body: Data, key: str) -> int | None:
     return found
 
 
-async def serve_openenv(server: OpenEnvServer, *, host: str, port: int, ready: Callable[[str], None]) -> None:
-    """Serve until Ctrl-C or SIGTERM. `ready` is called with the address. Raises UserError where it is taken."""
-    loop, stopping = asyncio.get_running_loop(), asyncio.Event()
-    runner = web.AppRunner(server.application(), access_log=None, shutdown_timeout=STOPPING)
+@contextlib.asynccontextmanager
+async def serving(server: OpenEnvServer, *, host: str, port: int) -> AsyncIterator[int]:
+    """Serve until the block ends; gives the port. Raises UserError if the address is taken."""
+    runner = web.AppRunner(server.application(), access_log=None, shutdown_timeout=STOPPING, keepalive_timeout=KEPT_S)
     await runner.setup()
-    signals = (signal.SIGINT, signal.SIGTERM)
     try:
-        site = web.TCPSite(runner, host, port)
         try:
-            await site.start()
+            sockets = listening(host, port)
         except OSError as error:
             raise UserError(f"--port {port}: {error.strerror or error}; choose another port or --host") from None
-        for number in signals:
-            loop.add_signal_handler(number, stopping.set)
-        ready(f"http://{_shown(host)}:{runner.addresses[0][1]}")
-        await stopping.wait()
+        assert runner.server is not None
+        accepting = asyncio.create_task(server.connections.accept(sockets, runner.server))
+        try:
+            yield sockets[0].getsockname()[1]
+        finally:
+            accepting.cancel()
+            await asyncio.gather(accepting, return_exceptions=True)
     finally:
-        for number in signals:
-            loop.remove_signal_handler(number)
         await runner.cleanup()
+
+
+async def serve_openenv(server: OpenEnvServer, *, host: str, port: int, ready: Callable[[str], None]) -> None:
+    """Serve until Ctrl-C or SIGTERM. `ready` is called with the address. Raises UserError if it is taken."""
+    loop, stopping = asyncio.get_running_loop(), asyncio.Event()
+    signals = (signal.SIGINT, signal.SIGTERM)
+    async with serving(server, host=host, port=port) as found:
+        try:
+            for number in signals:
+                loop.add_signal_handler(number, stopping.set)
+            ready(f"http://{_shown(host)}:{found}")
+            await stopping.wait()
+        finally:
+            for number in signals:
+                loop.remove_signal_handler(number)
 
 
 def _shown(host: str) -> str:

@@ -100,6 +100,50 @@ def test_programs_on_a_machine_reach_nothing_of_the_host() -> None:
     assert said == f"refused\nunshare -1\npackages {nothing}\n"
 
 
+SPYING = """
+import os, sys
+found = []
+for name in set(filter(str.isdecimal, os.listdir("/proc"))) - {str(os.getpid())}:
+    command = open(f"/proc/{name}/cmdline", "rb").read()
+    for part, mode in (("environ", "rb"), ("mem", "r+b"), ("maps", "rb")):
+        try:
+            data = open(f"/proc/{name}/{part}", mode).read(0 if part == "mem" else 1 << 16)
+        except OSError:
+            continue
+        if b"desktop.guest" in command or sys.argv[1].encode() in data + command:
+            found.append((part, command))
+print(found)
+"""
+
+
+def test_a_program_cannot_read_the_token_nor_reach_into_the_server() -> None:
+    async def work(client: GuestClient) -> tuple[str, str]:
+        spying = ["python3", "-c", SPYING, client._address.token]
+        limits = "cat /proc/self/oom_score_adj; ulimit -d; ulimit -f"
+        return (await client.execute(spying))["output"], (await client.execute(limits, shell=True))["output"]
+
+    spied, bounds = on_a_machine(work)
+    assert spied == "[]\n"
+    assert bounds.split() == ["1000", str(SMALL.memory_mb << 10), str(SMALL.disk_mb << 11)]
+
+
+def test_a_file_that_never_ends_is_not_there_and_a_home_speaks_for_no_verifier() -> None:
+    prepared = (
+        "cd; ln -s /dev/zero zero; truncate -s 300M sparse; mkfifo pipe; echo 'print(\"forged\")' > json.py; "
+        "d=.local/lib/python3.$(python3 -c 'import sys; print(sys.version_info[1])')/site-packages; mkdir -p $d; "
+        "echo 'print(\"forged\")' > $d/usercustomize.py"
+    )
+
+    async def work(client: GuestClient) -> Any:
+        assert (await client.execute(prepared, shell=True))["error"] == ""
+        files = [await client.file(f"~/{name}") for name in ("zero", "sparse", "pipe", "json.py")]
+        told = await client.execute(["python3", "-c", "import json; print(json.dumps(True))"])
+        return files, told["output"], (await client.execute("python3 -c 'import json'", shell=True))["output"]
+
+    files, told, by_shell = on_a_machine(work)
+    assert files == [None, None, None, b'print("forged")\n'] and (told, by_shell) == ("true\n", "")
+
+
 def test_the_endpoints_of_osworld_answer_as_theirs_and_only_with_the_token() -> None:
     async def work(client: GuestClient) -> None:
         await client.upload("/home/user/Documents/a.txt", b"hi")

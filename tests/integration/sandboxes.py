@@ -41,7 +41,7 @@ def made(backend: str, *, workers: int = 2) -> LocalSandbox:
 
 def as_user(workers: int) -> LocalSandbox:
     """With a user namespace, as it is for everybody but root. Raises UserError."""
-    launch = Bubblewrap(shutil.which("bwrap") or "bwrap", as_root=False)
+    launch = Bubblewrap(shutil.which("bwrap") or "bwrap", as_root=False, numbering=True)
     sandbox = LocalSandbox(launch, workers=workers, bounds_tasks=True)
     if refusal := sandbox.refusal():
         raise UserError(refusal)

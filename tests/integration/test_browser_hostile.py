@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
 from collections.abc import Iterator
@@ -186,6 +187,80 @@ def test_nothing_is_asked_of_the_network_or_of_other_files(tmp_path: Path, addre
     first, *_, end = played(pages, "asking", "click 1", "click 1", "click 2")
     assert "secret" not in first.text and end.won
     assert Heard.paths == []
+
+
+SOURCE = "data:text/javascript,postMessage(1);self.onconnect=e=>e.ports[0].postMessage(1)"
+FRAMED = (
+    "<script>const tell=(said)=>parent.postMessage(said,'*');try{"
+    "const w=new Worker(URL.createObjectURL(new Blob(['postMessage(1)'])));w.onmessage=()=>tell('ran');"
+    "w.onerror=()=>tell('no')}catch{tell('no')}</script>"
+)
+# Each is an expression with the `Window` w and the text `source` that gives a worker.
+WORKERS = {
+    "blob": "new w.Worker(URL.createObjectURL(new Blob(['postMessage(1)'])))",
+    "data": "new w.Worker(source)",
+    "module": "new w.Worker(URL.createObjectURL(new Blob(['postMessage(1)'])), {type: 'module'})",
+    "file": "new w.Worker('own.js')",
+    "shared": "new w.SharedWorker(source)",
+    "shared blob": "new w.SharedWorker(URL.createObjectURL(new Blob(['onconnect=e=>e.ports[0].postMessage(1)'])))",
+}
+TRIED = """async ([made, source, w]) => {
+  w = eval(w);
+  try {
+    const worker = eval(made);
+    const shared = worker.port;
+    return await new Promise((end) => {
+      (shared ?? worker).onmessage = () => end("ran");
+      worker.onerror = () => end("no");
+    });
+  } catch (error) { return "no"; }
+}"""
+IN_FRAME = """(address) => new Promise((end) => {
+  window.addEventListener("message", (event) => end(event.data));
+  const frame = document.createElement("iframe");
+  const blob = () => URL.createObjectURL(new Blob([address.slice(5)], {type: "text/html"}));
+  if (address.startsWith("<")) frame.srcdoc = address;
+  else frame.src = address.startsWith("blob:") ? blob() : address;
+  document.body.append(frame);
+})"""
+
+
+def test_no_worker_runs_in_a_page_nor_in_a_frame_of_it(tmp_path: Path) -> None:
+    heard = "<script>var heard = []; onmessage = (event) => heard.push(event.data);</script>"
+    frames = '<iframe src="framed.html"></iframe><iframe src="framed.svg"></iframe>'
+    write_page(tmp_path, "working", head=heard, body=frames)
+    (tmp_path / "miniwob/own.js").write_text("postMessage(1)")
+    (tmp_path / "miniwob/framed.html").write_text(FRAMED)
+    (tmp_path / "miniwob/framed.svg").write_text(
+        f'<svg xmlns="http://www.w3.org/2000/svg"><script><![CDATA[{FRAMED[8:-9]}]]></script></svg>'
+    )
+    empty = "(window.f ??= document.body.appendChild(document.createElement('iframe'))).contentWindow"
+
+    async def told(page: BrowserPage, expression: str, given: object) -> str:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(3):
+                return str(await page._page.evaluate(expression, given))
+        return "silent"
+
+    async def tried() -> dict[str, str]:
+        pool = BrowserPool(BrowserParams(folder=str(tmp_path)))
+        try:
+            page = await pool.take()
+            await page.start(tmp_path / "miniwob/working.html", 7)
+            found = {
+                f"{name} of {where}": await told(page, TRIED, [made, SOURCE, where])
+                for name, made in WORKERS.items()
+                for where in ("window", empty)
+            }
+            for address in (FRAMED, f"blob:{FRAMED}", f"data:text/html,{FRAMED}"):
+                found[address] = await told(page, IN_FRAME, address)
+            assert await page._page.evaluate("heard.slice(0, 2)") == ["no", "no"]  # of the frames of its files
+            await pool.give(page)
+            return found
+        finally:
+            await pool.close()
+
+    assert {way: end for way, end in asyncio.run(tried()).items() if end != "no"} == {}
 
 
 def test_nothing_is_downloaded(tmp_path: Path) -> None:

@@ -69,6 +69,32 @@ def test_no_call_sees_another(backend: str) -> None:
     assert given.text == "('', [])"
 
 
+LOOKED = """
+import os, threading
+def times(path):
+    found = os.stat(path)
+    return found.st_atime_ns, found.st_mtime_ns, found.st_ctime_ns
+thread = threading.Thread(target=lambda: told.append(threading.get_native_id()))
+told = [os.getpid(), os.readlink("/proc/self"), open("/proc/loadavg").read().split()[-1]]
+thread.start(); thread.join()
+told + [times(path) for path in (".", "/dev/null", "/dev/zero", "/dev/urandom")]
+"""
+
+
+def test_no_call_hands_a_number_on_by_process_ids_or_times_of_files() -> None:
+    """A call that starts threads, looks at its folder and touches devices leaves no trace for the next one."""
+    busy = (
+        "import os, threading\n"
+        "for _ in range(37):\n    t = threading.Thread(target=int); t.start(); t.join()\n"
+        "os.listdir('.'); open('/dev/zero', 'rb').read(9)\n"
+        "for path in ('/dev/null', '/dev/zero', '/dev/urandom'):\n"
+        "    try:\n        os.utime(path)\n        print('touched', path)\n    except OSError:\n        pass\n"
+    )
+    first, passed, second = told(LOOKED, busy, LOOKED)
+    assert (passed.text, passed.status) == (SILENT, "ok")
+    assert first.text == second.text and first.text.startswith("[2, '2', '2', 3, ")
+
+
 @pytest.mark.parametrize("backend", LOCAL)
 def test_a_traceback_shows_the_lines_of_the_program_and_no_others(backend: str) -> None:
     (result,) = told("def f(x):\n    return 1 / x\nprint('before')\ny = f(0)", backend=backend)

@@ -10,12 +10,17 @@ Source of the four calls that start and end an episode: `core/core.js` of MiniWo
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
+import mimetypes
+import os
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from rla.envs.browser.state import PageState, page_point, page_state
 
@@ -25,7 +30,9 @@ if TYPE_CHECKING:
 READER = Path(__file__).with_name("reader.js")
 CALL = '(given) => window[Symbol.for("rla.reader")][given[0]](...given[1])'
 INSTALLED, BEGIN = "2020-01-01T12:00:00Z", "2020-01-01T13:00:00Z"  # on the pages' clock: it goes on until it is stopped
-DOCUMENTS = re.compile(r"\.html?(?:[?#]|$)")  # of the folder; other addresses are refused anyway
+DOCUMENTS = re.compile(r"\.(?:x?html?|xht|svgz?|xml)(?:[?#]|$)")  # of the folder; other addresses are refused anyway
+# Frames that a page makes itself (blob:, data:, srcdoc) inherit it. `reader.js` takes the constructors away as well.
+NO_WORKERS = {"Content-Security-Policy": "worker-src 'none'"}
 TICKS = 20  # times that a page which is not ready is given `step_ms`
 NONE: Mapping[str, int] = {}
 Button = Literal["left", "middle", "right"]
@@ -58,8 +65,9 @@ def own_file(folder: Path) -> re.Pattern[str]:
 class BrowserPage:
     """A page in a context. Everything but `opened` raises PageLost or playwright's own errors: see `page_answering`."""
 
-    def __init__(self, context: BrowserContext, page: Page, *, step_ms: int) -> None:
+    def __init__(self, context: BrowserContext, page: Page, folder: Path, *, step_ms: int) -> None:
         self.context, self._page, self._step_ms = context, page, step_ms
+        self._outside = own_file(folder)
         self._begun = False
         self.cursor: tuple[float, float] | None = None
 
@@ -68,9 +76,9 @@ class BrowserPage:
         """An empty page of a new context that refuses whatever is not in `folder`."""
         await context.add_init_script(path=READER)
         page = await context.new_page()
-        made = cls(context, page, step_ms=step_ms)
-        await context.route(own_file(folder), refused)
-        await page.route(DOCUMENTS, made._stays)
+        made = cls(context, page, folder, step_ms=step_ms)
+        await context.route(made._outside, refused)
+        await page.route(DOCUMENTS, made._document)
         await page.clock.install(time=INSTALLED)
         await page.clock.pause_at(BEGIN)
         return made
@@ -166,11 +174,22 @@ class BrowserPage:
     async def _call(self, name: str, *given: Any) -> Any:
         return await self._page.evaluate(CALL, [name, list(given)])
 
-    async def _stays(self, route: Route) -> None:
-        if self._begun and route.request.is_navigation_request():
-            await refused(route)
-        else:
-            await route.fallback()
+    async def _document(self, route: Route) -> None:
+        """What has begun stays. Before that, documents of the folder are loaded with the policy that no worker runs."""
+        address = route.request.url
+        if not route.request.is_navigation_request():
+            return await route.fallback()
+        if self._begun:
+            return await refused(route)
+        if not address.startswith("file:") or self._outside.match(address):
+            return await route.fallback()
+        file = Path(os.path.normpath(url2pathname(urlsplit(address).path)))
+        if not self._outside.match(file.as_uri()):
+            with contextlib.suppress(OSError):
+                kind = mimetypes.guess_type(file.name)[0] or "text/html"
+                body = await asyncio.to_thread(file.read_bytes)
+                return await route.fulfill(body=body, headers={"Content-Type": kind, **NO_WORKERS})
+        return await refused(route)
 
 
 async def refused(route: Route) -> None:

@@ -1,6 +1,13 @@
 // What the driver adds to a page before the page's own scripts run: which elements listen for the mouse, and a reader
 // of the page. Only the driver calls it, and what it returns is checked in Python: a page may lie about itself.
 (() => {
+  // No code of a page runs beside it, on a clock of its own; the driver's policy refuses workers as well.
+  for (const name of ["Worker", "SharedWorker"]) {
+    Object.defineProperty(window, name, { value: undefined, writable: false, configurable: false });
+  }
+  if (window.Worklet) {
+    Object.defineProperty(Worklet.prototype, "addModule", { value: undefined, writable: false, configurable: false });
+  }
   const MINE = Symbol.for("rla.reader");
   if (window.top !== window || window[MINE]) return;
   const MOUSE = new Set(["click", "mousedown", "mouseup", "dblclick", "pointerdown", "mousemove", "mouseover"]);

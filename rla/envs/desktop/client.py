@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import struct
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import aiohttp
 
+from rla.envs.desktop.guest.programs import MOST_FILE
 from rla.envs.desktop.machines import GuestAddress, MachineLost
 from rla.envs.desktop.pyautogui_source import program_of_deeds
 
-MOST_ANSWER = 256 << 20  # bytes
+MOST_ANSWER = 16 << 20  # bytes of JSON, which takes many times that as objects
+MOST_PICTURE, MOST_PIXELS = 64 << 20, 1 << 25  # bytes of a PNG file, and pixels that it holds
 LOOK_S = 0.3  # between looks at the screen of a guest that does not wait itself
 MOST_SAID = 300  # characters of what a guest says to a refusal
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -29,6 +32,10 @@ class GuestRefusal(Exception):
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
+
+
+class TooLong(MachineLost):
+    """An answer of more bytes than are taken."""
 
 
 class GuestClient:
@@ -75,9 +82,12 @@ class GuestClient:
         return found
 
     async def _picture(self, path: str) -> bytes:
-        data = await self._asked("GET", path)
-        if not data.startswith(PNG):
+        data = await self._asked("GET", path, most=MOST_PICTURE)
+        if not data.startswith(PNG) or len(data) < 24:
             raise MachineLost("gave a screenshot that is no PNG file")
+        width, height = struct.unpack(">II", data[16:24])
+        if width * height > MOST_PIXELS:
+            raise MachineLost(f"gave a screenshot of {width} x {height} pixels")
         return data
 
     async def do(self, deeds: Sequence[Mapping[str, Any]]) -> None:
@@ -114,9 +124,13 @@ class GuestClient:
         await self._asked("POST", "/setup/upload", form)
 
     async def file(self, path: str) -> bytes | None:
-        """None where there is none."""
+        """None if there is none that can be looked at: an agent must not escape a loss by a device, or by a file of
+        more than MOST_FILE bytes.
+        """
         try:
-            return await self._asked("POST", "/file", aiohttp.FormData({"file_path": path}))
+            return await self._asked("POST", "/file", aiohttp.FormData({"file_path": path}), most=MOST_FILE)
+        except TooLong:
+            return None
         except GuestRefusal as refusal:
             if refusal.status != 404:
                 raise
@@ -149,20 +163,20 @@ class GuestClient:
             raise MachineLost(f"answered {path} with no JSON object")
         return found
 
-    async def _asked(self, method: str, path: str, body: Any = None) -> bytes:
+    async def _asked(self, method: str, path: str, body: Any = None, *, most: int = MOST_ANSWER) -> bytes:
         given = {"data": body} if isinstance(body, aiohttp.FormData) else {"json": body} if body is not None else {}
         try:
             async with self._opened().request(method, self._address.url + path, **given) as answer:
-                data = await answer.content.read(MOST_ANSWER)
-                while part := await answer.content.read(MOST_ANSWER):
+                data = bytearray()
+                while part := await answer.content.readany():
                     data += part
-                    if len(data) > MOST_ANSWER:
-                        raise MachineLost(f"answered {path} with more than {MOST_ANSWER >> 20} MiB")
+                    if len(data) > most:
+                        raise TooLong(f"answered {path} with more than {most >> 20} MiB")
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise MachineLost(f"did not answer {path} ({type(error).__name__}: {error})") from None
         if answer.status != 200:
             raise GuestRefusal(answer.status, f"{path} is refused ({answer.status}): {said_in(data)}")
-        return data
+        return bytes(data)
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -181,6 +195,6 @@ def json_of(data: bytes) -> Any:
         raise MachineLost("answered with no JSON") from None
 
 
-def said_in(data: bytes) -> str:
+def said_in(data: bytes | bytearray) -> str:
     """The beginning of what a guest says to a refusal."""
     return data[:MOST_SAID].decode(errors="replace")

@@ -167,6 +167,8 @@ class LocalDesktop:
             "accessible": own.accessible or bool(own.osworld),
             "user": "%USER",
             "group": "%GROUP",
+            "memory": own.memory_mb << 20,
+            "disk": own.disk_mb << 20,
         }
         return walls.module("session", json.dumps(settings))
 

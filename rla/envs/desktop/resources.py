@@ -33,6 +33,8 @@ async def task_resource(address: str, own: DesktopParams) -> bytes:
         return data_of_url(address)
     if (place := local_file(address, own)) is not None:
         try:
+            if place.stat().st_size > MOST:
+                raise ResourceMissing(f"env.own.files: {place} has more than {MOST >> 20} MiB")
             return place.read_bytes()
         except OSError as error:
             raise ResourceMissing(f"env.own.files: {place} cannot be read ({error})") from None
@@ -90,7 +92,7 @@ async def fetched_resource(address: str, own: DesktopParams) -> bytes:
         limit = aiohttp.ClientTimeout(total=FETCH_S)
         async with aiohttp.ClientSession(timeout=limit, trust_env=True) as session, session.get(address) as answer:
             answer.raise_for_status()
-            data = b""
+            data = bytearray()
             while part := await answer.content.read(1 << 20):
                 data += part
                 if len(data) > MOST:
@@ -99,10 +101,10 @@ async def fetched_resource(address: str, own: DesktopParams) -> bytes:
         raise ResourceMissing(f"{address[:200]} could not be fetched ({type(error).__name__}: {error})") from None
     if own.files:
         keep(data, Path(own.files, kept_name(address)))
-    return data
+    return bytes(data)
 
 
-def keep(data: bytes, place: Path) -> None:
+def keep(data: bytes | bytearray, place: Path) -> None:
     """Raises ResourceMissing."""
     part_file = place.with_suffix(f".{os.getpid()}-{id(data)}.tmp")
     try:

@@ -42,10 +42,13 @@ _slots = itertools.count()
 
 
 class Bubblewrap:
-    """How boxes are started. `as_root`: with root's privileges, else with a user namespace."""
+    """How boxes are started. `as_root`: with root's privileges, else with a user namespace. `numbering`: the controller
+    may set process ids.
+    """
 
-    def __init__(self, bwrap: str, *, as_root: bool) -> None:
+    def __init__(self, bwrap: str, *, as_root: bool, numbering: bool) -> None:
         self._bwrap, self._as_root, self._groups = bwrap, as_root, delegated()
+        self._kept = ["--cap-add", "CAP_CHECKPOINT_RESTORE"] if numbering else []
         if self._groups is not None:
             remove_empty(self._groups)
         python = base_interpreter()
@@ -79,7 +82,12 @@ class Bubblewrap:
             flags += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
         else:
             flags += ["--unshare-user", "--uid", "1000", "--gid", "1000"]
-        return [*flags, "--cap-add", "CAP_SYS_ADMIN"]  # of the controller, to limit its tmpfs; then it gives up all
+        return [
+            *flags,
+            "--cap-add",
+            "CAP_SYS_ADMIN",
+            *self._kept,
+        ]  # of the controller, which gives the first up at once
 
 
 def in_memory(data: bytes) -> int:
@@ -157,10 +165,13 @@ def bubblewrap(*, workers: int) -> LocalSandbox:
             f"(0.8 or newer), {OTHERS}"
         )
     as_root = is_root()
-    sandbox = LocalSandbox(Bubblewrap(bwrap, as_root=as_root), workers=workers, bounds_tasks=True)
-    if refusal := sandbox.refusal():
+    for numbering in (True, False):  # an old bubblewrap or a narrow container does not know that capability
+        launcher = Bubblewrap(bwrap, as_root=as_root, numbering=numbering)
+        sandbox = LocalSandbox(launcher, workers=workers, bounds_tasks=True)
+        if not (refusal := sandbox.refusal()):
+            return sandbox
+    else:
         raise UserError(
             f"env.own.execution.backend is bubblewrap, but it starts no sandbox here ({refusal}): "
             f"{remedy(refusal, as_root=as_root)}, {OTHERS}"
         )
-    return sandbox

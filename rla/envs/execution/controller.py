@@ -8,6 +8,9 @@ pipes; HALT at any time ends the run. Each run is answered by a REPORT. Nothing 
 inputs never pass through this process.
 
 Where it is pid 1, the program can neither signal nor trace it (not dumpable), and `kill(-1)` ends whatever it left.
+Each run then has process id 2 and the ids after it: what an earlier run has used up would be a number that it hands on.
+That takes one capability, which no run has. Without it, a box in which a run has started threads or processes counts as
+touched.
 """
 
 from __future__ import annotations
@@ -39,9 +42,12 @@ OWN_PID = 0x7E64D1F3  # in the filter: stands for the pid of the program
 
 FILES, STACK = 64, 64 << 20  # descriptors, and bytes of the main thread's stack
 VALUE_FD = 3
-NO_NEW_PRIVILEGES, SECCOMP, DUMPABLE, PARENT_DEATH = 38, 22, 4, 1  # prctl(2)
-NOSUID, NODEV, REMOUNT = 2, 4, 32  # mount(2)
+NO_NEW_PRIVILEGES, SECCOMP, KEEP_CAPABILITIES, DUMPABLE, PARENT_DEATH = 38, 22, 8, 4, 1  # prctl(2)
+READ_ONLY, NOSUID, NODEV, NOEXEC, REMOUNT, NOATIME, BIND = 1, 2, 4, 8, 32, 1024, 4096  # mount(2)
+DETACH = 2  # umount2(2)
 CAPABILITIES_3 = 0x20080522  # capset(2)
+CHECKPOINT_RESTORE = 1 << 40
+SYSTEM, LAST_PID, LOAD = "/proc/sys", "/proc/sys/kernel/ns_last_pid", "/proc/loadavg"
 HEAD, ROOM = 64, 1 << 16
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -56,8 +62,9 @@ class FilterProgram(ctypes.Structure):
 class Box:
     """What is the same for every run."""
 
-    def __init__(self, control: socket.socket, *, program: str, work: str) -> None:
-        self.control, self.program, self.work = control, program, work
+    def __init__(self, control: socket.socket, *, program: str, work: str, numbers: int) -> None:
+        """`numbers`: the descriptor of the last process id, which can be set; -1: it cannot."""
+        self.control, self.program, self.work, self.numbers = control, program, work, numbers
         data = control.recv(ROOM)
         self.wall, self.cpu, self.memory, self.tasks, self.file, self.alone = START.unpack_from(data)
         self.filter = data[START.size :]
@@ -85,8 +92,11 @@ class Box:
                 os._exit(0)
             if kind == HALT:  # of a run that ended by itself meanwhile
                 continue
+            if self.numbers >= 0:
+                os.pwrite(self.numbers, b"1", 0)
             child = os.fork()
             if child == 0:
+                surrender(0)
                 self.confine(pipes)
                 return kind
             for pipe in pipes:
@@ -107,7 +117,7 @@ class Box:
         _, status, used = self.reap(child)
         if how == HALTED and not self.control.recv(HEAD):
             os._exit(0)  # the service is gone
-        touched = self.state() != self.untouched
+        touched = self.state() != self.untouched or (self.first and self.numbers < 0 and last_number() != child)
         return REPORT.pack(how, status, wall, used.ru_utime + used.ru_stime, touched)
 
     def reap(self, child: int) -> tuple[int, int, resource.struct_rusage]:
@@ -157,27 +167,71 @@ class Box:
             resource.setrlimit(kind, (soft, hard))
 
 
-def enclose(work: str, inodes: int, group: int) -> None:
-    """Into the cgroup whose cgroup.procs is open (-1: none); at most `inodes` files in the folder (0: no tmpfs)."""
+def enclose(work: str, inodes: int, group: int) -> int:
+    """Into the cgroup whose cgroup.procs is open (-1: none); at most `inodes` files in the folder (0: no tmpfs), and no
+    times of access, which would tell a run that another has looked. Returns the descriptor of the last process id, -1
+    if it cannot be had.
+    """
     if group >= 0:
         os.write(group, b"0")
         os.close(group)
-    if inodes and libc.mount(b"none", work.encode(), None, REMOUNT | NOSUID | NODEV, b"nr_inodes=%d" % inodes):
+    if not inodes:
+        return -1
+    flags = REMOUNT | NOSUID | NODEV | NOATIME
+    if libc.mount(b"none", work.encode(), None, flags, b"nr_inodes=%d" % inodes):
         raise OSError(ctypes.get_errno(), "the number of files cannot be limited", work)
+    for device in os.scandir("/dev"):  # they are the host's, and whoever may write to one may set its times
+        if not device.is_symlink():
+            kept = os.statvfs(device.path).f_flag & (NOSUID | NOEXEC | NOATIME)
+            libc.mount(b"none", device.path.encode(), None, REMOUNT | BIND | READ_ONLY | kept, None)
+    while libc.umount2(SYSTEM.encode(), DETACH) == 0:  # bubblewrap's, which hide it and cannot be written
+        pass
+    try:
+        return os.open(LAST_PID, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return -1
+    finally:
+        flags = READ_ONLY | NOSUID | NODEV | NOEXEC
+        if libc.mount(b"none", SYSTEM.encode(), b"tmpfs", flags, b"size=4096"):
+            raise OSError(ctypes.get_errno(), "it cannot be hidden", SYSTEM)
 
 
-def descend(user: int) -> None:
-    """From root to a user of its own, with no capability left; the program is what the kernel should end first."""
+def descend(user: int, numbers: int) -> int:
+    """From root to a user of its own, with no capability left but the one that sets process ids; the program is what
+    the kernel should end first. Returns `numbers`, -1 if it cannot be written.
+    """
     with open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")
     if user:
+        libc.prctl(KEEP_CAPABILITIES, 1, 0, 0, 0)
         os.setgroups([])
         os.setresgid(user, user, user)
         os.setresuid(user, user, user)
         libc.prctl(PARENT_DEATH, signal.SIGKILL)  # another user has forgotten bwrap's --die-with-parent
-    if libc.capset(ctypes.byref((ctypes.c_uint * 2)(CAPABILITIES_3)), ctypes.byref((ctypes.c_uint * 6)())):
-        raise OSError(ctypes.get_errno(), "capabilities cannot be given up")
+    if numbers >= 0:
+        try:
+            surrender(CHECKPOINT_RESTORE)
+            os.pwrite(numbers, b"1", 0)
+        except OSError:
+            os.close(numbers)
+            numbers = -1
+    if numbers < 0:
+        surrender(0)
     libc.prctl(DUMPABLE, 0, 0, 0, 0)
+    return numbers
+
+
+def surrender(kept: int) -> None:
+    """Give up all capabilities but these."""
+    words = [word for half in (kept & 0xFFFFFFFF, kept >> 32) for word in (half, half, 0)]
+    if libc.capset(ctypes.byref((ctypes.c_uint * 2)(CAPABILITIES_3)), ctypes.byref((ctypes.c_uint * 6)(*words))):
+        raise OSError(ctypes.get_errno(), "capabilities cannot be given up")
+
+
+def last_number() -> int:
+    """The process id that was given last in this namespace."""
+    with open(LOAD, "rb") as file:
+        return int(file.read().split()[-1])
 
 
 def preload(names: str) -> None:
@@ -285,10 +339,9 @@ def main() -> None:
     control, program, work, inodes, group, user, names = sys.argv[1:]
     os.environ.clear()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    enclose(work, int(inodes), int(group))
-    descend(int(user))
+    numbers = descend(int(user), enclose(work, int(inodes), int(group)))
     preload(names)
-    kind = Box(socket.socket(fileno=int(control)), program=program, work=work).serve()
+    kind = Box(socket.socket(fileno=int(control)), program=program, work=work, numbers=numbers).serve()
     standard_streams()
     module: Any = type(sys)("program" if kind == CALL else "__main__")
     module.__file__, sys.argv = program, [program]

@@ -1,4 +1,5 @@
-"""The Python tool: a call is a program, its result what the program prints. No call sees another.
+"""The Python tool: a call is a program, its result what the program prints. No call sees another, as far as the
+sandbox keeps them apart (`docs/guide/sandbox.md`).
 
 | status | the call |
 |---|---|

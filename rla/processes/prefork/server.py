@@ -123,7 +123,11 @@ def alive(pid: int) -> bool:
 
 def accept(server: PreforkServer) -> ForkedCall | None:
     """Take one request. In the forked child: its call. In the server: None."""
-    client, _ = server.listener.accept()
+    try:
+        client, _ = server.listener.accept()
+    except OSError:  # the client has gone, or no descriptor is left; the selector would report it again at once
+        time.sleep(TICK)
+        return None
     client.settimeout(SLOWEST)
     message, streams = receive_call(client)
     kind = message.get("kind")

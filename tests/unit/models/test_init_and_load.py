@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -75,6 +77,32 @@ def test_a_missing_file_is_named(folder: Path, tmp_path: Path, missing: str, mes
     with pytest.raises(UserError, match=message) as caught:
         (load_tokenizer if missing == "tokenizer.json" else load_model)(broken)
     assert str(broken) in str(caught.value)
+
+
+@pytest.mark.parametrize("load", [load_model, load_tokenizer])
+def test_code_that_a_model_brings_is_refused_without_a_question(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, load: Callable[[Path], object]
+) -> None:
+    own = tmp_path / "own"
+    shutil.copytree(folder, own)
+    brought = {"AutoConfig": "own.C", "AutoModelForCausalLM": "own.M", "AutoTokenizer": [None, "own.T"]}
+    for file, name in (("config.json", "model_type"), ("tokenizer_config.json", "tokenizer_class")):
+        told = json.loads((own / file).read_text()) | {name: "own", "auto_map": brought}
+        (own / file).write_text(json.dumps(told))
+    (own / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nC = M = T = None\n")
+    monkeypatch.setattr("builtins.input", lambda *_: "y")
+    with pytest.raises(UserError, match=r"own: its auto_map names Python code of its own, which rla never runs"):
+        load(own)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_model_that_transformers_knows_loads_by_its_own_code_alone(folder: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    shutil.copytree(folder, own)
+    settings = json.loads((own / "config.json").read_text())
+    settings["auto_map"] = {"AutoConfig": "own.C", "AutoModelForCausalLM": "own.M"}
+    (own / "config.json").write_text(json.dumps(settings))
+    assert type(load_model(own)).__module__.startswith("transformers.models.")
 
 
 def test_a_missing_chat_template_is_named(folder: Path, tmp_path: Path) -> None:

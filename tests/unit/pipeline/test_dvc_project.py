@@ -13,7 +13,7 @@ import yaml
 
 from rla.cli.app import run
 from rla.errors import UserError
-from rla.pipeline.dvc_project import DVC, begin_dvc, one_run, ready_dvc
+from rla.pipeline.dvc_project import DVC, begin_dvc, one_run, own_site_cache, ready_dvc
 from rla.pipeline.new_folder import begin_folder
 
 TOP = Path(__file__).resolve().parents[3]
@@ -57,6 +57,31 @@ def test_dvc_is_begun_once_and_never_by_half(tmp_path: Path, monkeypatch: pytest
     begin_dvc(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [".dvc", ".dvcignore"]
     assert (tmp_path / ".dvc/config").read_text() == "the other's"
+
+
+def site_cache(folder: Path) -> Path:
+    """Where DVC keeps what it knows of the project, asked of DVC."""
+    asked = "from dvc.repo import Repo; print(Repo().site_cache_dir)"
+    told = subprocess.run([DVC[0], "-c", asked], cwd=folder, check=True, capture_output=True, text=True).stdout
+    return Path(told.strip())
+
+
+def test_what_dvc_knows_of_a_project_lies_where_no_other_user_can_replace_it(tmp_path: Path) -> None:
+    (tmp_path / ".dvc").mkdir()
+    (tmp_path / ".dvc/config").write_text("[core]\n    analytics = false\n")
+    ready_dvc(tmp_path)
+    own = tmp_path / ".dvc/tmp/site-cache"
+    assert site_cache(tmp_path).is_relative_to(own) and own.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_copied_project_has_a_cache_of_its_own_and_a_chosen_one_stays(tmp_path: Path) -> None:
+    local, elsewhere = tmp_path / ".dvc/config.local", "[core]\n    site_cache_dir = /elsewhere/.dvc/tmp/site-cache\n"
+    local.parent.mkdir()
+    for said, kept in ((elsewhere, str(tmp_path)), ("[core]\n    site_cache_dir = /chosen\n", "= /chosen\n")):
+        (tmp_path / ".dvc/config").write_text("[core]\n    no_scm = true\n")
+        local.write_text(said)
+        own_site_cache(tmp_path)
+        assert kept in local.read_text() and local.read_text().count("[core]") == 1
 
 
 def config(folder: Path) -> str:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import aiohttp
-from aiohttp import web
 
 from rla.envs.observation import EnvironmentFailure, Observation
 from rla.errors import UserError
+from rla.serving.connections import Connections
 from rla.serving.env_session import ServedEnv
-from rla.serving.openenv_server import OpenEnvServer, ServerLimits
+from rla.serving.openenv_server import OpenEnvServer, ServerLimits, serving
 from rla.serving.served_tasks import ServedTasks
 from rla.store.records import Task
 from tests.unit.builders import configured, task
@@ -76,22 +76,25 @@ async def said(socket: aiohttp.ClientWebSocketResponse, message: Any) -> Any:
 
 
 @asynccontextmanager
-async def talking(limits: ServerLimits, env: ServedEnv) -> AsyncIterator[Talk]:
-    runner = web.AppRunner(OpenEnvServer(env, limits).application(), access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        async with aiohttp.ClientSession() as http:
-            yield Talk(f"http://127.0.0.1:{runner.addresses[0][1]}", http, runner.cleanup)
-    finally:
-        await runner.cleanup()
+async def talking(limits: ServerLimits, env: ServedEnv, connections: Connections | None = None) -> AsyncIterator[Talk]:
+    server, stop = OpenEnvServer(env, limits), AsyncExitStack()
+    if connections is not None:
+        server.connections = connections
+    async with stop, aiohttp.ClientSession() as http:
+        port = await stop.enter_async_context(serving(server, host="127.0.0.1", port=0))
+        yield Talk(f"http://127.0.0.1:{port}", http, stop.aclose)
 
 
-def talked(talk: Callable[[Talk], Any], limits: ServerLimits | None = None, env: ServedEnv | None = None) -> Any:
+def talked(
+    talk: Callable[[Talk], Any],
+    limits: ServerLimits | None = None,
+    env: ServedEnv | None = None,
+    connections: Connections | None = None,
+) -> Any:
     """What `talk` returns, with a server for it to talk to."""
 
     async def run() -> Any:
-        async with talking(limits or ServerLimits(), env or served()) as end:
+        async with talking(limits or ServerLimits(), env or served(), connections) as end:
             return await talk(end)
 
     return asyncio.run(run())

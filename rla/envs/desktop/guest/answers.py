@@ -14,6 +14,7 @@ from rla.envs.desktop.guest.programs import (
     LONGEST_S,
     begin_program,
     expanded,
+    found_file,
     opened_file,
     run_program,
     run_python,
@@ -21,6 +22,7 @@ from rla.envs.desktop.guest.programs import (
     tree_of,
     window_shown,
     words_of_command,
+    write_file,
 )
 from rla.envs.desktop.guest.spoken import deeds_of_program
 
@@ -107,13 +109,11 @@ def python(request: GuestRequest, hands: Hands) -> GuestAnswer:
 
 
 def file(request: GuestRequest, hands: Hands) -> GuestAnswer:
-    return GuestAnswer(200, Path(expanded(str(request.values["file_path"]))).read_bytes())
+    return GuestAnswer(200, found_file(str(request.values["file_path"])))
 
 
 def upload(request: GuestRequest, hands: Hands) -> GuestAnswer:
-    place = Path(expanded(str(request.values["file_path"])))
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_bytes(request.files["file_data"])
+    write_file(str(request.values["file_path"]), request.files["file_data"])
     return GuestAnswer(200, {"status": "success", "size": len(request.files["file_data"])})
 
 
@@ -147,7 +147,7 @@ def listed_folder(request: GuestRequest, hands: Hands) -> GuestAnswer:
 
 def accessibility(request: GuestRequest, hands: Hands) -> GuestAnswer:
     """The tree of widgets as XML, where pyatspi is installed."""
-    code, output, error = run_program([SYSTEM_PYTHON, str(TREE)], longest_s=30.0)
+    code, output, error = run_program([SYSTEM_PYTHON, "-I", str(TREE)], longest_s=30.0)
     return (
         GuestAnswer(200, {"AT": output}) if code == 0 else failed(501, error.strip().splitlines()[-1] if error else "")
     )

@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
+import re
+import selectors
 import shlex
 import signal
+import socket
+import stat
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 LONGEST_S = 120.0
-MOST_OUTPUT = 1 << 20  # bytes
+MOST_OUTPUT = 1 << 20  # bytes that are kept of what a program writes
+MOST_FILE = 64 << 20  # bytes
+MOST_ENTRIES, DEEPEST = 10_000, 64  # of a folder and all below
+CHUNK = 1 << 16
+DUMPABLE = 4  # prctl
+PYTHON = re.compile(r"(?:.*/)?python3?(?:\.\d+)?")
+PYTHON_C = re.compile(r"python[\d.]*\s+(?:-\w+\s+)*-c\b")
+# The program of `python -c`, in a process whose memory and descriptors other programs of the user cannot open.
+GUARDED = (
+    f"import ctypes, sys; ctypes.CDLL(None).prctl({DUMPABLE}, 0, 0, 0, 0); "
+    "exec(compile(sys.argv.pop(1), '<string>', 'exec'), {'__name__': '__main__', '__builtins__': __builtins__})"
+)
 OPENERS = {
     **dict.fromkeys((".txt", ".md", ".cfg", ".ini", ".conf", ".log", ".json", ".py", ".html"), ("mousepad",)),
     **dict.fromkeys((".ods", ".fods", ".xlsx", ".xls"), ("soffice", "--norestore", "--nologo", "--calc")),
@@ -38,24 +54,121 @@ def words_of_command(command: Any, shell: bool) -> list[str]:
     return [expanded(word) if word.startswith("~/") else word for word in words]
 
 
-def run_program(arguments: Sequence[str], *, longest_s: float = LONGEST_S) -> tuple[int, str, str]:
-    """Exit code and what it wrote, in files: a program that it leaves behind holds no pipe open. Raises OSError, and
-    TimeoutError once its group of processes is ended.
+def undumpable() -> None:
+    """From now on other programs of the same user can open neither the memory nor the descriptors of this process."""
+    ctypes.CDLL(None).prctl(DUMPABLE, 0, 0, 0, 0)
+
+
+def by_itself(arguments: Sequence[str]) -> list[str]:
+    """A Python program on the command line, or a module of the standard library, without what the user's folders would
+    bring into it: the home's `usercustomize`, or a `json.py` in the working folder.
     """
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True)
+    words = list(arguments)
+    if len(words) < 3 or not PYTHON.fullmatch(words[0]):
+        return words
+    if words[1] == "-c":
+        return [words[0], "-I", "-c", GUARDED, *words[2:]]
+    if words[1] == "-m" and words[2].partition(".")[0] in sys.stdlib_module_names:
+        return [words[0], "-I", *words[1:]]
+    return words
+
+
+def program_space(arguments: Sequence[str]) -> dict[str, str]:
+    """The environment of a program; a shell's `python -c` takes no modules from the working folder."""
+    safe = {"PYTHONSAFEPATH": "1"} if PYTHON_C.search(" ".join(arguments)) else {}
+    return dict(os.environ) | {"PYTHONNOUSERSITE": "1"} | safe
+
+
+def run_program(arguments: Sequence[str], *, longest_s: float = LONGEST_S) -> tuple[int, str, str]:
+    """Exit code and the beginnings of stdout and stderr. What the program leaves behind is not waited for. Raises
+    OSError, and TimeoutError once its group of processes is ended.
+
+    Its streams are sockets: unlike pipes and files, other programs cannot open them by /proc and write into them.
+    """
+    out, err = socket.socketpair(), socket.socketpair()
+    with out[0], err[0]:
+        with out[1], err[1]:
+            process = subprocess.Popen(
+                by_itself(arguments),
+                stdin=subprocess.DEVNULL,
+                stdout=out[1],
+                stderr=err[1],
+                start_new_session=True,
+                env=program_space(arguments),
+            )
         try:
-            code = process.wait(longest_s)
-        except subprocess.TimeoutExpired:
+            said = heard((out[0], err[0]), process, time.monotonic() + longest_s)
+        except TimeoutError:
             os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
             raise TimeoutError(f"{arguments[0]} took longer than {longest_s:g} s") from None
-        return code, beginning(out), beginning(err)
+        finally:
+            code = process.wait()
+        return code, *(text.decode(errors="replace") for text in said)
 
 
-def beginning(file: Any) -> str:
-    file.seek(0)
-    return str(file.read(MOST_OUTPUT).decode(errors="replace"))
+def heard(streams: Sequence[socket.socket], process: subprocess.Popen[bytes], until: float) -> list[bytearray]:
+    """The beginning of each stream until the process has ended, whoever else still holds the other ends. Raises
+    TimeoutError.
+    """
+    kept, ended = [bytearray() for _ in streams], os.pidfd_open(process.pid)
+    with selectors.DefaultSelector() as selector:
+        for stream, text in zip(streams, kept, strict=True):
+            stream.setblocking(False)
+            selector.register(stream, selectors.EVENT_READ, text)
+        selector.register(ended, selectors.EVENT_READ)
+        try:
+            over = False
+            while not over:
+                ready = selector.select(until - time.monotonic())
+                over = any(key.fd == ended for key, _ in ready)
+                if not over and time.monotonic() >= until:
+                    raise TimeoutError
+                for stream, text in zip(streams, kept, strict=True):
+                    if stream in selector.get_map() and not read_ready(stream, text):
+                        selector.unregister(stream)
+        finally:
+            os.close(ended)
+    return kept
+
+
+def read_ready(stream: socket.socket, text: bytearray) -> bool:
+    """Read what there is, though not for ever, and keep the beginning of all; False at the end."""
+    with contextlib.suppress(BlockingIOError):
+        for _ in range(MOST_OUTPUT // CHUNK):  # more than a socket holds
+            part = stream.recv(CHUNK)
+            if not part:
+                return False
+            text += part[: MOST_OUTPUT - len(text)]
+    return True
+
+
+def found_file(path: str) -> bytes:
+    """The bytes of a regular file. Raises FileNotFoundError for whatever else is there: a device or a pipe would never
+    end, and a file of more than MOST_FILE bytes would take the memory of whoever asks.
+    """
+    try:
+        opened = os.open(expanded(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        with open(opened, "rb", buffering=0) as file:
+            found = os.fstat(opened)
+            if not stat.S_ISREG(found.st_mode):
+                raise FileNotFoundError("not a regular file")
+            data = bytearray()
+            while found.st_size <= MOST_FILE and len(data) <= MOST_FILE and (part := file.read(1 << 20)):
+                data += part
+            if max(found.st_size, len(data)) > MOST_FILE:
+                raise FileNotFoundError(f"more than {MOST_FILE >> 20} MiB")
+            return bytes(data)
+    except OSError as error:
+        raise FileNotFoundError(f"{path}: {error.strerror or error}") from None
+
+
+def write_file(path: str, data: bytes) -> None:
+    """In place of a pipe or device that is there, which might never take it. Raises OSError."""
+    place = Path(expanded(path))
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if place.exists() and not place.is_file() and not place.is_dir():
+        place.unlink()
+    place.write_bytes(data)
 
 
 def begin_program(arguments: Sequence[str]) -> None:
@@ -107,13 +220,13 @@ def window_shown(title: str, longest_s: float) -> bool:
 
 def windows() -> list[tuple[str, str]]:
     """Numbers and titles."""
-    done = subprocess.run(["wmctrl", "-l"], capture_output=True, text=True, errors="replace", check=False)
-    lines = (line.split(None, 3) for line in done.stdout.splitlines())
+    _, output, _ = run_program(["wmctrl", "-l"])
+    lines = (line.split(None, 3) for line in output.splitlines())
     return [(words[0], words[3] if len(words) > 3 else "") for words in lines if words]
 
 
 def wmctrl(*arguments: str) -> bool:
-    return subprocess.run(["wmctrl", *arguments], capture_output=True, check=False).returncode == 0
+    return run_program(["wmctrl", *arguments])[0] == 0
 
 
 def to_window(deed: str, name: str, *, strict: bool, by_class: bool) -> bool:
@@ -121,14 +234,21 @@ def to_window(deed: str, name: str, *, strict: bool, by_class: bool) -> bool:
     return wmctrl(*(["-F"] if strict else []), *(["-x"] if by_class else []), deed, name)
 
 
-def tree_of(folder: Path) -> dict[str, Any]:
-    """A folder and all below, as OSWorld's server lists it."""
+def tree_of(folder: Path, *, left: list[int] | None = None, depth: int = 0) -> dict[str, Any]:
+    """A folder and what is below, as OSWorld's server lists it; of very many or very deep entries the first ones."""
+    left = [MOST_ENTRIES] if left is None else left
+    inner: list[dict[str, Any]] = []
     try:
-        entries = sorted(folder.iterdir())
+        with os.scandir(folder) as entries:
+            listed = sorted(
+                (entry for entry, _ in zip(entries, range(left[0]), strict=False)), key=lambda one: one.name
+            )
     except OSError as error:
         return {"error": str(error)}
-    inner = [
-        tree_of(entry) if entry.is_dir() and not entry.is_symlink() else {"type": "file", "name": entry.name}
-        for entry in entries
-    ]
+    left[0] -= len(listed)
+    for entry in listed:
+        if entry.is_dir(follow_symlinks=False) and depth < DEEPEST:
+            inner.append(tree_of(Path(entry.path), left=left, depth=depth + 1))
+        else:
+            inner.append({"type": "file", "name": entry.name})
     return {"type": "directory", "name": folder.name, "children": inner}

@@ -1,11 +1,12 @@
 """The server of a machine: OSWorld's endpoints on a socket that it is given or on loopback, and a token.
 
-    RLA_GUEST_TOKEN=... python -m rla.envs.desktop.guest.server --listening 3 --alone
+    python -m rla.envs.desktop.guest.server --listening 3 --token 4 --alone
     RLA_GUEST_TOKEN=... python -m rla.envs.desktop.guest.server --port 5000
 
-Every request needs `Authorization: Bearer <token>`. Two things are ours: `POST /rla/deeds` does mouse and keyboard
-without a new interpreter, and `GET /screenshot?still_ms=1500` waits until the screen stands still, and
-with `--alone` until no other process of the user is at work.
+Every request needs `Authorization: Bearer <token>`. Other programs of the user cannot read it from this process, but
+they might from the shell that starts it: a session hands the token in by a pipe (`--token`). Two things are ours:
+`POST /rla/deeds` does mouse and keyboard without a new interpreter, and `GET /screenshot?still_ms=1500` waits until the
+screen stands still, and with `--alone` until no other process of the user is at work.
 """
 
 from __future__ import annotations
@@ -16,30 +17,41 @@ import json
 import os
 import socket
 import socketserver
+import threading
 from email import message_from_bytes
 from email.message import Message
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from rla.envs.desktop.guest.answers import GuestAnswer, GuestRequest, answer_to
 from rla.envs.desktop.guest.hands import Hands
+from rla.envs.desktop.guest.programs import undumpable
 
 MOST_BODY = 256 << 20  # bytes of an upload
+HEARD_S = 60.0  # in which whoever connects shows the token, and then each part of a request comes
+MOST_CLIENTS = 64
 
 
-class GuestServer(ThreadingHTTPServer):
-    """On loopback."""
+class Bounded(socketserver.ThreadingMixIn, socketserver.BaseServer):
+    """A thread for each connection, and no more connections than MOST_CLIENTS."""
 
     daemon_threads = True
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        return threading.active_count() <= MOST_CLIENTS
+
+
+class GuestServer(Bounded, HTTPServer):
+    """On loopback."""
+
     hands: Hands
     token: str
 
 
-class GivenSocketServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+class GivenSocketServer(Bounded, socketserver.UnixStreamServer):
     """On a socket that listens already, by the number of its descriptor."""
 
-    daemon_threads = True
     hands: Hands
     token: str
 
@@ -54,6 +66,7 @@ class Handler(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     server_version = "rla-guest"
+    timeout = HEARD_S
     server: Any
 
     def do_GET(self) -> None:  # the names are those of the library
@@ -77,6 +90,7 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return self._send(GuestAnswer(413, {"status": "error", "message": "the request is too large"}))
         body = self.rfile.read(int(length))
+        self.connection.settimeout(None)  # whoever has the token may think between two requests
         address = urlsplit(self.path)
         asked = {key: values[-1] for key, values in parse_qs(address.query).items()}
         values, files = read_body(self.headers, body)
@@ -116,16 +130,27 @@ def read_body(headers: Message, body: bytes) -> tuple[dict[str, Any], dict[str, 
     return (found if isinstance(found, dict) else {}), {}
 
 
+def secret_token(pipe: int) -> str:
+    """The token of a pipe, or of the environment. Neither is readable for other programs from here on."""
+    undumpable()
+    if pipe >= 0:
+        with open(pipe) as file:
+            return file.read()
+    token = os.environ.pop("RLA_GUEST_TOKEN", "")
+    if not token:
+        raise SystemExit("RLA_GUEST_TOKEN: set a token; whoever knows it may run programs here")
+    return token
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--listening", type=int, default=-1, help="descriptor of a socket of the file system")
     parser.add_argument("--port", type=int, default=5000, help="on loopback")
     parser.add_argument("--display", default=os.environ.get("DISPLAY", ":0"))
     parser.add_argument("--alone", action="store_true", help="nothing else runs for this user; pictures wait for rest")
+    parser.add_argument("--token", type=int, default=-1, help="descriptor of a pipe with the token")
     own = parser.parse_args()
-    token = os.environ.pop("RLA_GUEST_TOKEN", "")
-    if not token:
-        raise SystemExit("RLA_GUEST_TOKEN: set a token; whoever knows it may run programs here")
+    token = secret_token(own.token)
     server: GuestServer | GivenSocketServer
     server = GivenSocketServer(own.listening) if own.listening >= 0 else GuestServer(("127.0.0.1", own.port), Handler)
     server.hands, server.token = Hands(own.display, alone=own.alone), token

@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-PARENT_DEATH = 1  # prctl
+PARENT_DEATH, DUMPABLE = 1, 4  # prctl
 READY_S = 30.0
 LOG, TOLD = "/tmp/session.log", 2000  # characters of it that are told at the end
 GTK = "[Settings]\ngtk-cursor-blink=0\ngtk-enable-animations=0\ngtk-recent-files-enabled=0\n"
@@ -41,8 +41,13 @@ CHOSEN = (
 FOLDERS = ("Desktop", "Documents", "Downloads", "Music", "Pictures", "Videos")
 
 
-def descend(user: int, group: int) -> None:
-    """Join the cgroup, become a user that owns nothing where the walls name one, and bound what one may use."""
+def descend(user: int, group: int, *, memory: int, disk: int) -> None:
+    """Join the cgroup, become a user that owns nothing where the walls name one, and bound what one may use. `memory`:
+    bytes of a process, and `disk` of a file, which hold without a cgroup as well. Of all processes of the host those of
+    machines are what the kernel should end first.
+    """
+    with open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")
     if group >= 0:
         os.write(group, b"0")
         os.close(group)
@@ -52,7 +57,11 @@ def descend(user: int, group: int) -> None:
         os.setresuid(user, user, user)
         ctypes.CDLL(None).prctl(PARENT_DEATH, signal.SIGKILL)  # changing the user has undone bwrap's
         resource.setrlimit(resource.RLIMIT_NPROC, (1024, 1024))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for kind, most in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_DATA, memory), (resource.RLIMIT_FSIZE, disk)):
+        hard = resource.getrlimit(kind)[1]
+        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(kind, (most, most))
+    ctypes.CDLL(None).prctl(DUMPABLE, 0, 0, 0, 0)  # the token is in this process
 
 
 def furnish(home: Path) -> None:
@@ -89,6 +98,7 @@ def session_space(settings: dict[str, Any]) -> dict[str, str]:
         "GSETTINGS_BACKEND": "keyfile",
         "NO_AT_BRIDGE": "0" if settings["accessible"] else "1",
         "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONNOUSERSITE": "1",  # programs that verify are not to run a `usercustomize` of the home
     }
 
 
@@ -138,7 +148,7 @@ def managed(space: dict[str, str]) -> None:
 
 
 def begin_session(settings: dict[str, Any], token: str) -> subprocess.Popen[bytes]:
-    """Everything that a machine runs; the process of its server."""
+    """Everything that a machine runs; the process of its server. Nothing of the agent's runs yet."""
     furnish(Path(settings["home"]))
     os.chdir(settings["home"])
     space = session_space(settings)
@@ -146,10 +156,14 @@ def begin_session(settings: dict[str, Any], token: str) -> subprocess.Popen[byte
     space["DBUS_SESSION_BUS_ADDRESS"] = bus(space)
     started_program(["openbox", "--sm-disable"], space, stdout=subprocess.DEVNULL)
     managed(space)
-    kept = (int(settings["listening"]),)
-    return started_program(
-        settings["server"], space | {"RLA_GUEST_TOKEN": token}, stdout=subprocess.DEVNULL, pass_fds=kept
-    )
+    reading, writing = os.pipe()  # an environment could be read by whoever runs as this user
+    os.write(writing, token.encode())
+    os.close(writing)
+    kept = (int(settings["listening"]), reading)
+    command = [*settings["server"], "--token", str(reading)]
+    server = started_program(command, space, stdout=subprocess.DEVNULL, pass_fds=kept)
+    os.close(reading)
+    return server
 
 
 def end_with_owner() -> None:
@@ -160,14 +174,17 @@ def end_with_owner() -> None:
 
 def main() -> None:
     settings = json.loads(sys.argv[1])
-    descend(int(settings["user"]), int(settings["group"]))
+    limits = {"memory": int(settings["memory"]), "disk": int(settings["disk"])}
+    descend(int(settings["user"]), int(settings["group"]), **limits)
     token = sys.stdin.readline().strip()
     threading.Thread(target=end_with_owner, daemon=True).start()
     server = begin_session(settings, token)
     while True:  # whatever loses its parent becomes a child of process 1
         done, status = os.wait()
         if done == server.pid:
-            sys.stderr.write(Path(LOG).read_text(errors="replace")[-TOLD:])
+            with open(os.open(LOG, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # programs can write and replace it
+                file.seek(max(0, os.fstat(file.fileno()).st_size - TOLD))
+                sys.stderr.write(file.read(TOLD).decode(errors="replace"))
             raise SystemExit(os.waitstatus_to_exitcode(status) or 0)
 
 

@@ -1,6 +1,6 @@
 """OSWorld's own server, from a checkout of theirs, on a socket that listens already, behind a token.
 
-    RLA_GUEST_TOKEN=... python -m rla.envs.desktop.guest.theirs CHECKOUT --listening 3
+    python -m rla.envs.desktop.guest.theirs CHECKOUT --listening 3 --token 4
 
 It needs what OSWorld says: flask, pyautogui, python-xlib, lxml, numpy, pillow, requests, pyatspi. Their server keeps
 one file for all screenshots, so it answers one request after another.
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import hmac
-import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterable
@@ -18,6 +17,8 @@ from pathlib import Path
 from socket import socket
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+from rla.envs.desktop.guest.server import secret_token
 
 SERVER = "desktop_env/server"
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
@@ -63,10 +64,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("checkout", type=Path)
     parser.add_argument("--listening", type=int, required=True)
+    parser.add_argument("--token", type=int, required=True)
     own = parser.parse_args()
-    token = os.environ.pop("RLA_GUEST_TOKEN", "")
-    if not token:
-        raise SystemExit("RLA_GUEST_TOKEN: set a token")
+    token = secret_token(own.token)
     folder = writable_copy(own.checkout / SERVER)
     sys.path.insert(0, str(folder))
     from main import app  # type: ignore[import-not-found]

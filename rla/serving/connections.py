@@ -1,0 +1,97 @@
+"""The connections of an HTTP server: so many at a time, and each sends the head of its first request in time.
+
+`aiohttp` bounds neither. A server that has no descriptor left for another connection can open no file and start no
+environment, and asyncio writes a traceback for every connection that it then fails to take.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+import socket
+from asyncio import BaseTransport, TimerHandle
+
+from aiohttp import web
+
+log = logging.getLogger(__name__)
+
+HEAD_S = 10.0  # seconds for the head of the first request
+PAUSE_S = 1.0  # before the next try if the system has no room for another connection
+BACKLOG = 128
+SPARE = 128  # connections beside those of sessions
+
+
+def most_connections(sessions: int) -> int:
+    """Connections at a time: half of the descriptors that this process may have stay for environments."""
+    return min(sessions + SPARE, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+
+
+def listening(host: str, port: int) -> list[socket.socket]:
+    """A socket for each address of `host`. Raises OSError."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    sockets: list[socket.socket] = []
+    try:
+        for family, _, _, _, address in dict.fromkeys(found):
+            sockets.append(socket.create_server((address[0], address[1]), family=family, backlog=BACKLOG))
+    except OSError:
+        for each in sockets:
+            each.close()
+        raise
+    return sockets
+
+
+class Connections:
+    """For one event loop. If there are `most`, a new one takes the place of the oldest that has sent no whole head yet,
+    and is closed if there is none.
+    """
+
+    def __init__(self, *, most: int, head_s: float = HEAD_S) -> None:
+        self._most, self._head_s = most, head_s
+        self._waiting: dict[BaseTransport, TimerHandle] = {}  # for their first head, the oldest first
+
+    def heard(self, transport: BaseTransport | None) -> None:
+        """The head of a request has arrived."""
+        if transport in self._waiting:
+            self._waiting.pop(transport).cancel()
+
+    async def accept(self, sockets: list[socket.socket], server: web.Server) -> None:
+        """Hand connections to `server` until this is cancelled; then the sockets are closed."""
+        try:
+            await asyncio.gather(*(self._accept(each, server) for each in sockets))
+        finally:
+            for each in sockets:
+                each.close()
+            for timer in self._waiting.values():
+                timer.cancel()
+
+    async def _accept(self, listening: socket.socket, server: web.Server) -> None:
+        loop = asyncio.get_running_loop()
+        listening.setblocking(False)
+        while True:
+            try:
+                client, _ = await loop.sock_accept(listening)
+            except OSError as error:
+                log.warning("no connection is taken for %g s: %s", PAUSE_S, error.strerror or error)
+                await asyncio.sleep(PAUSE_S)
+                continue
+            if len(server.connections) >= self._most and not self._made_room():
+                client.close()
+                continue
+            try:
+                transport, _ = await loop.connect_accepted_socket(server, client)
+            except OSError:  # it is gone already
+                client.close()
+                continue
+            self._waiting[transport] = loop.call_later(self._head_s, self._drop, transport)
+
+    def _made_room(self) -> bool:
+        oldest = next((each for each in self._waiting if not each.is_closing()), None)
+        if oldest is not None:
+            self._drop(oldest)
+        return oldest is not None
+
+    def _drop(self, transport: BaseTransport) -> None:
+        self.heard(transport)
+        if isinstance(transport, asyncio.Transport):
+            transport.abort()

@@ -1,0 +1,87 @@
+"""Clients that only connect: half requests, more of them than there are places, and a system without descriptors."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from typing import Any
+
+import pytest
+
+from rla.serving import connections, openenv_server
+from rla.serving.connections import Connections
+from tests.unit.serving.counting import Talk, talked
+
+HALF = b"GET /health HTTP/1.1\r\nHost: x\r\nX-Never: "
+BODY = b"POST /alfworld/tasks HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"
+
+
+async def begun(end: Talk, data: bytes) -> asyncio.StreamReader:
+    """What the server says to a client that sends `data` and then nothing."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(end.url.rpartition(":")[2]))
+    writer.write(data)
+    await writer.drain()
+    kept.append(writer)
+    return reader
+
+
+kept: list[asyncio.StreamWriter] = []
+
+
+@pytest.fixture(autouse=True)
+def let_go() -> Any:
+    yield
+    kept.clear()
+
+
+async def healthy(end: Talk) -> int:
+    async with asyncio.timeout(5), end.http.get(f"{end.url}/health") as answer:
+        return answer.status
+
+
+def test_a_client_that_sends_half_a_request_is_hung_up_on() -> None:
+    async def talk(end: Talk) -> Any:
+        reader = await begun(end, HALF)
+        return await asyncio.wait_for(reader.read(), 5), await healthy(end)
+
+    assert talked(talk, connections=Connections(most=9, head_s=0.05)) == (b"", 200)
+
+
+def test_half_requests_make_room_for_whole_ones() -> None:
+    async def talk(end: Talk) -> Any:
+        readers = [await begun(end, HALF) for _ in range(12)]
+        found = await healthy(end)
+        return found, sum(reader.at_eof() for reader in readers)
+
+    answered, dropped = talked(talk, connections=Connections(most=4))
+    assert answered == 200 and dropped >= 8
+
+
+def test_a_body_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openenv_server, "BODY_S", 0.05)
+
+    async def talk(end: Talk) -> Any:
+        return await asyncio.wait_for((await begun(end, BODY)).readline(), 5)
+
+    assert talked(talk).startswith(b"HTTP/1.1 408 ")
+
+
+def test_a_system_without_descriptors_is_asked_again_after_a_pause_and_a_line(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(connections, "PAUSE_S", 0.02)
+    refusals, real = [errno.EMFILE] * 3, asyncio.SelectorEventLoop.sock_accept
+
+    async def talk(end: Talk) -> Any:
+        return await healthy(end)
+
+    async def refusing(loop: Any, listening: socket.socket) -> Any:
+        if refusals:
+            raise OSError(refusals.pop(), "Too many open files")
+        return await real(loop, listening)
+
+    monkeypatch.setattr(asyncio.SelectorEventLoop, "sock_accept", refusing)
+    assert talked(talk) == 200
+    said = [record.getMessage() for record in caplog.records]
+    assert said == ["no connection is taken for 0.02 s: Too many open files"] * 3
