@@ -16,6 +16,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from rla.errors import UserError
+from rla.store.texts import whole_text
 
 if TYPE_CHECKING:
     from rla.models.plain_tokenizer import ChatTokenizer
@@ -104,6 +105,7 @@ class ChatFormat:
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
 
     def _encode(self, text: str) -> tuple[int, ...]:
+        text = whole_text(text)
         ids = self._encoder(text)
         if self._control and not self._control.keys().isdisjoint(ids):
             # The switch is ignored, or spares tokens that are not marked as special: break the control strings.
