@@ -23,6 +23,7 @@ from jinja2 import TemplateError
 from rla.errors import UserError
 from rla.llm.chat import ChatFormat
 from rla.store.conversations import Conversation, template_messages
+from rla.store.texts import has_half
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -69,6 +70,8 @@ class ChatTokens:
         """Runs of ids, each with whether the assistant says it."""
         breaker = unused(conversation)
         text, spans = self._rendered(self._broken(conversation, breaker))
+        if has_half(text):
+            raise NotRendered("half of a surrogate pair, which is not a character")
         for piece, said in pieces_by_span(text, spans):
             for place, part in enumerate(self._control.split(piece)):
                 if place % 2:
