@@ -119,8 +119,12 @@ def check_column(where: str, node: dict[str, Any], array: pa.Array) -> None:
     if kind == "array":
         check_column(f"{where}[]", node["items"], array.flatten())
     elif kind == "object":
+        there = {
+            array.type.field(index).name for index in range(array.type.num_fields)
+        }  # of a column that was asked for
         for name, child in node["properties"].items():
-            check_column(f"{where}.{name}", child, array.field(name))
+            if name in there:
+                check_column(f"{where}.{name}", child, array.field(name))
     else:
         check_values(where, node, array)
 
