@@ -16,6 +16,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from rla.errors import UserError
+from rla.models.rendering import rendering
 from rla.store.texts import whole_text
 
 if TYPE_CHECKING:
@@ -128,7 +129,8 @@ class ChatFormat:
 
     def _rendered(self, messages: list[Message], tools: list[dict[str, Any]] | None) -> str:
         told = {"tools": tools} if tools else {}
-        text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **told)
+        with rendering(str(self.tokenizer.name_or_path)):
+            text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **told)
         return str(text)
 
     def _split(self, roles: tuple[str, ...], tools: list[dict[str, Any]] | None = None) -> list[str]:

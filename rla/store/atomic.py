@@ -34,7 +34,11 @@ def write_atomic(
         with _alone(temporary) as descriptor:
             _flushed(temporary, write, descriptor)
             with around():
-                temporary.replace(path)
+                try:
+                    temporary.replace(path)
+                except FileNotFoundError:
+                    if not _is_still(path, descriptor):  # NFS answers so if it is asked twice for what it has done
+                        raise
     except OSError as error:
         raise unwritable(path, error) from None
 

@@ -140,8 +140,8 @@ def most_bytes(size: int) -> int:
 
 def too_large(path: Path, most: int) -> UserError:
     return UserError(
-        f"{path}: its rows take more than {most >> 20:,} MiB of memory, {GROWTH} times its size: no stage writes such "
-        "a file; remove it and make the shard again"
+        f"{path}: its rows take more than {most >> 20:,} MiB of memory, {GROWTH} times its size; "
+        "leave the file out, or make it again"
     )
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from rla.errors import UserError
 from rla.store.conversations import ROLES, ChatMessage, Conversation, calls_text, read_conversations
-from rla.store.parts import opened_part
+from rla.store.parts import column_batches, most_bytes, opened_part
 from rla.store.slices import MANIFEST, STARTED, record_path
 from rla.store.texts import has_half, whole_text
 
@@ -146,7 +146,10 @@ def _rows(file: Path) -> Iterator[tuple[str, Any]]:
     """Where each row stands, counted from 1, and its content. Empty lines are no rows."""
     if file.suffix == ".parquet":
         with opened_part(file, remedy="fetch or write the file again, or leave it out") as parquet:
-            rows = chain.from_iterable(batch.to_pylist() for batch in parquet.iter_batches(batch_size=64))
+            rows = chain.from_iterable(
+                batch.to_pylist()
+                for batch in column_batches(file, parquet, None, most=most_bytes(file.stat().st_size), rows=64)
+            )
             yield from ((f"row {number}", row) for number, row in enumerate(rows, 1))
         return
     with file.open("rb") as lines:

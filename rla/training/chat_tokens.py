@@ -22,6 +22,7 @@ from jinja2 import TemplateError
 
 from rla.errors import UserError
 from rla.llm.chat import ChatFormat
+from rla.models.rendering import rendered_in_time
 from rla.store.conversations import Conversation, template_messages
 from rla.store.texts import has_half
 
@@ -98,10 +99,11 @@ class ChatTokens:
         """The text of a conversation, and where the assistant speaks in it."""
         messages, tools = chat
         try:
-            if self.marked:
-                return self._by_marks(messages, tools)
-            return self._by_difference(messages, tools)
-        except (TemplateError, TypeError) as error:
+            with rendered_in_time(str(self._tokenizer.name_or_path)):
+                if self.marked:
+                    return self._by_marks(messages, tools)
+                return self._by_difference(messages, tools)
+        except (TemplateError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError) as error:
             raise NotRendered(f"the chat template refuses it: {error}") from None
 
     def _by_marks(self, messages: list[dict[str, Any]], tools: Any) -> tuple[str, list[Span]]:
