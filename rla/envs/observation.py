@@ -95,20 +95,20 @@ class Recalls(Protocol):
 async def settled(answer: Observation | Awaitable[Observation]) -> Observation:
     """The observation of either kind of environment, without a turn of the event loop if it is there already.
 
-    Halves of surrogate pairs in its texts are replaced. Raises MalformedObservation as `checked` does.
+    Halves of surrogate pairs in its texts are replaced. Raises MalformedObservation as `checked_observation` does.
     """
-    seen = checked(await answer if inspect.isawaitable(answer) else answer)
+    seen = checked_observation(await answer if inspect.isawaitable(answer) else answer)
     results = tuple(CallResult(whole_text(one.text), whole_text(one.status)) for one in seen.results)
     return replace(seen, text=whole_text(seen.text), commands=whole_texts(seen.commands), results=results)
 
 
-def checked(answer: Any) -> Observation:
+def checked_observation(answer: Any) -> Observation:
     """The answer of an environment if it is an `Observation` whose fields have their types; lists become tuples.
 
     Raises MalformedObservation.
     """
     if not isinstance(answer, Observation):
-        raise MalformedObservation(f"the environment answered {shown(answer)}, which is not an Observation")
+        raise MalformedObservation(f"the environment answered {shown_answer(answer)}, which is not an Observation")
     seen = cast("Any", answer)  # any type may stand behind a name
     reward = seen.reward
     rules = {
@@ -125,7 +125,7 @@ def checked(answer: Any) -> Observation:
     }
     for name, kept in rules.items():
         if not kept:
-            found = shown(getattr(seen, name))
+            found = shown_answer(getattr(seen, name))
             raise MalformedObservation(f"the environment answered an Observation whose {name} is {found}")
     return replace(
         answer,
@@ -141,7 +141,7 @@ def is_row(values: Any, kind: type) -> bool:
     return isinstance(values, list | tuple) and all(isinstance(one, kind) for one in values)
 
 
-def shown(value: Any) -> str:
+def shown_answer(value: Any) -> str:
     """A value as an error shows it."""
     try:
         text = repr(value)

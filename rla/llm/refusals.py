@@ -36,13 +36,13 @@ class UnusableReply(Exception):
     """An engine answered with tokens or log-probabilities that no sampler has: it may do better if asked again."""
 
 
-def usable(completions: Sequence[Completion]) -> list[Completion]:
+def usable_completions(completions: Sequence[Completion]) -> list[Completion]:
     """The completions, log-probabilities that rounding has lifted above 0 set to 0. Every engine returns through this.
 
     Raises UnusableReply for a log-probability that is NaN, infinite or positive, for a token id below 0, and for lists
     of different lengths.
     """
-    return [one if all(map(ordinary, one.logprobs)) else rounded(one) for one in map(complete, completions)]
+    return [one if all(map(ordinary, one.logprobs)) else without_rounding(one) for one in map(complete, completions)]
 
 
 def ordinary(logprob: float) -> bool:
@@ -51,7 +51,7 @@ def ordinary(logprob: float) -> bool:
 
 
 def complete(completion: Completion) -> Completion:
-    """The completion. Raises UnusableReply as `usable` does for its tokens."""
+    """The completion. Raises UnusableReply as `usable_completions` does for its tokens."""
     tokens = completion.token_ids
     if not len(tokens) == len(completion.logprobs) == len(completion.allowed):
         raise UnusableReply(
@@ -62,8 +62,8 @@ def complete(completion: Completion) -> Completion:
     return completion
 
 
-def rounded(completion: Completion) -> Completion:
-    """Log-probabilities of at most 0. Raises UnusableReply as `usable` does for them."""
+def without_rounding(completion: Completion) -> Completion:
+    """Log-probabilities of at most 0. Raises UnusableReply as `usable_completions` does for them."""
     for token, logprob in zip(completion.token_ids, completion.logprobs, strict=True):
         if not -math.inf < logprob <= ROUNDING:
             raise UnusableReply(f"the engine reported a log-probability of {logprob:g} for token {token}")
@@ -77,12 +77,12 @@ async def replies_to(generator: Generator, request: Request) -> list[Completion]
     """
     for attempt in range(1, TRIES):
         try:
-            return usable(await generator.generate(request))
+            return usable_completions(await generator.generate(request))
         except UnusableReply:
             if request.session is not None:
                 generator.release(request.session)  # what is kept of it may be at fault
             request = replace(request, seed=derive(request.seed, "again", attempt))
-    return usable(await generator.generate(request))
+    return usable_completions(await generator.generate(request))
 
 
 def as_told(error: BaseException) -> Exception:

@@ -16,7 +16,7 @@ from rla.errors import UserError
 from rla.llm.base import Completion, FinishReason, Request
 from rla.llm.chat import ChatFormat
 from rla.llm.http import JsonClient, TransientFailure
-from rla.llm.refusals import UnusableReply, check_request, usable
+from rla.llm.refusals import UnusableReply, check_request, usable_completions
 from rla.llm.restricted import SEED_MASK, restricted
 from rla.llm.server_pictures import ask_with_pictures
 from rla.llm.vllm_pictures import bias_against
@@ -61,16 +61,16 @@ class ServerGenerator:
         if request.top_p < 1 and self._training:
             raise ValueError("a top_p below 1 is for replies that do not train")
         if request.images:
-            return usable(await ask_with_pictures(self, request))
+            return usable_completions(await ask_with_pictures(self, request))
         if request.allowed is None:
-            return usable(await self._free(request))
+            return usable_completions(await self._free(request))
 
         async def choose(prompt: list[int], seed: int, choices: list[int]) -> tuple[int, float]:
             return await self.one_of(
                 prompt, seed=seed, choices=choices, temperature=request.temperature, top_p=request.top_p
             )
 
-        return usable(await restricted(request, choose))
+        return usable_completions(await restricted(request, choose))
 
     async def one_of(
         self, prompt: list[int], *, seed: int, choices: list[int], temperature: float, top_p: float = 1.0

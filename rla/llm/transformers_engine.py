@@ -20,7 +20,7 @@ from rla.llm import attention
 from rla.llm.base import BREATHS, Completion, Request
 from rla.llm.jobs import EngineJob, Row
 from rla.llm.picture_passes import passes_of
-from rla.llm.refusals import check_request, usable
+from rla.llm.refusals import check_request, usable_completions
 from rla.llm.sampling import sample, uniforms
 from rla.llm.slot_cache import SlotCache
 from rla.llm.slots import Ints, SlotTable
@@ -98,7 +98,7 @@ class TransformersGenerator:
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(self._run())
             self._pump.add_done_callback(self._fail_all)
-        return usable(await job.future)
+        return usable_completions(await job.future)
 
     def release(self, session: str) -> None:
         """Give up what is kept for a session."""

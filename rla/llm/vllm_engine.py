@@ -22,7 +22,7 @@ from rla.errors import UserError
 from rla.llm.adapters import Adapter, Parts, base_folder, parts_of
 from rla.llm.base import Completion, FinishReason, Request
 from rla.llm.placed_images import PlacedImage
-from rla.llm.refusals import UnusableReply, check_request, usable
+from rla.llm.refusals import UnusableReply, check_request, usable_completions
 from rla.llm.restricted import SEED_MASK, restricted
 from rla.llm.vllm_pictures import never_sampled, picture_engine_settings, refuse_other_prompt, vllm_prompt
 from rla.models.vision import load_vision
@@ -229,7 +229,7 @@ class Over:
         """Sample `request.samples` completions. Raises ContextOverflow, ValueError for an empty prompt."""
         check_request(request, context=self.context)
         if request.allowed is None:
-            return usable(await self._free(request))
+            return usable_completions(await self._free(request))
 
         async def choose(prompt: list[int], seed: int, choices: list[int]) -> tuple[int, float]:
             (completion,) = await self._engine.ask(
@@ -244,7 +244,7 @@ class Over:
             )
             return int(completion.token_ids[0]), float(completion.logprobs.logprobs[0])
 
-        return usable(await restricted(request, choose))
+        return usable_completions(await restricted(request, choose))
 
     def release(self, session: str) -> None:
         """Nothing is kept by session: the prefix cache evicts by itself."""

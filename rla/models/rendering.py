@@ -12,7 +12,7 @@ from rla.errors import UserError
 LONGEST = 10.0  # seconds of a rendering, which takes milliseconds
 
 
-class Overdue(BaseException):
+class TemplateOverdue(BaseException):
     """Raised inside a template. Not an Exception, so that no filter swallows it."""
 
 
@@ -33,7 +33,7 @@ def rendering(name: str) -> Iterator[None]:
 def rendered_in_time(name: str) -> Iterator[None]:
     """UserError for a template that takes too long; its other errors pass.
 
-    Jinja runs templates as Python code in this thread; the interpreter raises `Overdue` in it between two operations.
+    Jinja runs templates as Python code in this thread; the interpreter raises `TemplateOverdue` in it between two operations.
     """
     thread, lock, state = threading.get_ident(), threading.Lock(), {"over": False, "late": False}
 
@@ -41,7 +41,7 @@ def rendered_in_time(name: str) -> Iterator[None]:
         with lock:
             if not state["over"]:
                 state["late"] = True
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(Overdue))
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(TemplateOverdue))
 
     timer = threading.Timer(LONGEST, end)
     timer.daemon = True
@@ -54,7 +54,7 @@ def rendered_in_time(name: str) -> Iterator[None]:
                 state["over"] = True
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), None)  # one that is still to come
             timer.cancel()
-    except Overdue:
+    except TemplateOverdue:
         raise UserError(
             f"{name}: its chat template is not rendered after {LONGEST:g} s; use an instruct model's own template"
         ) from None

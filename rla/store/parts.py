@@ -114,7 +114,7 @@ def column_batches(
     texts = numbers = 0
     for group in (file.metadata.row_group(index) for index in range(file.metadata.num_row_groups)):
         for chunk in (group.column(index) for index in range(group.num_columns)):
-            if columns is None or any(asked_for(chunk.path_in_schema, name) for name in columns):
+            if columns is None or any(lies_within(chunk.path_in_schema, name) for name in columns):
                 if chunk.physical_type == "BYTE_ARRAY":
                     texts += chunk.total_uncompressed_size
                 else:
@@ -128,7 +128,7 @@ def column_batches(
         yield batch
 
 
-def asked_for(place: str, name: str) -> bool:
+def lies_within(place: str, name: str) -> bool:
     """Whether a leaf column lies in the column that is asked for."""
     return place == name or place.startswith(f"{name}.")
 
