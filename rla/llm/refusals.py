@@ -42,7 +42,7 @@ def usable_completions(completions: Sequence[Completion]) -> list[Completion]:
     Raises UnusableReply for a log-probability that is NaN, infinite or positive, for a token id below 0, and for lists
     of different lengths.
     """
-    return [one if all(map(ordinary, one.logprobs)) else without_rounding(one) for one in map(complete, completions)]
+    return [one if all(map(ordinary, one.logprobs)) else at_most_zero(one) for one in map(complete, completions)]
 
 
 def ordinary(logprob: float) -> bool:
@@ -62,7 +62,7 @@ def complete(completion: Completion) -> Completion:
     return completion
 
 
-def without_rounding(completion: Completion) -> Completion:
+def at_most_zero(completion: Completion) -> Completion:
     """Log-probabilities of at most 0. Raises UnusableReply as `usable_completions` does for them."""
     for token, logprob in zip(completion.token_ids, completion.logprobs, strict=True):
         if not -math.inf < logprob <= ROUNDING:

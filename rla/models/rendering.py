@@ -33,14 +33,14 @@ def rendering(name: str) -> Iterator[None]:
 def rendered_in_time(name: str) -> Iterator[None]:
     """UserError for a template that takes too long; its other errors pass.
 
-    Jinja runs templates as Python code in this thread; the interpreter raises `TemplateOverdue` in it between two operations.
+    Jinja runs templates as Python code in this thread; the interpreter raises `TemplateOverdue` in it between two
+    operations.
     """
-    thread, lock, state = threading.get_ident(), threading.Lock(), {"over": False, "late": False}
+    thread, lock, over = threading.get_ident(), threading.Lock(), threading.Event()
 
     def end() -> None:
         with lock:
-            if not state["over"]:
-                state["late"] = True
+            if not over.is_set():
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(TemplateOverdue))
 
     timer = threading.Timer(LONGEST, end)
@@ -51,7 +51,7 @@ def rendered_in_time(name: str) -> Iterator[None]:
             yield
         finally:
             with lock:
-                state["over"] = True
+                over.set()
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), None)  # one that is still to come
             timer.cancel()
     except TemplateOverdue:
