@@ -27,8 +27,11 @@ def main() -> None:
         status = forward_call(server, arguments)
         if status is not None:
             sys.exit(status)
-    from rla.cli.app import run
-
+    try:
+        from rla.cli.app import run
+    except KeyboardInterrupt:  # while the command line is imported
+        print("interrupted: nothing was begun", file=sys.stderr)
+        sys.exit(130)
     if not launched():
         sys.exit(run(arguments))
     import traceback

@@ -25,6 +25,7 @@ from rla.envs.services import Ask
 from rla.envs.views import Message, ProposalView
 from rla.llm.base import Completion, FinishReason, Generator, Request
 from rla.llm.chat import ChatFormat
+from rla.llm.refusals import UnusableReply, replies_to
 from rla.seeds import derive
 from rla.store.records import Direction
 from rla.thoughts import after_thinking
@@ -101,7 +102,10 @@ class ModelDrafter:
             samples=count,
             json_schema=self.prompt.schema(choice.task),
         )
-        replies = await held_after_thoughts(self.generator, request, self.chat)
+        try:
+            replies = await held_after_thoughts(self.generator, request, self.chat)
+        except UnusableReply as unusable:
+            return Draft(critique=whole, proposals=[Proposal(None, str(unusable))])
         return Draft(critique=whole, proposals=[read_proposal(reply, self.chat) for reply in replies])
 
     async def _criticise(self, choice: Choice, evidence: Evidence, facts: str, *, seed: int) -> str:
@@ -127,41 +131,49 @@ class ModelDrafter:
         return [note for found in replies for reply in found if (note := read_critique(reply, self.chat))]
 
     async def _ask(self, versions: Sequence[list[Message]], *, seed: int) -> list[Completion]:
-        """The reply to the first version of a prompt that fits; none where none does."""
+        """The reply to the first version of a prompt that fits; none where none does, or the engine gives none."""
         for messages in versions:
             ids = self.chat.first(messages)
             if self._fits(ids, self.config.critique_tokens):
-                return await self.generator.generate(
-                    Request(
-                        prompt_ids=ids,
-                        max_tokens=self.config.critique_tokens,
-                        temperature=self.config.temperature,
-                        seed=seed,
-                    )
+                request = Request(
+                    prompt_ids=ids,
+                    max_tokens=self.config.critique_tokens,
+                    temperature=self.config.temperature,
+                    seed=seed,
                 )
+                return await usable_replies(self.generator, request)
         return []
 
     def _fits(self, ids: Sequence[int], sampled: int) -> bool:
         return len(ids) + sampled <= self.generator.context
 
 
+async def usable_replies(generator: Generator, request: Request) -> list[Completion]:
+    """The engine's replies; none if they are unusable."""
+    try:
+        return await replies_to(generator, request)
+    except UnusableReply:
+        return []
+
+
 def replies_of(drafter: ModelDrafter, *, seed: int) -> Ask:
-    """Texts that the drafter's model answers to other questions; none where a question does not fit its context."""
+    """Texts that the drafter's model answers to other questions; none where a question does not fit its context, or
+    where the engine's replies are unusable.
+    """
     config, chat, generator = drafter.config, drafter.chat, drafter.generator
 
     async def ask(messages: list[Message], samples: int) -> list[str]:
         ids = chat.first(messages)
         if len(ids) + config.max_tokens > generator.context:
             return []
-        replies = await generator.generate(
-            Request(
-                prompt_ids=ids,
-                max_tokens=config.max_tokens,
-                temperature=config.temperature,
-                seed=derive(seed, *ids),
-                samples=samples,
-            )
+        request = Request(
+            prompt_ids=ids,
+            max_tokens=config.max_tokens,
+            temperature=config.temperature,
+            seed=derive(seed, *ids),
+            samples=samples,
         )
+        replies = await usable_replies(generator, request)
         whole = [reply for reply in replies if reply.finish_reason is FinishReason.STOP]
         return [said for reply in whole if (said := after_thinking(reply_text(reply, chat)))]
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from rla.agents.replies import reply_text
 from rla.llm.base import Completion, FinishReason, Generator, Request
 from rla.llm.chat import ChatFormat
+from rla.llm.refusals import replies_to
 from rla.thoughts import TAG, after_thinking, open_thought
 
 LONGEST = 8000  # characters that are kept of a reply
@@ -35,8 +36,8 @@ async def held_after_thoughts(generator: Generator, request: Request, chat: Chat
     thinks is asked twice: freely, and then held to the schema behind its thoughts. `max_tokens` are of both together.
     """
     if not chat.thinks:
-        return await generator.generate(request)
-    free = await generator.generate(replace(request, json_schema=None))
+        return await replies_to(generator, request)
+    free = await replies_to(generator, replace(request, json_schema=None))
     single = [replace(request, samples=1, seed=request.seed + index) for index in range(request.samples)]
     asked = (_continued(generator, one, said, chat) for one, said in zip(single, free, strict=True))
     return list(await asyncio.gather(*asked))
@@ -48,7 +49,7 @@ async def _continued(generator: Generator, request: Request, said: Completion, c
         return said
     count = len(thoughts)
     prompt = [*request.prompt_ids, *thoughts]
-    (held,) = await generator.generate(replace(request, prompt_ids=prompt, max_tokens=request.max_tokens - count))
+    (held,) = await replies_to(generator, replace(request, prompt_ids=prompt, max_tokens=request.max_tokens - count))
     return replace(
         held,
         token_ids=[*thoughts, *held.token_ids],

@@ -34,6 +34,7 @@ from rla.processes.workers import WATCH, end_with_stdin
 from rla.store.atomic import write_json
 from rla.store.call_lock import lock_outputs
 from rla.store.layout import earlier_judgements
+from rla.store.regular import read_regular
 from rla.store.run_config import update_run_config
 from rla.store.slices import WHOLE, is_complete
 from stages import STAGES
@@ -210,8 +211,8 @@ def timed(ctx: StageContext) -> dict[str, Any]:
 def earlier_calls(record: Path) -> list[Any]:
     """The calls that a record of times has; of a damaged one none, since no output depends on it."""
     try:
-        return list(json.loads(record.read_text())["calls"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return list(json.loads(read_regular(record))["calls"])
+    except (OSError, UserError, ValueError, KeyError, TypeError):
         return []
 
 

@@ -18,6 +18,7 @@ from rla.errors import UserError
 from rla.processes.ranks import rank, speaks
 
 LONGEST_ERROR = 2000  # characters
+INTERRUPTED = "interrupted: the same command goes on where this one stopped"
 
 
 def guard(call: Callable[[], Any]) -> None:
@@ -28,15 +29,29 @@ def guard(call: Callable[[], Any]) -> None:
             call()
     except KeyboardInterrupt:
         if speaks():
-            typer.echo("interrupted: the same command goes on where this one stopped", err=True)
+            typer.echo(INTERRUPTED, err=True)
         raise typer.Exit(128 + (signal.SIGTERM if ended.is_set() else signal.SIGINT)) from None
     except Exception as error:
+        if ended.is_set() or from_interrupt(error):  # a library that was being imported made another error of it
+            typer.echo(INTERRUPTED, err=True)
+            raise typer.Exit(128 + (signal.SIGTERM if ended.is_set() else signal.SIGINT)) from None
         text = what_to_mend(error)
         if text is None:
             raise  # a defect, with its traceback
         if rank() == 0:  # of several processes all meet the same
             typer.echo(f"error: {in_one_line(text)}", err=True)
         raise typer.Exit(2) from None
+
+
+def from_interrupt(error: BaseException | None) -> bool:
+    """Whether an error was raised while a KeyboardInterrupt was handled."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def what_to_mend(error: Exception) -> str | None:

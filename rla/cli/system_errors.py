@@ -30,7 +30,8 @@ def system_refusal(error: Exception) -> str | None:
     number = error.errno if isinstance(error, OSError) else None
     if number is None and (found := NUMBERED.search(str(error))):
         number = int(found[1] or found[2])
-    if number is None or number not in REFUSALS:
+    renamed = isinstance(error, OSError) and number == errno.ENOENT and error.filename2 is not None  # as NFS answers
+    if number is None or (number not in REFUSALS and not renamed):
         return None
     place = error.filename2 or error.filename if isinstance(error, OSError) else None
     where = f"{os.fsdecode(place)}: " if isinstance(place, str | bytes | os.PathLike) else ""

@@ -20,6 +20,8 @@ from rla.envs.observation import (
     Environment,
     EnvironmentFailure,
     Observation,
+    close_environment,
+    environment_code,
     offered,
     settled,
 )
@@ -46,19 +48,22 @@ async def taught(task: Task, episode: int, shared: Lessons) -> Conversation | No
     """Episode number `episode` of a task; None where it failed."""
     made: Environment | AwaitedEnvironment | None = None
     try:
-        made = shared.make_env(task)
+        with environment_code(f"environment {task.env}, task {task.task_id}"):
+            made = shared.make_env(task)
         return await _played(task, made, shared, seed=derive(shared.seed, "collect", task.task_id, episode))
     except EnvironmentFailure:
         return None
     finally:
         if made is not None:
-            made.close()
+            close_environment(made, f"environment {task.env}, task {task.task_id}")
 
 
 async def _played(
     task: Task, made: Environment | AwaitedEnvironment, shared: Lessons, *, seed: int
 ) -> Conversation | None:
-    observation = await settled(made.reset())
+    named = f"environment {task.env}, task {task.task_id}"
+    with environment_code(named):
+        observation = await settled(made.reset())
     commands = offered(observation.commands, shared.env.omit_commands)
     dialogue, won = Dialogue(shared.prompt.opening(observation.text, commands)), False
     for index in range(shared.env.max_steps):
@@ -68,7 +73,8 @@ async def _played(
         reply, called = answer
         dialogue.reply(reply, called)
         action = action_in(reply, shared.prompt, commands)
-        observation = await settled(made.step(NO_ACTION if action is None else action))
+        with environment_code(named):
+            observation = await settled(made.step(NO_ACTION if action is None else action))
         dialogue.history.append((reply, observation.text))
         won = observation.success(shared.env.reward_threshold)
         if won or observation.done or index + 1 == shared.env.max_steps:

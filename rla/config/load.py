@@ -24,6 +24,7 @@ from rla.errors import UserError
 ParamsOf = Callable[[str], type]  # the dataclass of an environment's own parameters, by `env.name`
 NOT_RESIDENT = {"resident": False}
 DEFAULTS = "the defaults"
+LARGEST = 4 << 20  # bytes of a file
 
 
 def read_config(path: Path | None, overrides: Sequence[str] = (), *, params_of: ParamsOf | None) -> Config:
@@ -72,6 +73,8 @@ def read_yaml(path: Path, *, remedy: str) -> Any:
     """What a YAML file holds. UserError names the file: with the `remedy` where it is not there, or as no YAML."""
     if not path.is_file():
         raise UserError(f"{path}: no such file; {remedy}")
+    if path.stat().st_size > LARGEST:
+        raise UserError(f"{path}: {path.stat().st_size:,} bytes, more than parameters can have; give the right file")
     try:
         return plain_data(path.read_text())
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -1,8 +1,20 @@
 """The contract between the scheduler and an environment: text in, text out, no knowledge of language models."""
 
-from collections.abc import Awaitable, Collection, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+import inspect
+import logging
+import math
+import traceback
+from collections.abc import Awaitable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, cast, runtime_checkable
+
+from rla.errors import UserError
+from rla.store.texts import whole_text, whole_texts
+
+log = logging.getLogger(__name__)
+
+SHOWN = 80  # characters of a value in an error
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +93,61 @@ class Recalls(Protocol):
 
 
 async def settled(answer: Observation | Awaitable[Observation]) -> Observation:
-    """The observation of either kind of environment, without a turn of the event loop where it is there already."""
-    return answer if isinstance(answer, Observation) else await answer
+    """The observation of either kind of environment, without a turn of the event loop if it is there already.
+
+    Halves of surrogate pairs in its texts are replaced. Raises MalformedObservation as `checked_observation` does.
+    """
+    seen = checked_observation(await answer if inspect.isawaitable(answer) else answer)
+    results = tuple(CallResult(whole_text(one.text), whole_text(one.status)) for one in seen.results)
+    return replace(seen, text=whole_text(seen.text), commands=whole_texts(seen.commands), results=results)
+
+
+def checked_observation(answer: Any) -> Observation:
+    """The answer of an environment if it is an `Observation` whose fields have their types; lists become tuples.
+
+    Raises MalformedObservation.
+    """
+    if not isinstance(answer, Observation):
+        raise MalformedObservation(f"the environment answered {shown_answer(answer)}, which is not an Observation")
+    seen = cast("Any", answer)  # any type may stand behind a name
+    reward = seen.reward
+    rules = {
+        "text": isinstance(seen.text, str),
+        "commands": is_row(seen.commands, str),
+        "won": isinstance(seen.won, bool),
+        "done": isinstance(seen.done, bool),
+        "reward": reward is None or (isinstance(reward, int | float) and math.isfinite(reward)),
+        "images": is_row(seen.images, bytes),
+        "place": isinstance(seen.place, str | None),
+        "results": is_row(seen.results, CallResult)
+        and all(isinstance(text, str) for one in seen.results for text in (one.text, one.status)),
+        "understood": isinstance(seen.understood, bool),
+    }
+    for name, kept in rules.items():
+        if not kept:
+            found = shown_answer(getattr(seen, name))
+            raise MalformedObservation(f"the environment answered an Observation whose {name} is {found}")
+    return replace(
+        answer,
+        commands=tuple(seen.commands),
+        reward=None if reward is None else float(reward),
+        images=tuple(seen.images),
+        results=tuple(seen.results),
+    )
+
+
+def is_row(values: Any, kind: type) -> bool:
+    """Whether it is a list or a tuple of such values."""
+    return isinstance(values, list | tuple) and all(isinstance(one, kind) for one in values)
+
+
+def shown_answer(value: Any) -> str:
+    """A value as an error shows it."""
+    try:
+        text = repr(value)
+    except Exception:  # of somebody else's class
+        text = "a value"
+    return f"{text[:SHOWN]} ({type(value).__name__})"
 
 
 def offered(commands: Iterable[str], omit: Collection[str]) -> tuple[str, ...]:
@@ -92,3 +157,32 @@ def offered(commands: Iterable[str], omit: Collection[str]) -> tuple[str, ...]:
 
 class EnvironmentFailure(Exception):
     """An environment that died or answered nonsense: it ends its episode with `env_error`, never the run."""
+
+
+class MalformedObservation(EnvironmentFailure):
+    """An answer that breaks the contract of `Observation`: a defect of the environment's code."""
+
+
+@contextmanager
+def environment_code(named: str) -> Iterator[None]:
+    """Inside, whatever an environment's code raises is an EnvironmentFailure, but for what the user can mend.
+
+    `named`: the environment and its task, for the message.
+    """
+    try:
+        yield
+    except MalformedObservation as odd:
+        raise EnvironmentFailure(f"{named}: {odd}") from None
+    except (EnvironmentFailure, UserError):
+        raise
+    except Exception as error:
+        said = traceback.format_exception_only(error)[-1].strip()
+        raise EnvironmentFailure(f"{named}: the environment raised {said}") from error
+
+
+def close_environment(environment: Environment | AwaitedEnvironment, named: str) -> None:
+    """Close it. An error is a warning: the episode is over."""
+    try:
+        environment.close()
+    except Exception as error:
+        log.warning("%s: close raised %s: %s", named, type(error).__name__, error)

@@ -20,6 +20,7 @@ from typing import Any
 from rla.errors import UserError
 from rla.models.checkpoint import MANIFEST, REFERENCE, WEIGHT_SUFFIXES, open_checkpoint
 from rla.store.layout import making_call
+from rla.store.regular import read_regular
 
 SETTINGS, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 # What of an adapter's settings decides what it computes.
@@ -68,7 +69,7 @@ def parts_of(model: Path | str) -> Parts:
 def adapter_in(folder: Path) -> Adapter:
     """The adapter of a folder. Raises UserError where it cannot be read."""
     try:
-        settings = json.loads((folder / SETTINGS).read_text())
+        settings = json.loads(read_regular(folder / SETTINGS))
         rank = int(settings["r"])
         digest = hashlib.sha256(_decisive(settings))
         with (folder / WEIGHTS).open("rb") as stream:

@@ -24,6 +24,8 @@ from rla.errors import UserError
 from rla.llm.chat_frames import PAD, ChatFrames, Trim
 from rla.llm.control_strings import PlainHeaders, plain_headers
 from rla.models.plain_tokenizer import generation_stops
+from rla.models.rendering import rendering
+from rla.store.texts import whole_text
 from rla.thoughts import TAG, open_thought
 
 if TYPE_CHECKING:
@@ -173,7 +175,7 @@ class ChatFormat:
         return self._headers.broken(text)
 
     def _encode(self, text: str) -> tuple[int, ...]:
-        text = self.without_headers(text)
+        text = self.without_headers(whole_text(text))
         ids = self._encoder(text)
         if self._control and not self._control.keys().isdisjoint(ids):
             # The switch is ignored, or spares tokens that are not marked as special: break the control strings.
@@ -226,13 +228,10 @@ class ChatFormat:
         return 'qzx\\"xzq' in rendered
 
     def _rendered(self, messages: list[Message], tools: list[dict[str, Any]] | None) -> str:
-        from jinja2 import TemplateError
 
         told = {"tools": tools} if tools else {}
-        try:
+        with rendering(str(self.tokenizer.name_or_path)):
             text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **told)
-        except TemplateError as error:
-            raise UserError(f"{self.tokenizer.name_or_path}: its chat template cannot be used ({error})") from error
         return str(text)
 
     def _split(

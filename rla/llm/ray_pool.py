@@ -29,7 +29,7 @@ from rla.llm.ray_actor import LeaseOver, Opened, Reply
 from rla.llm.ray_cluster import EngineActorRef, stood_engines
 from rla.llm.ray_leased import Asked, PoolEngine
 from rla.llm.ray_weights import put_files
-from rla.llm.refusals import check_request
+from rla.llm.refusals import check_request, usable_completions
 from rla.llm.seats import weights_of
 from rla.processes.code_digest import code_digest
 from rla.processes.ray_connection import connected, first_line
@@ -96,7 +96,7 @@ class RayGenerator:
         self._asked[number] = asked
         self._place(number, asked)
         try:
-            return await asked.future
+            return usable_completions(await asked.future)
         finally:
             if self._asked.pop(number, None) is not None:
                 self._unplaced.discard(number)

@@ -1,14 +1,21 @@
-"""What a Generator may refuse."""
+"""What a Generator may refuse, and which of its completions are refused."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from rla.errors import UserError
-from rla.llm.base import Request
+from rla.llm.base import Completion, Generator, Request
+from rla.seeds import derive
 
 COLDEST, HOTTEST = 0.001, 1000.0  # temperatures by which logits in fp32 can be divided
 MOST_SAMPLES = 1 << 16
+ROUNDING = 1e-4  # by which a log-probability may be above 0
+TRIES = 3  # requests for a reply before it is given up
+LARGEST_ID = (1 << 31) - 1
 
 
 class ContextOverflow(Exception):
@@ -25,13 +32,66 @@ class ContextOverflow(Exception):
         return partial(type(self), prompt=self.prompt, max_tokens=self.max_tokens, context=self.context), ()
 
 
+class UnusableReply(Exception):
+    """An engine answered with tokens or log-probabilities that no sampler has: it may do better if asked again."""
+
+
+def usable_completions(completions: Sequence[Completion]) -> list[Completion]:
+    """The completions, log-probabilities that rounding has lifted above 0 set to 0. Every engine returns through this.
+
+    Raises UnusableReply for a log-probability that is NaN, infinite or positive, for a token id below 0, and for lists
+    of different lengths.
+    """
+    return [one if all(map(ordinary, one.logprobs)) else at_most_zero(one) for one in map(complete, completions)]
+
+
+def ordinary(logprob: float) -> bool:
+    """Whether it is finite and not positive."""
+    return -math.inf < logprob <= 0.0
+
+
+def complete(completion: Completion) -> Completion:
+    """The completion. Raises UnusableReply as `usable_completions` does for its tokens."""
+    tokens = completion.token_ids
+    if not len(tokens) == len(completion.logprobs) == len(completion.allowed):
+        raise UnusableReply(
+            f"the engine reported {len(completion.logprobs)} log-probabilities for {len(tokens)} tokens"
+        )
+    if odd := [token for token in tokens if not 0 <= token <= LARGEST_ID]:
+        raise UnusableReply(f"the engine reported a token id of {odd[0]}")
+    return completion
+
+
+def at_most_zero(completion: Completion) -> Completion:
+    """Log-probabilities of at most 0. Raises UnusableReply as `usable_completions` does for them."""
+    for token, logprob in zip(completion.token_ids, completion.logprobs, strict=True):
+        if not -math.inf < logprob <= ROUNDING:
+            raise UnusableReply(f"the engine reported a log-probability of {logprob:g} for token {token}")
+    return replace(completion, logprobs=[min(logprob, 0.0) for logprob in completion.logprobs])
+
+
+async def replies_to(generator: Generator, request: Request) -> list[Completion]:
+    """The engine's answer, asked for up to `TRIES` times, each time with another seed, until it is usable.
+
+    Raises UnusableReply when all tries are over, and whatever the engine raises.
+    """
+    for attempt in range(1, TRIES):
+        try:
+            return usable_completions(await generator.generate(request))
+        except UnusableReply:
+            if request.session is not None:
+                generator.release(request.session)  # what is kept of it may be at fault
+            request = replace(request, seed=derive(request.seed, "again", attempt))
+    return usable_completions(await generator.generate(request))
+
+
 def as_told(error: BaseException) -> Exception:
     """The exception for another process: what a Generator may raise keeps its kind, a defect is a RuntimeError. All of
     them can be pickled.
     """
     if isinstance(error, ContextOverflow):
         return error
-    for kind in (UserError, ValueError):
+    for kind in (UserError, ValueError, UnusableReply):
         if isinstance(error, kind):
             return kind(str(error))
     return RuntimeError(f"the engine failed: {type(error).__name__}: {error} (its own log says more)")

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 
 from rla.llm.base import Completion, FinishReason, Request
-from rla.llm.refusals import check_request
+from rla.llm.refusals import check_request, usable_completions
 
 Reply = Callable[[Request, int], list[int]]
 
@@ -41,7 +41,7 @@ class ScriptedGenerator:
         """Raises ContextOverflow like an engine would, KeyError for a reply that the trie does not allow."""
         check_request(request, context=self.context)
         self.requests += 1
-        return [self._complete(request, request.seed + index) for index in range(request.samples)]
+        return usable_completions([self._complete(request, request.seed + index) for index in range(request.samples)])
 
     def release(self, session: str) -> None:
         """Nothing is kept for a session."""

@@ -8,6 +8,7 @@ penalties, stop tokens) is sent with every request. The server's prefix cache ta
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,12 +16,12 @@ from rla.errors import UserError
 from rla.llm.base import Completion, FinishReason, Request
 from rla.llm.chat import ChatFormat
 from rla.llm.http import JsonClient, TransientFailure
-from rla.llm.refusals import check_request
+from rla.llm.refusals import UnusableReply, check_request, usable_completions
 from rla.llm.restricted import SEED_MASK, restricted
 from rla.llm.server_pictures import ask_with_pictures
 from rla.llm.vllm_pictures import bias_against
 
-UNKNOWN = -9999.0  # a finite number, as the schema wants, that no sampler reports
+UNKNOWN = -9999.0  # a finite number, as the schema wants; as a server's own it is vLLM's way to write minus infinity
 WHOLE_DISTRIBUTION = {
     "top_p": 1.0,
     "top_k": 0,
@@ -52,23 +53,24 @@ class ServerGenerator:
 
     async def generate(self, request: Request) -> list[Completion]:
         """Sample `request.samples` completions. Raises ContextOverflow, ValueError for an empty prompt, UserError
-        when the server refuses, stays away, or leaves out what training data needs."""
+        when the server refuses, stays away, or leaves out what training data needs, UnusableReply for a reply whose
+        numbers cannot be."""
         check_request(request, context=self.context)
         if request.json_schema is not None and self._training:
             raise ValueError("json_schema is for replies that do not train")
         if request.top_p < 1 and self._training:
             raise ValueError("a top_p below 1 is for replies that do not train")
         if request.images:
-            return await ask_with_pictures(self, request)
+            return usable_completions(await ask_with_pictures(self, request))
         if request.allowed is None:
-            return await self._free(request)
+            return usable_completions(await self._free(request))
 
         async def choose(prompt: list[int], seed: int, choices: list[int]) -> tuple[int, float]:
             return await self.one_of(
                 prompt, seed=seed, choices=choices, temperature=request.temperature, top_p=request.top_p
             )
 
-        return await restricted(request, choose)
+        return usable_completions(await restricted(request, choose))
 
     async def one_of(
         self, prompt: list[int], *, seed: int, choices: list[int], temperature: float, top_p: float = 1.0
@@ -161,15 +163,17 @@ class ServerGenerator:
             raise self.lacking(
                 "returns no token ids, which training data needs", "use a server that knows return_token_ids"
             )
+        if not isinstance(tokens, list) or not all(type(token) is int for token in tokens):
+            raise UnusableReply("the server's token_ids are not a list of integers")
         reported = token_logprobs(choice.get("logprobs") or {})
-        known = len(reported) == len(tokens) and None not in reported
+        known = len(reported) == len(tokens) and (not tokens or any(value is not None for value in reported))
         if not known and self._training:
             raise self.lacking(
                 "returns no log-probability for each token, which training data needs",
                 "start it with --logprobs-mode processed_logprobs",
             )
-        values = [float(value) for value in reported] if known else [UNKNOWN] * len(tokens)
-        return [int(token) for token in tokens], [0.0] * len(tokens) if temperature == 0 else values
+        values = [reported_logprob(value) for value in reported] if known else [UNKNOWN] * len(tokens)
+        return tokens, [0.0] * len(tokens) if temperature == 0 else values
 
     def _from_text(self, choice: dict[str, Any]) -> list[int]:
         tokens = self._chat.encode(str(choice.get("text", "")))
@@ -186,6 +190,12 @@ def token_logprobs(reported: Mapping[str, Any]) -> list[Any]:
     if isinstance(content, list):
         return [one.get("logprob") if isinstance(one, dict) else None for one in content]
     return list(reported.get("token_logprobs") or [])
+
+
+def reported_logprob(value: Any) -> float:
+    """NaN for a value that is not a number (some servers write NaN as null), and vLLM's -9999 as minus infinity."""
+    number = float(value) if type(value) in (int, float) else math.nan
+    return -math.inf if number <= UNKNOWN else number
 
 
 def held_to(schema: Mapping[str, Any] | None) -> dict[str, Any]:

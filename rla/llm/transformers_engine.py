@@ -20,7 +20,7 @@ from rla.llm import attention
 from rla.llm.base import BREATHS, Completion, Request
 from rla.llm.jobs import EngineJob, Row
 from rla.llm.picture_passes import passes_of
-from rla.llm.refusals import check_request
+from rla.llm.refusals import check_request, usable_completions
 from rla.llm.sampling import sample, uniforms
 from rla.llm.slot_cache import SlotCache
 from rla.llm.slots import Ints, SlotTable
@@ -84,7 +84,7 @@ class TransformersGenerator:
 
     async def generate(self, request: Request) -> list[Completion]:
         """Sample `request.samples` completions. Raises ContextOverflow, ValueError for an empty prompt, and for
-        pictures that do not belong to its tokens.
+        pictures that do not belong to its tokens, and UnusableReply where the model computes NaN.
         """
         check_request(request, context=self.context, vocabulary=self._model.get_input_embeddings().weight.shape[0])
         job = EngineJob(
@@ -98,7 +98,7 @@ class TransformersGenerator:
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(self._run())
             self._pump.add_done_callback(self._fail_all)
-        return await job.future
+        return usable_completions(await job.future)
 
     def release(self, session: str) -> None:
         """Give up what is kept for a session."""

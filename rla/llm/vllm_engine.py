@@ -22,7 +22,7 @@ from rla.errors import UserError
 from rla.llm.adapters import Adapter, Parts, base_folder, parts_of
 from rla.llm.base import Completion, FinishReason, Request
 from rla.llm.placed_images import PlacedImage
-from rla.llm.refusals import check_request
+from rla.llm.refusals import UnusableReply, check_request, usable_completions
 from rla.llm.restricted import SEED_MASK, restricted
 from rla.llm.vllm_pictures import never_sampled, picture_engine_settings, refuse_other_prompt, vllm_prompt
 from rla.models.vision import load_vision
@@ -230,7 +230,7 @@ class Over:
         """Sample `request.samples` completions. Raises ContextOverflow, ValueError for an empty prompt."""
         check_request(request, context=self.context)
         if request.allowed is None:
-            return await self._free(request)
+            return usable_completions(await self._free(request))
 
         async def choose(prompt: list[int], seed: int, choices: list[int]) -> tuple[int, float]:
             (completion,) = await self._engine.ask(
@@ -245,7 +245,7 @@ class Over:
             )
             return int(completion.token_ids[0]), float(completion.logprobs.logprobs[0])
 
-        return await restricted(request, choose)
+        return usable_completions(await restricted(request, choose))
 
     def release(self, session: str) -> None:
         """Nothing is kept by session: the prefix cache evicts by itself."""
@@ -287,7 +287,7 @@ def _completion(output: Any, *, greedy: bool) -> Completion:
     tokens = [int(token) for token in output.token_ids]
     logprobs = [0.0] * len(tokens) if greedy else [float(value) for value in output.logprobs.logprobs]
     if len(logprobs) != len(tokens):
-        raise RuntimeError(f"vLLM returned {len(logprobs)} log-probabilities for {len(tokens)} tokens")
+        raise UnusableReply(f"vLLM returned {len(logprobs)} log-probabilities for {len(tokens)} tokens")
     return Completion(
         token_ids=tokens,
         logprobs=logprobs,

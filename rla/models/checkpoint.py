@@ -21,9 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rla.errors import UserError
+from rla.models.folder_files import check_model_folder
 from rla.store.aside import bring_back
 from rla.store.layout import making_call
 from rla.store.pruned import MODEL, STATE, pruned_parts, refuse_pruned
+from rla.store.regular import read_regular
 from rla.store.slices import read_json
 
 MANIFEST, METRICS, HISTORY = "checkpoint.json", "metrics.json", "metrics.jsonl"
@@ -55,9 +57,9 @@ def open_checkpoint(source: Path | str) -> Checkpoint:
     if not manifest.is_file():
         return Checkpoint(model=source)
     try:
-        content = json.loads(manifest.read_text())
+        content = json.loads(read_regular(manifest))
         version, updates, digest = content["format"], int(content["updates"]), str(content["digest"])
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise UserError(f"{manifest}: not a checkpoint manifest; run {making_call(manifest)} again") from error
     if version != FORMAT:
         raise UserError(f"{manifest}: format {version}, but this version reads {FORMAT}; train again")
@@ -78,7 +80,10 @@ def open_checkpoint(source: Path | str) -> Checkpoint:
 def model_folder(path: Path) -> Path:
     """The Hugging Face folder inside a checkpoint, or the path itself where it is a plain model folder.
 
-    Raises UserError where it was pruned.
+    Raises UserError where it was pruned, and as `check_model_folder` does.
     """
     refuse_pruned(path, MODEL)
-    return path / "model" if (path / "model").is_dir() else path
+    folder = path / "model" if (path / "model").is_dir() else path
+    if folder.is_dir():
+        check_model_folder(folder)
+    return folder

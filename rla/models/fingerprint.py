@@ -24,6 +24,16 @@ def tokenizer_fingerprint(folder: Path) -> str | None:
 
     Raises UserError for a file that is not valid JSON.
     """
+    try:
+        return _fingerprint(folder)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f"{folder}: its tokenizer's files are not those of a tokenizer ({type(error).__name__}: {error}); save the "
+            "tokenizer into its folder again"
+        ) from None
+
+
+def _fingerprint(folder: Path) -> str | None:
     settings = _read(folder / "tokenizer_config.json")
     backend = _read(folder / "tokenizer.json")
     model = backend.get("model") or {}
@@ -83,7 +93,7 @@ def _read(file: Path) -> dict[str, Any]:
         return {}
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError):
+    except (ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
         raise UserError(f"{file}: not valid JSON; save the tokenizer into its folder again") from None
     if not isinstance(content, dict):
         raise UserError(f"{file}: expected a JSON object; save the tokenizer into its folder again")

@@ -5,13 +5,14 @@ A missing piece is a UserError that names the folder and what to do, in place of
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from rla.errors import UserError
+from rla.models.folder_files import check_model_folder
 from rla.store.layout import making_call
 
 if TYPE_CHECKING:
@@ -29,15 +30,13 @@ def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
     if folder is not None:
         if not any((folder / name).is_file() for name in TOKENIZER_FILES):
             raise UserError(f"{folder}: no tokenizer files; save the tokenizer beside the weights")
-        tokenizer = _load_local_tokenizer(folder)
+        with loadable(source):
+            tokenizer = _load_local_tokenizer(folder)
     else:
         from transformers import AutoTokenizer
 
-        try:
-            with _without_its_code(source):
-                tokenizer = AutoTokenizer.from_pretrained(str(source), trust_remote_code=False)
-        except OSError as error:
-            raise UserError(_hub_message(source, error)) from error
+        with loadable(source), _without_its_code(source):
+            tokenizer = AutoTokenizer.from_pretrained(str(source), trust_remote_code=False)
     if not tokenizer.chat_template:
         raise UserError(
             f"{source}: the tokenizer has no chat template; use an instruct model or add chat_template.jinja"
@@ -63,14 +62,12 @@ def load_model(source: str | Path, *, dtype: str = "float32", device: str = "cpu
             raise UserError(f"{folder}: no weights (*.safetensors); copy them into the folder or train the model again")
     if dtype not in ("float32", "bfloat16", "float16"):
         raise UserError(f"dtype {dtype!r} is not one of float32, bfloat16, float16")
-    try:
+    with loadable(source):
         loads = _loading_class(_config_of(folder or source))
         with _without_its_code(source):
             model: Any = loads.from_pretrained(
                 str(folder or source), dtype=getattr(torch, dtype), trust_remote_code=False
             )
-    except OSError as error:
-        raise UserError(_hub_message(source, error)) from error
     return cast("PreTrainedModel", model.to(device).eval())
 
 
@@ -81,10 +78,22 @@ def hollow_model(folder: Path) -> PreTrainedModel:
     import torch
     from accelerate import init_empty_weights
 
-    config = _config_of(folder)
+    with loadable(folder):
+        config = _config_of(folder)
     with init_empty_weights(include_buffers=False), _without_its_code(folder):
         model: Any = _loading_class(config).from_config(config, dtype=torch.float32, trust_remote_code=False)
     return cast("PreTrainedModel", model.eval())
+
+
+@contextmanager
+def loadable(source: str | Path) -> Iterator[None]:
+    """Inside, a library reads files that anyone may have written: whatever it raises is a UserError in one line."""
+    try:
+        yield
+    except (UserError, MemoryError):
+        raise
+    except Exception as error:  # each library has errors of its own, and some are bare KeyErrors
+        raise UserError(_hub_message(source, error)) from error
 
 
 def _config_of(source: str | Path) -> Any:
@@ -94,7 +103,7 @@ def _config_of(source: str | Path) -> Any:
         return AutoConfig.from_pretrained(str(source), trust_remote_code=False)
 
 
-@contextlib.contextmanager
+@contextmanager
 def _without_its_code(source: str | Path) -> Iterator[None]:
     """Raises UserError if a model can only be read by Python code that it brings (`auto_map`), which is never run."""
     try:
@@ -126,7 +135,9 @@ def load_weights(model: PreTrainedModel, source: str | Path) -> None:
     files = sorted(folder.glob("*.safetensors")) if folder is not None else []
     targets = model.state_dict()
     with torch.no_grad():
-        if not files or not _copy_files(files, targets):
+        with loadable(source):
+            copied = bool(files) and _copy_files(files, targets)
+        if not copied:
             _copy(load_model(source).state_dict(), targets, source)
 
 
@@ -157,6 +168,7 @@ def folder_of(source: str | Path) -> Path | None:
     """The local folder meant by `source`, or None for a hub id. A path that does not exist is an error."""
     path = Path(source).expanduser()
     if path.is_dir():
+        check_model_folder(path)
         return path
     looks_local = isinstance(source, Path) or str(source).startswith((".", "/", "~")) or str(source).count("/") > 1
     if looks_local:
@@ -178,6 +190,7 @@ def _load_local_tokenizer(folder: Path) -> Any:
         return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
 
 
-def _hub_message(source: str | Path, error: OSError) -> str:
+def _hub_message(source: str | Path, error: Exception) -> str:
     first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    first = first if isinstance(error, OSError | UserError) else f"{type(error).__name__}: {first}"
     return f"{source}: cannot be loaded ({first}); give a local folder or check the id and the network"

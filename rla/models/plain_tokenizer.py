@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from rla.errors import UserError
 from rla.models.load import GENERIC_TOKENIZERS, folder_of, load_tokenizer
+from rla.models.rendering import rendering
 
 if TYPE_CHECKING:
     from tokenizers import AddedToken, Tokenizer
@@ -106,6 +107,8 @@ class PlainTokenizer:
 
         try:
             settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
+            if not isinstance(settings, dict):
+                return None
             file = folder / TEMPLATE
             template = file.read_text(encoding="utf-8") if file.is_file() else settings.get("chat_template")
             generic = settings.get("tokenizer_class") in GENERIC_TOKENIZERS and "added_tokens_decoder" not in settings
@@ -114,11 +117,19 @@ class PlainTokenizer:
             data = (folder / BACKEND).read_bytes()
         except (OSError, ValueError):
             return None  # transformers says what is wrong with it
-        backend = Tokenizer.from_buffer(data)
+        except RecursionError:
+            raise UserError(
+                f"{folder / SETTINGS}: nested too deeply; save the tokenizer into its folder again"
+            ) from None
+        try:
+            backend = Tokenizer.from_buffer(data)
+        except Exception as error:  # tokenizers has no error of its own
+            raise UserError(f"{folder / BACKEND}: cannot be read ({error}); save the tokenizer again") from None
         special = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
         if not template or not special.issuperset(special_tokens(settings)):
             return None
-        return cls(backend, settings=settings, template=template, folder=folder)
+        with rendering(str(folder)):
+            return cls(backend, settings=settings, template=template, folder=folder)
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         return list(self.backend_tokenizer.encode(text, add_special_tokens=add_special_tokens).ids)

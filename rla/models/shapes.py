@@ -18,6 +18,7 @@ from typing import Any
 
 from rla.config.sections import ModelConfig
 from rla.errors import UserError
+from rla.models.folder_files import check_model_folder
 
 NEW_VOCABULARY = 2000  # tokens of a new small model's tokenizer, which its environment's texts decide: an upper guess
 
@@ -177,6 +178,7 @@ def model_shape_of(source: str, *, new: ModelConfig, key: str, option: str) -> M
         return new_shape(new)
     folder = Path(source).expanduser()
     if (folder / "config.json").is_file():
+        check_model_folder(folder)
         return shape_of_config(json.loads((folder / "config.json").read_text()), name=folder.name)
     last = source.rstrip("/").split("/")[-1].lower()
     for name in sorted(SHAPES, key=len, reverse=True):

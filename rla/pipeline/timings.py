@@ -14,6 +14,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from rla.errors import UserError
+from rla.store.regular import read_regular
+
 APART = ("report",)  # its time is none of the run's: it would change what it says with every call
 LONGEST_PAUSE = 60.0  # seconds between two calls of one loop; a longer one is a loop that stood still
 
@@ -61,8 +64,8 @@ def timed_calls(run: Path) -> list[TimedCall]:
 def calls_of(file: Path) -> list[TimedCall]:
     """`current_calls` of a record; none of what cannot be read."""
     try:
-        return current_calls(json.loads(file.read_text()))
-    except (OSError, ValueError, KeyError, TypeError):
+        return current_calls(json.loads(read_regular(file)))
+    except (OSError, UserError, ValueError, KeyError, TypeError):
         return []
 
 

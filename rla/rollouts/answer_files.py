@@ -24,6 +24,7 @@ from typing import Any
 from rla.envs.spacing import single_spaced
 from rla.errors import UserError
 from rla.rollouts.transcripts import ROLES_READ, Given, NoTranscript, given_messages
+from rla.store.parts import column_batches, most_bytes
 from rla.store.records import Task
 
 LAYOUTS = "response with task_id or question, input with output, or messages"
@@ -196,7 +197,7 @@ def _parquet_rows(file: Path) -> Iterator[Mapping[str, Any]]:
     try:
         with pq.ParquetFile(file) as opened:
             columns = [name for name in READ if name in opened.schema_arrow.names]
-            for batch in opened.iter_batches(batch_size=AT_ONCE, columns=columns):
+            for batch in column_batches(file, opened, columns, most=most_bytes(file.stat().st_size), rows=AT_ONCE):
                 yield from batch.to_pylist()
     except pa.ArrowException as error:
         raise UserError(f"{file}: cannot be read: {error}") from None

@@ -25,6 +25,8 @@ from rla.envs.observation import (
     EnvironmentFailure,
     Observation,
     Recalls,
+    close_environment,
+    environment_code,
     settled,
 )
 from rla.envs.pool.hosting import environments
@@ -169,20 +171,22 @@ async def judge_answer(
     task: Task, response: Given, make: MakeEnv, prompt: PolicyPrompt, threshold: float, class_of: ClassOf | None
 ) -> JudgedAnswer:
     """Has the environment judge the end of an episode that was played elsewhere."""
-    played = played_elsewhere(response, prompt)
+    played, named = played_elsewhere(response, prompt), f"environment {task.env}, task {task.task_id}"
     won, action, text, error, made = False, None, "", "", None
     try:
-        made = make(task)
-        first = await settled(made.reset())
+        with environment_code(named):
+            made = make(task)
+            first = await settled(made.reset())
         action = action_in(played.replies[-1], prompt, first.commands)
-        last = await concluded(made, played, NO_ACTION if action is None else action)
+        with environment_code(named):
+            last = await concluded(made, played, NO_ACTION if action is None else action)
         won, text = last.success(threshold), last.text
         error = "" if won or last.done else UNENDED
     except EnvironmentFailure as failure:
         error = str(failure) or type(failure).__name__
     finally:
         if made is not None:
-            made.close()
+            close_environment(made, named)
     said = SaidEpisode(
         task_id=task.task_id,
         actions=[*played.replies[:-1], NO_ACTION if action is None else action],
@@ -213,5 +217,5 @@ async def concluded(made: Environment | AwaitedEnvironment, played: PlayedElsewh
         return await settled(made.step(action))
     if isinstance(made, Recalls) and isinstance(made, Concludes):
         made.recall(played.replies, played.answers)
-        return await made.stopped()
+        return await settled(made.stopped())
     return Observation(text="", done=True)

@@ -19,6 +19,8 @@ from rla.envs.observation import (
     Environment,
     EnvironmentFailure,
     Observation,
+    close_environment,
+    environment_code,
     offered,
     settled,
 )
@@ -26,6 +28,7 @@ from rla.envs.prompts import PolicyPrompt, ToolPrompt
 from rla.llm.base import Generator, Request
 from rla.llm.chat import ChatFormat
 from rla.llm.picture_chat import PictureChat
+from rla.llm.refusals import UnusableReply, replies_to
 from rla.models.vision import VisionFormat
 from rla.rollouts.groups import run_groups
 from rla.rollouts.images import distinct_images
@@ -102,14 +105,16 @@ async def play(episode: Episode, shared: Rollouts, tries: CommandTries) -> Traje
         instruction=episode.task.instruction,
         pictures=shared.pictures,
     )
+    named = f"environment {episode.task.env}, task {episode.task.task_id}"
     session = f"{episode.task.task_id}/{episode.rollout}"
     steps: list[Step] = []
     error: str | None = None
     seen: list[Observation] = []
     environment: Environment | AwaitedEnvironment | None = None
     try:
-        environment = shared.make_env(episode.task)
-        observation = shared.seen(await settled(environment.reset()))
+        with environment_code(named):
+            environment = shared.make_env(episode.task)
+            observation = shared.seen(await settled(environment.reset()))
         seen.append(observation)
         stop = StopReason.MAX_STEPS
         for index in range(shared.env.max_steps):
@@ -131,9 +136,10 @@ async def play(episode: Episode, shared: Rollouts, tries: CommandTries) -> Traje
                 images=agent.images(),
                 turns=agent.turns(),
             )
-            (completion,) = await shared.generator.generate(request)
+            (completion,) = await replies_to(shared.generator, request)
             steps.append(agent.read(completion, observation.text, commands))
-            observation = shared.seen(await settled(environment.step(steps[-1].action)))
+            with environment_code(named):
+                observation = shared.seen(await settled(environment.step(steps[-1].action)))
             seen.append(observation)
             if not observation.understood:
                 steps[-1] = replace(steps[-1], valid=False)
@@ -142,14 +148,15 @@ async def play(episode: Episode, shared: Rollouts, tries: CommandTries) -> Traje
                 stop = StopReason.WON if won else StopReason.ENDED
                 break
         if stop in (StopReason.MAX_STEPS, StopReason.CONTEXT) and steps and isinstance(environment, Concludes):
-            seen.append(shared.seen(await environment.stopped()))
+            with environment_code(named):
+                seen.append(shared.seen(await settled(environment.stopped())))
             stop = StopReason.WON if seen[-1].success(shared.env.reward_threshold) else stop
-    except EnvironmentFailure as failure:
+    except (EnvironmentFailure, UnusableReply) as failure:
         stop, error = StopReason.ENV_ERROR, str(failure)
     finally:
         shared.generator.release(session)
         if environment is not None:
-            environment.close()
+            close_environment(environment, named)
     return record(episode, shared, agent, steps, stop=stop, seen=seen, error=error)
 
 

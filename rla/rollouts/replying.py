@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -14,12 +15,16 @@ from rla.llm.base import Generator, Request
 from rla.llm.chat import ChatFormat, Message
 from rla.llm.picture_chat import PictureChat, PromptTokens
 from rla.llm.picture_parts import parts_message
+from rla.llm.refusals import UnusableReply, replies_to
 from rla.llm.trie import TokenTrie
 from rla.models.vision import VisionFormat
 from rla.store.records import Judgement
 
 if TYPE_CHECKING:
     from rla.llm.chat_server import ChatServer
+
+
+log = logging.getLogger(__name__)
 
 
 class Replier(Protocol):
@@ -69,7 +74,7 @@ class EngineReplier:
         return prompt, await self._sampled(prompt, seed=seed, session=session)
 
     async def _sampled(self, prompt: PromptTokens, *, seed: int, session: str | None) -> list[Judgement]:
-        """Empty where the prompt does not fit."""
+        """Empty where the prompt does not fit, and where the engine's replies are unusable."""
         if len(prompt.ids) + self.config.max_tokens > self.generator.context:
             return []
         request = Request(
@@ -83,7 +88,11 @@ class EngineReplier:
             images=prompt.images,
             turns=prompt.turns,
         )
-        completions = await self.generator.generate(request)
+        try:
+            completions = await replies_to(self.generator, request)
+        except UnusableReply as unusable:
+            log.warning("a judgement is missing: %s", unusable)
+            return []
         return [unscored_judgement(completion, self.chat) for completion in completions]
 
     def release(self, session: str) -> None:

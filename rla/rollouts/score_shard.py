@@ -58,7 +58,7 @@ class PlayedTask:
             return with_pngs(next(iter(self.parts)), self.held)
         found: list[dict[str, Any]] = []
         for part, entry in self.parts.items():
-            rows = part_rows(part, COLUMNS, keys={self.task_id}, entry=entry)
+            rows = part_rows(part, COLUMNS, keys={self.task_id}, kind="trajectories", entry=entry)
             found += with_pngs(part, [row for row in rows if row["steps"] and self._wants(row)])
         return found
 

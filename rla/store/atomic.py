@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rla.errors import UserError
+from rla.store.texts import whole_text
 
 
 def write_atomic(
@@ -33,7 +34,11 @@ def write_atomic(
         with _alone(temporary) as descriptor:
             _flushed(temporary, write, descriptor)
             with around():
-                temporary.replace(path)
+                try:
+                    temporary.replace(path)
+                except FileNotFoundError:
+                    if not _is_still(path, descriptor):  # NFS answers so if it is asked twice for what it has done
+                        raise
     except OSError as error:
         raise unwritable(path, error) from None
 
@@ -44,8 +49,8 @@ def write_json(path: Path, data: Any, *, writer: str = "") -> None:
 
 
 def write_text(path: Path, text: str, *, writer: str = "") -> None:
-    """A text file, atomically."""
-    write_content(path, text.encode(), writer=writer)
+    """A text file, atomically; halves of surrogate pairs are replaced."""
+    write_content(path, whole_text(text).encode(), writer=writer)
 
 
 def write_content(path: Path, content: bytes, *, writer: str = "") -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from rla.errors import UserError
 from rla.store.enclosed import enclosed_text
 from rla.store.layout import making_call
+from rla.store.regular import read_regular
 from rla.store.slices import MANIFEST, STARTED, record_path, unfinished
 
 SAMPLE = 1 << 20
@@ -17,7 +18,7 @@ def digest(path: Path) -> str:
     """16 hex digits that identify an artifact: its manifest, checkpoint record, or the file itself."""
     for record in (record_path(path, MANIFEST), path / "checkpoint.json"):
         if record.is_file():
-            return hashlib.sha256(enclosed_text(record.read_bytes())).hexdigest()[:16]
+            return hashlib.sha256(enclosed_text(read_regular(record))).hexdigest()[:16]
     if path.is_file():
         return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     if (path / "config.json").is_file():

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,16 @@ import pyarrow.parquet as pq
 
 from rla.errors import UserError
 from rla.store.manifests import rerun
+from rla.store.regular import refuse_irregular
 from rla.store.schema import arrow_schema, load_schema, optional_columns
 
 ORIGIN, GROUP, KEYS = "rla_origin", "rla_group", "rla_keys"
 KIND, VERSION = "rla_kind", "rla_schema_version"
 NAME = re.compile(r"part-(\d{5,})\.parquet")
+GROWTH = 1000  # times the size of a file that its rows may take in memory
+LEAST_ROOM = 1 << 28  # bytes that they may take in any case
+READ_ROWS = 1024  # decoded at a time
+NUMBER_BYTES = 8
 GUESSED = 1 << 14  # bytes at the end of a file in which a footer lies, mostly
 
 
@@ -60,6 +65,8 @@ def named_like_parts(folder: Path) -> list[Path]:
     for path in found:
         if path.is_dir():
             raise UserError(f"{path}: a folder with the name of a part; rla did not make it: move it away")
+        if not path.is_file() and path.exists():
+            raise UserError(f"{path}: a pipe, a socket or a device with the name of a part: move it away")
     return found
 
 
@@ -83,6 +90,62 @@ def write_part(path: Path, table: pa.Table, *, kind: str, origin: str, group: in
         writer.add_key_value_metadata(belongs)
 
 
+def read_columns(path: Path, file: pq.ParquetFile, columns: Sequence[str] | None, *, most: int) -> pa.Table:
+    """All rows of an opened part. UserError if they take more than `most` bytes, before they take much more."""
+    batches, read = [], 0
+    for batch in column_batches(path, file, columns, most=most, rows=READ_ROWS):
+        read += batch.nbytes
+        if read > most:
+            raise too_large(path, most)
+        batches.append(batch)
+    if not batches:
+        return file.read(columns=None if columns is None else list(columns))
+    return pa.Table.from_batches(batches)
+
+
+def column_batches(
+    path: Path, file: pq.ParquetFile, columns: Sequence[str] | None, *, most: int, rows: int
+) -> Iterator[pa.RecordBatch]:
+    """The rows of an opened part in batches of at most `rows`. UserError if a batch takes more than `most` bytes.
+
+    Compression and dictionaries make gigabytes of a file of kilobytes. What its footer says is compared first: texts as
+    they lie in the pages, and numbers, of which a page may hold any number. Texts that repeat share one entry of a
+    dictionary, so no row takes more than its pages do, and so few rows are decoded at a time that these fit.
+    """
+    texts = numbers = 0
+    for group in (file.metadata.row_group(index) for index in range(file.metadata.num_row_groups)):
+        for chunk in (group.column(index) for index in range(group.num_columns)):
+            if columns is None or any(lies_within(chunk.path_in_schema, name) for name in columns):
+                if chunk.physical_type == "BYTE_ARRAY":
+                    texts += chunk.total_uncompressed_size
+                else:
+                    numbers += chunk.num_values * NUMBER_BYTES
+    if texts + numbers > most:
+        raise too_large(path, most)
+    size = max(1, min(rows, most // max(1, texts)))
+    for batch in file.iter_batches(batch_size=size, columns=None if columns is None else list(columns)):
+        if batch.nbytes > most:
+            raise too_large(path, most)
+        yield batch
+
+
+def lies_within(place: str, name: str) -> bool:
+    """Whether a leaf column lies in the column that is asked for."""
+    return place == name or place.startswith(f"{name}.")
+
+
+def most_bytes(size: int) -> int:
+    """How many bytes the rows of files of `size` bytes may take in memory."""
+    return max(LEAST_ROOM, GROWTH * size)
+
+
+def too_large(path: Path, most: int) -> UserError:
+    return UserError(
+        f"{path}: its rows take more than {most >> 20:,} MiB of memory, {GROWTH} times its size; "
+        "leave the file out, or make it again"
+    )
+
+
 @contextmanager
 def opened_part(path: Path, entry: Mapping[str, Any] | None = None, *, remedy: str = "") -> Iterator[pq.ParquetFile]:
     """The file, whose pages are verified as they are read. Raises UserError for damage, also inside the block.
@@ -92,6 +155,7 @@ def opened_part(path: Path, entry: Mapping[str, Any] | None = None, *, remedy: s
     stage has made.
     """
     try:
+        refuse_irregular(path)
         with pa.OSFile(str(path)) as opened:
             if entry is not None and not _is_entry(opened, entry):
                 raise replaced_meanwhile(path)
@@ -163,7 +227,7 @@ def checked_entry(path: Path, kind: str, origin: str, *, old: bool = False) -> d
     """
     with opened_part(path) as file:
         said = _belonging(path, file, kind, origin, old=old)
-        table = file.read()
+        table = read_columns(path, file, None, most=most_bytes(path.stat().st_size))
         if KEYS in said and keys_digest(kind, table) != said[KEYS]:
             raise UserError(f"{path}: not the keys that it was written with; {rerun(path)}")
     return _entry(path, table.num_rows, path.name)

@@ -20,8 +20,9 @@ from typing import Any
 
 from rla.errors import UserError
 from rla.store.conversations import ROLES, ChatMessage, Conversation, calls_text, read_conversations
-from rla.store.parts import opened_part
+from rla.store.parts import column_batches, most_bytes, opened_part
 from rla.store.slices import MANIFEST, STARTED, record_path
+from rla.store.texts import has_half, whole_text
 
 KINDS = (".parquet", ".jsonl")
 SOURCES = ("source", "data_source", "ability")  # columns that may say what a conversation is about
@@ -76,15 +77,18 @@ def published_conversation(row: Any, *, teacher: str) -> Conversation:
     if not any(one.role == "assistant" for one in read):
         raise NotAConversation("nobody replies")
     outcome = row.get("outcome")
-    return Conversation(
-        task_id=str(row.get("task_id") or ""),
-        source=next((str(row[name]) for name in SOURCES if row.get(name)), teacher),
+    found = Conversation(
+        task_id=whole_text(str(row.get("task_id") or "")),
+        source=whole_text(next((str(row[name]) for name in SOURCES if row.get(name)), teacher)),
         messages=read,
         tools=_tools(row.get("tools")),
         outcome=outcome if outcome in (-1, 1) else None,
         quality=None,
-        teacher=str(row.get("teacher") or teacher),
+        teacher=whole_text(str(row.get("teacher") or teacher)),
     )
+    if any(map(has_half, (found.tools, *(text for one in read for text in (one.content, one.tool_calls))))):
+        raise NotAConversation("half of a surrogate pair, which is not a character")
+    return found
 
 
 def _message(one: Any, *, first: bool) -> ChatMessage:
@@ -142,7 +146,10 @@ def _rows(file: Path) -> Iterator[tuple[str, Any]]:
     """Where each row stands, counted from 1, and its content. Empty lines are no rows."""
     if file.suffix == ".parquet":
         with opened_part(file, remedy="fetch or write the file again, or leave it out") as parquet:
-            rows = chain.from_iterable(batch.to_pylist() for batch in parquet.iter_batches(batch_size=64))
+            rows = chain.from_iterable(
+                batch.to_pylist()
+                for batch in column_batches(file, parquet, None, most=most_bytes(file.stat().st_size), rows=64)
+            )
             yield from ((f"row {number}", row) for number, row in enumerate(rows, 1))
         return
     with file.open("rb") as lines:

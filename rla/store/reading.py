@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rla.errors import UserError
 from rla.store.columns import check_columns
 from rla.store.manifests import checked_manifest, rerun
-from rla.store.parts import file_digest, footer_digest, named_like_parts, opened_part
+from rla.store.parts import (
+    column_batches,
+    file_digest,
+    footer_digest,
+    most_bytes,
+    named_like_parts,
+    opened_part,
+    read_columns,
+)
+from rla.store.row_rules import check_rows
 from rla.store.schema import full_schema, load_schema
 from rla.store.slices import MANIFEST, optional_record, record_path, unfinished
 
+JOINED = frozenset({"trajectories", "scores", "policy_rewards", "rm_rewards", "verdicts", "standings"})
 STREAMED = 32  # rows that a stream decodes at a time
 
 Entry = Mapping[str, Any]  # what a manifest says of one of its parts
@@ -40,8 +52,36 @@ def read_manifest(folder: Path, kind: str | None = None) -> dict[str, Any]:
 
 def verify_shard(folder: Path, manifest: Mapping[str, Any], *, whole: bool = False) -> None:
     """The parts on disk are those of a manifest that was checked: their sizes and footers, with `whole` every byte.
-    Pages are verified as they are read. The manifest of an older version names sizes alone.
+    Pages are verified as they are read. The manifest of an older version names sizes alone. In a shard that others are
+    joined with, no key is there twice.
     """
+    _verify_parts(folder, manifest, whole=whole)
+    kind = manifest.get("kind")
+    if kind in JOINED:
+        entries = tuple((part["name"], part["bytes"], part.get("sha256")) for part in manifest["parts"])
+        check_keys(folder, kind, entries)
+
+
+@lru_cache(maxsize=64)
+def check_keys(folder: Path, kind: str, entries: tuple[tuple[str, int, str | None], ...]) -> None:
+    """UserError if two rows of a shard have the same key: whatever is joined with it would be there twice, and a key
+    that is there n times in two shards n * n times. `entries`: of its parts, so that a shard is looked at once.
+    """
+    keys: list[str] = load_schema(kind)["key"]
+    tables = [read_part(folder / name, keys) for name, _, _ in entries]
+    if not tables:
+        return
+    counts = pa.concat_tables(tables).group_by(keys).aggregate([([], "count_all")])
+    if counts.num_rows == sum(table.num_rows for table in tables):
+        return
+    row = counts.filter(pc.greater(counts["count_all"], 1)).slice(0, 1).to_pylist()[0]
+    named = ", ".join(f"{name} {row[name]}" for name in keys)
+    raise UserError(
+        f"{folder}: {named} is there {row['count_all']} times; rerun the stage that made it with --overwrite"
+    )
+
+
+def _verify_parts(folder: Path, manifest: Mapping[str, Any], *, whole: bool) -> None:
     listed = {part["name"]: part for part in manifest["parts"]}
     found = {path.name: path.stat().st_size for path in named_like_parts(folder)}
     for name in sorted(listed.keys() | found.keys()):
@@ -81,19 +121,27 @@ def read_footer(path: Path) -> None:
 
 
 def read_part(
-    path: Path, columns: Sequence[str] | None = None, *, kind: str | None = None, entry: Entry | None = None
+    path: Path,
+    columns: Sequence[str] | None = None,
+    *,
+    kind: str | None = None,
+    entry: Entry | None = None,
+    most: int | None = None,
 ) -> pa.Table:
-    """One Parquet file; columns in the order asked for. With a `kind` it has that kind's columns, or UserError. With an
-    `entry` of a manifest it is that part.
+    """One Parquet file; columns in the order asked for. With a `kind` it has that kind's columns and rows that keep its
+    rules, or UserError. With an `entry` of a manifest it is that part. `most`: bytes that its rows may take in memory.
 
     `pq.read_table` would import pandas for it, a second, as the first array that is made of Python values does.
     """
     with opened_part(path, entry) as file:
+        room = most_bytes(path.stat().st_size) if most is None else most
         if kind is not None:
             check_columns(path, kind, file.schema_arrow)
+        table = read_columns(path, file, columns or None, most=room)
+        if kind is not None:
+            check_rows(path, kind, table)
         if not columns:
-            return file.read()
-        table = file.read(columns=list(columns))
+            return table
     for name in columns:
         if name not in table.column_names:  # an optional one, for which no row of this part has a value
             table = table.append_column(name, pa.nulls(table.num_rows))
@@ -104,7 +152,11 @@ def read_table(folder: Path, kind: str, columns: Sequence[str] | None = None) ->
     """All rows of a complete shard, parts in order."""
     manifest = read_manifest(folder, kind)
     verify_shard(folder, manifest)
-    tables = [read_part(folder / part["name"], columns, kind=kind, entry=part) for part in manifest["parts"]]
+    left = most_bytes(sum(part["bytes"] for part in manifest["parts"]))
+    tables = []
+    for part in manifest["parts"]:
+        tables.append(read_part(folder / part["name"], columns, kind=kind, entry=part, most=left))
+        left -= tables[-1].nbytes
     schema = full_schema(kind)
     if columns:
         schema = pa.schema([schema.field(name) for name in columns])
@@ -155,7 +207,10 @@ def part_rows(
     with opened_part(path, entry) as file:
         if kind is not None:
             check_columns(path, kind, file.schema_arrow)
-        for batch in file.iter_batches(batch_size=STREAMED, columns=list(columns)):
+        most = most_bytes(path.stat().st_size)
+        for batch in column_batches(path, file, columns, most=most, rows=STREAMED):
+            if kind is not None:
+                check_rows(path, kind, pa.Table.from_batches([batch]))
             absent = dict.fromkeys(name for name in columns if name not in batch.schema.names)
             found = batch.column(columns[0]).to_pylist()
             for index, key in enumerate(found):
@@ -180,4 +235,7 @@ def nested_columns(
     with opened_part(path, entry) as file:
         if kind is not None:
             check_columns(path, kind, file.schema_arrow)
-        return file.read(columns=list(columns))
+        table = read_columns(path, file, columns, most=most_bytes(path.stat().st_size))
+    if kind is not None:
+        check_rows(path, kind, table)
+    return table

@@ -69,7 +69,7 @@ def content_id(*parts: str) -> str:
     """16 hex digits that identify the content `parts` (SHA-256, length-prefixed so that no two lists collide)."""
     digest = hashlib.sha256()
     for part in parts:
-        data = part.encode()
+        data = part.encode("utf-8", "surrogatepass")
         digest.update(len(data).to_bytes(8, "big"))
         digest.update(data)
     return digest.hexdigest()[:16]

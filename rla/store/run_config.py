@@ -12,6 +12,7 @@ from typing import Any
 from rla.config.plain_yaml import plain_data, yaml_flaw
 from rla.errors import UserError
 from rla.store.atomic import write_text
+from rla.store.regular import read_regular
 
 RUN_CONFIG = "config.yaml"
 HEADER = """\
@@ -30,7 +31,7 @@ def read_run_config(run: Path) -> dict[str, Any]:
 
     path = run_config_path(run)
     try:
-        data = plain_data(path.read_text())
+        data = plain_data(read_regular(path).decode())
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; the next call of a stage of this run writes it") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:

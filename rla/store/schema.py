@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from rla.errors import UserError
 from rla.store.resources import resource
+from rla.store.texts import whole_texts
 
 SCALARS = {"string": pa.string(), "boolean": pa.bool_(), "integer": pa.int32(), "number": pa.float64()}
 FORMATS = {
@@ -82,14 +83,21 @@ def arrow_type(node: dict[str, Any]) -> pa.DataType:
 
 
 def to_table(kind: str, rows: list[dict[str, Any]]) -> pa.Table:
-    """Rows as a table of the kind's schema, every value checked. UserError names kind, column and rule."""
+    """Rows as a table of the kind's schema, every value checked. UserError names kind, column and rule.
+
+    Halves of surrogate pairs, which no column of text can hold, are replaced.
+    """
     optional = optional_columns(kind)
     required = set(load_schema(kind)["properties"]) - optional
     for row in rows[:1] + rows[-1:]:
         if set(row) - optional != required:
             raise UserError(f"{kind} row: columns {sorted((set(row) - optional) ^ required)} are unknown or missing")
+    schema = full_schema(kind)
     try:
-        table = pa.Table.from_pylist(rows, schema=full_schema(kind))
+        try:
+            table = pa.Table.from_pylist(rows, schema=schema)
+        except UnicodeEncodeError:
+            table = pa.Table.from_pylist(whole_texts(rows), schema=schema)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
         raise UserError(f"{kind} row does not fit schemas/{kind}.schema.json: {error}") from None
     check_table(kind, table)
@@ -111,8 +119,12 @@ def check_column(where: str, node: dict[str, Any], array: pa.Array) -> None:
     if kind == "array":
         check_column(f"{where}[]", node["items"], array.flatten())
     elif kind == "object":
+        there = {
+            array.type.field(index).name for index in range(array.type.num_fields)
+        }  # of a column that was asked for
         for name, child in node["properties"].items():
-            check_column(f"{where}.{name}", child, array.field(name))
+            if name in there:
+                check_column(f"{where}.{name}", child, array.field(name))
     else:
         check_values(where, node, array)
 

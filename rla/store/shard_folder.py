@@ -27,6 +27,7 @@ from rla.store.enclosed import create_record, write_record, write_record_text
 from rla.store.origin import Origin
 from rla.store.parts import checked_entry, group_of, origin_digest, shard_parts
 from rla.store.reading import damaged
+from rla.store.regular import read_regular
 from rla.store.removing import foreign_files, refuse_others, remove_file
 from rla.store.schema import load_schema
 from rla.store.slices import (
@@ -285,5 +286,5 @@ def shard_header(kind: str, origin: Origin) -> dict[str, Any]:
 
 def damaged_record(path: Path) -> bool:
     """Whether what is left of a file tells that it was a record of ours: it holds a key that others hardly have."""
-    content = path.read_bytes()
+    content = read_regular(path)
     return any(f'"{key}"'.encode() in content for key in RECORDED - {"kind"})

@@ -20,6 +20,7 @@ from rla.errors import UserError
 from rla.store.enclosed import enclosed_text
 from rla.store.layout import making_call
 from rla.store.manifests import checked_manifest
+from rla.store.regular import read_regular
 
 MANIFEST = "_manifest.parquet"
 STARTED = "_started.parquet"
@@ -153,7 +154,7 @@ def optional_record(folder: Path, name: str) -> tuple[Path, dict[str, Any]] | No
 def record_digest(path: Path) -> str | None:
     """16 hex digits of the text of a record; None where there is none."""
     try:
-        return hashlib.sha256(enclosed_text(path.read_bytes())).hexdigest()[:16]
+        return hashlib.sha256(enclosed_text(read_regular(path))).hexdigest()[:16]
     except FileNotFoundError:
         return None
 
@@ -174,7 +175,7 @@ def optional_json(path: Path) -> dict[str, Any] | None:
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from disk, or a record of a shard; UserError names the file."""
     try:
-        data = json.loads(enclosed_text(path.read_bytes()))
+        data = json.loads(enclosed_text(read_regular(path)))
     except (ValueError, RecursionError):  # no JSON, no UTF-8, a number too long, nested too deeply
         raise UserError(f"{path}: not valid JSON; remove its folder and rerun {making_call(path)}") from None
     if not isinstance(data, dict):

@@ -22,7 +22,9 @@ from jinja2 import TemplateError
 
 from rla.errors import UserError
 from rla.llm.chat import ChatFormat
+from rla.models.rendering import rendered_in_time
 from rla.store.conversations import Conversation, template_messages
+from rla.store.texts import has_half
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -69,6 +71,8 @@ class ChatTokens:
         """Runs of ids, each with whether the assistant says it."""
         breaker = unused(conversation)
         text, spans = self._rendered(self._broken(conversation, breaker))
+        if has_half(text):
+            raise NotRendered("half of a surrogate pair, which is not a character")
         for piece, said in pieces_by_span(text, spans):
             for place, part in enumerate(self._control.split(piece)):
                 if place % 2:
@@ -95,10 +99,11 @@ class ChatTokens:
         """The text of a conversation, and where the assistant speaks in it."""
         messages, tools = chat
         try:
-            if self.marked:
-                return self._by_marks(messages, tools)
-            return self._by_difference(messages, tools)
-        except (TemplateError, TypeError) as error:
+            with rendered_in_time(str(self._tokenizer.name_or_path)):
+                if self.marked:
+                    return self._by_marks(messages, tools)
+                return self._by_difference(messages, tools)
+        except (TemplateError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError) as error:
             raise NotRendered(f"the chat template refuses it: {error}") from None
 
     def _by_marks(self, messages: list[dict[str, Any]], tools: Any) -> tuple[str, list[Span]]:

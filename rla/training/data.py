@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rla.errors import UserError
+from rla.llm.refusals import ROUNDING
 from rla.store.records import ImageSpan
 
 Row = Mapping[str, Any]
@@ -102,6 +103,11 @@ def policy_sequences(
                 span = range(int(step["start"]), int(step["end"]))
                 by_segment.setdefault(int(step["segment"]), {}).update(dict.fromkeys(span, (advantage, index)))
         for number, by_position in sorted(by_segment.items()):
+            if number >= len(trajectory["segments"]):
+                raise UserError(
+                    f"trajectory {name}: a step names segment {number}, and it has {len(trajectory['segments'])}; "
+                    "run rollout again"
+                )
             segment = trajectory["segments"][number]
             sampled = _sampled_tokens(segment, owner=f"trajectory {name}")
             shown = [span for span in trajectory.get("image_spans") or () if span["segment"] == number]
@@ -137,6 +143,8 @@ def reward_model_sequences(
                     f"step {key[1]} of {key[0]} has a judgement without token ids, as of a chat server (judge.backend: "
                     "server), which cannot train; set train_rm.enabled: false, or judge with the reward model"
                 )
+            if not len(tokens) == len(judgement["logprobs"]) == len(judgement["allowed"]):
+                raise UserError(f"step {key[1]} of {key[0]}: token columns of different lengths; run score-steps again")
             sampled = [
                 _Sampled(position=len(prompt) + offset, logp=logp, allowed=allowed)
                 for offset, (_, logp, allowed) in enumerate(
@@ -212,7 +220,8 @@ def _refuse_unmatched(advantages: Mapping[tuple[Any, ...], float], *, what: str,
 
 def _sampled_tokens(segment: Row, *, owner: str) -> list[_Sampled]:
     positions = [position for position, sampled in enumerate(segment["sampled"]) if sampled]
-    if len(positions) != len(segment["allowed"]) or len(segment["token_ids"]) != len(segment["logprobs"]):
+    counts = {len(segment[name]) for name in ("token_ids", "logprobs", "sampled")}
+    if len(positions) != len(segment["allowed"]) or len(counts) > 1:
         raise UserError(f"{owner}: token columns of different lengths; run rollout again")
     return [
         _Sampled(position=position, logp=segment["logprobs"][position], allowed=allowed)
@@ -235,19 +244,21 @@ def _sequence(
     loss_tokens = [token for token in sampled if token.position in given and len(token.allowed) != 1]
     if not loss_tokens:
         return []
+    if min(min(token_ids), *(min(token.allowed, default=0) for token in loss_tokens)) < 0:
+        raise UserError(f"{row['trajectory_id']} has a token id below 0; run the stage before again")
     for token in loss_tokens:
         if token.position == 0 or (token.allowed and token_ids[token.position] not in token.allowed):
             raise UserError(
                 f"token {token.position} could not have been sampled as recorded; run the stage before again"
             )
-        if not math.isfinite(token.logp):
+        if not -math.inf < token.logp <= ROUNDING:
             raise UserError(f"token {token.position} has log-probability {token.logp}; run the stage before again")
     spans = (ImageSpan(digest=one["digest"], start=one["start"], length=one["length"]) for one in shown)
     return [
         TrainingSequence(
             token_ids=list(token_ids[: loss_tokens[-1].position + 1]),
             positions=[token.position for token in loss_tokens],
-            logp=[token.logp for token in loss_tokens],
+            logp=[min(token.logp, 0.0) for token in loss_tokens],
             allowed=[list(token.allowed) for token in loss_tokens],
             advantages=[given[token.position][0] for token in loss_tokens],
             replies=[given[token.position][1] for token in loss_tokens],

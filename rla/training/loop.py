@@ -31,7 +31,7 @@ from rla.training.complete import open_to_train, record_together, verify_togethe
 from rla.training.compute import Compute
 from rla.training.data import TrainingSequence
 from rla.training.image_file import StoredImages, write_image_file
-from rla.training.losses import LossInputs, policy_loss
+from rla.training.losses import LossInputs, extreme, policy_loss
 from rla.training.metrics import EXTREMES, Metrics, accumulate, counts, finite, means, pace, speed, statistics, summary
 from rla.training.prepare import PreparedStage, exported, prepare
 from rla.training.ranks import Ranks, combined
@@ -242,6 +242,10 @@ def forward(
         segment=batch.segments,
     )
     loss, marks = policy_loss(inputs, config)
+    beyond = marks["extreme_tokens"].bool()
+    if config.correction != "none" or config.mask_low or config.mask_high:
+        beyond = beyond | extreme(inputs.logp_old - inputs.logp_sampled)
+        loss = loss.masked_fill(beyond, 0.0)
     if config.correction != "none":
         factor = correction(inputs, level=config.correction, cap=config.correction_cap)
         loss = loss * factor
@@ -254,7 +258,10 @@ def forward(
         kl = k3(logp, inputs.logp_ref)
         loss = loss + config.kl_coef * kl
         marks["kl"] = kl.detach()
-    gap = (logp.detach() - batch.logp_sampled).abs()
+        beyond = beyond | extreme(inputs.logp_ref - logp)
+    gap = logp.detach() - batch.logp_sampled
+    gap = gap.masked_fill(extreme(gap), 0.0).abs()
+    marks["extreme_tokens"] = beyond.to(loss.dtype)
     return loss, entropy, {**marks, "entropy": entropy.detach(), "sampler_gap": gap}
 
 

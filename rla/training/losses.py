@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rla.config.training import TrainConfig
 
 Marks = dict[str, "Tensor"]
+MOST_LOG_RATIO = 20.0  # as verl bounds it: a ratio of 5e8 is a fault of the engine, and e^89 is infinite in fp32
 Level = Literal["token", "reply", "segment"]
 
 
@@ -59,15 +60,31 @@ def unit_mean(values: Tensor, mask: Tensor, units: Tensor) -> Tensor:
     return unit_sum(values, mask, units) / unit_sum(ones, mask, units).clamp(min=1)
 
 
-def importance(inputs: LossInputs, level: Level) -> Tensor:
-    """log r of every token."""
+def extreme(log_ratio: Tensor) -> Tensor:
+    """Whether a token's log-ratio is beyond use: not finite, or above `MOST_LOG_RATIO`.
+
+    vLLM writes minus infinity as -9999. `exp` of such a ratio is infinite and its gradient NaN, even if it is clipped.
+    """
+    fixed = log_ratio.detach()
+    return ~fixed.isfinite() | (fixed > MOST_LOG_RATIO)
+
+
+def importance(inputs: LossInputs, level: Level) -> tuple[Tensor, Tensor]:
+    """log r of every token, and whether the token is masked because its ratio, or its unit's, is `extreme`.
+
+    A masked token has log r = 0 and no gradient, and its unit's mean is taken over the others.
+    """
     log_ratio = inputs.logp - inputs.logp_old
+    outside = extreme(log_ratio)
+    log_ratio = log_ratio.masked_fill(outside, 0.0)
+    mask = inputs.mask & ~outside
     if level == "reply":
-        return unit_mean(log_ratio, inputs.mask, inputs.reply)
-    if level == "segment":
+        log_ratio = unit_mean(log_ratio, mask, inputs.reply)
+    elif level == "segment":
         fixed = log_ratio.detach()
-        return unit_mean(fixed, inputs.mask, inputs.segment) + (log_ratio - fixed)  # the value is that of the mean
-    return log_ratio
+        log_ratio = unit_mean(fixed, mask, inputs.segment) + (log_ratio - fixed)  # the value is that of the mean
+    outside = outside | extreme(log_ratio)
+    return log_ratio.masked_fill(outside, 0.0), outside
 
 
 def ppo_clip(
@@ -76,17 +93,20 @@ def ppo_clip(
     """Loss per token and, per token and without gradient, what the metrics are made of.
 
     `clip_low_share` and `clip_high_share` mark tokens whose gradient the clip removed, `dual_clip_share` those that the
-    second bound removed (0: no such bound), `approx_kl` estimates KL(old, new) by k3, `ratio` is r.
+    second bound removed (0: no such bound), `approx_kl` estimates KL(old, new) by k3, `ratio` is r, `extreme_tokens`
+    marks those that are masked because r is beyond use.
     """
-    log_ratio = importance(inputs, level)
+    log_ratio, outside = importance(inputs, level)
     ratio, advantage = log_ratio.exp(), inputs.advantage
     bounded = ratio.clamp(max=dual_clip) if dual_clip else ratio
     loss = -(bounded * advantage).minimum(ratio.clamp(1 - clip_low, 1 + clip_high) * advantage)
+    loss = loss.masked_fill(outside, 0.0)
     ratio = ratio.detach()
     marks = {
         "clip_low_share": ((ratio < 1 - clip_low) & (advantage < 0)).to(loss.dtype),
         "clip_high_share": ((ratio > 1 + clip_high) & (advantage > 0)).to(loss.dtype),
         **_kl_and_ratio(log_ratio),
+        "extreme_tokens": outside.to(loss.dtype),
     }
     if dual_clip:
         marks["dual_clip_share"] = ((ratio > dual_clip) & (advantage < 0)).to(loss.dtype)
@@ -95,11 +115,13 @@ def ppo_clip(
 
 def cispo(inputs: LossInputs, *, clip_high: float, level: Level = "token") -> tuple[Tensor, Marks]:
     """Loss per token and marks. `clip_high` bounds r itself (5 means r <= 5), as TRL has it."""
-    log_ratio = importance(inputs, level).detach()
+    log_ratio, outside = importance(inputs, level)
+    log_ratio = log_ratio.detach()
     ratio = log_ratio.exp()
-    loss = -ratio.clamp(max=clip_high) * inputs.advantage * inputs.logp
+    loss = -ratio.clamp(max=clip_high) * inputs.advantage * inputs.logp.masked_fill(outside, 0.0)
     above = (ratio > clip_high) & (inputs.advantage > 0)
-    return loss, {"clip_high_share": above.to(loss.dtype), **_kl_and_ratio(log_ratio)}
+    marks = {"clip_high_share": above.to(loss.dtype), **_kl_and_ratio(log_ratio)}
+    return loss, {**marks, "extreme_tokens": outside.to(loss.dtype)}
 
 
 def policy_loss(inputs: LossInputs, config: TrainConfig) -> tuple[Tensor, Marks]:

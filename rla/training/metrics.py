@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 Metrics = dict[str, Any]
 EXTREMES = ("ratio_max", "sampler_gap_max")
+COUNTED = ("extreme_tokens",)
 AVERAGED = (
     "loss",
     "kl",
@@ -42,8 +43,9 @@ def accumulate(totals: dict[str, Tensor], marks: dict[str, Tensor]) -> None:
 
 
 def means(totals: dict[str, Tensor], *, tokens: int) -> Metrics:
-    """Of what `accumulate` has gathered over `tokens` loss tokens."""
-    return {key: float(value) if key in EXTREMES else float(value) / tokens for key, value in totals.items()}
+    """Of what `accumulate` has gathered over `tokens` loss tokens; of `COUNTED` the sums."""
+    found = {key: float(value) if key in EXTREMES else float(value) / tokens for key, value in totals.items()}
+    return found | {key: int(totals[key]) for key in COUNTED}
 
 
 def finite(metrics: Metrics) -> Metrics:
@@ -89,7 +91,8 @@ def summary(history: Sequence[Metrics], *, gap: bool = True) -> Metrics:
     """Means over the updates, the largest ratio, and the gap of sampler and trainer in the first update. `gap`: whether
     to tell that gap. Where replies of earlier models train, it would also measure how far the model has come since.
 
-    `skipped_updates` are among the `updates`; their numbers are in no mean.
+    `skipped_updates` are among the `updates`; their numbers are in no mean. `extreme_tokens`: those of all updates that
+    were masked because their ratio is beyond use.
     """
     done = [one for one in history if not one["skipped"]]
     known = {"sampler_gap": "sampler_gap_mean", "sampler_gap_max": "sampler_gap_max"}
@@ -97,6 +100,7 @@ def summary(history: Sequence[Metrics], *, gap: bool = True) -> Metrics:
         "updates": len(history),
         "skipped_updates": len(history) - len(done),
         **{key: sum(one[key] for one in done) / len(done) for key in AVERAGED if done and key in done[0]},
+        **{key: sum(one[key] for one in history) for key in COUNTED},
         **({"ratio_max": max(one["ratio_max"] for one in done)} if done else {}),
         **{name: history[0][key] for key, name in known.items() if gap and key in history[0]},
         "lr": history[-1]["lr"],

@@ -57,7 +57,7 @@ class Facts:
     lengths: list[int]
     loss_tokens: list[int]
     pairs: list[float]
-    highest: int  # token id
+    highest: int  # token id, of those that were sampled, read or offered
     signal: bool  # whether any advantage is not zero
     pictures: tuple[str, ...] = ()  # digests of those that the sequences show
     tasks: tuple[str, ...] = ()
@@ -99,7 +99,7 @@ def write_sequences(file: Path, sequences: Iterable[TrainingSequence], *, max_to
                 continue
             shortened += one is not given
             replies_kept += len(set(one.reply_numbers()))
-            highest = max(highest, *one.token_ids)
+            highest = max(highest, *one.token_ids, *itertools.chain.from_iterable(one.allowed))
             signal = signal or any(one.advantages)
             digest.update((repr(one) + (repr(one.images) if one.images else "")).encode())
             pictures.update(image.digest for image in one.images)

@@ -7,13 +7,14 @@
     masked      exp(the same) < low, or > high                      (Ling team 2025: such tokens have no gradient)
 
 The correction makes up for an engine whose log-probabilities are not the trainer's: other kernels, another precision.
+Tokens whose log-ratio is `rla.training.losses.extreme` count as equal in all of these: the ratio says nothing of them.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from rla.training.losses import LossInputs, unit_sum
+from rla.training.losses import MOST_LOG_RATIO, LossInputs, extreme, unit_sum
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,13 +25,15 @@ Correction = Literal["auto", "none", "token", "reply"]
 def k3(logp: Tensor, logp_ref: Tensor) -> Tensor:
     """An estimate, per token, of KL(policy, reference) from tokens that the policy sampled."""
     difference = logp_ref - logp
+    difference = difference.masked_fill(extreme(difference), 0.0)
     return difference.exp() - difference - 1
 
 
 def sampler_ratio(inputs: LossInputs, *, level: Correction) -> Tensor:
     """Trainer / sampler of every token, or with `reply` of its whole reply; without gradient."""
     gap = (inputs.logp_old - inputs.logp_sampled).detach()
-    return (unit_sum(gap, inputs.mask, inputs.reply) if level == "reply" else gap).exp()
+    gap = gap.masked_fill(extreme(gap), 0.0)
+    return (unit_sum(gap, inputs.mask, inputs.reply) if level == "reply" else gap).clamp(max=MOST_LOG_RATIO).exp()
 
 
 def correction(inputs: LossInputs, *, level: Correction, cap: float) -> Tensor:

@@ -7,7 +7,7 @@ import signal
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -379,6 +379,20 @@ def test_tokens_of_extreme_ratios_do_not_train(start: Path, sequences: list[Trai
     assert wide["masked_share"] == 0.0
     run(start, tmp_path / "none", sequences, config=replace(CONFIG, kl_coef=0.0, old="trainer", updates=1))
     assert_same(tmp_path / "99.0", tmp_path / "none")
+
+
+@pytest.mark.parametrize("old", ["sampler", "trainer"])
+def test_one_token_at_minus_9999_costs_its_own_gradient_and_no_update(
+    start: Path, sequences: list[TrainingSequence], tmp_path: Path, old: Literal["sampler", "trainer"]
+) -> None:
+    """So vLLM writes minus infinity. The other tokens of the update train, and the metrics count this one."""
+    first, *others = sequences
+    damaged = [replace(first, logp=[-9999.0, *first.logp[1:]]), *others]
+    config = replace(CONFIG, old=old, correction="none" if old == "sampler" else "token", updates=1, max_skipped=0)
+    seen: list[dict[str, Any]] = []
+    metrics = run(start, tmp_path / "out", damaged, config=config, log=seen.append)
+    assert seen[0]["extreme_tokens"] == metrics["extreme_tokens"] == 1 and metrics["skipped_updates"] == 0
+    assert 0 < seen[0]["grad_norm"] < 1e4 and seen[0]["sampler_gap_max"] < 100
 
 
 def test_training_raises_the_probability_of_what_was_rewarded(start: Path, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from rla.envs.observation import (
     settled,
 )
 from rla.envs.pool.own import Environments, own_environments
-from rla.envs.pool.wire import PoolMessage, from_observation
+from rla.envs.pool.wire import PoolMessage, failure_message, from_observation
 from rla.errors import UserError
 from rla.processes.code_digest import refuse_other_code
 from rla.processes.cores import CORES
@@ -116,7 +116,7 @@ class EnvironmentHost:
         try:
             seen = await self._seen(held, message)
         except EnvironmentFailure as failure:
-            return {"failure": str(failure)}
+            return failure_message(failure)
         except UserError as error:
             return refusal_of_node(error)
         except Exception as error:  # a process is the boundary: the fault of one environment ends one episode
@@ -139,7 +139,7 @@ class EnvironmentHost:
         if "recall" in message and isinstance(environment, Recalls):
             environment.recall(*message["recall"])
         if "stopped" in message and isinstance(environment, Concludes):
-            return await environment.stopped()
+            return await settled(environment.stopped())
         return await settled(environment.step(message["step"]))
 
 

@@ -17,7 +17,7 @@ from typing import Generic, Protocol, TypeVar
 from rla.envs.observation import EnvironmentFailure, Observation
 from rla.envs.pool.nursery import Recipe
 from rla.envs.pool.remote import Lost, Nursery, Worker
-from rla.envs.pool.wire import PoolMessage, to_observation
+from rla.envs.pool.wire import PoolMessage, failure_in, to_observation
 from rla.errors import UserError
 from rla.store.records import Task
 
@@ -109,7 +109,7 @@ class PooledEnvironment(Generic[Place]):
         if "refused" in answer:
             raise UserError(answer["refused"])
         if "failure" in answer:
-            raise EnvironmentFailure(answer["failure"])
+            raise failure_in(answer)
         return to_observation(answer["observation"])
 
     def _lose(self) -> None:

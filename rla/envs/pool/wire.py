@@ -9,7 +9,8 @@ JSON and not pickle: a worker may run what a model has written, and nothing that
 | worker | `{"reset": task}`, `{"step": action}` | `{"observation"}`, `{"failure": why}`, `{"refused": why}` |
 | worker | `{"close": true}` | none |
 
-A `failure` with `"last": true` is a worker's last answer.
+A `failure` with `"last": true` is a worker's last answer; one with `"malformed": true` says that an answer was not an
+observation.
 
 An actor on a cluster (`rla.envs.pool.host`) holds many episodes and speaks as a worker does, with these beside:
 
@@ -28,7 +29,7 @@ from collections.abc import Mapping
 from io import BufferedRWPair
 from typing import Any
 
-from rla.envs.observation import CallResult, Observation
+from rla.envs.observation import CallResult, EnvironmentFailure, MalformedObservation, Observation
 
 HEAD = 4  # bytes of a length
 
@@ -65,6 +66,18 @@ def send(stream: BufferedRWPair, message: Mapping[str, Any]) -> None:
     """Write a message and flush it. Raises OSError where the other end is gone."""
     stream.write(packed(message))
     stream.flush()
+
+
+def failure_message(failure: EnvironmentFailure) -> PoolMessage:
+    """What `failure_in` reads."""
+    kind = {"malformed": True} if isinstance(failure, MalformedObservation) else {}
+    return {"failure": str(failure), **kind}
+
+
+def failure_in(message: PoolMessage) -> EnvironmentFailure:
+    """The failure that a message tells of."""
+    kind = MalformedObservation if message.get("malformed") else EnvironmentFailure
+    return kind(message["failure"])
 
 
 def from_observation(seen: Observation) -> PoolMessage:

@@ -13,8 +13,8 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rla.envs.observation import Environment, EnvironmentFailure, Observation
-from rla.envs.pool.wire import PoolMessage, from_observation, receive_pool_message, send
+from rla.envs.observation import Environment, EnvironmentFailure, Observation, checked_observation
+from rla.envs.pool.wire import PoolMessage, failure_message, from_observation, receive_pool_message, send
 from rla.errors import UserError
 from rla.store.records import Task
 
@@ -48,10 +48,10 @@ class Host:
         """What to say to a reset or a step."""
         try:
             if "reset" in message:
-                return {"observation": from_observation(self.reset(Task(**message["reset"])))}
-            return {"observation": from_observation(self.step(message["step"]))}
+                return {"observation": from_observation(checked_observation(self.reset(Task(**message["reset"]))))}
+            return {"observation": from_observation(checked_observation(self.step(message["step"])))}
         except EnvironmentFailure as failure:
-            return {"failure": str(failure)}
+            return failure_message(failure)
         except UserError as error:
             return {"refused": str(error)}
         except Exception as error:  # a process is the boundary: the fault of one environment ends one episode

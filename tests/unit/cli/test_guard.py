@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import signal
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -65,3 +67,30 @@ def test_an_error_that_quotes_a_hostile_text_is_one_line(capfd: pytest.CaptureFi
         "error: unknown key a b\\x1b[2J\\u202e\\ud800"
     )
     assert len(said(UserError("x" * 10**6), capfd)) < LONGEST_ERROR + 20
+
+
+def test_a_rename_that_nfs_answers_with_enoent_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
+    error = FileNotFoundError(errno.ENOENT, "No such file or directory", "r/.x.tmp", None, "r/x")
+    assert said(error, capfd).startswith("error: r/x: the system refuses it (No such file or directory)")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_that_an_import_makes_another_error_of_is_an_interruption(
+    number: signal.Signals,
+    code: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "slow_library.py").write_text(
+        "import signal\n"
+        "try:\n"
+        f"    signal.raise_signal({int(number)})\n"
+        "except BaseException as error:\n"
+        "    raise ImportError('initialization failed') from error\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(typer.Exit) as end:
+        guard(lambda: import_module("slow_library"))
+    assert end.value.exit_code == code
+    assert capfd.readouterr().err.splitlines() == ["interrupted: the same command goes on where this one stopped"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 from rla.errors import UserError
 from rla.llm.chat import ChatFormat
+from rla.models import rendering
 from rla.models.load import load_tokenizer
 from rla.models.plain_tokenizer import load_chat_tokenizer
 from rla.models.tokenizer import build_tokenizer
@@ -105,7 +108,7 @@ def test_stop_ids_are_those_of_the_generation_config_too(tmp_path: Path, said: s
 def test_a_generation_config_without_token_ids_is_refused_by_name(tmp_path: Path, text: str) -> None:
     byte_tokenizer().save_pretrained(tmp_path)
     (tmp_path / "generation_config.json").write_text(text)
-    with pytest.raises(UserError, match="generation_config.json: eos_token_id"):
+    with pytest.raises(UserError, match=r"generation_config\.json: eos_token_id"):
         ChatFormat(load_tokenizer(tmp_path))
 
 
@@ -234,3 +237,36 @@ def test_a_sampled_reply_keeps_the_white_space_that_the_template_would_trim() ->
 def test_templates_that_cannot_be_followed_are_refused(template: str) -> None:
     with pytest.raises(UserError, match="chat template"):
         ChatFormat(byte_tokenizer(template))
+
+
+def test_half_a_surrogate_pair_in_a_content_is_the_replacement_character() -> None:
+    chat = ChatFormat(byte_tokenizer())
+    assert chat.first([user("half \ud83d")]) == chat.first([user("half \ufffd")])
+
+
+NESTED = (
+    "{% for a in range(9999) %}{% for b in range(9999) %}{% for c in range(9999) %}{% endfor %}{% endfor %}{% endfor %}"
+)
+
+
+def test_a_template_of_nested_loops_is_one_line_and_comes_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rendering, "LONGEST", 0.1)
+    began = time.monotonic()
+    with pytest.raises(UserError, match=r"its chat template is not rendered after 0\.1 s"):
+        ChatFormat(byte_tokenizer(QWEN_LIKE + NESTED))
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("fault", ["{{ 1 / 0 }}", "{{ messages[9].content }}", "{{ messages | nope }}", "{% if %}"])
+def test_a_template_that_fails_is_one_line(fault: str) -> None:
+    with pytest.raises(UserError, match="its chat template cannot be used"):
+        ChatFormat(byte_tokenizer(QWEN_LIKE + fault))
+
+
+def test_a_quick_template_is_not_disturbed_by_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the limit is reached in the moment in which the rendering ends, or not."""
+    monkeypatch.setattr(rendering, "LONGEST", 0.0005)
+    for _ in range(200):
+        with suppress(UserError), rendering.rendering("x"):
+            sum(range(20_000))
+    time.sleep(0.01)

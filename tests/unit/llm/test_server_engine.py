@@ -15,7 +15,7 @@ from rla.llm import http
 from rla.llm.base import Completion, Request
 from rla.llm.chat import ChatFormat
 from rla.llm.http import API_KEY, JsonClient
-from rla.llm.refusals import ContextOverflow
+from rla.llm.refusals import ContextOverflow, UnusableReply, replies_to
 from rla.llm.restricted import restricted
 from rla.llm.scripted import ScriptedGenerator
 from rla.llm.server_engine import UNKNOWN, ServerGenerator
@@ -213,3 +213,35 @@ def test_a_prompt_that_does_not_fit_is_not_sent() -> None:
     ):
         ask(engine_of(server), replace(FREE, prompt_ids=[1] * 61))
     assert server.requests == []
+
+
+@pytest.mark.parametrize("logprob", [math.nan, -math.inf, -9999.0, 0.7, None])
+def test_a_log_probability_that_no_sampler_has_is_asked_for_again(logprob: float | None) -> None:
+    """-9999 is vLLM's minus infinity, and null what some servers make of NaN."""
+    answers: list[int] = []
+
+    def first_is_odd(request: Request, completion: Completion) -> list[float | None]:
+        answers.append(1)
+        return [logprob if len(answers) == 1 else -0.5, *completion.logprobs[1:]]
+
+    request = replace(FREE, samples=1)
+    with CompletionsServer(ScriptedGenerator(reply), report=first_is_odd) as server:  # type: ignore[arg-type]
+        (completion,) = asyncio.run(replies_to(engine_of(server), request))
+    assert completion.logprobs[0] == -0.5 and len(answers) == 2
+    assert len({asked["seed"] for asked in server.requests}) == 2
+
+
+@pytest.mark.parametrize("request_", [FREE, RESTRICTED], ids=["free", "restricted"])
+@pytest.mark.parametrize("logprob", [math.nan, 0.7])
+def test_a_server_that_always_reports_such_numbers_is_given_up(logprob: float, request_: Request) -> None:
+    with (
+        CompletionsServer(ScriptedGenerator(reply), report=lambda r, c: [logprob] * len(c.logprobs)) as server,
+        pytest.raises(UnusableReply, match="a log-probability of"),
+    ):
+        asyncio.run(replies_to(engine_of(server), request_))
+
+
+def test_a_log_probability_that_rounding_lifted_is_zero() -> None:
+    with CompletionsServer(ScriptedGenerator(reply), report=lambda r, c: [1e-6] * len(c.logprobs)) as server:
+        ((completion, *_),) = ask(engine_of(server), FREE)
+    assert completion.logprobs == [0.0] * len(completion.token_ids)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +13,11 @@ import torch
 
 from rla.config.sections import ModelConfig
 from rla.errors import UserError
+from rla.models.checkpoint import model_folder
+from rla.models.fingerprint import tokenizer_fingerprint
 from rla.models.init import init_model
 from rla.models.load import load_model, load_tokenizer
+from rla.models.plain_tokenizer import load_chat_tokenizer
 
 SMALL = ModelConfig(hidden_size=16, layers=1, heads=2, kv_heads=1, intermediate_size=32, context=64)
 
@@ -121,3 +125,57 @@ def test_a_missing_folder_is_not_taken_for_a_hub_id(tmp_path: Path) -> None:
 def test_an_unknown_dtype_is_refused(folder: Path) -> None:
     with pytest.raises(UserError, match="float33"):
         load_model(folder, dtype="float33")
+
+
+@pytest.fixture
+def own(folder: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(folder, tmp_path / "own"))
+
+
+LOADERS: list[Callable[[Path], object]] = [load_chat_tokenizer, load_tokenizer, tokenizer_fingerprint, load_model]
+
+
+def outcomes(model: Path) -> list[str]:
+    """What each loader says of a folder: one line, or nothing where it does not read the file."""
+    found = []
+    for load in LOADERS:
+        try:
+            load(model_folder(model))
+        except UserError as error:
+            found.append(str(error))
+    assert all("\n" not in one for one in found)
+    return found
+
+
+@pytest.mark.parametrize(
+    "content", ["{", "[]", "[" * 100_000, '{"model": []}', '{"model_type": "unheard of"}', "\ud800"]
+)
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "config.json", "generation_config.json"])
+def test_a_file_that_is_not_what_its_name_says_is_one_line(own: Path, name: str, content: str) -> None:
+    (own / name).write_bytes(content.encode("utf-8", "surrogatepass"))
+    assert all(str(own) in one for one in outcomes(own))
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+def test_weights_that_cannot_be_read_are_one_line(own: Path, name: str) -> None:
+    (own / "model.safetensors").unlink()
+    (own / name).write_bytes(b"x" * 100)
+    with pytest.raises(UserError, match="own: cannot be loaded"):
+        load_model(own)
+
+
+@pytest.mark.parametrize(
+    "name", ["tokenizer.json", "config.json", "chat_template.jinja", "model.safetensors.index.json"]
+)
+def test_a_file_of_a_model_that_is_far_too_large_is_one_line(own: Path, name: str) -> None:
+    with (own / name).open("wb") as file:
+        file.truncate(189 << 20)
+    most = {"tokenizer.json": 64, "config.json": 16, "chat_template.jinja": 1}.get(name, 64)
+    assert outcomes(own) == [f"{own / name}: 189 MiB, and at most {most} MiB are read of such a file; replace it"] * 4
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "config.json", "added_tokens.json", "model-00002.safetensors"])
+def test_a_pipe_in_a_model_folder_is_one_line_and_is_not_waited_for(own: Path, name: str) -> None:
+    (own / name).unlink(missing_ok=True)
+    os.mkfifo(own / name)
+    assert outcomes(own) == [f"{own / name}: a pipe, a socket or a device, not a file; move it away"] * 4

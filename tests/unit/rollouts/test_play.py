@@ -1,9 +1,11 @@
 """The scheduler with a three-step corridor for an environment and scripted replies: spans, stops and failures."""
 
 import asyncio
+import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,7 +13,7 @@ from rla.agents.policy import NO_ACTION
 from rla.config.sections import EnvConfig, PolicyConfig
 from rla.envs.chat_prompts import ChatPrompt
 from rla.envs.observation import EnvironmentFailure, Observation
-from rla.llm.base import Request
+from rla.llm.base import Completion, Generator, Request
 from rla.llm.chat import ChatFormat
 from rla.llm.scripted import ScriptedGenerator
 from rla.models.tokenizer import build_tokenizer
@@ -67,10 +69,11 @@ def play(
     context: int = 256,
     concurrency: int = 4,
     top_p: float = 1.0,
+    generator: Generator | None = None,
 ) -> list[Trajectory]:
     config = config or PolicyConfig(max_tokens=8, decoding="admissible")
     shared = Rollouts(
-        generator=ScriptedGenerator(reply, context=context, stop_id=CHAT.end_id),
+        generator=generator or ScriptedGenerator(reply, context=context, stop_id=CHAT.end_id),
         chat=CHAT,
         prompt=ChatPrompt(reply=config.reply, listed=config.reply == "index"),
         config=config,
@@ -204,3 +207,105 @@ def test_and_where_no_reply_fits() -> None:
 def test_an_episode_without_a_step_is_lost_whatever_it_would_say() -> None:
     (first, _) = play(forward, environment=lambda _: Concluding(), context=8)
     assert (first.outcome, first.stop_reason, first.steps) == (-1, "context", [])
+
+
+class Answering(Corridor):
+    """Answers the second action of task t0 with whatever it is told to."""
+
+    def __init__(self, answer: Any) -> None:
+        super().__init__()
+        self.answer = answer
+
+    def step(self, action: str) -> Observation:
+        seen = super().step(action)
+        if self.steps < 2:
+            return seen
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return replace(seen, **self.answer) if isinstance(self.answer, dict) else self.answer  # type: ignore[no-any-return]
+
+
+ODD_ANSWERS = [
+    None,
+    ("text", 0.0, True, {}),
+    3,
+    b"bytes",
+    TypeError("'NoneType' object is not subscriptable"),
+    {"text": None},
+    {"text": b"bytes"},
+    {"text": 7},
+    {"commands": None},
+    {"commands": "go to door 1"},
+    {"commands": (None,)},
+    {"reward": math.nan},
+    {"reward": math.inf},
+    {"reward": "1"},
+    {"done": "no"},
+    {"done": None},
+    {"won": 1},
+    {"understood": None},
+    {"images": None},
+    {"images": ("no bytes",)},
+    {"place": 4},
+    {"results": None},
+    {"results": ("ok",)},
+]
+
+
+@pytest.mark.parametrize("answer", ODD_ANSWERS, ids=repr)
+def test_an_answer_that_is_not_an_observation_ends_its_episode_and_names_environment_and_task(answer: Any) -> None:
+    played = play(forward, environment=lambda t: Answering(answer) if t.task_id == "t0" else Corridor(), groups=2)
+    assert [t.stop_reason for t in played] == ["env_error", "env_error", "won", "won"]
+    assert played[0].error is not None and played[0].error.startswith("environment alfworld, task t0: the environment")
+    assert len(played[0].steps) == 2 and played[0].final_observation == "you stand at door 1 ."
+
+
+def test_a_reset_that_answers_none_ends_its_episode() -> None:
+    class Empty(Corridor):
+        def reset(self) -> Observation:
+            return None  # type: ignore[return-value]
+
+    assert {t.stop_reason for t in play(forward, environment=lambda t: Empty())} == {"env_error"}
+
+
+def test_an_environment_that_cannot_be_closed_has_been_played_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
+    class Stuck(Corridor):
+        def close(self) -> None:
+            raise RuntimeError("still running")
+
+    assert {t.stop_reason for t in play(forward, environment=lambda t: Stuck())} == {"won"}
+    assert "task t0: close raised RuntimeError: still running" in caplog.text
+
+
+def test_half_a_surrogate_pair_in_an_observation_is_replaced() -> None:
+    class Halved(Corridor):
+        def observe(self) -> Observation:
+            seen = super().observe()
+            return replace(seen, text=f"{seen.text} \ud83d", commands=(*seen.commands, "go \udc00"))
+
+    won = play(forward, environment=lambda t: Halved())[0]
+    assert won.stop_reason == "won"
+    assert won.steps[0].observation == "you stand at door 0 . \ufffd" and won.steps[0].commands[-1] == "go \ufffd"
+
+
+class Reporting(ScriptedGenerator):
+    """Reports a log-probability of its own for the first tokens of the first replies."""
+
+    def __init__(self, logprob: float, count: int) -> None:
+        super().__init__(forward, context=256, stop_id=CHAT.end_id)
+        self.logprob, self.left = logprob, count
+
+    async def generate(self, request: Request) -> list[Completion]:
+        (completion,) = await super().generate(request)
+        if self.left == 0:
+            return [completion]
+        self.left -= 1
+        return [replace(completion, logprobs=[self.logprob, *completion.logprobs[1:]])]
+
+
+@pytest.mark.parametrize("logprob", [math.nan, -math.inf, 0.7])
+def test_a_log_probability_that_cannot_be_is_asked_for_again_and_ends_the_episode_if_it_stays(logprob: float) -> None:
+    assert {t.stop_reason for t in play(forward, generator=Reporting(logprob, 2))} == {"won"}
+    lost = play(forward, generator=Reporting(logprob, 1000))
+    assert {t.stop_reason for t in lost} == {"env_error"}
+    assert lost[0].error is not None and f"a log-probability of {logprob:g}" in lost[0].error

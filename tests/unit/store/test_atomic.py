@@ -10,7 +10,7 @@ from time import sleep
 import pytest
 
 from rla.errors import UserError
-from rla.store.atomic import clear_aside, create_file, whole_folder, write_atomic, write_json
+from rla.store.atomic import clear_aside, create_file, whole_folder, write_atomic, write_json, write_text
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EACCES])
@@ -84,3 +84,29 @@ def test_a_folder_is_whole_or_absent_and_a_killed_call_leaves_nothing_for_long(t
     with pytest.raises(ZeroDivisionError), whole_folder(tmp_path / "y"):
         raise ZeroDivisionError
     assert [entry.name for entry in tmp_path.iterdir()] == ["x"]
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_a_rename_that_the_file_system_answers_with_enoent(
+    done: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NFS repeats a request whose answer was lost; the second one finds no file of the old name."""
+    rename = Path.replace
+
+    def answered(self: Path, target: Path) -> Path:
+        if done:
+            rename(self, target)
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(self), None, str(target))
+
+    monkeypatch.setattr(Path, "replace", answered)
+    if done:
+        write_text(tmp_path / "x", "whole")
+        assert (tmp_path / "x").read_text() == "whole"
+    else:
+        with pytest.raises(UserError, match="x: cannot be written"):
+            write_text(tmp_path / "x", "whole")
+
+
+def test_half_a_surrogate_pair_in_a_text_file_is_replaced(tmp_path: Path) -> None:
+    write_text(tmp_path / "x", "a\ud800b\ud83d\ude00")
+    assert (tmp_path / "x").read_text() == "a\ufffdb\U0001f600"

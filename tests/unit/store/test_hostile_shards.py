@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from rla.errors import UserError
+from rla.store import parts
 from rla.store.pools import DEEPEST, nested_too_deeply, read_candidates, read_tasks, tasks_by_id
 from rla.store.reading import read_manifest, read_rows, stream_rows
-from rla.store.schema import arrow_schema
+from rla.store.schema import arrow_schema, full_schema
 from rla.store.shards import Origin, ShardWriter, write_shard
 from rla.store.slices import MANIFEST, Slice
-from tests.unit.builders import task, trajectory
+from tests.unit.builders import score, task, trajectory
 from tests.unit.store.shard_damage import edit_record
 
+COLUMNS = [
+    *("trajectory_id", "steps", "segments", "final_observation", "stop_reason", "places", "image_spans"),
+]
 ORIGIN = Origin(config="c1", inputs={}, seed=0)
 
 
@@ -178,3 +184,183 @@ def test_what_environments_write_is_not_too_deep() -> None:
 
 def test_a_pool_of_candidates_is_read_as_before(tmp_path: Path) -> None:
     assert read_candidates(tmp_path / "none") == []
+
+
+def written(folder: Path, kind: str, *rows: Mapping[str, Any]) -> Path:
+    """A shard with these rows, as a program other than `rla` would write it: nothing of them is checked."""
+    made = {"trajectories": trajectory().row(), "scores": score().row()}[kind]
+    write_shard(folder, kind, [made], ORIGIN)
+    fields = [pa.field(field.name, field.type) for field in full_schema(kind)]
+    replaced(folder, pa.Table.from_pylist(list(rows), schema=pa.schema(fields)))
+    return folder
+
+
+def episode(**changes: Any) -> dict[str, Any]:
+    return trajectory().row() | changes
+
+
+def segments(**changes: Any) -> dict[str, Any]:
+    """An episode whose only segment has other columns."""
+    [own] = trajectory().row()["segments"]
+    return episode(segments=[own | changes])
+
+
+def steps(**changes: Any) -> dict[str, Any]:
+    [own] = trajectory().row()["steps"]
+    return episode(steps=[own | changes])
+
+
+def span(**changes: int) -> dict[str, Any]:
+    return episode(image_spans=[{"segment": 0, "digest": "d", "start": 0, "length": 1} | changes])
+
+
+EPISODES = [
+    pytest.param(segments(token_ids=[5, -1, 7, 2]), "token_ids.*-1 is below 0", id="token id -1"),
+    pytest.param(segments(logprobs=[0.0, 0.0, -0.5]), "different lengths", id="log-probabilities one short"),
+    pytest.param(segments(logprobs=[0.0, 0.0, 0.7, 0.0]), "is above 0", id="positive log-probability"),
+    pytest.param(segments(logprobs=[0.0, 0.0, float("nan"), 0.0]), "not a finite number", id="NaN"),
+    pytest.param(segments(sampled=[False, True, True]), "different lengths", id="sampled one short"),
+    pytest.param(segments(allowed=[[7]]), "lacks the allowed ids", id="allowed one short"),
+    pytest.param(segments(allowed=[[7, -2], [2]]), "-2 is below 0", id="allowed id -2"),
+    pytest.param(steps(segment=99), "a segment that is not there", id="segment 99"),
+    pytest.param(steps(end=9), "span of a step", id="span beyond the segment"),
+    pytest.param(steps(start=4, end=2), "span of a step", id="span backwards"),
+    pytest.param(episode(places=["p", "q", "r"]), "places are not as many", id="places too many"),
+    pytest.param(episode(places=[]), "places are not as many", id="places none"),
+    pytest.param(episode(final_observation=None), "final_observation: null", id="final_observation null"),
+    pytest.param(episode(stop_reason="tired"), "'tired' is not one of", id="stop reason"),
+    pytest.param(span(segment=3), "picture stands in a segment", id="picture's segment"),
+    pytest.param(span(start=3, length=2), "picture stands behind the end", id="picture's span"),
+]
+
+
+@pytest.mark.parametrize("read", [read_rows, lambda *given: list(stream_rows(*given, COLUMNS))], ids=["rows", "stream"])
+@pytest.mark.parametrize(("row", "message"), EPISODES)
+def test_an_episode_that_no_stage_writes_is_named(
+    tmp_path: Path, row: Mapping[str, Any], message: str, read: Callable[..., Any]
+) -> None:
+    folder = written(tmp_path / "shard", "trajectories", row)
+    with pytest.raises(UserError, match=rf"shard/part-00000\.parquet: .*{message}.*rerun the stage"):
+        read(folder, "trajectories")
+
+
+def judged(**changes: Any) -> dict[str, Any]:
+    row = score().row()
+    return row | {"judgements": [one | changes for one in row["judgements"]]}
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (judged(logprobs=[-0.1]), "different lengths"),
+        (judged(allowed=[]), "different lengths"),
+        (judged(logprobs=[-0.1, 0.2]), "is above 0"),
+        (judged(token_ids=[4, -1]), "-1 is below 0"),
+        (score().row() | {"prompt_ids": [1, -5]}, "-5 is below 0"),
+        (score().row() | {"image_spans": [{"digest": "d", "start": 2, "length": 2}]}, "picture stands behind the end"),
+    ],
+)
+def test_a_judgement_that_no_stage_writes_is_named(tmp_path: Path, row: Mapping[str, Any], message: str) -> None:
+    folder = written(tmp_path / "shard", "scores", row)
+    with pytest.raises(UserError, match=rf"shard/part-00000\.parquet: .*{message}"):
+        read_rows(folder, "scores")
+
+
+def test_a_scripted_episode_has_no_tokens(tmp_path: Path) -> None:
+    """As `rla evaluate` writes them for the frozen probe."""
+    row = trajectory(segments=[]).row()
+    row["steps"] = [one | {"start": 0, "end": 0} for one in row["steps"]]
+    write_shard(tmp_path / "shard", "trajectories", [row], ORIGIN)
+    assert len(read_rows(tmp_path / "shard", "trajectories")) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows", "key"),
+    [
+        ("trajectories", [episode()] * 3, "trajectory_id a is there 3 times"),
+        ("scores", [score().row()] * 2, "trajectory_id a, step 0 is there 2 times"),
+    ],
+)
+@pytest.mark.parametrize("read", [read_rows, lambda *given: list(stream_rows(*given, COLUMNS[:1]))])
+def test_a_doubled_key_is_one_line(
+    tmp_path: Path, kind: str, rows: list[Mapping[str, Any]], key: str, read: Callable[..., Any]
+) -> None:
+    """A join on it would have n times n rows."""
+    with pytest.raises(UserError, match=f"shard: {key}; rerun the stage"):
+        read(written(tmp_path / "shard", kind, *rows), kind)
+
+
+def test_a_key_that_two_parts_have_is_one_line(tmp_path: Path) -> None:
+    writer = ShardWriter(tmp_path / "shard", "trajectories", ORIGIN)
+    for group in range(2):
+        writer.write(group, [episode()])
+    writer.finish()
+    with pytest.raises(UserError, match="trajectory_id a is there 2 times"):
+        read_rows(tmp_path / "shard", "trajectories", ["trajectory_id"])
+
+
+BOMBS = {
+    "one text": {"rows": 1, "letters": 30_000_000},
+    "a text that repeats": {"rows": 3000, "letters": 10_000},
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS.values(), ids=list(BOMBS))
+def test_a_pool_of_a_few_kilobytes_that_holds_a_thousand_times_as_much_is_one_line(
+    pool: Path, bomb: Mapping[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A text that repeats lies once in the file's dictionary, so its footer does not tell how much it comes to."""
+    monkeypatch.setattr(parts, "LEAST_ROOM", 1 << 20)
+    kept = {name: pa.array([value]) for name, value in task("t1").row().items() if name not in ("payload", "task_id")}
+    part = pool / "part-00000.parquet"
+    schema = arrow_schema("tasks")
+    columns: dict[str, Any] = {}
+    for field in schema:
+        if field.name == "payload":
+            text = "a" * bomb["letters"]
+            indices = pa.array([0] * bomb["rows"], pa.int32())
+            columns[field.name] = pa.DictionaryArray.from_arrays(indices, pa.array([text]))
+        elif field.name == "task_id":
+            columns[field.name] = pa.array([f"t{number}" for number in range(bomb["rows"])])
+        else:
+            value = kept[field.name][0].as_py()
+            columns[field.name] = pa.array([value] * bomb["rows"], field.type)
+    pq.write_table(pa.table(columns), part, compression="zstd", store_schema=False)
+    assert part.stat().st_size < 25_000
+    changed(pool, rows=bomb["rows"], parts=[{"name": part.name, "rows": bomb["rows"], "bytes": part.stat().st_size}])
+    before = pa.total_allocated_bytes()
+    with pytest.raises(UserError, match=r"part-00000\.parquet: its rows take more than [0-9]+ MiB of memory"):
+        read_tasks(pool)
+    assert pa.total_allocated_bytes() - before < 1 << 20
+
+
+def test_tokens_that_repeat_are_a_bomb_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page holds millions of equal numbers in a few bytes."""
+    monkeypatch.setattr(parts, "LEAST_ROOM", 1 << 20)
+    count = 2_000_000
+    table = pa.table({"trajectory_id": ["a"], "task_id": ["t1"], "step": pa.array([0], pa.int32())})
+    values = pa.array(np.full(count, 5, np.int32))
+    ids = pa.ListArray.from_arrays([0, count], values, type=full_schema("scores").field("prompt_ids").type)
+    table = table.append_column("prompt_ids", ids)
+    table = table.append_column("mean_score", pa.array([1.0])).append_column(
+        "judgements", pa.array([[]], full_schema("scores").field("judgements").type)
+    )
+    folder = written(tmp_path / "shard", "scores", score().row())
+    replaced(folder, table)
+    assert (folder / "part-00000.parquet").stat().st_size < 10_000
+    with pytest.raises(UserError, match="its rows take more than"):
+        read_rows(folder, "scores")
+
+
+@pytest.mark.parametrize("name", [MANIFEST, "part-00000.parquet"])
+def test_a_pipe_in_a_shard_is_one_line_and_is_not_waited_for(pool: Path, name: str) -> None:
+    (pool / name).unlink()
+    os.mkfifo(pool / name)
+    with pytest.raises(UserError, match=f"{name}: a pipe"):
+        read_tasks(pool)
+
+
+def test_a_pipe_as_the_record_of_a_start_is_one_line(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "_started.parquet")
+    with pytest.raises(UserError, match="a pipe"):
+        ShardWriter(tmp_path, "tasks", ORIGIN)

@@ -124,3 +124,23 @@ def test_a_shard_gives_back_what_was_written(tmp_path: Path) -> None:
     writer.write(0, [one.row()])
     writer.finish({})
     assert read_conversations(tmp_path / "shard") == conversations_at(tmp_path / "shard") == [one]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        [{"role": "user", "content": "half \ud83d"}, ANSWER],
+        [USER, asking(call({"code": "\udc00"})), ANSWER],
+        [USER, asking(call('{"code": "\\udc00"}')), ANSWER],
+    ],
+)
+def test_a_row_with_half_a_surrogate_pair_is_left_out_and_told(tmp_path: Path, odd: Any) -> None:
+    rows = [{"messages": [USER, ANSWER]}, {"messages": odd}, {"messages": [USER, ANSWER], "source": "\ud800"}]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    told: list[str] = []
+    found = conversations_at(tmp_path / "rows.jsonl", tell=told.append)
+    assert len(found) == 2 and found[1].source == "\ufffd"
+    assert told == [
+        f"{tmp_path / 'rows.jsonl'}: 1 rows are no conversation; rows.jsonl, line 2: half of a surrogate "
+        "pair, which is not a character"
+    ]

@@ -8,6 +8,8 @@ import pyarrow as pa
 import pytest
 
 from rla.errors import UserError
+from rla.seeds import derive
+from rla.store.records import content_id
 from rla.store.schema import arrow_schema, load_schema, to_table
 from tests.unit.builders import score, task, trajectory
 
@@ -66,3 +68,16 @@ def test_arrow_types_follow_the_formats() -> None:
     assert schema.field("seed").type == pa.int64()
     assert not schema.field("task_id").nullable and schema.field("error").nullable
     assert schema.metadata[b"rla_schema_version"] == b"1"
+
+
+def test_halves_of_surrogate_pairs_in_a_row_are_replaced() -> None:
+    row = trajectory(final_observation="You \ud83d won.", instruction="\ud83d\ude00").row()
+    row["steps"] = [one | {"reply": "\udc00", "commands": ("go \ud800",)} for one in row["steps"]]
+    (written,) = to_table("trajectories", [trajectory("b").row(), row]).slice(1).to_pylist()
+    assert (written["final_observation"], written["instruction"]) == ("You \ufffd won.", "\U0001f600")
+    assert (written["steps"][0]["reply"], written["steps"][0]["commands"]) == ("\ufffd", ["go \ufffd"])
+
+
+def test_a_task_with_half_a_surrogate_pair_has_an_id_and_a_seed() -> None:
+    assert content_id("put \ud83d in desk") != content_id("put  in desk")
+    assert derive("put \ud83d in desk") == derive("put \ud83d in desk")

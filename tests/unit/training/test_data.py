@@ -148,3 +148,38 @@ def test_trajectories_are_read_as_they_come() -> None:
     assert next(stream).owner == "0"
     assert read == [0]
     assert [one.owner for one in stream] == ["1", "2"]
+
+
+def odd(**changes: Any) -> dict[str, Any]:
+    """An episode whose only segment has another column."""
+    [own] = EPISODE["segments"]
+    return EPISODE | {"segments": [own | changes]}
+
+
+@pytest.mark.parametrize(
+    ("episode", "message"),
+    [
+        (EPISODE | {"segments": []}, "names segment 0, and it has 0"),
+        (EPISODE | {"steps": [step(start=2, end=4, segment=99)]}, "names segment 99, and it has 1"),
+        (odd(logprobs=[0.0, 0.0, 0.7, 0.0, 0.0, -0.7, -1.5, 0.0]), "token 2 has log-probability 0.7"),
+        (odd(logprobs=[0.0, 0.0, -math.inf, 0.0, 0.0, -0.7, -1.5, 0.0]), "token 2 has log-probability -inf"),
+        (odd(logprobs=[0.0, 0.0, -0.5]), "different lengths"),
+        (odd(token_ids=[-1, 11, 12, 13, 14, 15, 17, 18]), "a token id below 0"),
+    ],
+)
+def test_an_episode_that_cannot_be_right_is_refused(episode: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        list(policy_sequences([episode], [reward("t", 0, 1.0)]))
+
+
+def test_a_log_probability_that_rounding_lifted_trains_as_zero() -> None:
+    lifted = odd(logprobs=[0.0, 0.0, 1e-6, 0.0, 0.0, -0.7, -1.5, 0.0])
+    [sequence] = policy_sequences([lifted], [reward("t", 0, 1.0)])
+    assert sequence.logp == [0.0]
+
+
+def test_a_judgement_with_log_probabilities_one_short_is_refused() -> None:
+    judgement = {"token_ids": [4, 5], "logprobs": [-0.1], "allowed": [[], []]}
+    row = {"trajectory_id": "t", "step": 0, "prompt_ids": [1, 2], "judgements": [judgement]}
+    with pytest.raises(UserError, match="step 0 of t: token columns of different lengths"):
+        list(reward_model_sequences([row], [reward("t", 0, 1.0, judgement=0)]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -145,3 +146,35 @@ def test_gspo_takes_the_reply_unless_the_segment_is_named() -> None:
     for ratio, expected in (("token", [4.0, 1.0]), ("reply", [4.0, 1.0]), ("segment", [2.0, 2.0])):
         loss, _ = policy_loss(given, TrainConfig(loss="gspo", ratio=ratio, dual_clip=0.0))  # type: ignore[arg-type]
         assert loss.tolist() == pytest.approx(expected)
+
+
+LOSSES = [
+    pytest.param({"loss": "ppo_clip"}, id="ppo_clip"),
+    pytest.param({"loss": "ppo_clip", "ratio": "segment"}, id="ppo_clip-segment"),
+    pytest.param({"loss": "gspo"}, id="gspo"),
+    pytest.param({"loss": "gspo", "ratio": "segment"}, id="gspo-segment"),
+    pytest.param({"loss": "cispo", "clip_high": 5.0}, id="cispo"),
+    pytest.param({"loss": "cispo", "clip_high": 5.0, "ratio": "reply"}, id="cispo-reply"),
+]
+
+
+@pytest.mark.parametrize("beyond", [9999.0, 89.0, math.inf, -math.inf, math.nan])
+@pytest.mark.parametrize("chosen", LOSSES)
+def test_a_token_whose_ratio_is_beyond_use_is_masked_and_counted(chosen: dict[str, Any], beyond: float) -> None:
+    """A sampler that reports -9999 (vLLM's minus infinity) gives a log-ratio of 9999."""
+    logp = torch.tensor([beyond, 0.1, -0.1], dtype=torch.float64).requires_grad_()
+    loss, marks = policy_loss(inputs(logp, 1.0, -1.0, 1.0), TrainConfig(**chosen))
+    loss.sum().backward()
+    alone = torch.tensor([0.1, -0.1], dtype=torch.float64).requires_grad_()
+    policy_loss(inputs(alone, -1.0, 1.0), TrainConfig(**chosen))[0].sum().backward()
+    assert logp.grad is not None and alone.grad is not None
+    assert logp.grad.tolist() == pytest.approx([0.0, *alone.grad.tolist()])
+    assert marks["extreme_tokens"].tolist() == [1, 0, 0]
+    assert loss.isfinite().all() and marks["ratio"].isfinite().all() and marks["approx_kl"].isfinite().all()
+
+
+def test_a_unit_whose_mean_ratio_is_beyond_use_is_masked_as_a_whole() -> None:
+    logp = torch.tensor([21.0, 21.0, 0.5], dtype=torch.float64).requires_grad_()
+    loss, marks = policy_loss(inputs(logp, -1.0, -1.0, -1.0, reply=[0, 0, 1]), TrainConfig(loss="gspo"))
+    assert marks["extreme_tokens"].tolist() == [1, 1, 0]
+    assert loss.tolist()[:2] == [0.0, 0.0]

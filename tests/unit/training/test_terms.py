@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -57,3 +58,20 @@ def test_the_sampler_is_corrected_up_to_the_cap(level: Correction, expected: lis
 )
 def test_extreme_ratios_are_masked(level: Correction, low: float, high: float, expected: list[bool]) -> None:
     assert masked(sampled_with_ratios(1.5, 0.3, 2.0, 4.0), level=level, low=low, high=high).tolist() == expected
+
+
+@pytest.mark.parametrize("difference", [9999.0, 89.0, math.inf, math.nan])
+def test_a_reference_beyond_use_adds_nothing_to_the_divergence(difference: float) -> None:
+    logp = torch.tensor([0.0, math.log(2.0)], dtype=torch.float64).requires_grad_()
+    kl = k3(logp, torch.tensor([difference, 0.0], dtype=torch.float64))
+    kl.sum().backward()
+    assert kl.tolist() == pytest.approx([0.0, -0.5 + math.log(2.0)])
+    assert logp.grad is not None and logp.grad.tolist() == pytest.approx([0.0, 0.5])
+
+
+def test_a_token_of_unknown_probability_leaves_the_correction_of_its_reply_alone() -> None:
+    given = sampled_with_ratios(1.0, 1.5, 1.0, 1.0)
+    sampled = torch.tensor([-9999.0, 0.0, 0.0, 0.0])
+    given = replace(given, logp_sampled=sampled)
+    assert correction(given, level="reply", cap=3.0).tolist() == pytest.approx([1.5, 1.5, 1.0, 1.0])
+    assert masked(given, level="reply", low=0.5, high=2.0).tolist() == [False] * 4
