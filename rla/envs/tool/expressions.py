@@ -1,4 +1,4 @@
-r"""Expressions in LaTeX or in program notation: `\frac{1}{2}`, `7*sin(pi*x/5)+1`, `3\sqrt2`; read, and compared by value.
+r"""Expressions in LaTeX or program notation, such as `\frac{1}{2}` and `7*sin(pi*x/5)+1`: read, and compared by value.
 
 Two expressions are equal if both are the same rational number, or agree to AGREEING digits, at several points of their
 symbols if they have any. A sum in which one term vanishes beside another is left undecided, so that 2^(10^9) + 1 does

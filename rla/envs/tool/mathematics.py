@@ -1,8 +1,9 @@
-r"""Whether two answers are the same mathematics: numbers, expressions, lists, sets, intervals, equations, matrices, words.
+r"""Whether two answers are the same mathematics: numbers, lists, sets, intervals, equations, matrices, words.
 
-An answer is taken apart (`reading`) and compared part by part (`same_mathematics`); single expressions by `expressions`.
+An answer is taken apart (`reading`) and compared part by part (`same_mathematics`), single expressions by value
+(`expressions`).
 
-    numbers      exactly; of a rounded decimal at least MOST_ROUNDED digits have to be given, and be right
+    numbers      exactly; of a rounded decimal at least FEWEST_DIGITS digits have to be given, and be right
     lists        1, 2 and {1, 2} in any order, (1, 2) in this one; the brackets of intervals count
     names        x = 5 is 5 unless the truth names another symbol; 11 = 12 is not 12
     relations    x > 2 is 2 < x and (2, \infty); equations are the same if both hold at the same points
@@ -17,10 +18,10 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 from rla.envs.tool.answer_reading import plain_latex
 from rla.envs.tool.expressions import (
-    AGREEING,
     Node,
     Unreadable,
     expression,
@@ -32,7 +33,7 @@ from rla.envs.tool.expressions import (
     value,
 )
 
-MOST_ROUNDED = 6  # digits of a decimal that stands for a number that it does not equal
+FEWEST_DIGITS = 6  # digits of a decimal that stands for a number that it does not equal
 MOST_PARTS = 200
 DEEPEST = 20
 WORD_BEGINS, WORD_ENDS = "\ue000", "\ue001"  # around text that was in \text{...}
@@ -84,18 +85,57 @@ BARE_UNIT = re.compile(
     re.DOTALL,
 )
 NUMERIC = re.compile(r"[-+]?[\d.,/\s]+", re.ASCII)
+SCALED = r"(?:e|\s*(?:\*|\\times|\\cdot)\s*10\s*\^\s*)"
 MIXED = re.compile(r"([-+]?)\s*(\d+)\s+(\d+)\s*/\s*(\d+)")
-DECIMAL = re.compile(r"[-+]?(\d*)\.(\d+)(?:(?:e|\s*(?:\*|\\times|\\cdot)\s*10\s*\^\s*)\{?[-+]?\d+\}?)?", re.IGNORECASE)
-NAMED = re.compile(
+DECIMAL = re.compile(rf"[-+]?(\d*)\.(\d+)(?:{SCALED}\{{?([-+]?\d{{1,4}})\}}?)?", re.IGNORECASE)
+NAMED = (
+    (re.compile(r"\\(?:leqslant|leq|le)(?![a-zA-Z])"), "\u2264"),
+    (re.compile(r"\\(?:geqslant|geq|ge)(?![a-zA-Z])"), "\u2265"),
+    (re.compile(r"\\(?:neq|ne)(?![a-zA-Z])"), "\u2260"),
+    (re.compile(r"\\lt(?![a-zA-Z])"), "<"),
+    (re.compile(r"\\gt(?![a-zA-Z])"), ">"),
+    (re.compile(r"<="), "\u2264"),
+    (re.compile(r">="), "\u2265"),
+    (re.compile(r"!=(?!=)"), "\u2260"),
+    (re.compile(r"\\in(?![a-zA-Z])"), "\u2208"),
+    (re.compile(r"\\(?:cup|bigcup)(?![a-zA-Z])"), "\u222a"),
+    (re.compile(r"\\(?:lbrace)(?![a-zA-Z])|\\\{"), "\u27ea"),
+    (re.compile(r"\\(?:rbrace)(?![a-zA-Z])|\\\}"), "\u27eb"),
+    (re.compile(r"\\(?:langle)(?![a-zA-Z])"), "("),
+    (re.compile(r"\\(?:rangle)(?![a-zA-Z])"), ")"),
+    (re.compile(r"\\(?:degree|degrees)(?![a-zA-Z])"), "\u00b0"),
+    (re.compile(r"\^ ?(?:\\circ(?![a-zA-Z])|\{ ?\\circ ?\})"), "\u00b0"),
+    (re.compile(r"\\(?:lvert|rvert|vert|mid)(?![a-zA-Z])"), "|"),
+    (re.compile(r"\\(?:varnothing|emptyset)(?![a-zA-Z])|\u2205"), "\u27ea\u27eb"),
+    (re.compile(r"\\mathbb\{R\}|\u211d"), r"(-\\infty,\\infty)"),
+)
+DOTS = re.compile(r"\\[lcvd]?dots[a-z]?(?![a-zA-Z])|\.\.+")
+THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d*)?", re.ASCII)
+POWER = r"(\^\s*\{?[23]\}?)?"
+SPELLED_UNIT = re.compile(rf"(.*\S)\s*{WORD_BEGINS}\s*([^{WORD_ENDS}]*){WORD_ENDS}\s*{POWER}", re.DOTALL)
+# A single letter is a unit only behind a number and a space: 5 m, but not 5m or 2x m.
+BARE_UNIT = re.compile(
+    rf"((?:.*[\d)}}\]!](?=\s*[a-zA-Z]{{2}}))|(?:[-+]?[\d.,/]+(?=\s+[a-zA-Z](?:[/ ^]|$))))"
+    rf"\s*((?:[a-zA-Z]+(?:/[a-zA-Z]+)?\.?\s?)+)\s*{POWER}",
+    re.DOTALL,
+)
+NUMERIC = re.compile(r"[-+]?[\d.,/\s]+", re.ASCII)
+SCALED = r"(?:e|\s*(?:\*|\\times|\\cdot)\s*10\s*\^\s*)"
+MIXED = re.compile(r"([-+]?)\s*(\d+)\s+(\d+)\s*/\s*(\d+)")
+DECIMAL = re.compile(
+    r"[-+]?(\d*)\.(\d+)(?:(?:e|\s*(?:\*|\\times|\\cdot)\s*10\s*\^\s*)\{?([-+]?\d{1,4})\}?)?", re.IGNORECASE
+)
+NAMED = re.compile(  # what an equation gives a value to: x, x_1, f(x), f(2), (x, y)
     r"(?:[a-zA-Z]|\\[a-zA-Z]+)(?:_(?:\w|\{\w+\}))?'?(?:\((?:[a-zA-Z]|\d+)(?:,\s*[a-zA-Z])*\))?|\([a-z](?:,\s*[a-z])+\)"
 )
 WORDS = re.compile(r"[^\W\d_]+(?:[ '\-][^\W\d_]+)*")
 RELATIONS = "=<>\u2264\u2265\u2260\u2208"
 REVERSED = {"<": ">", ">": "<", "\u2264": "\u2265", "\u2265": "\u2264"}
+UNORDERED = frozenset(("", "\u27ea\u27eb"))
 OPENERS, CLOSERS = "([{\u27ea", ")]}\u27eb"
 MATRIX = re.compile(r"\\begin\{([pbBvV]?(?:small)?matrix|array)\}(?:\{[clr|]*\})?(.*)\\end\{\1\}", re.DOTALL)
 KNOWN_UNITS = {
-    **dict.fromkeys(("%", "\\%", "percent"), "%"),
+    **dict.fromkeys(("percent",), "%"),
     **dict.fromkeys(("\u00b0", "degree", "degrees", "deg"), "\u00b0"),
     **dict.fromkeys(("$", "dollar", "dollars", "usd", "euro", "euros"), "$"),
     **dict.fromkeys(("cent", "cents"), "cent"),
@@ -126,11 +166,19 @@ KNOWN_UNITS = {
 POWERS = {"square": "^2", "squared": "^2", "sq": "^2", "cubic": "^3", "cubed": "^3"}
 
 
+class Rounded(NamedTuple):
+    """The digits of a decimal behind the point, those that count, and the exponent of ten."""
+
+    places: int
+    digits: int
+    exponent: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """What an answer says. `kind` decides which fields are in use.
 
-    one        `node`, with `unit`; `rounded`: the digits behind the point of a plain decimal, and how many count
+    one        `node`, with `unit`; `rounded` if it is a decimal
     list       `parts` between `brackets`; "" for a list without
     union      `parts`
     relation   `parts` with `signs` between them
@@ -146,7 +194,7 @@ class Reading:
     signs: tuple[str, ...] = ()
     node: Node = ()
     unit: str = ""
-    rounded: tuple[int, int] | None = None
+    rounded: Rounded | None = None
     text: str = ""
 
 
@@ -273,11 +321,10 @@ def _lone(text: str, depth: int) -> Reading:
             return _one(text)
     except (Unreadable, ArithmeticError):
         pass
-    if WORDS.fullmatch(bare) and bare.lower() != "nan":
-        return Reading(
-            kind="words", text=" ".join(bare.casefold().split()) if len(bare) > 2 or bare.lower() == "no" else bare
-        )
-    return _raw(text)
+    if not WORDS.fullmatch(bare) or bare.lower() == "nan":
+        return _raw(text)
+    folded = len(bare) > 2 or bare.lower() == "no"  # two letters may be two symbols
+    return Reading(kind="words", text=" ".join(bare.casefold().split()) if folded else bare)
 
 
 def _raw(text: str) -> Reading:
@@ -304,7 +351,7 @@ def _one(text: str) -> Reading:
     rounded = None
     if decimal:
         digits = (decimal[1] + decimal[2]).lstrip("0")
-        rounded = (len(decimal[2]), len(digits))
+        rounded = Rounded(len(decimal[2]), len(digits), int(decimal[3] or 0))
     return Reading(kind="one", node=expression(bare), unit=unit, rounded=rounded)
 
 
@@ -350,12 +397,14 @@ def _relation(text: str, depth: int) -> Reading:
         sides.reverse()
     parts = [_read(side, depth + 1) for side in sides]
     name = sides[0].strip()
-    if set(signs) == {"="} and (
-        NAMED.fullmatch(name) or WORD_BEGINS in name or (WORDS.fullmatch(name) and len(name) > 1)
-    ):
+    if set(signs) == {"="} and (NAMED.fullmatch(name) or WORD_BEGINS in name or is_word(name)):
         symbol = _bare(name).partition("(")[0] or name
         return Reading(kind="relation", parts=tuple(parts), signs=signs, text=symbol)
     return Reading(kind="relation", parts=tuple(parts), signs=signs)
+
+
+def is_word(name: str) -> bool:
+    return len(name) > 1 and WORDS.fullmatch(name) is not None
 
 
 def _signs(text: str) -> str:
@@ -398,12 +447,10 @@ def _same(truth: Reading, answer: Reading) -> bool:
     if truth.kind == answer.kind == "list":
         return _same_list(truth, answer)
     if truth.kind != answer.kind:
-        single = next(
-            (one for one in (truth, answer) if one.kind == "list" and one.brackets in ("", "\u27ea\u27eb")), None
-        )
-        other = answer if single is truth else truth
-        # A set of one element, or two signs of zero, is that element.
-        return single is not None and len(single.parts) == 1 and _same(single.parts[0], other)
+        for one, other in ((truth, answer), (answer, truth)):  # a list of one element is that element
+            if one.kind == "list" and one.brackets in UNORDERED and len(one.parts) == 1:
+                return _same(one.parts[0], other)
+        return False
     if truth.kind == "one":
         return _same_one(truth, answer)
     if truth.kind == "union":
@@ -418,8 +465,7 @@ def _same_list(truth: Reading, answer: Reading) -> bool:
         if one.brackets == "\u27ea\u27eb" and len(one.parts) == 1 and other.brackets == "()":
             return _same(one.parts[0], other)
     kinds = {truth.brackets, answer.brackets}
-    unordered = {"", "\u27ea\u27eb"}
-    if kinds <= unordered:
+    if kinds <= UNORDERED:
         return _same_in_any_order(truth.parts, answer.parts)
     if truth.brackets != answer.brackets and kinds != {"", "()"}:
         return False
@@ -446,11 +492,10 @@ def _same_one(truth: Reading, answer: Reading) -> bool:
     if truth.unit and answer.unit and truth.unit != answer.unit:
         return False
     if _same_value(truth, answer):
-        return truth.unit == answer.unit or "%" not in (answer.unit,) or bool(truth.unit)
-    percent = ("*", Fraction(1, 100))
+        return answer.unit != "%" or truth.unit == "%"
     if "%" in (truth.unit, answer.unit) and truth.unit != answer.unit:
-        of, plain = (truth, answer) if truth.unit == "%" else (answer, truth)
-        return same_expression(("*", of.node, ("number", percent[1])), plain.node)
+        percent, plain = (truth, answer) if truth.unit == "%" else (answer, truth)
+        return same_expression(("/", percent.node, ("number", Fraction(100))), plain.node)
     return False
 
 
@@ -464,36 +509,20 @@ def _same_value(truth: Reading, answer: Reading) -> bool:
 
 def _rounds_to(exact: Reading, decimal: Reading) -> bool:
     """Whether a decimal is the other number, rounded to as many digits as it has; few digits stand for themselves."""
-    if decimal.rounded is None or (exact.rounded or (99, 99))[1] < decimal.rounded[1]:
+    if decimal.rounded is None or (exact.rounded and exact.rounded.digits < decimal.rounded.digits):
         return False
-    places, digits = decimal.rounded
-    if digits < MOST_ROUNDED or (places < MOST_ROUNDED and digits == MOST_ROUNDED):
+    places, digits, exponent = decimal.rounded
+    if digits < FEWEST_DIGITS or (places < FEWEST_DIGITS and digits == FEWEST_DIGITS):
         return False
     wanted, said = value(exact.node, {}), value(decimal.node, {})
-    if not (is_real(wanted) and isinstance(said, Fraction)) or not said:
-        return False
-    # One unit of the last digit is 10^-places of the mantissa; an exponent scales both.
-    mantissa = Fraction(10) ** (digits - 1)
-    unit = abs(said) / mantissa / _leading(said, digits)
-    return bool(
-        abs(floating(wanted) - floating(said)) <= floating(unit) / 2 * (1 + floating(Fraction(1, 10**AGREEING)))
-    )
-
-
-def _leading(number: Fraction, digits: int) -> Fraction:
-    """The mantissa of a decimal, between 1 and 10."""
-    number = abs(number)
-    while number >= 10:
-        number /= 10
-    while number < 1:
-        number *= 10
-    return number
+    last = Fraction(10) ** (exponent - places)  # one unit of the last digit
+    return is_real(wanted) and bool(abs(floating(wanted) - floating(said)) <= floating(last) / 2)
 
 
 def _same_relation(truth: Reading, answer: Reading) -> bool:
     named_truth, named_answer = _named_value(truth), _named_value(answer)
     if named_truth and named_answer and truth.kind == answer.kind:
-        same_name = truth.text == answer.text or (WORDS.fullmatch(truth.text) and len(truth.text) > 1)
+        same_name = truth.text == answer.text or is_word(truth.text)
         if same_name and all(_same(named_truth[-1], one) for one in named_answer):
             return True
     elif truth.kind != "relation":
@@ -502,10 +531,9 @@ def _same_relation(truth: Reading, answer: Reading) -> bool:
             return True
     elif answer.kind != "relation" and named_truth:
         return _same(named_truth[-1], answer)
-    intervals = [_interval(one) for one in (truth, answer)]
-    if all(intervals) and "relation" in (truth.kind, answer.kind):
-        if _same(intervals[0], intervals[1]):
-            return True
+    one, other = _interval(truth), _interval(answer)
+    if one and other and _same(one, other):
+        return True
     if truth.kind != answer.kind:
         return False
     return _same_chain(truth, answer)
@@ -516,11 +544,8 @@ def _named_value(found: Reading) -> tuple[Reading, ...]:
 
 
 def _same_chain(truth: Reading, answer: Reading) -> bool:
-    forward, backward = (
-        (answer.signs, answer.parts),
-        (tuple(REVERSED.get(s, s) for s in answer.signs[::-1]), answer.parts[::-1]),
-    )
-    for signs, parts in (forward, backward):
+    reversed_signs = tuple(REVERSED.get(sign, sign) for sign in answer.signs[::-1])
+    for signs, parts in ((answer.signs, answer.parts), (reversed_signs, answer.parts[::-1])):
         if signs == truth.signs and _same_in_order(truth.parts, parts):
             return True
         if signs == truth.signs and len(signs) == 1 and signs[0] != "\u2208":

@@ -13,7 +13,6 @@ A ground truth that is a list of one text (Skywork writes it as JSON) is that te
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,13 +24,12 @@ from rla.envs.tool.importing.found import (
     PROGRAM_ABILITIES,
     FoundQuestion,
     answer_text,
-    is_letter,
+    checked_answer,
     named_source,
     question_text,
 )
 
 TOLD = ("system", "user")
-OPTION = re.compile(r"(^|\s)\(?[A-D][).:]", re.MULTILINE)
 PUBLISHED_LIMITS: dict[str, Any] = {"memory_limit_mb": 1024}
 EXAMPLES = 3  # that are shown
 LONGEST_EXAMPLE = 2000  # characters
@@ -49,7 +47,7 @@ def verl(row: Row) -> FoundQuestion:
         problem = problem_of_tests(without_images(question), truth, source=source or "code", **PUBLISHED_LIMITS)
         return FoundQuestion(text=question, check="code", source=source, domain=ability, problem=problem)
     answer = answer_text(truth)
-    check = "choice" if is_letter(answer) and len(OPTION.findall(question)) > 1 else "math"
+    check, answer = checked_answer(question, answer)
     return FoundQuestion(text=question, check=check, answer=answer, source=source, domain=ability)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import random
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -28,7 +27,7 @@ def best_score(name: str, seed: int) -> float:
 
 
 def merges_the_last_two(one: TextArenaGame) -> Iterator[str]:
-    """The last move of a game of 2048: two tiles of half the target. Whether a board has room for them is arithmetic."""
+    """The last move of a game of 2048, with two tiles of half the target; the board has to have room for the target."""
     env = one._game
     cells = env.board_size**2
     assert env.target_tile <= 2 ** (cells + 1), "a board of n cells holds no tile above 2 ** (n + 1)"
