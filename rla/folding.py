@@ -1,7 +1,7 @@
 """Texts as they look: NFKC, case folding, and no characters that cannot be seen.
 
-`<Tool_Call>` in full-width brackets, or `<tool_call>` with a soft hyphen in it, reads like `<tool_call>` to a model, and to
-some tokenizers.
+`<Tool_Call>` in full-width brackets, or `<tool_call>` with a soft hyphen in it, reads like `<tool_call>` to a model,
+and to some tokenizers.
 """
 
 from __future__ import annotations

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from rla.envs.coding.importing.livecode import OFFICIAL_IMPORTS
 from rla.envs.execution import Call, ExitStatus, Job, Limits, Sandbox, make_sandbox
+from rla.envs.execution.preload import with_prelude
 from rla.envs.execution.records import ExecutionConfig
 from rla.errors import UserError
 from tests.integration.sandboxes import LOCAL, PATIENT, descendants, gone, in_sandbox, made, one, results
@@ -272,3 +274,29 @@ def test_processes_are_refused_where_they_cannot_be_counted() -> None:
     (found,) = results("rlimits", "print(1)", limits=Limits(processes=2))
     assert found.status is ExitStatus.ERROR
     assert "limits.processes" in found.detail
+
+
+@pytest.mark.parametrize("backend", LOCAL)
+def test_integers_of_more_than_4300_digits_are_printed_read_and_returned(backend: str) -> None:
+    async def main(sandbox: Sandbox) -> None:
+        printed = Job(source="print(int(input()) + 1)", stdin=("9" * 5000,), limits=PATIENT)
+        assert (await sandbox.run(printed))[0].stdout == "1" + "0" * 5000 + "\n"
+        call = Call(function="f", arguments=(10**5000,))
+        called = Job(source="def f(n): return [n + 1]", calls=(call,), limits=PATIENT)
+        assert (await sandbox.run(called))[0].value == [10**5000 + 1]
+
+    in_sandbox(backend, main)
+
+
+@pytest.mark.parametrize("backend", LOCAL)
+def test_a_class_solution_needs_no_imports_of_its_own(backend: str) -> None:
+    """And its method is called, whatever the prelude has imported under its name."""
+    source = "class Solution:\n    def gcd(self, a: List[int]) -> int:\n        return math.prod(a) + pow(2, 3, 5)"
+
+    async def main(sandbox: Sandbox) -> None:
+        call = Call(function="gcd", arguments=([2, 3],))
+        job = Job(source=with_prelude(OFFICIAL_IMPORTS, source), calls=(call,), limits=PATIENT)
+        (found,) = await sandbox.run(job)
+        assert (found.status, found.value) == (ExitStatus.OK, 9), found.stderr
+
+    in_sandbox(backend, main)

@@ -37,6 +37,7 @@ SIDES = 4  # one game of so many is held out
 DRY = 400  # seeds in a row without a new game: there are no more
 LONG_NUMBER = re.compile(r"[0-9]{100}")  # which games cannot read
 NOTHING = "no action"
+MOST_FOR_LOST = 0.99
 READ = 4  # games that a new tokenizer is made from
 REPEATED = 24  # a piece that is seen less often gets no token of its own
 
@@ -53,6 +54,17 @@ def textarena_params(config: Config) -> TextArenaParams:
     """The environment's own parameters."""
     own: TextArenaParams = config.env.own
     return own
+
+
+@dataclass(frozen=True, slots=True)
+class FirstOutcome:
+    """In the place of a state's `set_outcome`: some games say that the turns are over after a win with the last one."""
+
+    state: Any
+
+    def __call__(self, reward: float, reason: str | None = None) -> None:
+        if not self.state.done:
+            type(self.state).set_outcome(self.state, reward, reason)
 
 
 class TextArenaGame:
@@ -73,6 +85,7 @@ class TextArenaGame:
                 self._formats += [game] if isinstance(game, game_library().ActionWrapper) else []
                 game = game.env
             game.reset(num_players=1, seed=self._seed)
+            game.state.set_outcome = FirstOutcome(game.state)
             self._game = game
             text = self._said()
         return Observation(text=text, commands=self._moves)
@@ -85,7 +98,7 @@ class TextArenaGame:
                 action = form.action(NOTHING if LONG_NUMBER.search(action) else action)
             self._done = bool(self._game.step(action)[0])
             text = self._said()
-            reward = float(self._game.close()[0][0]) if self._done else None
+            reward = self._payment() if self._done else None
         return Observation(
             text=text or OVER, commands=() if self._done else self._moves, done=self._done, reward=reward
         )
@@ -99,6 +112,16 @@ class TextArenaGame:
 
     def close(self) -> None:
         self._game = None
+
+    def _payment(self) -> float:
+        """What the game pays. A game that ended otherwise than by its own win is not paid in full: 2048 pays for its
+        score, and Minesweeper counts no cell beside the first, so both may give 1 for a game that was lost.
+        """
+        paid, state = float(self._game.close()[0][0]), self._game.state
+        lost = state.game_info[0].get("invalid_move", False)
+        if hasattr(self._game, "target_tile"):
+            lost |= self._game._max_tile() < self._game.target_tile
+        return min(paid, MOST_FOR_LOST) if lost else paid
 
     def _said(self) -> str:
         """The messages of the game since the last time; not the player's own, which come back."""
@@ -183,7 +206,10 @@ class TextArena:
         seen, dry = set[str](), 0
         while len(seen) < count and dry < DRY:
             seed, dry = luck.randrange(SEEDS), dry + 1
-            drawn = str(seed) if name in BY_SEED else TextArenaGame(name, seed=seed, moves=()).beginning()
+            try:
+                drawn = str(seed) if name in BY_SEED else TextArenaGame(name, seed=seed, moves=()).beginning()
+            except EnvironmentFailure:  # such as LightsOut, when all lights are out at the start
+                continue
             if drawn not in seen and (int(content_id(NAME, name, drawn), 16) % SIDES == 0) is held_out:
                 seen.add(drawn)
                 dry = 0

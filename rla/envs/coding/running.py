@@ -14,6 +14,7 @@ from typing import NamedTuple
 from rla.envs.coding.data.checkers import CheckerKind, Json, agrees, checker_calls, checker_verdict
 from rla.envs.coding.data.problems import Problem, StdioTest, Test, given, wanted
 from rla.envs.execution import Call, ExitStatus, Job, Limits, Result, Sandbox, default_limits, make_sandbox
+from rla.envs.execution.preload import with_prelude
 from rla.envs.execution.records import ExecutionConfig
 from rla.envs.observation import EnvironmentFailure
 
@@ -50,7 +51,7 @@ class Runner:
 
     async def answers(self, problem: Problem, program: str, tests: Sequence[Test]) -> list[Answer]:
         """What the program answers to the inputs of `tests`. Raises EnvironmentFailure."""
-        limits = self.limits(problem)
+        limits, program = self.limits(problem), with_prelude(problem.prelude, program)
         if problem.function is None:
             job = Job(source=program, stdin=tuple(t.input for t in tests if isinstance(t, StdioTest)), limits=limits)
             return [answer_of(result, result.stdout) for result in await self._run(job)]

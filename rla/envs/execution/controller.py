@@ -324,9 +324,9 @@ def answer(module: Any, question: bytes) -> None:
     import json
 
     name, arguments = json.loads(question)
-    function = getattr(module, name, None)
-    if function is None and hasattr(module, "Solution"):
-        function = getattr(module.Solution(), name, None)
+    solution = getattr(module, "Solution", None)
+    # The method first: a prelude of imports may have brought a function of the same name.
+    function = getattr(solution() if hasattr(solution, name) else module, name, None)
     if function is None:
         raise NameError(f"the program has no function {name!r}")
     data = json.dumps(function(*arguments)).encode()
@@ -338,6 +338,7 @@ def answer(module: Any, question: bytes) -> None:
 def main() -> None:
     control, program, work, inodes, group, user, names = sys.argv[1:]
     os.environ.clear()
+    sys.set_int_max_str_digits(0)  # a program may print integers of any length: time and output are bounded
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     numbers = descend(int(user), enclose(work, int(inodes), int(group)))
     preload(names)

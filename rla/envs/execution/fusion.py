@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from rla.envs.execution.allowance import Allowance
+from rla.envs.execution.preload import with_prelude
 from rla.envs.execution.records import Call, ExitStatus, Job, Limits, Result
 from rla.envs.execution.verdict import NO_VALUE, controller_question, killed_by, out_of_memory, parsed_verdict
 from rla.errors import UserError
@@ -27,15 +28,16 @@ PATIENCE_S, FIRST_DELAY_S, LONGEST_DELAY_S = 60.0, 0.25, 5.0
 ANSWER_S = 600.0  # beyond the wall clock: the server's own queue
 EXCERPT = 300
 LARGEST = 16 << 20  # bytes of an answer beyond the output limit, which may stand there twice and escaped
+LONG_INTEGERS = "__import__('sys').set_int_max_str_digits(0)"  # as in a box of this machine
 VALUE, PROGRAM = "value.json", "program.py"
 CALLER = f"""import json, sys
+sys.set_int_max_str_digits(0)
 name, arguments = json.loads(sys.stdin.read())
 space = {{"__name__": "program"}}
 with open({PROGRAM!r}, encoding="utf-8") as file:
     exec(compile(file.read(), {PROGRAM!r}, "exec"), space)
-function = space.get(name)
-if function is None and "Solution" in space:
-    function = getattr(space["Solution"](), name, None)
+solution = space.get("Solution")
+function = getattr(solution(), name) if hasattr(solution, name) else space.get(name)
 if function is None:
     raise NameError(f"the program has no function {{name!r}}")
 value = json.dumps(function(*arguments))
@@ -171,7 +173,7 @@ def fusion_request(code: str, stdin: str, limits: Limits) -> dict[str, Any]:
 
 
 def stdin_request(job: Job, text: str) -> dict[str, Any]:
-    return fusion_request(job.source, text, job.limits)
+    return fusion_request(with_prelude(LONG_INTEGERS, job.source), text, job.limits)
 
 
 def call_request(job: Job, call: Call) -> dict[str, Any]:

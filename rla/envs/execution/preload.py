@@ -1,4 +1,4 @@
-"""Modules of the standard library that a controller imports once for all runs of a program that names them."""
+"""What comes before a program: modules that a controller imports once for all its runs, and a prelude of code."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ WARM = frozenset(
         *("string", "threading", "traceback", "types", "typing"),
     )
 )
+FUTURE = re.compile(r"^from __future__ import [^\n]*\n", re.MULTILINE)
 LINE = re.compile(r"^[ \t]*(?:from|import)[ \t][^\n]*", re.MULTILINE)
 
 
@@ -19,3 +20,11 @@ def mentioned(source: str) -> tuple[str, ...]:
     """The warm modules whose names stand in import lines of a program."""
     words = {word for line in LINE.findall(source) for word in re.findall(r"\w+", line)}
     return tuple(sorted(words & WARM))
+
+
+def with_prelude(prelude: str, program: str) -> str:
+    """The program behind the prelude, which is one line; imports from `__future__` stay in front."""
+    if not prelude:
+        return program
+    last = max((found.end() for found in FUTURE.finditer(program)), default=0)
+    return f"{program[:last]}{prelude}\n{program[last:]}"

@@ -11,6 +11,7 @@ exponents of at most LARGEST_EXPONENT.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from fractions import Fraction
 
 from rla.thoughts import after_thinking
@@ -35,6 +36,13 @@ REPLACED = (
 # Digits with a gap between them are several numbers, but for groups of three, and are not joined to one.
 GAP_IN_DIGITS = re.compile(r"(?<=[0-9])(?:\s+|\\[,;: ](?![0-9]{3}(?![0-9])))(?=[0-9])")
 AROUND = " \t\r\n()[]{}.:"
+# A letter and its option's text: A) Paris, (A) Paris, A. Paris, A: Paris. "A or B" is none.
+LETTER_AND_TEXT = re.compile(r"[(\[]?([A-Za-z])(?:[)\].:]|\s+[-\u2013\u2014])\s*(\S.*)", re.DOTALL)
+LED = re.compile(
+    r"(?:the\s+)?(?:correct\s+)?(?:answer|option|choice)(?:\s+is)?\s*:?\s*(?=[(\[]?[a-z](?![a-z]))", re.IGNORECASE
+)
+OPTION = re.compile(r"(?:^|(?<=\s))[(\[]?([A-J])[).:\]](?=\s)")
+LONGEST_WORDS = 5000
 
 
 def final_answer(reply: str, *, window: int = 0) -> str | None:
@@ -115,6 +123,48 @@ def _plain_number(text: str) -> Fraction | None:
         return None
     digits, _, exponent = text.lower().partition("e")
     return None if abs(int(exponent or 0)) > LARGEST_EXPONENT else Fraction(digits) * Fraction(10) ** int(exponent or 0)
+
+
+def options_in(question: str) -> dict[str, str]:
+    """The options that a question lists, text by letter: of the last list from A on, (A) or A. or A: before each."""
+    marks: list[re.Match[str]] = []
+    for mark in OPTION.finditer(question):
+        if mark[1] == "A":
+            marks = [mark]
+        elif marks and mark[1] == chr(ord("A") + len(marks)):
+            marks.append(mark)
+    ends = [mark.start() for mark in marks[1:]] + [len(question)]
+    texts = [question[mark.end() : end].strip() for mark, end in zip(marks, ends, strict=False)]
+    if len(texts) < 2:
+        return {}
+    texts[-1] = texts[-1].partition("\n")[0].strip()
+    return {mark[1]: text for mark, text in zip(marks, texts, strict=True)}
+
+
+def choice_in(answer: str, options: Mapping[str, str]) -> str | None:
+    """The letter of the option that an answer chooses: by its letter, its text, or both if they belong together."""
+    if len(answer) > LONGEST_WORDS:
+        return None
+    words = plain_words(answer)
+    words = LED.sub("", words, count=1) if LED.match(words) else words
+    letter = letter_in(words)
+    if letter is not None and (letter in options or not options):
+        return letter
+    named = {one: plain_words(text).casefold() for one, text in options.items()}
+    alike = [one for one, text in named.items() if text and text == words.casefold()]
+    if alike:
+        return alike[0] if len(alike) == 1 else None
+    found = LETTER_AND_TEXT.fullmatch(words)
+    if found is None:
+        return None
+    letter, said = found[1].upper(), found[2].strip().casefold()
+    return letter if letter in named and named[letter] == said else None
+
+
+def plain_words(text: str) -> str:
+    """The words of a text without what typesets them, and without a dot at the end."""
+    text = WRAPPED.sub(r"\1", BOLD.sub(r"\1", DROPPED.sub(" ", text))).replace("**", "")
+    return " ".join(text.split()).removesuffix(".").strip()
 
 
 def letter_in(text: str) -> str | None:

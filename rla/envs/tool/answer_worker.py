@@ -1,9 +1,9 @@
 """The process in which answers are compared: a line of JSON comes in, a line of JSON goes out.
 
-    {"kind": "math", "gold": [...], "answer": "..."}     1.0 where math-verify finds the answer equal to one of `gold`
+    {"kind": "math", "gold": [...], "answer": "..."}     1.0 if the answer is the same as one of `gold`
     {"kind": "family", "item": {...}, "answer": "..."}   what the verifier of the family gives, in [0, 1]
 
-An answer is what a model wrote. It is parsed and never run, but SymPy may take any time and any memory for it: the
+An answer is what a model wrote. It is parsed and never run, but a number in it may take any time and any memory: the
 system ends this process after `cpu_s` seconds of processor time for one answer, whatever it does then, and memory is
 limited. Whoever asked then knows that the answer is not right.
 """
@@ -11,14 +11,14 @@ limited. Whoever asked then knows that the answer is not right.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from rla.envs.coding.importing.apart import limit_memory
+from rla.envs.tool.mathematics import same_mathematics
 
 ROOM = 2 << 30  # bytes of address space beyond what the loaded packages take
 READY = "ready"
@@ -42,33 +42,13 @@ def serve_answers() -> None:
 
 def load_comparison(kind: str) -> Any:
     """The function for requests of the kind, with its package loaded."""
-    logging.disable(logging.CRITICAL)  # math-verify warns of the timeouts that this process has no need of
     if kind == "math":
-        same_value(["x^2-1"], "(x-1)(x+1)")  # loads grammar and SymPy, which no answer's time shall pay for
-        return lambda request: float(same_value(request["gold"], request["answer"]))
+        same_mathematics(r"\sqrt{x}", r"x^{1/2}")  # loads mpmath, which no answer's time shall pay for
+        return lambda request: float(any(same_mathematics(one, request["answer"]) for one in request["gold"]))
     from rla.envs.adapters.reasoning_families import reasoning_library
 
     reasoning_library()
     return lambda request: family_score(request["item"], request["answer"])
-
-
-def same_value(gold: Sequence[str], answer: str) -> bool:
-    """Whether math-verify finds `answer` equal to one of `gold`."""
-    from math_verify import verify
-
-    try:
-        said = box_values(answer)
-        return any(verify(box_values(one), said, timeout_seconds=None) for one in gold)
-    except Exception:  # a text that the package fails on, in whatever way, is not equal to anything
-        return False
-
-
-def box_values(text: str) -> Any:
-    """The values that math-verify reads in a text, which stands in a box."""
-    from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse
-
-    boxes = LatexExtractionConfig(boxed_match_priority=0)
-    return parse(f"\\boxed{{{text}}}", [boxes, ExprExtractionConfig()], parsing_timeout=None)
 
 
 def family_score(item: Mapping[str, Any], answer: str) -> float | str:

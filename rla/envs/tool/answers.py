@@ -16,14 +16,21 @@ from rla.envs.coding.prompts import LONGEST_PROGRAM, TAGS
 from rla.envs.coding.running import Runner
 from rla.envs.observation import EnvironmentFailure
 from rla.envs.tool.answer_processes import AnswerProcesses
-from rla.envs.tool.answer_reading import PUBLISHED_WINDOW, final_answer, letter_in, number_in, plain_latex
+from rla.envs.tool.answer_reading import (
+    PUBLISHED_WINDOW,
+    choice_in,
+    final_answer,
+    number_in,
+    options_in,
+    plain_latex,
+)
 from rla.envs.tool.answer_worker import UNMADE
 from rla.envs.tool.questions import Question
 from rla.thoughts import after_thinking
 
 __all__ = ["Verifier", "answer_class", "final_answer", "said_answer"]
 
-LONGEST_MATH = 2000  # characters of an answer that math-verify is given
+LONGEST_MATH = 2000  # characters of an answer that is compared as mathematics
 DEEPEST_MATH = 50  # braces and brackets in one another
 LONGEST_CLASS = 200  # characters of a class of votes
 
@@ -60,8 +67,7 @@ class Verifier:
             return float(answer == question.answer)
         if question.check == "math":
             return await self._equal(question, answer)
-        reading = number_in if question.check == "number" else letter_in
-        said, wanted = reading(answer), reading(question.answer)
+        said, wanted = _class_of(question, answer), _class_of(question, question.answer)
         return float(said is not None and said == wanted)
 
     def answered(self, question: Question, reply: str) -> bool:
@@ -74,19 +80,20 @@ class Verifier:
             await self._pools.popitem()[1].close()
 
     async def _equal(self, question: Question, answer: str) -> float:
-        """Equal texts and equal numbers need no package."""
-        gold, own = alternatives(question.answer), _math_class(answer)
-        if any(answer.strip() == one.strip() or own == _math_class(one) for one in gold):
+        """Equal texts and equal numbers need no process. Of a question with options, a letter is its option's text."""
+        gold, options = alternatives(question.answer), options_in(question.text)
+        letter = choice_in(answer, options)
+        answers = [answer, options[letter]] if letter in options else [answer]
+        plain = {_math_class(one) for one in answers} | {one.strip() for one in answers}
+        if any(one.strip() in plain or _math_class(one) in plain for one in gold):
             return 1.0
-        if not may_be_math(answer):
+        whole = not any("." in text for text in (*answers, *gold))
+        if whole and all(number_in(one) is not None for one in (*answers, *gold)):
             return 0.0
-        if number_in(answer) is not None and all(number_in(one) is not None for one in gold):
-            return 0.0 if not any("." in text for text in (answer, *gold)) else await self._compared(gold, answer)
-        return await self._compared(gold, answer)
+        return max([await self._compared(gold, one) for one in answers if may_be_math(one)], default=0.0)
 
     async def _compared(self, gold: tuple[str, ...], answer: str) -> float:
-        need_package("math_verify", extra="tool", why="a question asks for mathematics")
-        request = {"kind": "math", "gold": gold, "answer": answer.replace("$", "")}
+        request = {"kind": "math", "gold": gold, "answer": answer}
         return float(await self._pool("math", self._cpu_s).compared(request) or 0.0)
 
     async def _accepted(self, question: Question, answer: str) -> float:
@@ -142,7 +149,7 @@ def alternatives(answer: str) -> tuple[str, ...]:
 
 
 def may_be_math(text: str) -> bool:
-    """Whether math-verify may be given the text: short, its braces balanced, nothing nested deeply."""
+    """Whether the text may be compared as mathematics: short, its braces balanced, nothing nested deeply."""
     if len(text) > LONGEST_MATH or "\\boxed" in text:
         return False
     braces = depth = 0
@@ -158,12 +165,17 @@ def may_be_math(text: str) -> bool:
 def answer_class(question: Question, answer: str) -> str:
     """The class that an answer votes for in maj@k: equal numbers, letters or texts are one class. Pure and bounded."""
     answer = answer[: 10 * LONGEST_CLASS]
-    if question.check == "number":
-        number = number_in(answer)
-        return str(number) if number is not None else answer.strip()
-    if question.check == "choice":
-        return letter_in(answer) or answer.strip()
+    if question.check in ("number", "choice"):
+        return _class_of(question, answer) or answer.strip()
     return _math_class(answer) if question.check == "math" else answer.strip()
+
+
+def _class_of(question: Question, answer: str) -> str | None:
+    """The number or the letter that an answer is; None for any other text."""
+    if question.check == "choice":
+        return choice_in(answer, options_in(question.text))
+    number = number_in(answer)
+    return None if number is None else str(number)
 
 
 def _math_class(answer: str) -> str:

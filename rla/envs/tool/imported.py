@@ -37,6 +37,7 @@ class ImportedQuestions:
     questions: list[Question] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
     tests_left_out: int = 0
+    as_text: list[str] = field(default_factory=list)  # answers that cannot be compared by value
 
     def summary(self) -> str:
         """One line for people: what was read, of which source, and what was not."""
@@ -44,9 +45,12 @@ class ImportedQuestions:
         named = ", ".join(f"{count} {source}" for source, count in sources.most_common(8))
         reasons = ", ".join(f"{count} {reason}" for reason, count in self.skipped.most_common())
         left_out = f"; {self.tests_left_out} tests left out" if self.tests_left_out else ""
+        as_text = ""
+        if self.as_text:
+            as_text = f"; {len(self.as_text)} answers can be compared as text alone, such as {self.as_text[0][:80]!r}"
         return (
             f"{len(self.questions)} questions ({named or 'none'}), {self.skipped.total()} rows skipped "
-            f"({reasons or 'none'}){left_out}"
+            f"({reasons or 'none'}){left_out}{as_text}"
         )
 
 
@@ -107,6 +111,7 @@ def found_questions(
                 continue
             seen.add(likeness)
             found.questions.append(asked_question(read.found))
+            found.as_text += [read.found.answer] if read.found.as_text else []
             found.tests_left_out += read.tests_left_out
     if not found.questions:
         raise UserError(f"{where}: no question in it: {found.summary()}")

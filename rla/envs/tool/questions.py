@@ -2,10 +2,10 @@
 
 | check | `answer` is | an answer is right where |
 |---|---|---|
-| `math` | a value in LaTeX or plain text | `math-verify` finds both equal |
+| `math` | a value in LaTeX or plain text | both are the same mathematics (`mathematics`) |
 | `exact` | a text | both are the same characters |
 | `number` | a number | both are the same number, however it is written |
-| `choice` | a letter | both are the same letter |
+| `choice` | a letter | it is this letter, its option's text, or both |
 | `family` | what the family itself gives | the verifier of the family accepts it (`family`) |
 | `code` | nothing | the program passes the tests of `problem` |
 """

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
@@ -27,6 +28,9 @@ ENV = "coding"
 STDIO = "stdio"
 FUNCTION = "function"
 LONGEST_S, LARGEST_MB = 3600.0, 1 << 20
+MOST_DIGITS = 20_000  # of an integer that is expected or returned; Python reads and writes 4,300
+TOO_LONG = f"an integer of more than {MOST_DIGITS} digits"
+sys.set_int_max_str_digits(MOST_DIGITS)
 SOURCES = ("solution", "difficulty", "source")  # what does not matter to whether a program is right
 
 
@@ -57,6 +61,7 @@ Test = StdioTest | CallTest
 class Problem:
     """A statement and its ground truth. `function` is the name that is called, nothing for stdio.
 
+    `prelude` is code that the data set's own runner puts in front of every program, such as imports of `List`.
     `starter` is code that the statement shows, such as a signature; where it has a class `Solution` the function is a
     method of that. `solution` is a program that is said to be right, which nobody has run yet unless the problem is
     one of ours. `difficulty` goes from 1 to 5. Raises `InvalidProblem`.
@@ -67,6 +72,7 @@ class Problem:
     checker: Checker = field(default_factory=Checker)
     function: str | None = None
     starter: str = ""
+    prelude: str = ""
     time_limit_s: float = 4.0
     memory_limit_mb: int = 256
     solution: str | None = None
@@ -115,7 +121,7 @@ def json_value(value: Any, *, argument: bool = False) -> Json:
     try:
         found = json.loads(json.dumps(value, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidProblem("a value is not JSON") from error
+        raise InvalidProblem(TOO_LONG if "digits" in str(error) else "a value is not JSON") from error
     if too_deep(found):
         raise InvalidProblem("a value is nested too deeply")
     texts = (isinstance(key, str) for level in levels(value) for one in level if isinstance(one, dict) for key in one)
@@ -190,6 +196,8 @@ def wanted(test: Test) -> Json:
 def _fields(problem: Problem) -> dict[str, Any]:
     fields = {name: getattr(problem, name) for name in Problem.__dataclass_fields__ if name not in ("tests", "checker")}
     checker = asdict(problem.checker) | {"kind": problem.checker.kind.value}
+    if not problem.prelude:
+        del fields["prelude"]  # most problems have none, and their digests do not depend on it
     return fields | {"checker": checker, "tests": [_test_fields(test) for test in problem.tests]}
 
 

@@ -10,11 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rla.envs.coding.data.checkers import Checker, CheckerKind
-from rla.envs.coding.data.problems import CallTest, InvalidProblem, StdioTest, json_value
+from rla.envs.coding.data.nesting import levels
+from rla.envs.coding.data.problems import TOO_LONG, CallTest, InvalidProblem, StdioTest, json_value
 from rla.envs.coding.importing.bounds import bounded_json
 
 Row = Mapping[str, Any]
-FRACTION = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?", re.ASCII)
+FRACTION = re.compile(r"[+-]?(\d*\.\d+|\d+\.|\d+(?=[eE]))([eE][+-]?\d+)?", re.ASCII)  # 1e-05 has no point
+TOLERANCE = 1e-6  # absolute and relative
+SMALL = 100 * TOLERANCE  # an absolute tolerance would make numbers below it equal
 AMOUNT = re.compile(r"\s*(\d{1,6}(\.\d{1,6})?)", re.ASCII)
 LONGEST_TIME_S = 60.0
 LARGEST_MEMORY_MB = 4096  # more is another unit, or a typing error
@@ -57,7 +60,8 @@ def parsed_column(value: str, what: str) -> Any:
     except InvalidProblem:
         raise
     except (ValueError, RecursionError) as error:
-        raise InvalidProblem(f"{what} is no JSON") from error
+        long = "digits" in str(error)
+        raise InvalidProblem(TOO_LONG if long else f"{what} is no JSON") from error
 
 
 def stdio_tests(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[StdioTest, ...]:
@@ -85,9 +89,21 @@ def call_tests(arguments: Iterable[Sequence[Any]], values: Iterable[Any]) -> tup
 
 
 def stdio_checker(tests: Sequence[StdioTest]) -> Checker:
-    """Numbers with a tolerance where an expected output has a decimal fraction, else equal tokens."""
-    fractions = any(FRACTION.fullmatch(token) for test in tests for token in test.output.split() if len(token) < 64)
-    return Checker(kind=CheckerKind.FLOATS if fractions else CheckerKind.TOKENS)
+    """Numbers with a tolerance if an expected output has a decimal fraction, else equal tokens."""
+    tokens = (token for test in tests for token in test.output.split() if len(token) < 64)
+    fractions = [float(token) for token in tokens if FRACTION.fullmatch(token)]
+    return Checker(kind=CheckerKind.FLOATS if fractions else CheckerKind.TOKENS, absolute=absolute_tolerance(fractions))
+
+
+def values_checker(values: Iterable[Any]) -> Checker:
+    """Equal JSON values, fractions with a tolerance."""
+    fractions = (one for value in values for level in levels(value) for one in level if isinstance(one, float))
+    return Checker(kind=CheckerKind.VALUES, absolute=absolute_tolerance(fractions))
+
+
+def absolute_tolerance(expected: Iterable[float]) -> float:
+    """None beside the relative one if an expected number is so small that others would equal it, and 0, too."""
+    return 0.0 if any(0 < abs(number) < SMALL for number in expected) else TOLERANCE
 
 
 def amount(value: Any) -> float | None:

@@ -4,6 +4,7 @@
     apps, taco     question, input_output: JSON {inputs, outputs, fn_name?}, starter_code, solutions: JSON list
     published      question, test_input, test_output, test_time_limit
 
+The official runner of APPS and TACO puts imports in front of every program; numpy, which it adds, is in no sandbox.
 APPS and TACO wrap a function's value in a list. It is unwrapped where every value of a problem is a list of one.
 """
 
@@ -12,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rla.envs.coding.data.checkers import Checker, CheckerKind
 from rla.envs.coding.data.problems import InvalidProblem, Problem
 from rla.envs.coding.importing.columns import (
     Row,
@@ -27,9 +27,21 @@ from rla.envs.coding.importing.columns import (
     stdio_checker,
     stdio_tests,
     text,
+    values_checker,
     without_images,
 )
 
+OFFICIAL_IMPORTS = "; ".join(
+    (
+        "import sys, time, itertools, collections, math, fractions, random, heapq",
+        "from itertools import accumulate, product, permutations, combinations",
+        "from collections import Counter, OrderedDict, deque, defaultdict, ChainMap",
+        "from functools import lru_cache",
+        "from math import sqrt, sin, cos, tan, ceil, fabs, floor, gcd, exp, log, log2",
+        "from typing import List, Tuple",
+        "from heapq import *",
+    )
+)
 PYTHON3 = 3  # of the languages of CodeContests
 RATINGS = (1200, 1600, 2000, 2400)  # of Codeforces: below the first is difficulty 1
 LEVELS = {
@@ -70,6 +82,7 @@ def apps(row: Row) -> Problem:
         "starter": optional(row, "starter_code"),
         "solution": _first(row.get("solutions")),
         "difficulty": LEVELS.get(optional(row, "difficulty").lower()),
+        "prelude": OFFICIAL_IMPORTS,
         "source": "taco" if "raw_tags" in row else "apps",
         **row_limits(amount(row.get("time_limit")), amount(row.get("memory_limit"))),
     }
@@ -82,10 +95,11 @@ def apps(row: Row) -> Problem:
         raise InvalidProblem("the calls cannot be read")
     arguments = [sequence(given, "arguments") for given in inputs]
     wrapped = all(isinstance(value, list) and len(value) == 1 for value in outputs)
+    values = [value[0] for value in outputs] if wrapped else outputs
     return Problem(
         statement=naming(statement, common["starter"], name),
-        tests=call_tests(arguments, [value[0] for value in outputs] if wrapped else outputs),
-        checker=Checker(kind=CheckerKind.VALUES),
+        tests=call_tests(arguments, values),
+        checker=values_checker(values),
         function=name,
         **common,
     )

@@ -5,14 +5,14 @@
                     partial_solution
 
 Tests are JSON lists of {input, output, testtype}; hidden ones may be packed (`pickled.py`). With testtype `functional`
-each line of the input is an argument and the output the value, in JSON. The limit is the 6 s of the official runner.
+each line of the input is an argument and the output the value, in JSON. Of the official runner are the limit of 6 s and
+the imports in front of every program: starters name `List` without importing it.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from rla.envs.coding.data.checkers import Checker, CheckerKind
 from rla.envs.coding.data.problems import InvalidProblem, Problem
 from rla.envs.coding.importing.columns import (
     Row,
@@ -25,12 +25,29 @@ from rla.envs.coding.importing.columns import (
     stdio_checker,
     stdio_tests,
     text,
+    values_checker,
     without_images,
 )
 from rla.envs.coding.importing.pickled import hidden_tests
 
 TIME_LIMIT_S = 6.0
 MEMORY_LIMIT_MB = 1024
+STARRED = (
+    *("string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random", "statistics"),
+    *("itertools", "functools", "operator", "io", "sys", "json", "builtins", "typing"),
+)
+NAMED = (
+    *("string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random", "statistics"),
+    *("itertools", "functools", "operator", "io", "sys", "json"),
+)
+# In the order of the official runner: `builtins` gives `pow` and `open` back, which `math` and `io` have taken.
+OFFICIAL_IMPORTS = "; ".join(
+    (
+        *(f"from {name} import *" for name in STARRED),
+        *(f"import {name}" for name in NAMED),
+        "sys.setrecursionlimit(50000)",
+    )
+)
 LIVECODE = "livecodebench"
 LONGEST_ID = 100  # characters
 LEVELS = {"easy": 2, "medium": 3, "hard": 4}
@@ -74,6 +91,7 @@ def _problem(row: Row, about: Row, statement: str, *, source: str) -> Problem:
         raise InvalidProblem("no tests" if not cases else "tests of both kinds")
     inputs, outputs = [text(case, "input") for case in cases], [text(case, "output") for case in cases]
     common: dict[str, Any] = {
+        "prelude": OFFICIAL_IMPORTS,
         "time_limit_s": TIME_LIMIT_S,
         "memory_limit_mb": MEMORY_LIMIT_MB,
         "difficulty": LEVELS.get(optional(about, "difficulty").lower()),
@@ -86,11 +104,12 @@ def _problem(row: Row, about: Row, statement: str, *, source: str) -> Problem:
     name = text(mapping(about.get("metadata"), "metadata"), "func_name")
     starter = optional(about, "starter_code")
     arguments = [[parsed_column(line, "an argument") for line in given.split("\n") if line.strip()] for given in inputs]
+    values = [parsed_column(value, "a value") for value in outputs]
     return Problem(
         statement=naming(statement, starter, name),
         starter=starter,
-        tests=call_tests(arguments, [parsed_column(value, "a value") for value in outputs]),
-        checker=Checker(kind=CheckerKind.VALUES),
+        tests=call_tests(arguments, values),
+        checker=values_checker(values),
         function=name,
         **common,
     )

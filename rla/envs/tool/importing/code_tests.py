@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Sequence
 from typing import Any
 
-from rla.envs.coding.data.checkers import Checker, CheckerKind
 from rla.envs.coding.data.problems import CallTest, InvalidProblem, Problem
 from rla.envs.coding.importing.columns import (
     Row,
@@ -31,6 +31,7 @@ from rla.envs.coding.importing.columns import (
     stdio_checker,
     stdio_tests,
     text,
+    values_checker,
 )
 from rla.envs.coding.importing.mbpp import LONGEST_ASSERTION, UNREADABLE, Assertion, assertion
 
@@ -75,7 +76,7 @@ def _of_calls(question: str, name: str, inputs: list[Any], outputs: list[Any], l
     return Problem(
         statement=naming(question, "", name),
         tests=call_tests(arguments, values),
-        checker=Checker(kind=CheckerKind.VALUES),
+        checker=values_checker(values),
         function=name,
         **limits,
     )
@@ -93,7 +94,7 @@ def _of_assertions(question: str, found: Sequence[Assertion], limits: dict[str, 
         raise InvalidProblem("the tests call several functions" if names else "no tests")
     function = name or names.pop()
     tests: tuple[CallTest, ...] = tuple(one.test for one in found)
-    checker = Checker(kind=CheckerKind.VALUES)
+    checker = values_checker([test.expected for test in tests])
     return Problem(statement=naming(question, "", function), tests=tests, checker=checker, function=function, **limits)
 
 
@@ -113,6 +114,9 @@ def _of_harness(question: str, cases: Row, limits: dict[str, Any]) -> Problem:
     orders.discard(())
     if len(orders) > 1 or any(not in_signature(question, entry[1], order) for order in orders):
         raise InvalidProblem("the order of the arguments is not known")
+    prelude = import_lines(optional(cases, "import_prefix"))
+    if prelude:
+        limits = {**limits, "prelude": prelude}
     short = [line for line in lines if len(line) <= LONGEST_ASSERTION]
     return _of_assertions(question, [assertion(line) for line in short], limits, name=entry[1])
 
@@ -126,6 +130,23 @@ def _positional(node: ast.stmt, orders: set[tuple[str, ...]]) -> str:
             orders.add(tuple(str(one.arg) for one in inner.keywords))
             inner.args, inner.keywords = [*inner.args, *(one.value for one in inner.keywords)], []
     return ast.unparse(node)
+
+
+def import_lines(prefix: str) -> str:
+    """The imports of the standard library in the code that a data set puts in front of programs, as one line."""
+    try:
+        body = ast.parse(prefix[:LONGEST_ASSERTION]).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ""
+    imports = [node for node in body if isinstance(node, ast.Import | ast.ImportFrom)]
+    return "; ".join(
+        ast.unparse(node) for node in imports if _modules(node) <= sys.stdlib_module_names - {"__future__"}
+    )
+
+
+def _modules(node: ast.Import | ast.ImportFrom) -> set[str]:
+    names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+    return {name.partition(".")[0] for name in names}
 
 
 def in_signature(question: str, function: str, names: Sequence[str]) -> bool:

@@ -13,26 +13,26 @@ A ground truth that is a list of one text (Skywork writes it as JSON) is that te
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Sequence
 from typing import Any
 
 from rla.envs.coding.data.problems import InvalidProblem, StdioTest, Test
+from rla.envs.coding.importing import contests
 from rla.envs.coding.importing.columns import Row, mapping, optional, parsed_column, sequence, text, without_images
-from rla.envs.coding.importing.livecode import MEMORY_LIMIT_MB, TIME_LIMIT_S, livecode_source
+from rla.envs.coding.importing.livecode import MEMORY_LIMIT_MB, OFFICIAL_IMPORTS, TIME_LIMIT_S, livecode_source
 from rla.envs.tool.importing.code_tests import problem_of_tests
 from rla.envs.tool.importing.found import (
     PROGRAM_ABILITIES,
     FoundQuestion,
     answer_text,
-    is_letter,
+    checked_answer,
     named_source,
     question_text,
 )
 
 TOLD = ("system", "user")
-OPTION = re.compile(r"(^|\s)\(?[A-D][).:]", re.MULTILINE)
-PUBLISHED_LIMITS: dict[str, Any] = {"memory_limit_mb": 1024}
+# The scorer of the published runs (`prime_code` of verl) has the runner of APPS.
+PUBLISHED_LIMITS: dict[str, Any] = {"memory_limit_mb": 1024, "prelude": contests.OFFICIAL_IMPORTS}
 EXAMPLES = 3  # that are shown
 LONGEST_EXAMPLE = 2000  # characters
 
@@ -49,7 +49,7 @@ def verl(row: Row) -> FoundQuestion:
         problem = problem_of_tests(without_images(question), truth, source=source or "code", **PUBLISHED_LIMITS)
         return FoundQuestion(text=question, check="code", source=source, domain=ability, problem=problem)
     answer = answer_text(truth)
-    check = "choice" if is_letter(answer) and len(OPTION.findall(question)) > 1 else "math"
+    check, answer = checked_answer(question, answer)
     return FoundQuestion(text=question, check=check, answer=answer, source=source, domain=ability)
 
 
@@ -57,7 +57,11 @@ def evaluated_livecode(row: Row) -> FoundQuestion:
     """A row of the evaluation file of LiveCodeBench, whose tests are the examples of the question."""
     question = question_text(text(row, "problem"))
     truth = mapping(row.get("reward_model"), "reward_model").get("ground_truth")
-    limits: dict[str, Any] = {"time_limit_s": TIME_LIMIT_S, "memory_limit_mb": MEMORY_LIMIT_MB}
+    limits: dict[str, Any] = {
+        "time_limit_s": TIME_LIMIT_S,
+        "memory_limit_mb": MEMORY_LIMIT_MB,
+        "prelude": OFFICIAL_IMPORTS,
+    }
     source = livecode_source(row, further_columns(row))
     problem = problem_of_tests(without_images(question), truth, source=source, **limits)
     text_and_tests = question_text(with_examples(question, problem.tests))

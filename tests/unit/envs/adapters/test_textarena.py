@@ -15,13 +15,14 @@ import pytest
 
 pytest.importorskip("textarena", reason="the textarena extra is not installed")
 
-from rla.envs.adapters.textarena import OVER, TextArena, TextArenaGame
+from rla.envs.adapters.textarena import MOST_FOR_LOST, OVER, TextArena, TextArenaGame
 from rla.envs.adapters.textarena_games import GAMES, game_library, kept_to_itself, opened_game
 from rla.envs.observation import EnvironmentFailure, Observation, settled
 from rla.envs.pool.hosting import environments
 from rla.errors import UserError
 from rla.store.records import Task
 from tests.unit.builders import configured
+from tests.unit.envs.adapters.textarena_players import best_score
 
 ENV = TextArena()
 COUNTS = ("tasks.train_scenes=12", "tasks.test_scenes=6", "tasks.tasks_per_scene=1")
@@ -66,9 +67,9 @@ def test_every_game_opens_and_plays_the_same_again(name: str) -> None:
 
 
 def test_two_games_at_once_do_not_draw_each_others_numbers() -> None:
-    moves = ["[hit]", "[stand]", "[hit]", "[stand]", "[stand]"]
-    alone = [played(game("Blackjack-v0", seed), moves) for seed in (1, 2)]
-    both = [game("Blackjack-v0", seed) for seed in (1, 2)]
+    moves = ["[up]", "[left]", "[down]", "[right]", "[up]"]
+    alone = [played(game("2048-v0", seed), moves) for seed in (1, 2)]
+    both = [game("2048-v0", seed) for seed in (1, 2)]
     seen = [[one.reset()] for one in both]
     for move in moves:
         for one, so_far in zip(both, seen, strict=True):
@@ -88,7 +89,7 @@ def test_processes_that_hash_texts_differently_play_alike() -> None:
     code = (
         "from tests.unit.envs.adapters.test_textarena import *\n"
         "print([[seen.text for seen in played(game(name), moves_of(name, 2))] for name in "
-        "('Set-v0', 'Crosswords-v0', 'LogicPuzzle-v0', 'Blackjack-v0', 'RushHour-v0')])"
+        "('2048-v0', 'Crosswords-v0', 'LogicPuzzle-v0', 'Mastermind-v0', 'RushHour-v0')])"
     )
     said = [
         subprocess.run(
@@ -105,6 +106,82 @@ def test_a_win_is_a_reward_of_one_and_what_the_player_said_does_not_come_back() 
     assert (won.reward, won.text, won.commands) == (1.0, OVER, ())
     hint = played(game("GuessTheNumber-v0"), ["[1]"])[-1]
     assert hint.text.startswith("The target number is") and not hint.done and hint.reward is None
+
+
+@pytest.mark.parametrize("name", sorted(GAMES))
+def test_every_game_is_won_by_a_player_who_reads_what_is_hidden(name: str) -> None:
+    opened_game(name)
+    assert {best_score(name, seed) for seed in ((7,) if name in (*SLOW_TO_START, "Sudoku-v0-hard") else (1, 2, 3))} == {
+        1.0
+    }
+
+
+SHORT = ("cat", "cot", "cog", "dog", "dot", "lot", "log", "let", "leg", "bat", "bit", "big", "bag")
+LONG = ("apple", "house", "river", "kitchen", "weather", "garden")
+
+
+def test_every_game_of_words_is_won_by_a_player_who_reads_what_is_hidden(tmp_path: Path) -> None:
+    """A word list of our own, and a tagger to whom all words are nouns, in a process of its own."""
+    folder = tmp_path / "corpora" / "words"
+    folder.mkdir(parents=True)
+    for name in ("en", "en-basic"):
+        (folder / name).write_text("\n".join((*SHORT, *LONG)))
+    (folder / "README").write_text("words")
+    code = (
+        "import nltk\n"
+        "nltk.pos_tag = lambda words: [(word, 'NN') for word in words]\n"
+        "from rla.envs.adapters import textarena_games as games\n"
+        "from tests.unit.envs.adapters.textarena_players import best_score\n"
+        "names = [name for name in sorted(games.CORPORA) if not name.startswith('WordLadder-v0-')]\n"
+        "games.check_corpora = lambda name: None\n"
+        "[games.opened_game(name) for name in names]\n"
+        "print([best_score(name, seed) for name in names for seed in (1, 2)])"
+    )
+    run = [sys.executable, "-c", code]
+    said = subprocess.run(
+        run, capture_output=True, check=True, text=True, env={**os.environ, "NLTK_DATA": str(tmp_path)}
+    )
+    scores = json.loads(said.stdout)
+    assert len(scores) == 14 and set(scores) == {1.0}
+
+
+@pytest.mark.parametrize(
+    "name", ["Bandit-v0", "Blackjack-v0", "FifteenPuzzle-v0", "2048-v0-3x3", "Set-v0", "Wordle-v0-hardcore"]
+)
+def test_games_that_cannot_be_won_fairly_are_refused_with_the_reason(name: str) -> None:
+    with pytest.raises(UserError, match=r"cannot be won|naming one card|may have a capital"):
+        opened_game(name)
+
+
+def test_a_lost_game_of_2048_is_not_paid_in_full() -> None:
+    """With a tile of half the target the score alone pays 1."""
+    one = game("2048-v0")
+    one.reset()
+    state = one._game.state.game_state
+    state["board"], state["score"] = [[1024, 0, 0, 0], *([0] * 4 for _ in range(3))], 10_000
+    seen = [one.step("nothing"), one.step("nothing")][-1]
+    assert seen.done and seen.reward == MOST_FOR_LOST
+
+
+def test_a_win_with_the_last_turn_is_a_win() -> None:
+    one = game("GuessTheNumber-v0")
+    one.reset()
+    secret = one._game.game_number
+    wrong = [number for number in range(1, 21) if number != secret][:9]
+    seen = [one.step(f"[{number}]") for number in (*wrong, secret)]
+    assert [found.done for found in seen] == [False] * 9 + [True] and seen[-1].reward == 1.0
+
+
+def test_a_seed_whose_game_does_not_begin_gives_no_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = TextArenaGame.beginning
+
+    def some(one: TextArenaGame) -> str:
+        if one._seed % 2:
+            raise EnvironmentFailure("all lights are out")
+        return begin(one)
+
+    monkeypatch.setattr(TextArenaGame, "beginning", some)
+    assert all(json.loads(found.payload)["seed"] % 2 == 0 for found in tasks("LightsOut-v0"))
 
 
 def test_a_move_without_brackets_is_read_as_one_with_them() -> None:
@@ -127,7 +204,7 @@ def test_a_game_that_raises_ends_its_own_episode(monkeypatch: pytest.MonkeyPatch
         one.step("[0]")
 
 
-@pytest.mark.parametrize("name", ["GuessTheNumber-v0", "Bandit-v0"])
+@pytest.mark.parametrize("name", ["GuessTheNumber-v0", "Mastermind-v0"])
 def test_no_game_is_on_both_sides_whatever_the_seed_of_the_run(name: str) -> None:
     sides = [
         {

@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rla.envs.coding.data.checkers import Checker, CheckerKind, agrees, checker_calls, checker_verdict
+from rla.envs.coding.data.problems import StdioTest
+from rla.envs.coding.importing.columns import stdio_checker, values_checker
 
 TOKENS = Checker()
 FLOATS = Checker(kind=CheckerKind.FLOATS, absolute=0.01, relative=0.001)
@@ -69,6 +71,107 @@ def test_tokens(expected: str, actual: str, same: bool) -> None:
 )
 def test_floats(expected: str, actual: str, same: bool) -> None:
     assert agrees(FLOATS, expected, actual) is same
+
+
+PRINTED = [  # what is expected, what is printed, whether it is right; the checker is the one that an import chooses
+    ("0.00001", "1e-05", True),
+    ("1e-05", "0.00001", True),
+    ("1e-05", "1e-05", True),
+    ("1e-05", "1E-5", True),
+    ("1e-05", "0.000010", True),
+    ("1e-05", "0.00002", False),
+    ("1e-05", "0.000011", False),
+    ("1e-05", "0", False),
+    ("1e-07", "2e-07", False),
+    ("1e-07", "0.0000001", True),
+    ("2.5e-10", "0.00000000025", True),
+    ("2.5e-10", "0.000000000", False),
+    ("1e5", "100000", True),
+    ("1e5", "100000.0", True),
+    ("1e5", "100001", False),
+    ("1.5e3", "1500.0", True),
+    ("0.333333333", "0.3333333", True),
+    ("0.333333333", "0.33", False),
+    ("0.333333333", "1/3", False),
+    ("3.0", "3", True),
+    ("3.0", "3.0000000001", True),
+    ("3.0", "3.1", False),
+    ("3.", "3", True),
+    ("-0.0", "0.0", True),
+    ("-0.5", "0.5", False),
+    ("-0.5", "\u22120.5", False),
+    ("123456789.125", "123456789.126", True),
+    ("123456789.125", "123457789.126", False),
+    ("1 0.5\n2 0.25", "1 0.50\n2 0.250", True),
+    ("1 0.5\n2 0.25", "1 0.5\n3 0.25", False),
+    ("1 0.5", "1.5 0.5", False),
+    ("0.5", "0.5 0.5", False),
+    ("0.5", "", False),
+    ("0.5", "0,5", False),
+    ("0.5", "nan", False),
+    ("0.5", "inf", False),
+    ("0.5", "50%", False),
+    ("inf", "inf", True),
+    ("inf", "-inf", False),
+    ("nan", "nan", True),
+    ("3", "3", True),
+    ("3", "3\r\n", True),
+    ("3", "+3", False),
+    ("3", "03", False),
+    ("3", "3.5", False),
+    ("007", "7", False),
+    ("0101", "101", False),
+    ("Yes", "Yes", True),
+    ("Yes", "yes", False),
+    ("YES\nNO", "YES NO", True),
+    ("YES\nNO", "YES", False),
+    ("abc", "abc.", False),
+    ("1,000", "1000", False),
+    ("[1, 2]", "[1, 2]", True),
+    ("[1, 2]", "[2, 1]", False),
+    ("-1", "-1", True),
+    ("-1", "- 1", False),
+    ("9007199254740993 0.5", "9007199254740993 0.5", True),
+    ("9007199254740993 0.5", "9007199254740992 0.5", False),
+    ("9" * 5000, "9" * 5000, True),
+    ("9" * 5000, "9" * 4999 + "8", False),
+    ("9" * 5000, "9" * 5001, False),
+    ("9" * 5000 + " 0.5", "9" * 5000 + " 0.50", True),
+    ("9" * 5000 + " 0.5", "9" * 4999 + "8 0.5", False),
+]
+
+
+@pytest.mark.parametrize(("expected", "printed", "right"), PRINTED)
+def test_what_a_program_prints(expected: str, printed: str, right: bool) -> None:
+    checker = stdio_checker([StdioTest("", expected)])
+    assert agrees(checker, expected, printed) is right
+
+
+RETURNED: list[tuple[Any, Any, bool]] = [
+    (1e-7, 2e-7, False),
+    (1e-7, 1e-7, True),
+    (1e-7, 0.0, False),
+    (0.5, 0.5000001, True),
+    (0.5, 0.51, False),
+    (0.0, 1e-9, True),
+    (10**5000, 10**5000, True),
+    (10**5000, 10**5000 + 1, False),
+    ([10**5000], [10**5000], True),
+    (10**5000, 1e308, False),
+    ([1, 2], [1.0, 2.0], True),
+    ([1, 2], [2, 1], False),
+    ([[1], [2]], ((1,), (2,)), True),
+    ("1", 1, False),
+    (True, 1, True),
+    (None, [], False),
+    ([], [], True),
+    ({"a": 1e-9}, {"a": 2e-9}, False),
+]
+
+
+@pytest.mark.parametrize(("expected", "returned", "right"), RETURNED)
+def test_what_a_function_returns(expected: Any, returned: Any, right: bool) -> None:
+    assert agrees(values_checker([expected]), expected, returned) is right
 
 
 def test_exact_text_but_for_the_last_line_end() -> None:

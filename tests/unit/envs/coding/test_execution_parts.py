@@ -14,7 +14,7 @@ from rla.envs.execution.allowance import Allowance
 from rla.envs.execution.box import Outcome, Sink
 from rla.envs.execution.controller import ENDED, HALTED, OWN_PID, TIMED_OUT
 from rla.envs.execution.filters import ALLOW, KILL, MACHINES, NEWEST, assembled
-from rla.envs.execution.preload import mentioned
+from rla.envs.execution.preload import mentioned, with_prelude
 from rla.envs.execution.records import ExecutionConfig
 from rla.envs.execution.verdict import controller_question, result
 from rla.errors import UserError
@@ -83,7 +83,7 @@ def test_exit_codes_and_texts() -> None:
 DEEP = b"[" * 900 + b"]" * 900  # to be read, but not to be written into a checker's call
 
 
-@pytest.mark.parametrize("value", [b"", b"1 2", DEEP, b"[" * 100_000, b"9" * 5_000, b"\xff"])
+@pytest.mark.parametrize("value", [b"", b"1 2", DEEP, b"[" * 100_000, b"9" * 30_000, b"\xff"])
 def test_a_call_without_a_json_value_has_not_succeeded(value: bytes) -> None:
     assert result(outcome(value=value), LIMITS, called=True).status is ExitStatus.NONZERO
 
@@ -101,6 +101,13 @@ def test_a_sink_keeps_the_beginning_or_the_end() -> None:
         last.add(part)
     assert (bytes(first.data), first.size) == (b"abcd", 7)
     assert (bytes(last.data), last.size) == (b"defg", 7)
+
+
+def test_a_prelude_is_one_line_in_front_but_behind_imports_from_the_future() -> None:
+    assert with_prelude("", "x = 1") == "x = 1"
+    assert with_prelude("import math", "x = math.pi") == "import math\nx = math.pi"
+    future = '"""Doc."""\nfrom __future__ import annotations\n'
+    assert with_prelude("import math", f"{future}x = 1") == f"{future}import math\nx = 1"
 
 
 def test_modules_of_import_lines_are_preloaded() -> None:

@@ -27,6 +27,7 @@ from rla.envs.coding.data.problems import (
 from rla.envs.coding.importing import hub, import_problems
 from rla.envs.coding.importing.layouts import LAYOUTS, data_layout_of
 from rla.envs.coding.importing.pickled import hidden_tests, pickled_text, unpacked
+from rla.envs.execution.preload import with_prelude
 from rla.errors import UserError
 
 CODECONTESTS = {
@@ -134,6 +135,32 @@ def test_livecodebench_stdio_and_functional() -> None:
     called = only(LEETCODE | {"private_test_cases": packed(CALL_CASE * 2)})
     assert called.function == "pair" and "class Solution" in called.starter
     assert called.tests == (CallTest(([1, 2], "x"), [[1, 2], None]),) * 3
+
+
+@pytest.mark.parametrize("kind", ["livecodebench", "livebench", "apps", "taco"])
+def test_the_imports_of_the_official_runner_come_before_every_program(kind: str) -> None:
+    called = LEETCODE | {"private_test_cases": "[]"}
+    rows = {"livecodebench": called, "livebench": livebench(called), "apps": APPS, "taco": TACO}
+    problem = LAYOUTS[kind].read(rows[kind])
+    space: dict[str, Any] = {}
+    exec(with_prelude(problem.prelude, "found = List, math.sqrt(4), heapq, Counter, pow(2, 3, 5)"), space)
+    assert space["found"][1] == 2.0 and space["found"][-1] == 3
+    assert problem_of(problem_payload(problem)) == problem
+
+
+def test_an_expected_integer_may_have_more_than_4300_digits(tmp_path: Path) -> None:
+    long = "9" * 5000
+    case = [{"input": long, "output": long, "testtype": "functional"}]
+    row = LEETCODE | {"public_test_cases": json.dumps(case), "private_test_cases": "[]"}
+    problem = LAYOUTS["livecodebench"].read(row)
+    assert problem.tests == (CallTest((int(long),), int(long)),)
+    assert problem_of(problem_payload(problem)) == problem
+
+
+def test_an_integer_that_is_too_long_is_the_reason() -> None:
+    case = [{"input": "1", "output": "9" * 30_000, "testtype": "functional"}]
+    with pytest.raises(InvalidProblem, match="an integer of more than 20000 digits"):
+        LAYOUTS["livecodebench"].read(LEETCODE | {"public_test_cases": json.dumps(case), "private_test_cases": "[]"})
 
 
 def test_the_source_of_a_livecodebench_problem_keeps_its_id() -> None:

@@ -88,12 +88,23 @@ def test_what_is_too_long_or_too_deep_is_given_to_nobody() -> None:
     assert time.process_time() - begun < 2  # no process was started
 
 
-def test_a_process_that_waits_is_killed_at_the_deadline() -> None:
+HANGS = """
+import json, sys, time
+print('"ready"', flush=True)
+for line in sys.stdin:
+    time.sleep(60 if json.loads(line)["answer"] == "hangs" else 0)
+    print(1.0, flush=True)
+"""
+
+
+def test_a_process_that_waits_is_killed_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rla.envs.tool.answer_processes.START", HANGS)
+
     async def main() -> tuple[Any, Any]:
-        pool = AnswerProcesses("math", workers=1, cpu_s=60.0, wall_s=3.0)
+        pool = AnswerProcesses("math", workers=1, cpu_s=60.0, wall_s=0.5)
         try:
-            slow = await pool.compared({"gold": ["42"], "answer": "10^{10^{10^{10}}}"})
-            return slow, await pool.compared({"gold": ["x"], "answer": "x"})
+            slow = await pool.compared({"answer": "hangs"})
+            return slow, await pool.compared({"answer": "x"})
         finally:
             await pool.close()
 
@@ -169,6 +180,57 @@ def test_numbers_letters_and_exact_texts() -> None:
         (question("nothing", "number"), "\\boxed{nothing}"),  # not a number on either side
     ]
     assert scores(asked) == [1, 1, 0, 0, 1, 0, 1, 0, 0]
+
+
+CAPITAL = "Which is the capital of France?\n(A) Paris\n(B) London\n(C) The city of Rome\n(D) $\\frac{1}{2}$"
+
+
+@pytest.mark.parametrize(
+    ("answer", "right"),
+    [
+        ("A", 1),
+        ("a", 1),
+        ("(A)", 1),
+        ("A.", 1),
+        ("A)", 1),
+        ("\\text{A}", 1),
+        ("**A**", 1),
+        ("\\textbf{(A)}", 1),
+        ("A) Paris", 1),
+        ("(A) Paris.", 1),
+        ("A. Paris", 1),
+        ("A: paris", 1),
+        ("\\text{A) Paris}", 1),
+        ("\\text{(A)}\\ \\text{Paris}", 1),
+        ("A - Paris", 1),
+        ("Paris", 1),
+        ("\\text{Paris}", 1),
+        ("Option A", 1),
+        ("The answer is (A)", 1),
+        ("B", 0),
+        ("B) London", 0),
+        ("B) Paris", 0),  # a wrong letter with the right text
+        ("A) London", 0),  # the right letter with another option's text
+        ("London", 0),
+        ("A or B", 0),
+        ("A, B", 0),
+        ("A) or B)", 0),
+        ("AB", 0),
+        ("not A", 0),
+        ("Paris or London", 0),
+        ("A) Paris (B) London", 0),
+        ("", 0),
+    ],
+)
+def test_a_choice_is_a_letter_its_text_or_both(answer: str, right: float) -> None:
+    asked = Question(text=CAPITAL, check="choice", answer="A", source="test")
+    assert scores([(asked, f"\\boxed{{{answer}}}")]) == [right]
+
+
+def test_a_letter_stands_for_its_option_if_the_truth_is_the_option_itself() -> None:
+    asked = Question(text="2 + 2?\n(A) 3\n(B) 4", check="math", answer="4", source="test")
+    replies = ["\\boxed{B}", "\\boxed{(B) 4}", "\\boxed{4}", "\\boxed{A}", "\\boxed{(B) 3}", "\\boxed{(A) 4}"]
+    assert scores([(asked, reply) for reply in replies]) == [1, 1, 1, 0, 0, 0]
 
 
 def test_the_published_comparison_is_of_characters() -> None:
