@@ -2,8 +2,8 @@
 
     accuracy > alpha_high: harder      accuracy < alpha_low: easier      in between: the task is left alone
 
-Both bounds are strict, as in Algorithm 2 of the RLAnything paper: of five or ten rollouts, a share of exactly 0.2 or 0.8
-lies in the band.
+Both bounds are strict, as in Algorithm 2 of the RLAnything paper: of five or ten rollouts, a share of exactly 0.2 or
+0.8 lies in the band.
 
 The most extreme come first (distance from the middle of the band), ties in an order drawn by seed. A slot
 changes only while it has no pending candidate, does not rest after a verdict, and its task is less than
