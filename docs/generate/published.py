@@ -18,6 +18,7 @@ PAGE = TOP / "docs/explain/paper.md"
 BEGIN = "<!-- written by make docs-reference: -->"
 END = "<!-- until here -->"
 COLUMNS = ("", "parameter", "paper", "published code", "here")
+NOT_STATED = "not stated"
 
 
 def with_tables(page: str) -> str:
@@ -39,19 +40,37 @@ def tables() -> str:
 
 
 def rows(entries: list[Mapping[str, Any]], values: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Raises KeyError for a key that there is not."""
+    """Raises KeyError for a key that does not exist, ValueError for an empty cell, for a value of the paper without the
+    place that says so, and for a difference without a reason.
+    """
     for entry in entries:
         keys = entry.get("keys") or ([entry["key"]] if "key" in entry else [])
         found = entry["ours"] if "ours" in entry else ", ".join(shown(value_at(values, key)) for key in keys)
+        ours, paper, code = (shown(value).strip() for value in (found, entry.get("paper"), entry.get("code")))
+        flaw = flaw_of(ours, paper, code, at=str(entry.get("at", "")).strip(), why=str(entry.get("why", "")).strip())
+        if flaw:
+            raise ValueError(f"{SOURCE.name}: the row {entry['name']!r} {flaw}")
         why = f" ({entry['why']})" if "why" in entry else ""
         names = ", ".join(f"`{key}`" for key in keys)
-        yield (
-            entry["name"],
-            names,
-            shown(entry.get("paper", "")),
-            shown(entry.get("code", "")),
-            f"{shown(found)}{why}",
-        )
+        yield entry["name"], names, f"{paper} [{entry['at']}]" if entry.get("at") else paper, code, f"{ours}{why}"
+
+
+def flaw_of(ours: str, paper: str, code: str, *, at: str, why: str) -> str:
+    """What a row lacks; empty if it is complete."""
+    empty = [name for name, cell in (("paper", paper), ("code", code), ("ours", ours)) if not cell]
+    if empty:
+        return f"has an empty cell: {', '.join(empty)}; write {NOT_STATED!r} if the source says nothing"
+    silent = bare(paper) == NOT_STATED
+    if silent == bool(at):
+        return "names a place, but the paper says nothing" if silent else "does not name the place in the paper: `at`"
+    if bare(ours) != bare(code if silent else paper) and not why:
+        return f"differs from the {'code' if silent else 'paper'} without a reason: `why`"
+    return ""
+
+
+def bare(cell: str) -> str:
+    """The value without a remark in parentheses and without the owner of a model."""
+    return cell.partition(" (")[0].removeprefix("Qwen/")
 
 
 def value_at(values: Mapping[str, Any], key: str) -> Any:
@@ -62,4 +81,8 @@ def value_at(values: Mapping[str, Any], key: str) -> Any:
 
 
 def shown(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, list | tuple):
+        return ", ".join(map(shown, value))
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,6 +1,9 @@
 """Which tasks the critic asks to change, and in which direction.
 
-    accuracy >= alpha_high: harder      accuracy <= alpha_low: easier      in between: the task is left alone
+    accuracy > alpha_high: harder      accuracy < alpha_low: easier      in between: the task is left alone
+
+Both bounds are strict, as in Algorithm 2 of the RLAnything paper: of five or ten rollouts, a share of exactly 0.2 or
+0.8 lies in the band.
 
 The most extreme come first (distance from the middle of the band), ties in an order drawn by seed. A slot
 changes only while it has no pending candidate, does not rest after a verdict, and its task is less than
@@ -27,10 +30,10 @@ class Choice(NamedTuple):
 
 
 def wanted_direction(accuracy: float, *, alpha_low: float, alpha_high: float) -> Direction | None:
-    """The direction that brings `accuracy` back into the band; nothing where it lies inside."""
-    if accuracy >= alpha_high:
+    """The direction that brings `accuracy` back into [alpha_low, alpha_high]; None if it lies inside."""
+    if accuracy > alpha_high:
         return Direction.HARDER
-    return Direction.EASIER if accuracy <= alpha_low else None
+    return Direction.EASIER if accuracy < alpha_low else None
 
 
 def choose(

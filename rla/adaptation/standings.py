@@ -1,7 +1,7 @@
 """How every slot of the pool stands after an iteration: who holds it, how it was measured, what was decided and why.
 
 A task *leaves the band for good* when its last `return_after` measurements as an active task all lie outside of it on
-the same side (too hard: accuracy <= alpha_low; too easy: accuracy >= alpha_high) and it is
+the same side (too hard: accuracy < alpha_low; too easy: accuracy > alpha_high) and it is
 
     too hard    always
     too easy    where all edits made it easier, or at `max_depth`, where it cannot be made harder

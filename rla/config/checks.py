@@ -98,10 +98,10 @@ def check_splits(tasks: TasksConfig, where: str) -> None:
     for split in tasks.test_splits:
         if not SPLIT.fullmatch(split):
             raise UserError(f"{where}: tasks.test_splits: {split!r} names a folder; use letters, digits, _, - and .")
-    names = (tasks.train_split, *tasks.test_splits) if tasks.test_splits else ()
+    names, key = (tasks.train_split, *tasks.held_out_splits), "test_splits" if tasks.test_splits else "test_split"
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise UserError(
-            f"{where}: tasks.test_splits: {twice[0]} is named twice or is tasks.train_split; name each split once"
+            f"{where}: tasks.{key}: {twice[0]} is named twice or is tasks.train_split; name each split once"
         )
 
 

@@ -233,8 +233,8 @@ class AdaptationConfig:
     confidence: float = ranged(0.9, above=0.0, below=1.0)
     proposer: Literal["rules", "llm"] = "rules"  # who writes the edits
     llm: ProposerConfig = field(default_factory=ProposerConfig)
-    alpha_low: float = fraction(0.2)  # a task at or below it is too hard
-    alpha_high: float = fraction(0.8)  # a task at or above it is too easy
+    alpha_low: float = fraction(0.2)  # a task that is won less often is too hard
+    alpha_high: float = fraction(0.8)  # a task that is won more often is too easy
     edits: tuple[str, ...] = recorded_if_set(
         ()
     )  # names that an edit may have; empty: those that the environment chooses

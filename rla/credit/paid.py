@@ -4,9 +4,11 @@
     judged: baseline   -S_(i-1), which pays for nothing (`rla.credit.baseline`)
 
 Consistency feedback teaches a reward model to say +1 where the episode will be won. That is a value of where the step
-led, and most of it was there before the step. Paid for values, a policy learns to stay where judgements are kind. The
-change of a value is potential-based shaping (Ng, Harada and Russell, 1999): over an episode the sum is the last value
-minus the first, whatever lies between, so that going in circles gains nothing.
+led, and most of it was there before the step. Paid for values, a policy learns to stay where judgements are kind. Paid
+for changes of the value, it gains nothing by going in circles: over an episode the sum is the last value minus the
+first, whatever lies between. This is not potential-based shaping (Ng, Harada and Russell, 1999), which leaves the best
+policy as it is because the potential of a terminal state is 0. Here the last judgement of an episode stays and pays, so
+a policy can still gain by ending where the judge is kind.
 """
 
 from __future__ import annotations

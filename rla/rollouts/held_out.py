@@ -6,7 +6,7 @@ The main split lies where the only one lies in a run of one; every further split
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -16,7 +16,9 @@ from rla.errors import UserError
 from rla.pipeline.context import StageContext
 from rla.pipeline.fallback import held_out_pool
 from rla.store.layout import artifact, held_out_root
+from rla.store.reading import read_rows
 from rla.store.records import Task
+from rla.store.slices import is_complete
 
 ONE = ("tasks", "out", "metrics")  # options that name a folder of one split
 
@@ -28,8 +30,15 @@ def evaluated_splits(ctx: StageContext) -> list[str]:
 
 
 def pool_of_split(ctx: StageContext, split: str) -> Path:
-    """The pool that the option names, or that of the split, made where it is missing."""
-    return ctx.paths.get("tasks") or held_out_pool(ctx, split)
+    """The pool that the option names, or that of the split, made where it is missing. Says if a named one trains."""
+    named, trained = ctx.paths.get("tasks"), artifact(ctx.run, "train_tasks", 0)
+    if named is None:
+        return held_out_pool(ctx, split)
+    if is_complete(named) and is_complete(trained):
+        ids, known = ({row["task_id"] for row in read_rows(pool, "tasks", ["task_id"])} for pool in (named, trained))
+        if shared := len(ids & known):
+            ctx.progress.note(f"{named}: {shared} of {len(ids)} tasks are in the training pool {trained}")
+    return named
 
 
 def split_context(ctx: StageContext, split: str, *, pool: Path, policy: Path) -> StageContext:
@@ -45,13 +54,23 @@ def split_context(ctx: StageContext, split: str, *, pool: Path, policy: Path) ->
     return replace(ctx, paths=own)
 
 
-def refuse_shared(pools: Mapping[str, Sequence[Task]]) -> None:
-    """UserError where two held-out splits have a task in common: their figures would not be of different tasks."""
-    for (one, first), (other, second) in combinations(pools.items(), 2):
-        if shared := {task.task_id for task in first} & {task.task_id for task in second}:
+def refuse_shared(
+    pools: Mapping[str, Sequence[Task]], *, train: str, alike: Callable[[Task], str] | None = None
+) -> None:
+    """UserError if two splits have a task in common: held-out figures would be of tasks that train, or those of two
+    splits of the same tasks.
+
+    `pools`: the tasks of each split. `train`: the split that trains. `alike`: tasks for which it is equal ask the same,
+    even if their ids differ.
+    """
+    marks = {split: [{task.task_id, alike(task) if alike else ""} - {""} for task in pools[split]] for split in pools}
+    for one, other in combinations(pools, 2):
+        known = set().union(*marks[one])
+        if shared := sum(not known.isdisjoint(own) for own in marks[other]):
+            keys = "tasks.train_split and tasks.test_splits" if train in (one, other) else "tasks.test_splits"
             raise UserError(
-                f"tasks.test_splits: {one} and {other} share {len(shared)} of {len(first)} tasks; name splits whose "
-                "data differ"
+                f"{keys}: {one} and {other} share {shared} of {len(pools[other])} tasks; name splits whose "
+                "data differ, or files (tasks.path, env.own.test_path)"
             )
 
 

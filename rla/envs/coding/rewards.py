@@ -11,7 +11,8 @@
                  it did not parse:       - (|B| + 1)                less than any test that parses can get
 
 Advantages are standardised over the programs, over the tests, of the task. A task whose accuracy lies outside
-[low, high] trains neither. lambda = 0 is the published code's policy reward. Where G is empty nothing is known about
+[low, high] trains neither. lambda = 0 is the policy reward of the RLAnything paper (3.2.7, Algorithm 2) and of
+its code; above 0 is our extension. Where G is empty nothing is known about
 a test: it gets 0 if it parses (the published code, which never trains on such a task, would call it right).
 """
 

@@ -42,12 +42,12 @@ def after(
     ("edits", "accuracies", "reason"),
     [
         (1, [0.0, 0.0], "too hard in 2 measurements, last accuracy 0.000"),
-        (1, [0.125, None, None, 0.2], "too hard in 2 measurements, last accuracy 0.200"),
+        (1, [0.125, None, None, 0.15], "too hard in 2 measurements, last accuracy 0.150"),
         (1, [0.0], ""),
         (1, [0.0, 0.5, 0.0], ""),  # back in the band in between
         (1, [1.0, 0.0], ""),  # outside twice, but on either side
         (1, [1.0, 1.0, 1.0], ""),  # too easy: it can still be made harder
-        (2, [1.0, 0.8], "too easy at the depth limit in 2 measurements, last accuracy 0.800"),
+        (2, [1.0, 0.85], "too easy at the depth limit in 2 measurements, last accuracy 0.850"),
         (2, [0.0, None], ""),
         (0, [0.0, 0.0], ""),  # a root has nowhere to go
     ],

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from rla.config.load import config_of
 from rla.config.protection import protected
@@ -47,6 +48,13 @@ def test_the_large_runs_are_protected(name: str) -> None:
     config = load_config(Path(f"pipelines/{name}.yaml"))
     for train in (config.train_policy, config.train_rm):
         assert (train.old, train.correction, train.dual_clip) == ON
+
+
+@pytest.mark.parametrize("name", ["alfworld-qwen2.5-7b", "coding-qwen2.5-7b", "osworld-qwen3-vl-8b"])
+def test_the_large_runs_say_in_their_files_how_they_are_protected(name: str) -> None:
+    read = yaml.safe_load(Path(f"pipelines/{name}.yaml").read_text())
+    for section in ("train_policy", "train_rm"):
+        assert (read[section]["old"], read[section]["correction"], read[section]["dual_clip"]) == ON
 
 
 def test_a_decided_config_stays_as_it_is() -> None:

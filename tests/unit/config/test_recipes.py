@@ -1,4 +1,4 @@
-"""The parameters of GRPO-T, TCR and SCR as the guide has them, and those of the published run."""
+"""The parameters of GRPO-T, TCR and SCR as the guide has them, and those of the published runs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import yaml
 from rla.ablation.design import merged_params
 from rla.config import Config
 from rla.config.load import config_of
+from rla.envs.configured import load_config
 from rla.envs.tool.params import ToolParams
 from rla.errors import UserError
 from rla.store.resources import resource
@@ -79,3 +80,24 @@ def test_a_buffer_longer_than_the_bound_is_refused() -> None:
     with pytest.raises(UserError, match=r"overlong_buffer is 9, and it is a part of overlong_max"):
         configured("credit.shaping.overlong_max=8", "credit.shaping.overlong_buffer=9")
     assert configured("credit.shaping.overlong_buffer=9").credit.shaping.overlong_max == 0
+
+
+def test_coding_runs_pay_programs_by_the_given_tests_alone() -> None:
+    """Section 3.2.7 and Algorithm 2, line 17: the policy's reward is the pass rate over the given unit tests."""
+    files = [path for path in sorted(resource("pipelines").glob("*.yaml")) if "\n  name: coding\n" in path.read_text()]
+    weights = {path.name: load_config(path).credit.step_weight for path in files}
+    assert weights == {"coding-qwen2.5-7b.yaml": 0.0, "coding-tiny.yaml": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "reward", "proposer", "votes"),
+    [
+        ("alfworld-qwen2.5-7b", "Qwen/Qwen2.5-14B-Instruct", "Qwen/Qwen3-4B", 3),
+        ("coding-qwen2.5-7b", "Qwen/Qwen2.5-14B-Instruct", "Qwen/Qwen3-4B", 32),
+        ("osworld-qwen3-vl-8b", "Qwen/Qwen3-VL-8B-Thinking", "Qwen/Qwen3-4B", 3),
+    ],
+)
+def test_the_published_runs_have_the_papers_models(name: str, reward: str, proposer: str, votes: int) -> None:
+    """Section 3.1.1."""
+    config = load_config(resource("pipelines") / f"{name}.yaml")
+    assert (config.model.reward, config.adaptation.llm.model, config.judge.votes) == (reward, proposer, votes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from docs.generate.pages import reference_pages
-from docs.generate.published import PAGE, with_tables
+from docs.generate.published import PAGE, rows, with_tables
 from tests.unit.docs.markdown_pages import DOCS
 
 FOLDER = DOCS / "reference"
@@ -22,4 +22,37 @@ def test_the_committed_pages_are_those_of_the_code(monkeypatch: pytest.MonkeyPat
 def test_the_table_of_the_papers_parameters_is_that_of_the_params_files() -> None:
     page = PAGE.read_text()
     assert with_tables(page) == page, "call `make docs-reference` and commit what it writes"
-    assert page.count("| reward model | `model.reward` |") == 2
+    assert page.count("| reward model | `model.reward` |") == 3
+
+
+ROW = {"name": "rollouts", "key": "k", "paper": 8, "at": "3.1.1", "code": 8}
+
+
+@pytest.mark.parametrize(
+    ("change", "flaw"),
+    [
+        ({"paper": ""}, "empty cell: paper"),
+        ({"code": None}, "empty cell: code"),
+        ({"ours": " "}, "empty cell: ours"),
+        ({"at": ""}, "does not name the place"),
+        ({"paper": "not stated"}, "names a place, but the paper says nothing"),
+        ({"paper": 16}, "differs from the paper without a reason"),
+        ({"paper": "not stated", "at": "", "code": 16}, "differs from the code without a reason"),
+    ],
+)
+def test_a_row_without_a_value_a_place_or_a_reason_is_refused(change: dict[str, object], flaw: str) -> None:
+    with pytest.raises(ValueError, match=flaw):
+        list(rows([ROW | change], {"k": 8}))
+
+
+def test_a_remark_and_a_models_owner_make_no_difference() -> None:
+    entry = {"name": "policy", "key": "k", "paper": "Qwen3-4B (frozen)", "at": "C.1", "code": "set by the user"}
+    assert list(rows([entry], {"k": "Qwen/Qwen3-4B"})) == [
+        ("policy", "`k`", "Qwen3-4B (frozen) [C.1]", "set by the user", "Qwen/Qwen3-4B")
+    ]
+
+
+def test_the_tables_say_how_an_update_is_protected() -> None:
+    page = PAGE.read_text()
+    for key in ("train_policy.old", "train_policy.correction", "train_policy.dual_clip"):
+        assert page.count(f"`{key}`") >= 3, key
