@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from rla.config import config_digest, effective_parameters, resolved
+from rla.config.differences import shown_value
 from rla.errors import UserError
 from rla.pipeline.context import StageContext
 from rla.store.digests import digest
 from rla.store.layout import PATHS, made_together
-from rla.store.origin import Origin
-from rla.store.reading import read_manifest
+from rla.store.origin import PARAMETERS, Origin
+from rla.store.reading import read_manifest, read_rows
 from rla.store.run_config import begin_run_config
 from rla.store.slices import MANIFEST, STARTED, optional_record
 
@@ -25,10 +26,11 @@ def origin(ctx: StageContext, inputs: Sequence[Path], *, sections: Sequence[str]
 
     Inputs are named by their role, not by their path, so that a run folder may be moved. `also`: whatever else the
     output depends on, such as what is installed. From here on the run has a `config.yaml`. Raises UserError as
-    `refuse_apart` does.
+    `refuse_apart` and `refuse_other_environment` do.
     """
     for path in inputs:
         refuse_apart(ctx.run, path)
+        refuse_other_environment(path, ctx.config.env.name)
     wanted = tuple(sections) or ctx.spec.sections
     found = {str(index): path for index, path in enumerate(inputs) if path.exists()}
     names = {index: digest(path) for index, path in found.items()}
@@ -70,6 +72,29 @@ def refuse_apart(run: Path, made: Path) -> None:
                 f"{made}: {other} belongs to it, and was made or begun with other parameters or inputs; call the stage "
                 "that makes both again, with --overwrite"
             )
+
+
+def refuse_other_environment(made: Path, name: str) -> None:
+    """UserError for a shard that holds tasks of an environment other than `name`, or episodes that were played in one.
+
+    A task says its environment in a column. Of other shards the manifest does, unless it names no parameters.
+    """
+    found = optional_record(made, MANIFEST) if made.is_dir() else None
+    if found is None or not name:
+        return
+    kind = found[1].get("kind")
+    if kind in ("tasks", "candidates"):
+        names = {row["env"] for row in read_rows(made, kind, ["env"])}
+    elif kind in ("trajectories", "scores"):
+        env = found[1].get(PARAMETERS, {}).get("env")
+        names = {env.get("name")} if isinstance(env, dict) else set()
+    else:
+        return
+    if strange := sorted(names - {name, None}):
+        raise UserError(
+            f"{made}: its {kind} are of the environment {shown_value(strange[0])}, and env.name is {name}; give --env "
+            f"{shown_value(strange[0])}, or {kind} of {name}"
+        )
 
 
 def run_async(main: Coroutine[Any, Any, None]) -> None:
