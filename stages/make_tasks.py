@@ -35,11 +35,6 @@ def run(ctx: StageContext) -> dict[str, Any]:
         option, folder = place_of(ctx, split)
         if not pool.tasks:
             raise UserError(f"{folder}: no task made for split {split!r}; check tasks.* in the params")
-        if strange := next((task.env for task in pool.tasks if task.env != ctx.config.env.name), None):
-            raise UserError(
-                f"{folder}: env.name is {ctx.config.env.name}, which makes tasks of the environment {strange!r}; its "
-                "`tasks` must give each task env=self.name"
-            )
         rows = [task.row() for task in sorted(pool.tasks, key=lambda task: task.task_id)]
         made_from = origin(ctx, pool.inputs, also=pool.also)
         write_shard(folder, "tasks", rows, made_from, counts=pool.counts, overwrite=ctx.overwrite)

@@ -26,11 +26,11 @@ def origin(ctx: StageContext, inputs: Sequence[Path], *, sections: Sequence[str]
 
     Inputs are named by their role, not by their path, so that a run folder may be moved. `also`: whatever else the
     output depends on, such as what is installed. From here on the run has a `config.yaml`. Raises UserError as
-    `refuse_apart` and `refuse_other_environment` do.
+    `refuse_apart` and `refuse_foreign` do.
     """
     for path in inputs:
         refuse_apart(ctx.run, path)
-        refuse_other_environment(path, ctx.config.env.name)
+        refuse_foreign(path, ctx.config.env.name)
     wanted = tuple(sections) or ctx.spec.sections
     found = {str(index): path for index, path in enumerate(inputs) if path.exists()}
     names = {index: digest(path) for index, path in found.items()}
@@ -74,7 +74,7 @@ def refuse_apart(run: Path, made: Path) -> None:
             )
 
 
-def refuse_other_environment(made: Path, name: str) -> None:
+def refuse_foreign(made: Path, name: str) -> None:
     """UserError for a shard that holds tasks of an environment other than `name`, or episodes that were played in one.
 
     A task says its environment in a column. Of other shards the manifest does, unless it names no parameters.
