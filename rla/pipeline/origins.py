@@ -108,10 +108,15 @@ def run_async(main: Coroutine[Any, Any, None]) -> None:
         raise error from None
 
 
-def check_failures(folder: Path, failed: int, total: int, limit: float, *, of: str = "episodes") -> None:
+def check_failures(
+    folder: Path,
+    failed: int,
+    total: int,
+    limit: float,
+    *,
+    of: str = "episodes failed",
+    remedy: str = "mend the cause and call the stage again: it plays those groups anew",
+) -> None:
     """Fail loudly when more than a stated share failed."""
     if total and failed / total > limit:
-        raise UserError(
-            f"{folder}: {failed} of {total} {of} failed, more than rollout.max_failed_share = {limit}; "
-            "mend the cause and call the stage again: it plays those groups anew"
-        )
+        raise UserError(f"{folder}: {failed} of {total} {of}, more than rollout.max_failed_share = {limit}; {remedy}")
