@@ -6,16 +6,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rla.envs.plain_texts import plain_texts
-from rla.envs.protocols import Vocabulary
+from rla.envs.plain_texts import tokenizer_texts
 from rla.envs.registry import environment
 from rla.models.adopting import adopt, keep_or_make
 from rla.pipeline.context import StageContext
 from rla.pipeline.fallback import pool_of
 from rla.pipeline.origins import origin
 from rla.store.pools import read_tasks
-
-SAMPLE = 64  # tasks that are played for the tokenizer's vocabulary
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
@@ -37,16 +34,15 @@ def run(ctx: StageContext) -> dict[str, Any]:
 
 
 def make_model(ctx: StageContext, folder: Path, *, pool: Path, seed: int) -> None:
-    """A small new model. An environment that knows its vocabulary gives the texts; of others every sign is a token."""
-    from rla.models.init import fill_model
+    """A small new model with a tokenizer of the environment's texts."""
+    from rla.models.init import fill_model, new_tokenizer
 
-    chosen, tasks = environment(ctx.config.env.name), read_tasks(pool)[:SAMPLE]
-    known = chosen if isinstance(chosen, Vocabulary) else None
-    fill_model(
-        folder,
-        texts=list(known.tokenizer_texts(tasks, ctx.config) if known else plain_texts(chosen, tasks, ctx.config)),
-        phrases=known.tokenizer_phrases(ctx.config) if known else (),
-        exact=known.exact_text if known else True,
-        config=ctx.config.model,
-        seed=seed,
+    found = tokenizer_texts(environment(ctx.config.env.name), read_tasks(pool), ctx.config)
+    tokenizer = new_tokenizer(
+        found.texts,
+        phrases=found.phrases,
+        written=found.written,
+        exact=found.exact,
+        context=ctx.config.model.context,
     )
+    fill_model(folder, tokenizer=tokenizer, config=ctx.config.model, seed=seed)

@@ -11,6 +11,7 @@ from typing import Any
 from rla.metrics.diagnostics import judge_metrics
 from rla.metrics.process import process_metrics
 from rla.pipeline.context import StageContext
+from rla.pipeline.origins import refuse_foreign
 from rla.rollouts.ground_truth import labels_of
 from rla.store.atomic import write_json
 from rla.store.frames import read_iteration
@@ -18,6 +19,8 @@ from rla.store.frames import read_iteration
 
 def run(ctx: StageContext) -> dict[str, Any]:
     """Writes the figures as JSON and returns them; `docs/guide/diagnostics.md` says what each means."""
+    for name in ("trajectories", "scores"):
+        refuse_foreign(ctx.path(name), ctx.config.env.name)
     episodes, steps, judgements = read_iteration(ctx.path("trajectories"), ctx.path("scores"))
     labels = labels_of(ctx)
     metrics = {

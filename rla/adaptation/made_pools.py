@@ -47,12 +47,22 @@ def made_pool(ctx: StageContext, split: str) -> MadePool:
 
 
 def made_tasks(ctx: StageContext, split: str) -> list[Task]:
-    """The tasks of a split, built in or imported. Of built-in ones a further held-out split has a seed of its own."""
+    """The tasks of a split, built in or imported. Of built-in ones a further held-out split has a seed of its own.
+
+    Raises UserError for tasks of another environment, which no stage would read.
+    """
     chosen, further = environment(ctx.config.env.name), split in ctx.config.tasks.test_splits[1:]
     if ctx.config.tasks.source == "builtin":
         seed = derive(ctx.config.seed, "split", split) if further else ctx.config.seed
-        return chosen.tasks(ctx.config, split=split, seed=seed)
-    return need(chosen, Imports, "make-tasks").import_tasks(ctx.config, split=split, tell=ctx.progress.note)
+        tasks = chosen.tasks(ctx.config, split=split, seed=seed)
+    else:
+        tasks = need(chosen, Imports, "make-tasks").import_tasks(ctx.config, split=split, tell=ctx.progress.note)
+    if strange := next((task.env for task in tasks if task.env != ctx.config.env.name), None):
+        raise UserError(
+            f"env.name: {ctx.config.env.name} makes tasks of the environment {strange!r}; let it give each task "
+            "env=self.name, and let name be that of its entry point"
+        )
+    return tasks
 
 
 def refuse_curated_evaluation(ctx: StageContext, splits: Sequence[str]) -> None:

@@ -124,11 +124,14 @@ def warnings_of(ctx: StageContext) -> list[Warned]:
     """What the guards of the stage say of its iteration, where its outputs lie in the run."""
     if ctx.paths or ctx.spec.name not in {guard.stage for guard in GUARDS}:
         return []
-    from rla.report.collect import iteration_row  # brings numpy and pyarrow, which `--dry-run` has no need of
+    from rla.report.collect import (
+        iteration_row,
+        setting_of,
+    )  # brings numpy and pyarrow, which `--dry-run` has no need of
 
     first = iteration_row(ctx.run, 1)
     figures = first if ctx.iteration == 1 else iteration_row(ctx.run, ctx.iteration)
-    return list(warned(figures, first, stage=ctx.spec.name))
+    return list(warned(figures, first, setting_of(ctx.config), stage=ctx.spec.name))
 
 
 def heed(found: Sequence[Warned], config: Config, *, echo: Echo) -> None:

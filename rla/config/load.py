@@ -27,7 +27,7 @@ DEFAULTS = "the defaults"
 LARGEST = 4 << 20  # bytes of a file
 
 
-def read_config(path: Path | None, overrides: Sequence[str] = (), *, params_of: ParamsOf | None) -> Config:
+def read_config(path: str | Path | None, overrides: Sequence[str] = (), *, params_of: ParamsOf | None) -> Config:
     """The config of `path` (none: all defaults) with `key=value` overrides applied.
 
     Without `params_of` the config is for a command that starts no environment: `env` may name none, and `env.own` is
@@ -35,7 +35,7 @@ def read_config(path: Path | None, overrides: Sequence[str] = (), *, params_of: 
     combinations, and whatever `params_of` raises.
     """
     where = str(path) if path else DEFAULTS
-    data = read_yaml(path, remedy="give --params a file such as params.yaml") if path else {}
+    data = read_yaml(Path(path), remedy="give --params a file such as params.yaml") if path else {}
     if not isinstance(data or {}, dict):
         raise UserError(f"{path}: params must be a mapping of sections; see schemas/params.schema.json")
 

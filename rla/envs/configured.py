@@ -17,7 +17,7 @@ from rla.envs.registry import BUILTIN, environment, params_of
 from rla.errors import UserError
 
 
-def load_config(path: Path | None, overrides: Sequence[str] = ()) -> Config:
+def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Config:
     """The config of `path` (none: all defaults) with `key=value` overrides applied.
 
     Raises UserError naming the file and the key for unknown keys, wrong types, impossible combinations, and whatever

@@ -17,7 +17,7 @@ from rla.models.tokenizer import build_tokenizer
 from rla.store.atomic import whole_folder
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 # At width 96 with tied embeddings: logits of a fresh model have a standard deviation of about one half.
 INITIALIZER_RANGE = 0.05
@@ -39,29 +39,29 @@ def init_model(
     fit.
     """
     with whole_folder(folder) as partial:
-        fill_model(partial, texts=texts, config=config, seed=seed, phrases=phrases, exact=exact)
+        tokenizer = new_tokenizer(texts, phrases=phrases, exact=exact, context=config.context)
+        fill_model(partial, tokenizer=tokenizer, config=config, seed=seed)
 
 
-def fill_model(
-    folder: Path,
-    *,
-    texts: Iterable[str],
-    config: ModelConfig,
-    seed: int,
-    phrases: Sequence[str] = (),
-    exact: bool = False,
-) -> None:
-    """`init_model` into an empty folder that is there."""
+def new_tokenizer(
+    texts: Iterable[str], *, context: int, phrases: Sequence[str] = (), written: Iterable[str] = (), exact: bool
+) -> PreTrainedTokenizerFast:
+    """The tokenizer of a new model. `written`: texts that it has to know, which do not change how it takes the others.
+    An exact one knows every text, and neither they nor `phrases` have any use.
+    """
+    if exact:
+        return build_exact_tokenizer(texts, context=context)
+    return build_tokenizer(texts, context=context, phrases=phrases, written=written)
+
+
+def fill_model(folder: Path, *, tokenizer: PreTrainedTokenizerFast, config: ModelConfig, seed: int) -> None:
+    """`init_model` into an empty folder that is there, with a tokenizer that is ready."""
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
     from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()  # as where models are loaded
     _check(config)
-    if exact:
-        tokenizer = build_exact_tokenizer(texts, context=config.context)
-    else:
-        tokenizer = build_tokenizer(texts, context=config.context, phrases=phrases)
     sees = config.vision.kind != "none"
     ids = add_vision_tokens(tokenizer) if sees else {}
     sizes = _sizes(

@@ -41,8 +41,10 @@ def _splitter(phrases: Sequence[str]) -> tuple[normalizers.Normalizer, pre_token
     return normalizers.Lowercase(), pre_tokenizers.Split(Regex(fixed + WORDS), behavior="removed", invert=True)
 
 
-def learnt_vocabulary(texts: Iterable[str], phrases: Sequence[str] = ()) -> list[str]:
-    """Special tokens, numbers, then the texts' other pieces, most frequent first, ties by spelling."""
+def learnt_vocabulary(texts: Iterable[str], phrases: Sequence[str] = (), written: Iterable[str] = ()) -> list[str]:
+    """Special tokens, numbers, then the texts' other pieces, most frequent first, ties by spelling. Last come the
+    pieces of `written` that the texts lack: one that is there already keeps its place.
+    """
     normalizer, splitter = _splitter(phrases)
     counts: Counter[str] = Counter()
     for text in texts:
@@ -54,20 +56,27 @@ def learnt_vocabulary(texts: Iterable[str], phrases: Sequence[str] = ()) -> list
     fixed = [*SPECIAL, *(str(number) for number in range(MAX_NUMBER + 1))]
     known = frozenset(fixed)
     learnt = sorted((piece for piece in counts if piece not in known), key=lambda piece: (-counts[piece], piece))
-    return fixed + learnt
+    pieces = {piece for text in written for piece, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text))}
+    return fixed + learnt + sorted(pieces - known - counts.keys())
 
 
-def build_tokenizer(texts: Iterable[str], *, context: int, phrases: Sequence[str] = ()) -> PreTrainedTokenizerFast:
-    """A tokenizer that knows every piece of `texts`; `context` is its model's longest sequence in tokens.
+def build_tokenizer(
+    texts: Iterable[str], *, context: int, phrases: Sequence[str] = (), written: Iterable[str] = ()
+) -> PreTrainedTokenizerFast:
+    """`word_tokenizer` for a chat; `context` is its model's longest sequence in tokens."""
+    return in_chat(word_tokenizer(texts, phrases=phrases, written=written), context=context, unk_token=UNKNOWN)
 
-    `phrases` are texts that become single tokens wherever they stand.
+
+def word_tokenizer(texts: Iterable[str], *, phrases: Sequence[str] = (), written: Iterable[str] = ()) -> Tokenizer:
+    """A tokenizer that knows every piece of `texts` and `written`. `phrases` are texts that become single tokens
+    wherever they stand.
     """
-    words = learnt_vocabulary(texts, phrases)
+    words = learnt_vocabulary(texts, phrases, written)
     backend = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, unk_token=UNKNOWN))
     backend.normalizer, backend.pre_tokenizer = _splitter(phrases)
     attach = [decoders.Replace(f" {mark}", mark) for mark in (":", ";")]  # cleanup knows . , ? ! only
     backend.decoder = decoders.Sequence([decoders.WordPiece(prefix="##", cleanup=True), *attach])
-    return in_chat(backend, context=context, unk_token=UNKNOWN)
+    return backend
 
 
 def in_chat(backend: Tokenizer, *, context: int, **tokens: str) -> PreTrainedTokenizerFast:

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from rla.config import config_digest, effective_parameters, resolved
+from rla.config.differences import shown_value
 from rla.errors import UserError
 from rla.pipeline.context import StageContext
 from rla.store.digests import digest
 from rla.store.layout import PATHS, made_together, making_call
-from rla.store.origin import Origin
-from rla.store.reading import read_manifest
+from rla.store.origin import PARAMETERS, Origin
+from rla.store.reading import read_manifest, read_rows
 from rla.store.run_config import begin_run_config
 from rla.store.slices import MANIFEST, STARTED, optional_record
 
@@ -25,10 +26,11 @@ def origin(ctx: StageContext, inputs: Sequence[Path], *, sections: Sequence[str]
 
     Inputs are named by their role, not by their path, so that a run folder may be moved. `also`: whatever else the
     output depends on, such as what is installed. From here on the run has a `config.yaml`. Raises UserError as
-    `refuse_apart` does.
+    `refuse_apart` and `refuse_foreign` do.
     """
     for path in inputs:
         refuse_apart(ctx.run, path)
+        refuse_foreign(path, ctx.config.env.name)
     wanted = tuple(sections) or ctx.spec.sections
     found = {str(index): path for index, path in enumerate(inputs) if path.exists()}
     names = {index: digest(path) for index, path in found.items()}
@@ -72,6 +74,29 @@ def refuse_apart(run: Path, made: Path) -> None:
             )
 
 
+def refuse_foreign(made: Path, name: str) -> None:
+    """UserError for a shard that holds tasks of an environment other than `name`, or episodes that were played in one.
+
+    A task says its environment in a column. Of other shards the manifest does, unless it names no parameters.
+    """
+    found = optional_record(made, MANIFEST) if made.is_dir() else None
+    if found is None or not name:
+        return
+    kind = found[1].get("kind")
+    if kind in ("tasks", "candidates"):
+        names = {row["env"] for row in read_rows(made, kind, ["env"])}
+    elif kind in ("trajectories", "scores"):
+        env = found[1].get(PARAMETERS, {}).get("env")
+        names = {env.get("name")} if isinstance(env, dict) else set()
+    else:
+        return
+    if strange := sorted(names - {name, None}):
+        raise UserError(
+            f"{made}: its {kind} are of the environment {shown_value(strange[0])}, and env.name is {name}; give --env "
+            f"{shown_value(strange[0])}, or {kind} of {name}"
+        )
+
+
 def run_async(main: Coroutine[Any, Any, None]) -> None:
     """Run the scheduler; a single error inside its task group is raised as itself, so that its message stands alone."""
     try:
@@ -83,10 +108,15 @@ def run_async(main: Coroutine[Any, Any, None]) -> None:
         raise error from None
 
 
-def check_failures(folder: Path, failed: int, total: int, limit: float, *, of: str = "episodes") -> None:
+def check_failures(
+    folder: Path,
+    failed: int,
+    total: int,
+    limit: float,
+    *,
+    of: str = "episodes failed",
+    remedy: str = "mend the cause and call the stage again: it plays those groups anew",
+) -> None:
     """Fail loudly when more than a stated share failed."""
     if total and failed / total > limit:
-        raise UserError(
-            f"{folder}: {failed} of {total} {of} failed, more than rollout.max_failed_share = {limit}; "
-            "mend the cause and call the stage again: it plays those groups anew"
-        )
+        raise UserError(f"{folder}: {failed} of {total} {of}, more than rollout.max_failed_share = {limit}; {remedy}")

@@ -8,18 +8,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from rla.config import Config
+from rla.envs.configured import from_mapping
+from rla.envs.protocols import Probes
+from rla.envs.registry import environment
 from rla.errors import UserError
+from rla.metrics.guards import Setting
 from rla.metrics.intervals import Interval, difference
 from rla.pipeline.execution import joined_figures
 from rla.pipeline.timings import TimedCall, current_calls
 from rla.store.layout import PATHS, SPLITS, artifact, further_splits, numbered_folders
 from rla.store.reading import read_rows
 from rla.store.records import StopReason
+from rla.store.run_config import read_run_config, run_config_path
 from rla.store.slices import MANIFEST, is_complete, read_json, record_path
 
 Row = dict[str, Any]
+FORMS: tuple[Literal["tagged"], Literal["index"]] = ("tagged", "index")  # of `policy.reply`, which differ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +53,7 @@ class RunSummary:
     # `balanced`, `mu` -> last evaluation minus the first, of the reward model on the frozen probe
     probe_change: Mapping[str, Interval] = field(default_factory=dict)
     figures: Mapping[tuple[int, str], Mapping[str, float]] = field(default_factory=dict)  # `rla.pipeline.execution`
+    setting: Setting = field(default_factory=Setting)  # what its warnings are about
 
     @property
     def held_out(self) -> tuple[HeldOut, ...]:
@@ -65,8 +73,24 @@ def collect(run: Path) -> RunSummary:
         figures=figures_measured(run),
         gain=main.gain,
         probe_change=probe_change_of(run, main.evaluations),
+        setting=recorded_setting(run),
         further=tuple(held_out(root, split) for split, root in further_splits(run).items()),
     )
+
+
+def recorded_setting(run: Path) -> Setting:
+    """By the `config.yaml` of a run; the defaults if it has none, or is of an environment that is not installed."""
+    try:
+        return setting_of(from_mapping(read_run_config(run), where=str(run_config_path(run))))
+    except UserError:
+        return Setting()
+
+
+def setting_of(config: Config) -> Setting:
+    """What warnings about a run with these parameters have to know."""
+    chosen = environment(config.env.name)
+    prompts = [chosen.policy_prompt(replace(config, policy=replace(config.policy, reply=form))) for form in FORMS]
+    return Setting(config=config, probes=isinstance(chosen, Probes), reply_form=prompts[0] != prompts[1])
 
 
 def held_out(root: Path, split: str) -> HeldOut:

@@ -214,7 +214,7 @@ def warnings_table(summary: RunSummary) -> Table:
     rows = tuple(
         (str(one.iteration), one.guard, one.said, one.remedy)
         for row in summary.iterations
-        for one in warned(row, first)
+        for one in warned(row, first, summary.setting)
     )
     return Table(title="Warnings", columns=("iteration", "warning", "what was seen", "remedy"), rows=rows)
 

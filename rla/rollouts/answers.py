@@ -37,7 +37,7 @@ from rla.errors import UserError
 from rla.metrics.success import ClassOf, EvaluatedEpisode, SaidEpisode, success_metrics
 from rla.metrics.tool_use import given_tool_figures
 from rla.pipeline.context import StageContext
-from rla.pipeline.origins import run_async
+from rla.pipeline.origins import refuse_foreign, run_async
 from rla.rollouts.answer_files import MatchedAnswers, matched_answers, read_answers
 from rla.rollouts.groups import run_groups
 from rla.rollouts.held_out import evaluating
@@ -75,6 +75,8 @@ def evaluate_answers(contexts: Mapping[str, StageContext], file: Path, *, metric
     for option in ("slice", "workers"):
         if any(option in ctx.options for ctx in contexts.values()):
             raise UserError(f"--{option}: one process judges the answers of --from; leave it out")
+    for ctx in contexts.values():
+        refuse_foreign(ctx.path("tasks"), ctx.config.env.name)
     rows = read_answers(file)
     pools = {
         split: sorted(read_tasks(ctx.path("tasks")), key=lambda one: one.task_id) for split, ctx in contexts.items()

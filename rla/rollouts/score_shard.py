@@ -23,6 +23,7 @@ from rla.llm.chat import ChatFormat
 from rla.models.checkpoint import model_folder
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import check_failures, run_async
+from rla.rollouts.first_group import FirstGroup
 from rla.rollouts.groups import each_of
 from rla.rollouts.judged_ahead import JudgedAhead, only_part
 from rla.rollouts.looking import seeing, with_pngs
@@ -139,11 +140,16 @@ def ask_about(
     asked = chosen.prober(ctx.config) if isinstance(chosen, Probes) else None
     prompt = None if asked else need(chosen, Judged, "score-steps").judge_prompt(ctx.config)
     items = with_rows_of_pools(ctx, tasks, pools) if asked else None
-    replier = make_replier(ctx.config, rm, prompt)
+    replier, first_group = make_replier(ctx.config, rm, prompt), FirstGroup(ctx, rm)
+
+    def judged(position: int, scores: list[StepScore]) -> None:
+        finished(position, scores)
+        first_group.judged(scores)
+
     if asked is not None and items is not None:
-        _probe(ctx, items, asked, replier, finished)
+        _probe(ctx, items, asked, replier, judged)
     elif prompt is not None:
-        _judge(ctx, tasks, prompt, replier, finished)
+        _judge(ctx, tasks, prompt, replier, judged)
     replier.close()
 
 
@@ -268,10 +274,16 @@ def refuse_failed_share(ctx: StageContext, writer: ShardWriter, counts: Mapping[
     """
     limit, votes = ctx.config.rollout.max_failed_share, ctx.config.judge.votes
     if FAILED not in counts:
-        check_failures(writer.folder, counts["skipped"], counts["steps"], limit, of="steps, whose prompt did not fit,")
+        judge, context = ctx.config.judge, ctx.config.generator.context
+        remedy = "raise generator.context (a new model has model.context tokens), or lower judge.max_tokens"
+        of = (
+            f"steps were not judged, because the prompt and a reply of judge.max_tokens {judge.max_tokens} do not fit "
+            f"generator.context {context}"
+        )
+        check_failures(writer.folder, counts["skipped"], counts["steps"], limit, of=of, remedy=remedy)
         return
     try:
-        of = f"replies of {ctx.config.judge.server.url}"
+        of = f"replies of {ctx.config.judge.server.url} failed"
         check_failures(writer.folder, counts[FAILED], counts["steps"] * votes, limit, of=of)
     except UserError:
         for part in sorted(writer.folder.glob("part-*.parquet")):

@@ -15,12 +15,14 @@ from rla.envs.pool.hosting import environments
 from rla.envs.pool.own import Environments
 from rla.envs.prompts import told_schemas
 from rla.envs.registry import environment
+from rla.errors import UserError
 from rla.models.checkpoint import model_folder
 from rla.models.fingerprint import tokenizer_fingerprint
 from rla.pipeline.context import StageContext
 from rla.pipeline.execution import joined_figures, told_figures
 from rla.pipeline.origins import check_failures, run_async
 from rla.rollouts.filling import filling_rounds, is_mixed
+from rla.rollouts.first_group import FirstGroup
 from rla.rollouts.images import image_rows, without_pngs
 from rla.rollouts.looking import seeing
 from rla.rollouts.play import Episode, Rollouts, episodes_of, play_groups
@@ -30,6 +32,8 @@ from rla.store.parts import group_of
 from rla.store.reading import read_nested, read_part
 from rla.store.records import Status, StopReason, Task, Trajectory
 from rla.store.shards import ShardWriter
+
+STOPPED = ("stop_reason", "steps.list.element.valid")
 
 Finished = Callable[[int, list[Trajectory]], None]
 Wave = tuple[Iterable[Sequence[Episode]], Finished]  # groups that are played together, and what follows each of them
@@ -74,9 +78,13 @@ def play_shard(
     def episodes(task: Task) -> list[Episode]:
         return episodes_of(task, count=count, seed=ctx.config.seed, iteration=iteration)
 
+    first_group, unbegun = FirstGroup(ctx, policy), Unbegun(ctx, total=count * len(own))
+
     def finished(left: list[int], position: int, trajectories: list[Trajectory]) -> None:
         keep_episodes(writer, images, left[position], trajectories)
         ctx.progress.advance(len(trajectories))
+        unbegun.add(trajectories)
+        first_group.played(trajectories)
 
     found = waves()
     if (wave := next(found, None)) is not None:
@@ -90,6 +98,7 @@ def play_shard(
         if counts["env_errors"] > ctx.config.rollout.max_failed_share * counts["episodes"]:
             forget_failed(writer, images)
         check_failures(writer.folder, counts["env_errors"], counts["episodes"], ctx.config.rollout.max_failed_share)
+        unbegun.check(writer.folder, counts)
         if images is not None:
             images.finish()
 
@@ -97,6 +106,40 @@ def play_shard(
         images.finish_slice()
     tokenizer = tokenizer_fingerprint(model_folder(policy))
     writer.finish(trajectory_counts(writer.parts()), tokenizer=tokenizer, check=check)
+
+
+class Unbegun:
+    """Episodes that end before their first reply, because not even the first prompt fits. The task's difficulty is not
+    to blame: if they are more than `rollout.max_failed_share`, the stage fails as soon as that is certain.
+    """
+
+    def __init__(self, ctx: StageContext, *, total: int) -> None:
+        self._ctx, self._total, self._count = ctx, total, 0
+
+    def add(self, trajectories: Sequence[Trajectory]) -> None:
+        """UserError once they are too many, whatever becomes of the others of `total`."""
+        self._count += sum(one.stop_reason == StopReason.CONTEXT and not one.steps for one in trajectories)
+        self._refuse(self._count, self._total)
+
+    def check(self, folder: Path, counts: Mapping[str, int]) -> None:
+        """The same of a whole shard, some of which other calls have played."""
+        if counts["context_stops"]:
+            rows = [row for part in folder.glob("part-*.parquet") for row in read_nested(part, list(STOPPED))]
+            unbegun = sum(row["stop_reason"] == StopReason.CONTEXT and not row["steps"] for row in rows)
+            self._refuse(unbegun, counts["episodes"])
+
+    def _refuse(self, count: int, total: int) -> None:
+        policy, context = self._ctx.config.policy, self._ctx.config.generator.context
+        if count <= self._ctx.config.rollout.max_failed_share * total:
+            return
+        if policy.room == "whole" and 0 < policy.response_tokens < policy.max_tokens:
+            why = f"policy.response_tokens is {policy.response_tokens}, below policy.max_tokens {policy.max_tokens}"
+            raise UserError(f"{count} of {total} episodes end before their first reply: {why}; raise response_tokens")
+        raise UserError(
+            f"{count} of {total} episodes end before their first reply: the first prompt and a reply of "
+            f"policy.max_tokens {policy.max_tokens} do not fit generator.context {context}; raise generator.context (a "
+            "new model has model.context tokens), or lower policy.max_tokens"
+        )
 
 
 def keep_episodes(writer: ShardWriter, images: ImageShard | None, group: int, trajectories: list[Trajectory]) -> None:

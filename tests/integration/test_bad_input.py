@@ -16,6 +16,7 @@ from rla.store.digests import digest
 from rla.store.parts import part_entry
 from rla.store.reading import read_rows
 from rla.store.run_config import read_run_config
+from rla.store.shards import Origin, write_shard
 from rla.store.slices import MANIFEST, read_json
 from tests.integration.pipelines import PARAMS
 from tests.unit.store.shard_damage import contents_of, edit_record
@@ -127,9 +128,16 @@ def test_rows_of_a_data_set_that_are_no_problem_are_counted(rla: RunRla, tmp_pat
     assert code == 0 and "data.json: 1 problems, 1 rows skipped (1 " in said
 
 
-def test_an_empty_pool(rla: RunRla, played: Path) -> None:
-    from rla.store.shards import Origin, write_shard
+@pytest.mark.parametrize("stage", ["init-model", "warm-start", "rollout"])
+def test_tasks_of_another_environment(stage: str, rla: RunRla, played: Path) -> None:
+    rows = [row | {"env": "coding"} for row in read_rows(played / "0/pool", "tasks")]
+    write_shard(played / "coding", "tasks", rows, Origin(config="c", inputs={}, seed=0))
+    pool = "--pool" if stage == "rollout" else "--tasks"
+    said = rla(stage, "--run", "r", pool, "r/coding", "--overwrite")
+    refused(said, "r/coding: its tasks are of the environment coding, and env.name is alfworld", "give --env coding")
 
+
+def test_an_empty_pool(rla: RunRla, played: Path) -> None:
     write_shard(played / "empty", "tasks", [], Origin(config="", inputs={}, seed=0))
     refused(
         rla("rollout", "--run", "r", "--pool", "r/empty", "--overwrite"), "the task pool is empty", "rla make-tasks"

@@ -60,3 +60,26 @@ def test_replies_that_are_too_long_to_train(rla: Rla, tmp_path: Path) -> None:
     assert rla("report", "--run", "r")[0] == 0
     [table] = [line for line in (tmp_path / "r/report/report.md").read_text().splitlines() if "not trained |" in line]
     assert "| steps not trained | updates skipped | judgements not trained |" in table
+
+
+def test_a_first_prompt_that_does_not_fit_is_no_lost_episode(rla: Rla) -> None:
+    code, _, error = rla("rollout", "--run", "r", "--set", "generator.context=24")
+    (line,) = [line for line in error.splitlines() if line.startswith("error:")]
+    assert code == 2 and "episodes end before their first reply" in line and "raise generator.context" in line
+    again = rla("rollout", "--run", "r", "--overwrite")
+    assert again[0] == 0, again
+    code, _, error = rla("score-steps", "--run", "r", "--set", "generator.context=24")
+    assert code == 2 and "steps were not judged" in error and "raise generator.context" in error
+
+
+def test_a_reply_that_never_fits_the_budget_of_an_episode(rla: Rla) -> None:
+    code, _, error = rla("rollout", "--run", "r", "--set", "policy.response_tokens=8")
+    assert code == 2 and "policy.response_tokens is 8, below policy.max_tokens 16" in error
+
+
+def test_a_group_of_which_nothing_can_be_read_stops_the_run(rla: Rla, tmp_path: Path) -> None:
+    untaught = ("generator.backend=transformers", "policy.decoding=free", "guards.stop=[no-action]")
+    flags = [text for setting in untaught for text in ("--set", setting)]
+    code, _, error = rla("rollout", "--run", "r", *flags, "--set", "rollout.concurrency=4")
+    assert code == 2 and "error: guards.stop: none of the" in error and "call `rla warm-start`" in error
+    assert len(list((tmp_path / "r/1/trajectories").glob("part-*.parquet"))) == 1

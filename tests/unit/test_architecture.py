@@ -30,7 +30,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "credit": {"config"},
     "metrics": DATA | {"credit"},
     "models": DATA,
-    "envs": DATA | {"processes", "credit", "metrics"},  # an environment knows nothing of language models
+    # an environment knows nothing of language models; its check makes the tokenizer of a new one
+    "envs": DATA | {"processes", "credit", "metrics", "models"},
     "llm": DATA | {"processes", "models"},  # an engine knows nothing of environments
     "agents": DATA | {"envs", "llm"},
     "mirroring": {"errors", "store"},

@@ -6,15 +6,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 from rla.envs.checking.episodes import played_of
 from rla.envs.checking.findings import Subject, other_luck, short
 from rla.envs.checking.prompts import wrong_messages
+from rla.envs.checking.required import drawn
 from rla.envs.checking.trial import trial
 from rla.envs.observation import EnvironmentFailure, offered, settled
-from rla.envs.protocols import Demonstrates, HasExpert, Labels, Pooled, Shares, Spreads, Teaches, Vocabulary
+from rla.envs.plain_texts import tokenizer_texts
+from rla.envs.protocols import Demonstrates, HasExpert, Judged, Labels, Pooled, Shares, Spreads, Teaches, Vocabulary
 from rla.envs.views import Demonstration, Labelled
+from rla.models.tokenizer import UNKNOWN, word_tokenizer
 from rla.store.records import Task
 
 OTHERS = 2
@@ -131,7 +136,7 @@ def lessons_are_messages(subject: Subject) -> Iterator[str]:
 
 
 def vocabulary_is_text(subject: Subject) -> Iterator[str]:
-    """Texts and phrases for a tokenizer are texts"""
+    """Texts and phrases for a tokenizer are texts, and what is written comes back from its tokens"""
     assert isinstance(subject.env, Vocabulary)
     if type(subject.env.exact_text) is not bool:
         yield f"exact_text is {short(subject.env.exact_text)}; it must be True or False"
@@ -142,6 +147,46 @@ def vocabulary_is_text(subject: Subject) -> Iterator[str]:
         for text in texts:
             if not isinstance(text, str):
                 yield f"{name} gives {short(text)}; it must give texts"
+    if not subject.env.exact_text:  # an exact tokenizer knows every text
+        yield from lost_words(subject)
+
+
+def lost_words(subject: Subject) -> Iterator[str]:
+    """Complaints about replies of the judge and actions of the policy that a word-level tokenizer does not give back.
+
+    It is the one that `init-model` makes of the training tasks. The actions are those of the episodes that were played.
+    """
+    found = tokenizer_texts(subject.env, drawn(subject, False), subject.config)
+    tokenizer = word_tokenizer(found.texts, phrases=found.phrases, written=found.written)
+
+    def lost(text: str, read: Callable[[str], Any]) -> Iterator[str]:
+        encoded = tokenizer.encode(text)
+        for token, (start, end) in zip(encoded.tokens, encoded.offsets, strict=True):
+            if token == UNKNOWN:
+                yield (
+                    f"the tokenizer does not know {short(text[start:end])} of {short(text)}; give that word in "
+                    "tokenizer_texts, or set exact_text to True"
+                )
+        if read(told := tokenizer.decode(encoded.ids)) != read(text):
+            yield (
+                f"{short(text)} comes back from its tokens as {short(told)}, which is read as another reply; set "
+                "exact_text to True, or let parse read both"
+            )
+
+    if isinstance(subject.env, Judged):
+        judge = subject.env.judge_prompt(subject.config)
+        for reply in judge.replies() or (judge.render(1, ""), judge.render(-1, "")):
+            yield from lost(reply, judge.parse)
+    prompt = subject.env.policy_prompt(subject.config)
+    for task in subject.tasks:
+        played = played_of(subject, task)[-1]
+        for seen, action in zip(played.seen, played.actions, strict=False):
+            commands = offered(seen.commands, subject.config.env.omit_commands)
+            told = {action: prompt.render(action, commands) for action in commands or (action,)}
+            for text in told.values():
+                yield from lost(text, partial(prompt.parse, commands=commands))
+            if len({tuple(tokenizer.encode(text).ids) for text in told.values()}) < len(told):
+                yield f"two of the commands {short(commands)} have the same tokens; set exact_text to True"
 
 
 def service_plays(subject: Subject) -> Iterator[str]:

@@ -31,6 +31,14 @@ def test_defaults_are_the_papers_values() -> None:
     assert (config.adaptation.alpha_low, config.adaptation.alpha_high) == (0.2, 0.8)
 
 
+def test_a_params_file_may_be_named_by_a_text(tmp_path: Path) -> None:
+    path = tmp_path / "params.yaml"
+    path.write_text("env: {name: alfworld, max_steps: 7}")
+    assert load_config(str(path)) == load_config(path)
+    with pytest.raises(UserError, match=r"nowhere\.yaml: no such file"):
+        load_config("nowhere.yaml")
+
+
 def test_overrides_are_typed(tmp_path: Path) -> None:
     path = write(tmp_path, {"train_policy": {"lr": 1e-3}})
     config = load_config(path, ["train_policy.lr=3e-4", "env.omit_commands=[look, help]"])

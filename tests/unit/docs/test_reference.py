@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from docs.generate.modules import PAGES
 from docs.generate.pages import reference_pages
 from docs.generate.published import PAGE, rows, with_tables
 from tests.unit.docs.markdown_pages import DOCS
@@ -56,3 +59,13 @@ def test_the_tables_say_how_an_update_is_protected() -> None:
     page = PAGE.read_text()
     for key in ("train_policy.old", "train_policy.correction", "train_policy.dual_clip"):
         assert page.count(f"`{key}`") >= 3, key
+
+
+def test_what_authors_of_environments_import_is_in_the_reference() -> None:
+    pages = (DOCS / "guide/bring-an-environment.md", DOCS / "tutorial/4-add-an-environment.md")
+    example = DOCS.parent / "examples/guess-number/guess_number.py"
+    imported = re.findall(r"^from (rla\.[\w.]+) import", example.read_text(), re.MULTILINE)
+    for page in pages:
+        imported += re.findall(r"from (rla\.[\w.]+) import", page.read_text())
+    described = {module for _, modules in PAGES.values() for module in modules}
+    assert set(imported) - described - {"rla.config"} == set()

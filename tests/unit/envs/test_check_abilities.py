@@ -12,12 +12,17 @@ import pytest
 
 from rla.config import Config
 from rla.envs.chat_prompts import ChatPrompt, PlainJudge
+from rla.envs.observation import Observation
+from rla.envs.plain_texts import tokenizer_texts
 from rla.envs.views import Demonstration, Labelled, Lesson, RejectedEdit
+from rla.models.tokenizer import word_tokenizer
 from rla.store.records import Task
 from tests.unit.envs.broken import (
     Game,
     GuessNumber,
+    broken,
     complaints_of,
+    config_of,
     the_only_complaint,
     with_members,
 )
@@ -121,6 +126,54 @@ def test_an_expert_that_plays_by_chance() -> None:
 def test_a_tokenizer_that_is_given_no_texts() -> None:
     members = {"tokenizer_texts": lambda *_: [b"abc"], "tokenizer_phrases": lambda *_: (), "exact_text": False}
     assert "tokenizer_texts gives b'abc'" in the_only_complaint(with_members(**members))
+
+
+def knowing(*texts: str, **members: Any) -> Any:
+    """An environment that gives these texts for its tokenizer."""
+    vocabulary = {"tokenizer_texts": lambda *_: texts, "tokenizer_phrases": lambda *_: (), "exact_text": False}
+    return with_members(**vocabulary, **members)
+
+
+def test_a_new_model_knows_the_words_of_the_judge_and_of_commands() -> None:
+    env = knowing("guess my number", policy_prompt=lambda *_: ChatPrompt(reply="tagged"))
+    config = config_of(env)
+    found = tokenizer_texts(env, env.tasks(config, split="train", seed=0), config)
+    tokenizer = word_tokenizer(found.texts, phrases=found.phrases, written=found.written)
+    told = [tokenizer.decode(tokenizer.encode(text).ids) for text in ("score +1", "score -1", "<action>3</action>")]
+    assert [PlainJudge().parse(text) for text in told[:2]] == [1, -1]
+    assert "<unk>" not in told[2]
+
+
+def test_words_of_the_judge_and_of_commands_need_not_be_given() -> None:
+    assert broken(knowing("guess my number")) == {}
+
+
+def test_a_command_of_held_out_tasks_alone() -> None:
+    class Surrendering(Game):
+        def __init__(self, task: Task) -> None:
+            super().__init__(task)
+            self.more = () if task.split == "train" else ("surrender",)
+
+        def reset(self) -> Observation:
+            return replace(super().reset(), commands=(*self.commands, *self.more))
+
+        def step(self, action: str) -> Observation:
+            return super().step("none" if action == "surrender" else action)
+
+    complaint = the_only_complaint(knowing("guess my number", make=lambda _, task, config: Surrendering(task)))
+    assert "does not know 'surrender' of 'surrender'; give that word in tokenizer_texts" in complaint
+
+
+def test_a_judge_whose_capitals_get_lost() -> None:
+    said = {1: "GOOD", -1: "BAD"}
+    members = {
+        "parse": lambda _, reply: {"GOOD": 1, "BAD": -1}.get(reply),
+        "render": lambda _, score, reason: said[score],
+        "replies": lambda _: tuple(said.values()),
+    }
+    prompt = type("Judge", (PlainJudge,), members)()
+    complaint = the_only_complaint(knowing("guess my number", judge_prompt=lambda *_: prompt))
+    assert "'GOOD' comes back from its tokens as 'good'" in complaint and "set exact_text to True" in complaint
 
 
 def test_lessons_without_replies() -> None:

@@ -9,6 +9,8 @@ import pytest
 
 from rla.config.upkeep import GuardName
 from rla.metrics.guards import GUARDS, warned
+from rla.report.collect import setting_of
+from tests.unit.builders import configured
 
 GOOD: dict[str, Any] = {
     "iteration": 3,
@@ -34,6 +36,9 @@ GOOD: dict[str, Any] = {
     "tasks_valid": 1,
 }
 FIRST = GOOD | {"iteration": 1, "policy_entropy": 0.8}
+
+SERVED = ("judge.backend=server", "judge.server.url=http://127.0.0.1/v1", "judge.server.model=judge")
+HALF = ("generator.dtype=bfloat16", "generator.backend=vllm")
 
 BAD: list[tuple[str, str, dict[str, Any], str]] = [
     ("no-action", "rollout", {"rollout_invalid_actions": 500}, "50% of the policy's replies hold no action"),
@@ -67,6 +72,61 @@ def test_a_guard_speaks_at_its_limit(name: str, stage: str, changes: dict[str, A
     assert (found.guard, found.iteration) == (name, 3) and said in found.said
     assert [one.guard for one in warned(GOOD | changes, FIRST, stage=stage)] == [name]
     assert list(warned(GOOD | changes, FIRST, stage="init-model")) == []
+
+
+# What is seen, the run, and what the warning says and does not say.
+REMEDIES: list[tuple[dict[str, Any], tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = [
+    ({"rollout_invalid_actions": 900}, ("policy.reply=index",), ("policy.reply, which is index",), ("cut",)),
+    ({"rollout_invalid_actions": 900}, ("policy.decoding=admissible",), ("rla show",), ("policy.reply",)),
+    ({"rollout_invalid_actions": 900, "rollout_truncated": 800}, (), ("raise policy.max_tokens, which is 512",), ()),
+    ({"rollout_context_stops": 50}, (), ("raise generator.context", "policy.history: window"), ("raise policy.max",)),
+    ({"rollout_context_stops": 50}, ("policy.history=window",), ("raise generator.context",), ("policy.history",)),
+    ({"judged_unparsable": 900}, (), ("judge.prompt, which is plain",), ("max_tokens",)),
+    ({"judged_unparsable": 900, "judged_truncated": 800}, (), ("raise judge.max_tokens, which is 1024",), ("prompt",)),
+    ({"judged_failed": 900}, SERVED, ("judge.server",), ("judge.max_tokens",)),
+    ({"p_plus": 0.01}, (), ("credit.reward_model_balanced",), ("train_rm.max_samples",)),
+    ({"p_plus": 0.01}, ("train_rm.max_samples=9",), ("train_rm.max_samples",), ()),
+    ({"p_plus": 0.01}, ("credit.reward_model_balanced=true",), ("warm_start.reward",), ("balanced",)),
+    ({"p_plus": 0.01}, SERVED, ("judge.server.model",), ("credit.", "train_rm")),
+    ({"mu": 0.9}, ("credit.step_weight=0",), ("warm_start.reward",), ("step_weight",)),
+    ({"mu": 0.9}, ("credit.estimator=outcome", "model.reward=some/model"), ("model.reward",), ("step_weight",)),
+    ({"rm_approx_kl": 0.3}, (), ("lower train_rm.lr", "clip_low"), ("epochs", "train_policy")),
+    ({"rm_approx_kl": 0.3}, ("train_rm.epochs=2",), ("lower train_rm.epochs",), ()),
+    ({"policy_sampler_gap_mean": 0.1}, (), ("train_policy.old: trainer",), ("fp32_head", "dtype")),
+    ({"policy_sampler_gap_mean": 0.1}, HALF, ("generator.dtype: float32",), ("old: trainer",)),
+    ({"tasks_valid": 0}, (), ("adaptation.proposals_per_task",), ("proposer",)),
+    ({"tasks_valid": 0}, ("adaptation.proposer=llm",), ("adaptation.llm.max_tokens, which is 512",), ()),
+]
+
+
+@pytest.mark.parametrize(("changes", "run", "named", "silent"), REMEDIES)
+def test_a_remedy_names_keys_that_have_an_effect_in_this_run(
+    changes: dict[str, Any], run: tuple[str, ...], named: tuple[str, ...], silent: tuple[str, ...]
+) -> None:
+    found = next(warned(GOOD | changes, FIRST, setting_of(configured(*run))))
+    assert all(key in found.remedy for key in named), found
+    assert not any(key in found.remedy for key in silent), found
+
+
+TESTS = {"ut_accuracy": 0.07, "detect": 0.02, "p_plus": 0.05}
+
+
+def test_of_a_reward_model_that_writes_tests_it_says_how_many_are_right() -> None:
+    coding = setting_of(configured(env="coding"))
+    (found,) = warned(GOOD | TESTS, FIRST, coding)
+    assert found.said.startswith(
+        "of the tests that the reward model wrote, 7% are right and 2% tell all right programs from all wrong ones"
+    )
+    assert "balanced" not in found.remedy and "votes" not in str(found) and "step bad" not in str(found)
+    (found,) = warned(GOOD | TESTS | {"ut_accuracy": 0.4, "mu": 0.9}, FIRST, coding)
+    assert found.guard == "useless-judge" and "40% are right" in found.said and "step_weight" in found.remedy
+    (found,) = warned(GOOD | {"judged_unparsable": 900}, FIRST, coding)
+    assert "30% of the tests could not be read" in found.said
+
+
+def test_an_environment_whose_prompt_does_not_follow_policy_reply() -> None:
+    (found,) = warned(GOOD | {"rollout_invalid_actions": 900}, FIRST, setting_of(configured(env="coding")))
+    assert "policy.reply" not in found.remedy
 
 
 def test_every_guard_is_provoked_here_and_documented() -> None:

@@ -72,3 +72,9 @@ def test_chat_template_marks_turns() -> None:
     assert TOKENIZER.chat_template == CHAT_TEMPLATE
     assert render(messages, tokenize=False) == "<user>go<end><assistant>to<end>"
     assert render(messages[:1], tokenize=False, add_generation_prompt=True) == "<user>go<end><assistant>"
+
+
+def test_what_has_to_be_written_is_known_and_moves_no_other_word() -> None:
+    before = learnt_vocabulary(TEXTS)
+    after = learnt_vocabulary(TEXTS, written=["go to desk 2", "score +1"])
+    assert after == [*before, "+", "score"]

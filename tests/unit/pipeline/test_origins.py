@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rla.errors import UserError
-from rla.pipeline.origins import refuse_apart, refuse_stale
+from rla.pipeline.origins import refuse_apart, refuse_foreign, refuse_stale
 from rla.store.digests import digest
 from rla.store.layout import artifact, made_together
 from rla.store.shards import Origin, Output, write_shard, write_shards
@@ -41,6 +41,30 @@ def test_a_shard_that_names_no_inputs_is_somebodys_own(tmp_path: Path) -> None:
     played, _ = shards(tmp_path, seed=1)
     write_shard(tmp_path / "own", "scores", [score().row()], Origin(config="", inputs={}, seed=0))
     refuse_stale(tmp_path / "own", source=played)
+
+
+@pytest.mark.parametrize("kind", ["tasks", "candidates"])
+def test_tasks_of_another_environment_are_refused(kind: str, tmp_path: Path) -> None:
+    strange = task("t2", env="guess-number").row()
+    more = {"valid": True, "reason": "", "parent_accuracy": 0.5, "critique": "none"} if kind == "candidates" else {}
+    rows = [{**row, **more} for row in (task("t1").row(), strange)]
+    write_shard(tmp_path / "made", kind, rows, Origin(config="c", inputs={}, seed=0))
+    with pytest.raises(UserError, match=rf'made: its {kind} are of the environment "guess-number", .* give --env'):
+        refuse_foreign(tmp_path / "made", "alfworld")
+
+
+def test_episodes_of_another_environment_are_refused(tmp_path: Path) -> None:
+    played_in = Origin(config="c", inputs={}, seed=0, parameters={"env": {"name": "coding"}})
+    write_shard(tmp_path / "trajectories", "trajectories", [trajectory().row()], played_in)
+    refuse_foreign(tmp_path / "trajectories", "coding")
+    with pytest.raises(UserError, match=r"its trajectories are of the environment coding, and env.name is alfworld"):
+        refuse_foreign(tmp_path / "trajectories", "alfworld")
+
+
+def test_what_says_no_environment_is_read(tmp_path: Path) -> None:
+    played, _ = shards(tmp_path, seed=1)
+    for place in (played, tmp_path / "none", tmp_path):
+        refuse_foreign(place, "alfworld")
 
 
 def written(run: Path, origin: Origin, **options: bool) -> None:

@@ -1,0 +1,118 @@
+"""A first look at what a model writes: if nothing in the first group of a stage can be read, the stage says so at once.
+
+The guards (`rla.metrics.guards`) speak once a stage has ended, which may take hours. If no reply of a whole group holds
+an action, or no judgement a vote, the other groups share the cause. The stage then prints one reply and the likely
+cause, and ends if `guards.stop` names the guard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import get_args, get_type_hints
+
+from rla.agents.replies import CLOSED, OPENED
+from rla.agents.texts import one_line
+from rla.config import Config
+from rla.config.judging import JudgeConfig
+from rla.config.sections import PolicyConfig
+from rla.config.upkeep import GuardName
+from rla.envs.protocols import Env, Judged, Probes
+from rla.envs.registry import environment
+from rla.errors import UserError
+from rla.models.tokenizer import UNKNOWN
+from rla.pipeline.context import StageContext
+from rla.store.layout import artifact
+from rla.store.records import StepScore, Trajectory
+
+SHOWN = 200  # characters of the reply that is shown
+
+
+@dataclass(frozen=True, slots=True)
+class FirstReply:
+    """What a model wrote. `commands`: those offered to a policy."""
+
+    text: str
+    truncated: bool
+    read: bool
+    commands: tuple[str, ...] = ()
+
+
+class FirstGroup:
+    """Of one stage. `model`: the checkpoint that replies; None for a chat server."""
+
+    def __init__(self, ctx: StageContext, model: Path | None) -> None:
+        self._ctx, self._model, self._looked = ctx, model, False
+
+    def played(self, trajectories: Sequence[Trajectory]) -> None:
+        """UserError if `no-action` stops the run and no reply of the first group holds an action."""
+        replies = [
+            FirstReply(step.reply, step.truncated, step.valid, tuple(step.commands))
+            for episode in trajectories
+            for step in episode.steps
+        ]
+        self._look("no-action", replies, "replies of the first group holds an action")
+
+    def judged(self, scores: Sequence[StepScore]) -> None:
+        """UserError if `unreadable-votes` stops the run and no judgement of the first group can be read."""
+        votes = [vote for score in scores for vote in score.judgements if vote.token_ids or vote.text]
+        replies = [FirstReply(vote.text, vote.truncated, vote.score is not None) for vote in votes]
+        probes = isinstance(environment(self._ctx.config.env.name), Probes)
+        self._look("unreadable-votes", replies, f"{'tests' if probes else 'votes'} of the first group can be read")
+
+    def _look(self, guard: GuardName, replies: Sequence[FirstReply], what: str) -> None:
+        if self._looked or not replies:
+            return
+        self._looked = True
+        if any(reply.read for reply in replies):
+            return
+        shown = one_line(replies[0].text[: 4 * SHOWN], SHOWN)
+        said = f"none of the {len(replies)} {what}, and the first is {shown!r}; {self._cause(guard, replies)}"
+        if guard in self._ctx.config.guards.stop:
+            raise UserError(f"guards.stop: {said}")
+        self._ctx.progress.note(f"warning ({guard}): {said}")
+
+    def _cause(self, guard: GuardName, replies: Sequence[FirstReply]) -> str:
+        """The likely cause and its remedy."""
+        config, env = self._ctx.config, environment(self._ctx.config.env.name)
+        role, section, key = ("policy",) * 3 if guard == "no-action" else ("rm", "judge", "reward")
+        if self._model == artifact(self._ctx.run, f"init_{role}", 0) and getattr(config.model, key) == "init":
+            return f"the model is not trained yet: call `rla warm-start`, or name a trained one in model.{key}"
+        if most(replies, lambda reply: reply.truncated):
+            thinks = any(OPENED in reply.text and CLOSED not in reply.text for reply in replies)
+            limit = f"{section}.max_tokens, which is {getattr(config, section).max_tokens}"
+            return f"{'its thoughts do not end within' if thinks else 'most are cut by'} {limit}: raise it"
+        if not any(reply.text.strip() for reply in replies):
+            return f"all are empty: see that model.{key} is a chat model whose template ends a turn as the engine does"
+        if any(UNKNOWN in reply.text for reply in replies):
+            return f"its tokenizer lacks words that it has to write: `rla check-env {config.env.name}` names them"
+        return other_action(env, config, replies) if guard == "no-action" else other_vote(env, config, replies)
+
+
+def other_action(env: Env, config: Config, replies: Sequence[FirstReply]) -> str:
+    """Why a policy's replies are not read: it writes in another form of `policy.reply`, or none of the commands."""
+    told, own = config.policy.reply, env.policy_prompt(config)
+    for form in get_args(get_type_hints(PolicyConfig)["reply"]):
+        prompt = env.policy_prompt(replace(config, policy=replace(config.policy, reply=form)))
+        if prompt != own and most(
+            replies, lambda one, parse=prompt.parse: one.commands and parse(one.text, one.commands)
+        ):
+            return f"the model writes as policy.reply: {form} asks for, and it is {told}: set it to {form}"
+    if all(reply.commands for reply in replies) and told == "text":
+        return "none is one of the commands offered: set policy.decoding to admissible, or take a model that knows them"
+    return f"the model does not answer as the prompt of {config.env.name} asks: compare the two in `rla show`"
+
+
+def other_vote(env: Env, config: Config, replies: Sequence[FirstReply]) -> str:
+    """Why a reward model's replies are not read: it writes in the form of the other `judge.prompt`, or in none."""
+    told = config.judge.prompt
+    for form in get_args(get_type_hints(JudgeConfig)["prompt"]) if isinstance(env, Judged) else ():
+        prompt = env.judge_prompt(replace(config, judge=replace(config.judge, prompt=form)))
+        if form != told and most(replies, lambda one, parse=prompt.parse: parse(one.text) is not None):
+            return f"the model writes as judge.prompt: {form} asks for, and it is {told}: set it to {form}"
+    return f"the model does not answer as the prompt of judge.prompt: {told} asks: compare the two in `rla show`"
+
+
+def most(replies: Sequence[FirstReply], holds: Callable[[FirstReply], object]) -> bool:
+    return 2 * sum(bool(holds(reply)) for reply in replies) > len(replies)
