@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args, get_type_hints
 
-from rla.agents.replies import CLOSED, OPENED
 from rla.agents.texts import one_line
 from rla.config import Config
 from rla.config.judging import JudgeConfig
@@ -25,6 +24,7 @@ from rla.models.tokenizer import UNKNOWN
 from rla.pipeline.context import StageContext
 from rla.store.layout import artifact
 from rla.store.records import StepScore, Trajectory
+from rla.thoughts import open_thought
 
 SHOWN = 200  # characters of the reply that is shown
 
@@ -80,7 +80,7 @@ class FirstGroup:
         if self._model == artifact(self._ctx.run, f"init_{role}", 0) and getattr(config.model, key) == "init":
             return f"the model is not trained yet: call `rla warm-start`, or name a trained one in model.{key}"
         if most(replies, lambda reply: reply.truncated):
-            thinks = any(OPENED in reply.text and CLOSED not in reply.text for reply in replies)
+            thinks = any(open_thought(reply.text) for reply in replies)
             limit = f"{section}.max_tokens, which is {getattr(config, section).max_tokens}"
             return f"{'its thoughts do not end within' if thinks else 'most are cut by'} {limit}: raise it"
         if not any(reply.text.strip() for reply in replies):

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rla.errors import UserError
-from rla.store.manifests import REMEDY
+from rla.store.manifests import rerun
 from rla.store.schema import check_table
 
 Ints = npt.NDArray[np.int64]
@@ -31,10 +31,10 @@ def check_rows(path: Path, kind: str, table: pa.Table) -> None:
     try:
         check_table(kind, table)
     except UserError as error:
-        raise UserError(f"{path}: {error}; {REMEDY}") from None
+        raise UserError(f"{path}: {error}; {rerun(path)}") from None
     for rows, rule in RULES.get(kind, lambda table: iter(()))(table):
         if len(rows):
-            raise UserError(f"{path}: row {rows[0]} of these: {rule}; {REMEDY}")
+            raise UserError(f"{path}: row {rows[0]} of these: {rule}; {rerun(path)}")
 
 
 def _trajectory_rules(table: pa.Table) -> Iterator[Broken]:

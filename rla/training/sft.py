@@ -91,8 +91,9 @@ def sft(
     tokenizer = load_tokenizer(previous.model)
     stopped = StoppedSft.of(out, model=previous.digest or str(previous.model), parts=parts, seed=seed, dtype=dtype)
     steps = stopped.restored()
-    for step in steps if log is not None else ():
-        log(step)
+    if log is not None:
+        for step in steps:
+            log(step)
     last = stopped.last
     for number, (useful, its) in enumerate(parts):
         if number < stopped.part:  # its weights are in those that the later part was stopped with
