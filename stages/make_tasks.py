@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,17 +9,14 @@ from typing import Any
 from rla.adaptation.made_pools import made_pool, refuse_curated_evaluation
 from rla.adaptation.unheld import never_held_out, told_missing
 from rla.envs.needing import need
-from rla.envs.protocols import Adapts, Exports
+from rla.envs.protocols import Exports
 from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import origin
 from rla.rollouts.held_out import refuse_shared
-from rla.store.layout import artifact, held_out_root, places_of
-from rla.store.pools import read_tasks
-from rla.store.records import Task
+from rla.store.layout import artifact, held_out_root
 from rla.store.shards import write_shard
-from rla.store.slices import is_complete
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
@@ -30,7 +26,8 @@ def run(ctx: StageContext) -> dict[str, Any]:
     wanted = [split for split in (config.train_split, *config.held_out_splits) if only in (None, split)]
     refuse_curated_evaluation(ctx, wanted)
     made = {split: made_pool(ctx, split) for split in wanted}
-    refuse_leaks(ctx, {split: pool.tasks for split, pool in made.items()})
+    places = {split: place_of(ctx, split)[1] for split in (config.train_split, *config.held_out_splits)}
+    refuse_shared(ctx, {split: pool.tasks for split, pool in made.items()}, places=places)
     summary: dict[str, Any] = {}
     if missing := never_held_out({split: pool.tasks for split, pool in made.items()}, config):
         summary["not held out"] = ", ".join(missing)
@@ -50,22 +47,6 @@ def run(ctx: StageContext) -> dict[str, Any]:
             count = exporter.export_tasks(pool.tasks, Path(ctx.options["export"]))
             summary[f"{option} exported"] = f"{count} games in {ctx.options['export']}"
     return summary
-
-
-def refuse_leaks(ctx: StageContext, made: Mapping[str, Sequence[Task]]) -> None:
-    """UserError if a task that trains is held out, too: among those of this call and those that the run has already,
-    changed ones included. Tasks of a data set are also compared by what they ask, because rows may differ in an id.
-    """
-    config = ctx.config.tasks
-    adapted = sorted(places_of(ctx.run, "pool"), key=lambda path: int(path.parent.name))[-1:]
-    pools: dict[str, list[Task]] = {}
-    for split in (config.train_split, *config.held_out_splits):
-        there = [folder for folder in (place_of(ctx, split)[1],) if split not in made and is_complete(folder)]
-        there += adapted if split == config.train_split and split not in made else []
-        pools[split] = [*made.get(split, ()), *(task for folder in there for task in read_tasks(folder))]
-    chosen = environment(ctx.config.env.name)
-    imported = config.source == "files" and isinstance(chosen, Adapts)
-    refuse_shared(pools, train=config.train_split, alike=chosen.likeness if imported else None)
 
 
 def place_of(ctx: StageContext, split: str) -> tuple[str, Path]:

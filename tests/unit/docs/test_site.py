@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.docs.markdown_pages import TOP
+from tests.unit.docs.markdown_pages import DOCS, TOP
 
 LOADED = re.compile(r'<(?:script|img|iframe)[^>]*\bsrc="(https?:[^"]*)|<link rel="stylesheet" href="(https?:[^"]*)')
 
@@ -41,3 +41,18 @@ def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
     found = {match for path in site.rglob("*.html") for match in LOADED.findall(path.read_text())}
     assert not found
     assert "@import" not in (site / "site.css").read_text()
+
+
+@pytest.mark.parametrize("name", ["results", "tool", "gui", "benchmarks"])
+def test_a_page_of_results_names_its_records_or_says_that_there_are_none(name: str) -> None:
+    page = (DOCS / f"results/{name}.md").read_text()
+    records = set(re.findall(r"records/([\w-]+\.json\.gz)", page))
+    assert all((DOCS / "results/records" / record).is_file() for record in records)
+    assert records or "No records" in page
+
+
+def test_the_readme_says_what_its_figure_rests_on() -> None:
+    """The judge was taught by the solver, a weak one that pays costs, and the rooms were once trained in."""
+    reached = (TOP / "README.md").read_text().partition("## What it reaches")[2].partition("\n## ")[0]
+    for said in ("solver teaches the judge", "88%", "loses 9 to 15 points", "Earlier runs"):
+        assert said in " ".join(reached.split()), said
