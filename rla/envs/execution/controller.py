@@ -270,8 +270,7 @@ def answer(module: Any, question: bytes) -> None:
     import json
 
     name, arguments = json.loads(question)
-    solution = getattr(module, "Solution", None)
-    # The method first: a prelude of imports may have brought a function of the same name.
+    solution = getattr(module, "Solution", None)  # its method first: a prelude may import a function of that name
     function = getattr(solution() if hasattr(solution, name) else module, name, None)
     if function is None:
         raise NameError(f"the program has no function {name!r}")
