@@ -21,7 +21,7 @@ from rla.envs.tool.mathematics.numbers import is_real, rounded_off
 from rla.envs.tool.mathematics.readings import REVERSED, UNORDERED, Reading, reading
 from rla.envs.tool.mathematics.spelling import is_word
 
-FEWEST_DIGITS = 6  # digits of a decimal that stands for a number that it does not equal
+FEWEST_DIGITS = 6  # of a decimal that stands for a number that it does not equal, and as many behind the point
 
 
 def same_mathematics(truth: str, answer: str) -> bool:
@@ -122,7 +122,7 @@ def _rounds_to(exact: Reading, decimal: Reading) -> bool:
     if decimal.rounded is None or (exact.rounded and exact.rounded.digits < decimal.rounded.digits):
         return False
     places, digits, exponent = decimal.rounded
-    if digits < FEWEST_DIGITS or (places < FEWEST_DIGITS and digits == FEWEST_DIGITS):
+    if min(digits, places - exponent) < FEWEST_DIGITS:
         return False
     wanted, said = value_of(exact.node, {}), value_of(decimal.node, {})
     last = Fraction(10) ** (exponent - places)  # one unit of the last digit

@@ -13,17 +13,17 @@ from rla.envs.tool.mathematics.numbers import (
     Undecided,
     applied,
     binomial_of,
+    difference_of,
     is_real,
     is_whole,
     limited,
-    minus,
-    over,
-    plus,
     power_of,
     precise,
+    product_of,
+    quotient_of,
     root_of,
     same_number,
-    times,
+    sum_of,
 )
 
 MOST_TERMS = 10_000  # of a sum or product
@@ -72,7 +72,7 @@ def proportional(one: Node, other: Node, *, positive: bool = False) -> bool:
     for point in sample_points(names) if names else ():
         try:
             left, right = value_of(one, point), value_of(other, point)
-            found = over(left, right)
+            found = quotient_of(left, right)
         except ArithmeticError:
             continue
         if found == 0 or (ratio is not None and not same_number(found, ratio)):
@@ -121,11 +121,11 @@ def _series(node: Node, point: Mapping[str, Number]) -> Number:
     total: Number = Fraction(int(kind == "prod"))
     for number in range(int(first), int(last) + 1):
         one = value_of(term, {**point, name: Fraction(number)})
-        total = plus(total, one) if kind == "sum" else times(total, one)
+        total = sum_of(total, one) if kind == "sum" else product_of(total, one)
     return total
 
 
 OPERATIONS: dict[str, Callable[..., Number]] = {
-    **{"+": plus, "-": minus, "*": times, "/": over, "^": power_of},
+    **{"+": sum_of, "-": difference_of, "*": product_of, "/": quotient_of, "^": power_of},
     **{"root": root_of, "binomial": binomial_of},
 }

@@ -53,7 +53,7 @@ def rounded_off(number: Number) -> Number:
     return mp.mpf(number.numerator) / number.denominator if isinstance(number, Fraction) else number
 
 
-def plus(one: Number, other: Number) -> Number:
+def sum_of(one: Number, other: Number) -> Number:
     if isinstance(one, Fraction) and isinstance(other, Fraction):
         return one + other
     one, other = rounded_off(one), rounded_off(other)
@@ -69,17 +69,17 @@ def plus(one: Number, other: Number) -> Number:
     return total
 
 
-def minus(one: Number, other: Number) -> Number:
-    return plus(one, -other)
+def difference_of(one: Number, other: Number) -> Number:
+    return sum_of(one, -other)
 
 
-def times(one: Number, other: Number) -> Number:
+def product_of(one: Number, other: Number) -> Number:
     if isinstance(one, Fraction) and isinstance(other, Fraction):
         return one * other
     return rounded_off(one) * rounded_off(other)
 
 
-def over(one: Number, other: Number) -> Number:
+def quotient_of(one: Number, other: Number) -> Number:
     if not other:
         raise ZeroDivisionError
     if isinstance(one, Fraction) and isinstance(other, Fraction):
