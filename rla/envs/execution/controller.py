@@ -324,9 +324,8 @@ def answer(module: Any, question: bytes) -> None:
     import json
 
     name, arguments = json.loads(question)
-    solution = getattr(module, "Solution", None)
-    # The method first: a prelude of imports may have brought a function of the same name.
-    function = getattr(solution() if hasattr(solution, name) else module, name, None)
+    # The method first: a prelude may import a function of that name.
+    function = getattr(module.Solution() if hasattr(getattr(module, "Solution", None), name) else module, name, None)
     if function is None:
         raise NameError(f"the program has no function {name!r}")
     data = json.dumps(function(*arguments)).encode()

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rla.envs.coding.importing.apart import limit_memory
-from rla.envs.tool.mathematics import same_mathematics
+from rla.envs.tool.mathematics.comparing import same_mathematics
 
 ROOM = 2 << 30  # bytes of address space beyond what the loaded packages take
 READY = "ready"

@@ -20,8 +20,11 @@ from rla.envs.coding.importing.hub import PREFIX, fetched
 from rla.envs.coding.importing.importer import MAX_TEST_CHARS, MAX_TESTS
 from rla.envs.coding.importing.rows import files_of
 from rla.envs.spacing import single_spaced
+from rla.envs.tool.answer_reading import choice_in, options_in, plain_words
+from rla.envs.tool.answers import alternatives
 from rla.envs.tool.importing.found import FoundQuestion
 from rla.envs.tool.importing.question_layouts import check_question_layout, question_reader
+from rla.envs.tool.mathematics.comparing import is_readable
 from rla.envs.tool.questions import Check, Question, task_of_question
 from rla.envs.tool.results import harmless
 from rla.errors import UserError
@@ -110,8 +113,10 @@ def found_questions(
                 found.skipped[AGAIN] += 1
                 continue
             seen.add(likeness)
-            found.questions.append(asked_question(read.found))
-            found.as_text += [read.found.answer] if read.found.as_text else []
+            question = asked_question(read.found)
+            found.questions.append(question)
+            if question.check == "math" and not all(map(is_readable, alternatives(question.answer))):
+                found.as_text.append(question.answer)
             found.tests_left_out += read.tests_left_out
     if not found.questions:
         raise UserError(f"{where}: no question in it: {found.summary()}")
@@ -119,11 +124,15 @@ def found_questions(
 
 
 def asked_question(found: FoundQuestion) -> Question:
-    """The question of a task."""
+    """The question of a task. An answer that names an option of the question, and not its text alone, is a choice."""
+    check, answer, options = found.check, found.answer, options_in(found.text)
+    letter = choice_in(answer, options) if check == "math" else None
+    if letter in options and plain_words(answer).casefold() != plain_words(options[letter]).casefold():
+        check, answer = "choice", letter
     return Question(
         text=harmless(found.text),  # some tokenizers make control tokens of tags that are not marked as special
-        check=cast(Check, found.check),
-        answer=found.answer,
+        check=cast(Check, check),
+        answer=answer,
         source=found.source,
         problem=None if found.problem is None else problem_payload(found.problem),
         domain=found.domain,

@@ -13,14 +13,7 @@ import random
 
 from rla.envs.coding.data.problems import InvalidProblem
 from rla.envs.coding.importing.columns import Row, optional, text
-from rla.envs.tool.importing.found import (
-    FoundQuestion,
-    answer_text,
-    checked_answer,
-    is_letter,
-    named_source,
-    question_text,
-)
+from rla.envs.tool.importing.found import FoundQuestion, answer_text, is_letter, named_source, question_text
 from rla.seeds import derive
 
 OPTIONS = ("Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
@@ -68,8 +61,7 @@ def question_answer(row: Row) -> FoundQuestion:
     if isinstance(answer, str) and MARK in answer:
         answer = answer.rpartition(MARK)[2].strip()
     question = question_text(_first(row, "question", "problem"))
-    check, answer = checked_answer(question, answer_text(answer))
-    return FoundQuestion(text=question, check=check, answer=answer, source=named_source(row))
+    return FoundQuestion(text=question, check="math", answer=answer_text(answer), source=named_source(row))
 
 
 def _first(row: Row, *names: str) -> str:

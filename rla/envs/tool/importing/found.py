@@ -10,7 +10,6 @@ from typing import Any
 from rla.envs.coding.data.problems import InvalidProblem, Problem
 from rla.envs.coding.fences import is_text
 from rla.envs.coding.importing.columns import Row, optional, parsed_column
-from rla.envs.tool.answer_reading import choice_in, options_in, plain_words
 
 LONGEST_QUESTION = 20_000  # characters
 LONGEST_ANSWER = 2000
@@ -30,7 +29,6 @@ class FoundQuestion:
     source: str = ""
     domain: str = ""
     problem: Problem | None = None
-    as_text: bool = False  # the answer cannot be compared by value
 
 
 def question_text(text: str) -> str:
@@ -64,15 +62,6 @@ def answer_text(value: Any) -> str:
     if not is_text(text, longest=LONGEST_ANSWER):
         raise InvalidProblem(f"an answer of more than {LONGEST_ANSWER} characters, or that is no text")
     return text
-
-
-def checked_answer(question: str, answer: str) -> tuple[str, str]:
-    """The check of an answer and what it compares: a letter if the question lists options and the answer names one."""
-    options = options_in(question)
-    letter = choice_in(answer, options)
-    if letter is None or not options or plain_words(answer).casefold() == plain_words(options[letter]).casefold():
-        return "math", answer
-    return "choice", letter
 
 
 def is_letter(answer: str) -> bool:

@@ -14,12 +14,10 @@ from rla.envs.coding.importing.apart import Order, Reader, RowRead, with_small_t
 from rla.envs.coding.importing.columns import Row
 from rla.envs.coding.importing.layouts import LAYOUTS
 from rla.envs.coding.importing.livecode import LIVECODE
-from rla.envs.tool.answers import alternatives
 from rla.envs.tool.importing.evaluations import aime, gpqa, question_answer
 from rla.envs.tool.importing.found import FoundQuestion, question_text
 from rla.envs.tool.importing.sources import source_of
 from rla.envs.tool.importing.verl import evaluated_livecode, verl
-from rla.envs.tool.mathematics import is_readable
 from rla.errors import UserError
 
 
@@ -89,8 +87,7 @@ def question_reader(order: Order, columns: Row, where: str, *, asked: str) -> Re
     def read(row: Row) -> RowRead:
         found = layout.read(row)
         source = found.source or source_of(layout.name, row, file=where, asked=asked, named=order.layout is not None)
-        as_text = found.check == "math" and not all(map(is_readable, alternatives(found.answer)))
-        return with_fewer_tests(replace(found, source=source, as_text=as_text), order)
+        return with_fewer_tests(replace(found, source=source), order)
 
     return read
 

@@ -25,7 +25,6 @@ from rla.envs.tool.importing.found import (
     PROGRAM_ABILITIES,
     FoundQuestion,
     answer_text,
-    checked_answer,
     named_source,
     question_text,
 )
@@ -49,8 +48,7 @@ def verl(row: Row) -> FoundQuestion:
         problem = problem_of_tests(without_images(question), truth, source=source or "code", **PUBLISHED_LIMITS)
         return FoundQuestion(text=question, check="code", source=source, domain=ability, problem=problem)
     answer = answer_text(truth)
-    check, answer = checked_answer(question, answer)
-    return FoundQuestion(text=question, check=check, answer=answer, source=source, domain=ability)
+    return FoundQuestion(text=question, check="math", answer=answer, source=source, domain=ability)
 
 
 def evaluated_livecode(row: Row) -> FoundQuestion:

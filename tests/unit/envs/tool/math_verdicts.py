@@ -64,6 +64,11 @@ VERDICTS: dict[str, list[tuple[str, str, bool]]] = {
         ("3.14", r"\pi", WRONG),
         ("1234.5", "1234.4", WRONG),
         ("100000.5", "100000.6", WRONG),
+        ("123456.78", "123456.8", WRONG),
+        ("100/3", "33.333333", RIGHT),
+        ("100/3", "33.3", WRONG),
+        ("1.4142135", r"\sqrt{2}", WRONG),
+        ("1.4142136", r"\sqrt{2}", RIGHT),
     ],
     "numbers that are tiny or huge": [
         (r"\frac{1}{2^{99}}", r"\frac{1}{2^{98}}", WRONG),

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from rla.envs.tool.mathematics import is_readable, same_mathematics
+from rla.envs.tool.mathematics.comparing import is_readable, same_mathematics
 from tests.unit.envs.tool.math_verdicts import VERDICTS
 
 ROWS = [(group, *pair) for group, pairs in VERDICTS.items() for pair in pairs]
