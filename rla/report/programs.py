@@ -2,56 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rla.report.collect import RunSummary, titled_splits
 from rla.report.tables import ABSENT, Table, bounds, joined_title, number, percent
 
-SHARES = {
-    **{"pass_at_1": "pass@1", "pass_at_2": "pass@2", "pass_at_4": "pass@4", "pass_at_8": "pass@8"},
-    **{"best_of_2": "best of 2", "best_of_4": "best of 4", "best_of_8": "best of 8", "tests_passed": "tests passed"},
-}
-LEADS = {
-    "lead_of_8": "best of 8 over chance, points",
-    "consensus_lead_of_8": "consensus of 8 over chance, points",
-}
+PASSED = tuple(f"pass_at_{2**power}" for power in range(4))
+CHOSEN = tuple(f"best_of_{2**power}" for power in range(1, 4))
+LEADS = {"lead_of_8": "best of 8 over chance, points", "consensus_lead_of_8": "consensus over chance, points"}
 WRITTEN = {"ut_accuracy": "UT accuracy", "detect": "Detect"}
+PROGRAMS_NOTE = (
+    "best of n: chosen by the number of written tests that it passes; consensus: by how many programs pass the same "
+    "tests as it does; over chance: less the share of the same task's programs that are right"
+)
+TESTS_NOTE = (
+    "UT accuracy: written tests that agree with the ground truth; Detect: that besides tell all right programs from "
+    "all wrong ones, of tasks that have both"
+)
 
 
 def program_tables(summary: RunSummary) -> list[Table]:
     """Programs and written tests, on training tasks and on held-out ones."""
-    held_out = [
-        program_table(joined_title("Programs and tests, held out", found.split), found.evaluations)
-        for found in titled_splits(summary)
-    ]
-    return [program_table("Programs and tests", summary.iterations), *held_out]
+    made = [*coding_tables("", summary.iterations)]
+    for found in titled_splits(summary):
+        made += coding_tables(joined_title(", held out", found.split), found.evaluations)
+    return made
 
 
-def program_table(title: str, rows: tuple[Mapping[str, Any], ...]) -> Table:
-    """One line per iteration that was measured by programs."""
+def coding_tables(place: str, rows: Sequence[Mapping[str, Any]]) -> list[Table]:
+    """One line per iteration that was measured by programs. Of pass@k and best of n the smallest and the largest k, n
+    are shown, so that a line fits a terminal; the report as JSON has all.
+    """
     found = [row for row in rows if "pass_at_1" in row]
-    shown = {key: name for key, name in SHARES.items() if any(row.get(key) is not None for row in found)}
+    known = [[key for key in keys if any(row.get(key) is not None for row in found)] for keys in (PASSED, CHOSEN)]
+    shares = {key: key.replace("_at_", "@") for key in dict.fromkeys([*known[0][:1], *known[0][-1:]])}
+    shares |= {key: key.replace("_", " ") for key in known[1][-1:]} | {"tests_passed": "tests passed"}
     leads = {key: name for key, name in LEADS.items() if any(row.get(key) is not None for row in found)}
-    columns = ["iteration", *shown.values(), *leads.values()]
-    for name in WRITTEN.values():
-        columns += [name, "95% interval", "of tests"]
-    note = (
-        "best of n: chosen by the number of written tests that it passes; consensus: by how many programs pass the "
-        "same tests as it does; over chance: less the share of the same task's programs that are right; UT "
-        "accuracy: written tests that agree with the ground truth; Detect: that besides tell all right programs from "
-        "all wrong ones"
+    programs = Table(
+        title=f"Programs{place}",
+        columns=("iteration", *shares.values(), *leads.values()),
+        rows=tuple(
+            (
+                str(row["iteration"]),
+                *(percent(row.get(key)) for key in shares),
+                *(lead_text(row, key) for key in leads),
+            )
+            for row in found
+        ),
+        note=PROGRAMS_NOTE,
     )
-    return Table(
-        title=title, columns=(*columns, "unparsable"), rows=tuple(cells(row, shown, leads) for row in found), note=note
+    columns = (
+        "iteration",
+        "tests",
+        "unparsable",
+        *(one for name in WRITTEN.values() for one in (name, "95% interval")),
     )
+    tests = Table(title=f"Written tests{place}", columns=columns, rows=tuple(map(test_cells, found)), note=TESTS_NOTE)
+    return [programs, tests]
 
 
-def cells(row: Mapping[str, Any], shown: Mapping[str, str], leads: Mapping[str, str]) -> tuple[str, ...]:
-    found = [str(row["iteration"]), *(percent(row.get(key)) for key in shown), *(lead_text(row, key) for key in leads)]
-    for key in WRITTEN:
-        found += [percent(row.get(key)), bounds(row, key), number(row.get(f"{key}_trials"), 0)]
-    return (*found, percent(row.get("unparsable_tests")))
+def test_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    measured = [cell for key in WRITTEN for cell in (percent(row.get(key)), bounds(row, key))]
+    return (
+        str(row["iteration"]),
+        number(row.get("written_tests"), 0),
+        percent(row.get("unparsable_tests")),
+        *measured,
+    )
 
 
 def lead_text(row: Mapping[str, Any], lead: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rla.envs.checking.episodes import played_of
-from rla.envs.checking.findings import Recorded, Subject, other_luck, raised, short
+from rla.envs.checking.findings import Recorded, Subject, doing, other_luck, raised, short
 from rla.envs.checking.hostile import hostile_edits
 from rla.envs.checking.prompts import wrong_messages
 from rla.envs.checking.required import wrong_texts
@@ -29,9 +29,11 @@ def adapting(subject: Subject) -> Adapts:
 def proposals(subject: Subject, task: Task) -> Iterator[str]:
     """Edits of both directions."""
     for direction in Direction:
-        yield from adapting(subject).propose(
-            task, direction=direction.value, critique="", seed=subject.seed, count=COUNT
-        )
+        with doing(f"in propose of {direction.value} edits of the task {short(task.instruction)}"):
+            edits = adapting(subject).propose(
+                task, direction=direction.value, critique="", seed=subject.seed, count=COUNT
+            )
+        yield from edits
 
 
 def children(subject: Subject) -> Iterator[tuple[Task, str, Task]]:
@@ -39,9 +41,11 @@ def children(subject: Subject) -> Iterator[tuple[Task, str, Task]]:
     for task in subject.tasks:
         for edit in proposals(subject, task):
             try:
-                yield task, edit, adapting(subject).apply(task, edit, root=task, taken=set(), created=CREATED)
+                with doing(f"the edit was {short(edit)}"):
+                    child = adapting(subject).apply(task, edit, root=task, taken=set(), created=CREATED)
             except RejectedEdit:
                 continue
+            yield task, edit, child
 
 
 def edits_have_known_fields(subject: Subject) -> Iterator[str]:
@@ -75,25 +79,34 @@ def unknown_fields(edit: Any, fields: frozenset[str]) -> Iterator[str]:
 
 def some_edit_is_accepted(subject: Subject) -> Iterator[str]:
     """Some proposed edit makes a task"""
-    if next(children(subject), None) is None:
-        yield "of what propose gives for these tasks, apply accepts nothing; no task can ever change"
+    if next(children(subject), None) is not None:
+        return
+    refused = "propose gives none"
+    for task in subject.tasks:
+        for edit in proposals(subject, task):
+            try:
+                adapting(subject).apply(task, edit, root=task, taken=set(), created=CREATED)
+            except RejectedEdit as error:
+                refused = f"the last was {short(edit)}, refused because of {short(str(error))}"
+    yield f"of what propose gives for these tasks, apply accepts nothing ({refused}); no task can ever change"
 
 
 def children_are_pending(subject: Subject) -> Iterator[str]:
     """A changed task is pending, names its parent, keeps slot, split and scene, and can be played"""
     for task, edit, child in children(subject):
-        yield from wrong_texts(child)
+        yield from (f"{complaint}; the edit was {short(edit)}" for complaint in wrong_texts(child))
         wanted: dict[str, Any] = {name: getattr(task, name) for name in ("env", "slot", "split", "scene")}
         wanted |= {"status": Status.PENDING.value, "parent_id": task.task_id}
         wanted |= {"depth": task.depth + 1, "created": CREATED}
         for column, value in wanted.items():
             if getattr(child, column) != value:
-                yield f"{column} of a changed task is {short(getattr(child, column))}; it must be {short(value)}"
+                found = short(getattr(child, column))
+                yield f"{column} of a changed task is {found}; it must be {short(value)}; the edit was {short(edit)}"
         if child.task_id == task.task_id or child.payload == task.payload:
             yield f"the edit {short(edit)} gives a task of the same id or payload; raise RejectedEdit"
         if not isinstance(child.edit, str):
             yield f"edit of a changed task is {short(child.edit)}; keep the edit that made it"
-        with trial(subject, child) as game:
+        with doing(f"the edit was {short(edit)}"), trial(subject, child) as game:
             game.reset()
 
 
@@ -103,9 +116,11 @@ def edits_are_deterministic(subject: Subject) -> Iterator[str]:
     for task, edit, child in children(subject):
         with other_luck(7):
             if env.apply(task, edit, root=task, taken=set(), created=CREATED) != child:
-                yield "apply gave another task when it was called again; draw from a random.Random of the edit"
-            if env.likeness(child) != env.likeness(child) or not isinstance(env.likeness(child), str):
-                yield f"likeness is {short(env.likeness(child))} and then another; return a text of the content"
+                yield f"apply gave another task the second time, of the edit {short(edit)}; draw by the edit alone"
+            with doing(f"the edit was {short(edit)}"):
+                alike, again = env.likeness(child), env.likeness(child)
+            if alike != again or not isinstance(alike, str):
+                yield f"likeness is {short(alike)} and then another; return a text of the content"
         if env.likeness(child) == env.likeness(task):
             yield f"the edit {short(edit)} gives a task that is like its parent (likeness); raise RejectedEdit"
         for what, taken in (("id", child.task_id), ("likeness", env.likeness(child))):
@@ -113,7 +128,7 @@ def edits_are_deterministic(subject: Subject) -> Iterator[str]:
                 env.apply(task, edit, root=task, taken={taken}, created=CREATED)
             except RejectedEdit:
                 continue
-            yield f"apply made a task whose {what} is in `taken`; raise RejectedEdit"
+            yield f"apply made a task whose {what} is in `taken` of the edit {short(edit)}; raise RejectedEdit"
 
 
 def hostile_edits_are_refused(subject: Subject) -> Iterator[str]:
@@ -126,7 +141,7 @@ def hostile_edits_are_refused(subject: Subject) -> Iterator[str]:
         except RejectedEdit:
             continue
         except Exception as error:  # an environment may raise anything, and to find that out is what this is for
-            yield f"an edit that is {what} ({short(edit)}) raised {raised(error)}; raise RejectedEdit"
+            yield f"an edit that is {what} ({short(edit)}) raised {raised(error, subject.env)}; raise RejectedEdit"
             return
         yield f"an edit that is {what} ({short(edit)}) made a task; raise RejectedEdit"
 

@@ -13,13 +13,15 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from threading import current_thread, main_thread
 from types import FrameType
 from typing import Any
 
 from rla.config import Config
-from rla.envs.observation import Observation
+from rla.envs.observation import EnvironmentFailure, Observation
 from rla.envs.protocols import Env
+from rla.envs.views import RejectedEdit
 from rla.store.records import Task
 
 CALLS = 10  # a check may take as long as so many steps
@@ -97,15 +99,43 @@ def finding(protocol: str, check: Check, subject: Subject) -> Finding:
     except Unsound as error:
         broken = str(error)
     except Exception as error:  # an environment may raise anything, and to find that out is what this is for
-        broken = f"raised {raised(error)}"
+        broken = f"raised {raised(error, subject.env)}"
     return Finding(protocol=protocol, check=title, broken=broken)
 
 
-def raised(error: BaseException) -> str:
-    """An exception in one line, with the place that it comes from."""
-    last = traceback.extract_tb(error.__traceback__)[-1:]
-    place = "".join(f" ({frame.filename.rsplit('/', 1)[-1]}, line {frame.lineno})" for frame in last)
-    return f"{type(error).__name__}: {short(str(error))}{place}"
+def raised(error: BaseException, env: Env | None = None) -> str:
+    """An exception in one line: what was done (`doing`), and the line of the environment's own files that it came
+    through last, or else the place that it comes from.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if env is not None and is_own(frame.filename, env)]
+    place = "".join(f" ({frame.filename.rsplit('/', 1)[-1]}, line {frame.lineno})" for frame in (own or frames)[-1:])
+    notes = "".join(f", {note}" for note in getattr(error, "__notes__", ()))
+    return f"{type(error).__name__}: {short(str(error))}{place}{notes}"
+
+
+def is_own(file: str, env: Env) -> bool:
+    """Whether the file is one of those that the class of an environment, or a class that it is made from, is in: its
+    module, or the folder of its package.
+    """
+    for cls in type(env).__mro__[:-1]:
+        module = sys.modules.get(cls.__module__)
+        source = getattr(module, "__file__", None)
+        if source and (file == source or (module.__package__ and Path(source).parent in Path(file).parents)):
+            return True
+    return False
+
+
+@contextmanager
+def doing(what: str) -> Iterator[None]:
+    """Exceptions that leave the block say what was done when they were raised; failures that may be are no errors."""
+    try:
+        yield
+    except (EnvironmentFailure, RejectedEdit):
+        raise
+    except Exception as error:
+        error.add_note(what)
+        raise
 
 
 def short(value: Any) -> str:
