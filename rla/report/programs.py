@@ -24,13 +24,13 @@ TESTS_NOTE = (
 
 def program_tables(summary: RunSummary) -> list[Table]:
     """Programs and written tests, on training tasks and on held-out ones."""
-    made = [*tables_of("", summary.iterations)]
+    made = [*coding_tables("", summary.iterations)]
     for found in titled_splits(summary):
-        made += tables_of(joined_title(", held out", found.split), found.evaluations)
+        made += coding_tables(joined_title(", held out", found.split), found.evaluations)
     return made
 
 
-def tables_of(place: str, rows: Sequence[Mapping[str, Any]]) -> list[Table]:
+def coding_tables(place: str, rows: Sequence[Mapping[str, Any]]) -> list[Table]:
     """One line per iteration that was measured by programs. Of pass@k and best of n the smallest and the largest k, n
     are shown, so that a line fits a terminal; the report as JSON has all.
     """

@@ -29,9 +29,11 @@ def adapting(subject: Subject) -> Adapts:
 def proposals(subject: Subject, task: Task) -> Iterator[str]:
     """Edits of both directions."""
     for direction in Direction:
-        yield from adapting(subject).propose(
-            task, direction=direction.value, critique="", seed=subject.seed, count=COUNT
-        )
+        with doing(f"in propose of {direction.value} edits of the task {short(task.instruction)}"):
+            edits = adapting(subject).propose(
+                task, direction=direction.value, critique="", seed=subject.seed, count=COUNT
+            )
+        yield from edits
 
 
 def children(subject: Subject) -> Iterator[tuple[Task, str, Task]]:
@@ -114,7 +116,7 @@ def edits_are_deterministic(subject: Subject) -> Iterator[str]:
     for task, edit, child in children(subject):
         with other_luck(7):
             if env.apply(task, edit, root=task, taken=set(), created=CREATED) != child:
-                yield f"the edit {short(edit)} gave another task the second time; draw from a random.Random of the edit"
+                yield f"apply gave another task the second time, of the edit {short(edit)}; draw by the edit alone"
             with doing(f"the edit was {short(edit)}"):
                 alike, again = env.likeness(child), env.likeness(child)
             if alike != again or not isinstance(alike, str):

@@ -90,7 +90,7 @@ def all_findings(env: Env, config: Config, *, count: int, seed: int) -> Iterator
     except UserError:  # something is not installed here
         raise
     except Exception as error:
-        yield Finding(protocol="Env", check="An episode can be made", broken=f"raised {raised(error)}")
+        yield Finding(protocol="Env", check="An episode can be made", broken=f"raised {raised(error, env)}")
         return
     first, *others = EPISODES
     yield (answered := finding("Env", first, subject))

@@ -139,12 +139,13 @@ def hostile_actions_are_answered(subject: Subject) -> Iterator[str]:
                 answer = game.step(action)
             except EnvironmentFailure as failure:
                 if what == NO_ACTION and before.commands:
-                    yield f"{short(action)} raised {raised(failure)}; that is {what}: answer that nothing happens"
+                    said = raised(failure, subject.env)
+                    yield f"{short(action)} raised {said}; that is {what}: answer that nothing happens"
                 continue
             except Unsound:
                 raise
             except Exception as error:  # an environment may raise anything, and to find that out is what this is for
-                yield f"{what} ({short(action)}) raised {raised(error)}; answer that nothing happens"
+                yield f"{what} ({short(action)}) raised {raised(error, subject.env)}; answer that nothing happens"
                 return
             yield from still_playable(game, before, answer, action=action, what=what)
         if here.exists() and not marked:

@@ -19,8 +19,9 @@ from types import FrameType
 from typing import Any
 
 from rla.config import Config
-from rla.envs.observation import Observation
+from rla.envs.observation import EnvironmentFailure, Observation
 from rla.envs.protocols import Env
+from rla.envs.views import RejectedEdit
 from rla.store.records import Task
 
 CALLS = 10  # a check may take as long as so many steps
@@ -127,9 +128,11 @@ def is_own(file: str, env: Env) -> bool:
 
 @contextmanager
 def doing(what: str) -> Iterator[None]:
-    """Exceptions that leave the block say what was done when they were raised."""
+    """Exceptions that leave the block say what was done when they were raised; failures that may be are no errors."""
     try:
         yield
+    except (EnvironmentFailure, RejectedEdit):
+        raise
     except Exception as error:
         error.add_note(what)
         raise

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from rla.envs.checking.episodes import played_of
-from rla.envs.checking.findings import Subject, raised, short, within
+from rla.envs.checking.findings import Subject, doing, raised, short, within
 from rla.envs.checking.hostile import ACTIONS
 from rla.envs.checking.required import encodable
 from rla.envs.observation import offered
 from rla.envs.prompts import PolicyPrompt
-from rla.envs.protocols import Demonstrates, Judged, Labels
+from rla.envs.protocols import Demonstrates, Env, Judged, Labels
 from rla.envs.views import JudgeView
 from rla.store.records import Task
 
@@ -51,13 +51,18 @@ def policy_is_asked(subject: Subject) -> Iterator[str]:
     prompt = subject.env.policy_prompt(subject.config)
     for task in subject.tasks:
         for history, observation, commands, _, _ in steps_of(subject, task):
+            with doing(shown := f"of the observation {short(observation)}"):
+                told: Any = (
+                    prompt.turn(observation, commands, task.instruction)
+                    if history
+                    else prompt.opening(observation, commands)
+                )
             if not history:
-                yield from wrong_messages(prompt.opening(observation, commands), of="policy_prompt.opening")
-            else:
-                turn = prompt.turn(observation, commands, task.instruction)
-                if not isinstance(turn, str) or not encodable(turn):
-                    yield f"policy_prompt.turn gives {short(turn)}; return a text"
-            window = prompt.window(history, observation, commands, task.instruction)
+                yield from wrong_messages(told, of="policy_prompt.opening")
+            elif not isinstance(told, str) or not encodable(told):
+                yield f"policy_prompt.turn gives {short(told)}; return a text"
+            with doing(shown):
+                window = prompt.window(history, observation, commands, task.instruction)
             yield from wrong_messages(window, of="policy_prompt.window")
 
 
@@ -69,7 +74,8 @@ def policy_is_read(subject: Subject) -> Iterator[str]:
             drawn = subject.rng("read").sample(commands, min(READ, len(commands)))
             told = drawn if commands else [action] if isinstance(subject.env, Demonstrates) else []
             for one in told:
-                read = prompt.parse(prompt.render(one, commands), commands)
+                with doing(f"of the action {short(one)}"):
+                    read = prompt.parse(prompt.render(one, commands), commands)
                 if read != one:
                     yield f"parse(render({short(one)})) is {short(read)}; render must write what parse reads"
 
@@ -82,17 +88,17 @@ def hostile_replies_are_read(subject: Subject) -> Iterator[str]:
             for what, reply in ACTIONS.items():
                 for offer in (commands, ()):
                     with within(subject.patience):
-                        complaint = next(misread(prompt, reply, offer, what=what), "")
+                        complaint = next(misread(prompt, reply, offer, what=what, env=subject.env), "")
                     yield from filter(None, [complaint])
             return
 
 
-def misread(prompt: PolicyPrompt, reply: str, commands: tuple[str, ...], *, what: str) -> Iterator[str]:
+def misread(prompt: PolicyPrompt, reply: str, commands: tuple[str, ...], *, what: str, env: Env) -> Iterator[str]:
     """Complaints about how a reply is read."""
     try:
         read = prompt.parse(reply, commands)
     except Exception as error:  # to find out what is raised is what this is for
-        yield f"policy_prompt.parse of {what} raised {raised(error)}; return None"
+        yield f"policy_prompt.parse of {what} raised {raised(error, env)}; return None"
         return
     if read is not None and not isinstance(read, str):
         yield f"policy_prompt.parse of {what} gives {short(read)}; return a text or None"
@@ -125,7 +131,9 @@ def judge_is_asked(subject: Subject) -> Iterator[str]:
     prompt = subject.env.judge_prompt(subject.config)
     for task in subject.tasks:
         for view in views_of(subject, task):
-            yield from wrong_messages(prompt.messages(view), of="judge_prompt.messages")
+            with doing(f"of the reply {short(view.reply)} to {short(view.observation)}"):
+                messages = prompt.messages(view)
+            yield from wrong_messages(messages, of="judge_prompt.messages")
 
 
 def judge_is_read(subject: Subject) -> Iterator[str]:
@@ -159,7 +167,7 @@ def hostile_judgements_are_read(subject: Subject) -> Iterator[str]:
             with within(subject.patience):
                 read = prompt.parse(reply)
         except Exception as error:  # to find out what is raised is what this is for
-            yield f"judge_prompt.parse of {what} raised {raised(error)}; return None"
+            yield f"judge_prompt.parse of {what} raised {raised(error, subject.env)}; return None"
             return
         if read not in (1, -1, None):
             yield f"judge_prompt.parse of {what} gives {short(read)}; return 1, -1 or None"

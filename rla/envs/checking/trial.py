@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rla.envs.checking.findings import Overdue, Subject, Unsound, short, within
+from rla.envs.checking.findings import Overdue, Subject, Unsound, doing, short, within
 from rla.envs.checking.required import encodable
 from rla.envs.observation import AwaitedEnvironment, Environment, Observation, offered
 from rla.store.records import Task
@@ -24,7 +24,7 @@ class Trial:
     def __init__(self, subject: Subject, task: Task, loop: asyncio.Runner) -> None:
         self._patience, self._loop = subject.patience, loop
         self._omit = subject.config.env.omit_commands
-        with within(self._patience):
+        with within(self._patience), doing(f"in make of the task {short(task.instruction)}"):
             self._game: Environment | AwaitedEnvironment = subject.env.make(task, subject.config)
 
     def reset(self) -> Observation:
@@ -42,10 +42,11 @@ class Trial:
         return offered(observation.commands, self._omit)
 
     def _answer(self, ask: Callable[[], Any], *, after: str) -> Observation:
-        with within(self._patience):
-            answer = ask()
-        if inspect.isawaitable(answer):
-            answer = self._loop.run(self._awaited(answer))
+        with doing(f"at {after}"):
+            with within(self._patience):
+                answer = ask()
+            if inspect.isawaitable(answer):
+                answer = self._loop.run(self._awaited(answer))
         complaint = next(unsound(answer, after=after), "")
         if complaint:
             raise Unsound(complaint)

@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from tests.unit.envs.broken import (
     complaints_of,
     config_of,
     the_only_complaint,
+    with_game,
     with_members,
 )
 
@@ -174,6 +176,36 @@ def test_a_judge_whose_capitals_get_lost() -> None:
     prompt = type("Judge", (PlainJudge,), members)()
     complaint = the_only_complaint(knowing("guess my number", judge_prompt=lambda *_: prompt))
     assert "'GOOD' comes back from its tokens as 'good'" in complaint and "set exact_text to True" in complaint
+
+
+HERE = Path(__file__).name
+
+
+def line_of(text: str) -> int:
+    """The line of this file that ends with `text`."""
+    lines = Path(__file__).read_text().splitlines()
+    return next(number for number, line in enumerate(lines, start=1) if line.endswith(text))
+
+
+def test_an_error_below_a_library_names_the_line_of_the_environment_and_the_edit() -> None:
+    def apply(self: Any, task: Task, edit: str, **options: Any) -> Task:
+        json.loads(edit[1:])  # raises in apply
+        return GuessNumber.apply(self, task, edit, **options)
+
+    env = type("Env", (GuessNumber,), {"apply": apply, "__module__": __name__})()
+    place = f"({HERE}, line {line_of('# raises in apply')})"
+    complaints_of(env, "raised JSONDecodeError", place, 'the edit was \'{"low": 1')
+
+
+def test_an_error_of_a_step_names_its_action() -> None:
+    def step(self: Any, action: str) -> Observation:
+        return Observation(text=json.loads(action + "]"))  # raises in step
+
+    complaints_of(with_game(step=step), "raised JSONDecodeError", "at action ")
+
+
+def test_edits_that_all_fail_are_told_with_the_reason_of_the_last() -> None:
+    complaints_of(proposing(['{"low": 3, "high": 2}']), "the last was", "high", "refused because of 'the number")
 
 
 def test_lessons_without_replies() -> None:
