@@ -15,7 +15,8 @@ from rla.agents.picturing import window_with_pictures, with_pictures_last
 from rla.agents.replies import action_in, reply_text
 from rla.config.sections import PolicyConfig
 from rla.envs.pictures import PastStep, Picture
-from rla.envs.prompts import PolicyPrompt, ToolPrompt, told_schemas
+from rla.envs.prompts import ChecksCalls, PolicyPrompt, ToolPrompt, told_schemas
+from rla.errors import UserError
 from rla.llm.base import Completion, FinishReason
 from rla.llm.chat import ChatFormat
 from rla.llm.picture_chat import HasParts, PictureChat, PromptTokens
@@ -82,6 +83,16 @@ class Growing:
 
     def freeze(self) -> Segment:
         return Segment(token_ids=self.token_ids, sampled=self.sampled, logprobs=self.logprobs, allowed=self.allowed)
+
+
+def check_calls(chat: ChatFormat, prompt: PolicyPrompt) -> None:
+    """Raises UserError if the environment does not read calls as the model's own chat template writes them."""
+    for schema in told_schemas(prompt) if isinstance(prompt, ChecksCalls) else ():
+        name, arguments = schema["function"]["name"], {key: "a" for key in schema["function"]["parameters"]["required"]}
+        reply = chat.written_call(name, arguments)
+        fault = prompt.unread_call(reply, name, arguments) if reply else ""
+        if fault:
+            raise UserError(f"{chat.tokenizer.name_or_path}: {fault}")
 
 
 class PolicyAgent:

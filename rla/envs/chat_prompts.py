@@ -18,13 +18,14 @@ from rla.envs.prompts import JudgePrompt
 from rla.envs.quoting import QUOTED, marked, plain_tags, quoted
 from rla.envs.spacing import single_spaced
 from rla.envs.views import JudgeView, Message
+from rla.folding import broken
 from rla.thoughts import after_thinking
 
 BOXED = re.compile(r"\\boxed\s*\{([^{}]*)\}")
 OPEN, CLOSE = "<action>", "</action>"
-TURN = re.compile(r"\s*(Observation|Action) [0-9]+:")
+TURN = re.compile(r"(observation|action) [0-9]+:")
 BOX = re.compile(r"\\boxed\s*\{")
-MARK = re.compile(r"judge(?=\s*:)", re.IGNORECASE)
+MARK = re.compile(r"judge(?=\s*:)")
 SCORE = re.compile(r"(?<![\w-])score ?([+-]) ?1$")
 VALUE = re.compile(r"(?:score ?([+-]?)|(?<![\w.])([+-])) ?1(?!\.?[0-9]|\w)")  # of a score, wherever it stands
 NEGATED = re.compile(
@@ -96,7 +97,7 @@ def denied(text: str, at: int) -> str:
 
 def without_mark(text: str) -> str:
     """`text` with the mark of `PlainJudge` broken, and tags of chat templates."""
-    return MARK.sub(lambda found: f"{found[0]} ", plain_tags(text))
+    return broken(plain_tags(text), MARK)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

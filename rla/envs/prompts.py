@@ -49,6 +49,15 @@ class WritesCalls(Protocol):
 
 
 @runtime_checkable
+class ChecksCalls(Protocol):
+    """A `ToolPrompt` that can tell whether it reads what a chat template writes."""
+
+    def unread_call(self, reply: str, name: str, arguments: Mapping[str, Any]) -> str:
+        """Why it does not find this call in a reply, with the remedy; empty if it does."""
+        ...
+
+
+@runtime_checkable
 class ReadsCalls(Protocol):
     """A `PolicyPrompt` of a tool, for whoever shows episodes."""
 

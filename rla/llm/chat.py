@@ -15,13 +15,15 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import groupby, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rla.errors import UserError
+from rla.llm.chat_frames import PAD, ChatFrames, Trim
 from rla.llm.control_strings import PlainHeaders, plain_headers
+from rla.models.plain_tokenizer import generation_stops
 from rla.thoughts import TAG, open_thought
 
 if TYPE_CHECKING:
@@ -30,36 +32,17 @@ if TYPE_CHECKING:
 Message = dict[str, str]
 CACHED_TEXTS = 65_536
 CACHED_TEMPLATES = 256
-PAD = ("\n\t ", " \t\n")  # around contents, to see whether a template keeps it
 MARKUP = re.compile(
     r"<[|\uff5c].+[|\uff5c]>", re.DOTALL
 )  # how control tokens are written, be they marked as special or not
-
-
-@dataclass(frozen=True, slots=True)
-class Trim:
-    """Which white space around a content a template leaves out."""
-
-    left: bool
-    right: bool
-
-    def applied(self, text: str) -> str:
-        text = text.lstrip() if self.left else text
-        return text.rstrip() if self.right else text
-
-
-class ChatFrames(NamedTuple):
-    """Ids of what a template prints before, between and after contents, and how it trims each of them."""
-
-    ids: tuple[tuple[int, ...], ...]
-    trims: tuple[Trim, ...]
 
 
 class ChatFormat:
     """Chat rendering for one tokenizer. Raises UserError when its template changes more of a content than the white
     space around it, or when a content could pass for the beginning of a turn.
 
-    `stop_ids` end an assistant turn when sampled; `end_id` is the one that the template itself writes.
+    `stop_ids` end an assistant turn when sampled, those of the model's `generation_config.json` among them; `end_id` is
+    the one that the template itself writes.
     """
 
     def __init__(self, tokenizer: ChatTokenizer) -> None:
@@ -73,7 +56,9 @@ class ChatFormat:
         _, _, self._between, self._closing = self.frames(("user", "assistant", "user"))
         self.end_id = self._find_end()
         eos = tokenizer.eos_token_id
-        self.stop_ids = frozenset({self.end_id} if eos is None else {self.end_id, int(eos)})
+        own = {self.end_id} if eos is None else {self.end_id, int(eos)}
+        name = tokenizer.name_or_path
+        self.stop_ids = own | (generation_stops(Path(name)) if name else frozenset())
 
     def first(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
         """Prompt ids of a conversation, the header of the assistant's reply included. `tools`: JSON Schemas of
@@ -118,6 +103,22 @@ class ChatFormat:
             ids += self.content_ids(role, trim.applied(content))
             ids += part
         return ids
+
+    def written_call(self, name: str, arguments: Mapping[str, Any]) -> str:
+        """A turn of the assistant with a call, as the template prints it; empty if it prints no calls."""
+        call = {"type": "function", "id": "call00000", "function": {"name": name, "arguments": dict(arguments)}}
+        messages: list[Any] = [
+            {"role": "user", "content": "qzx0xzq"},
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+        ]
+        from jinja2 import TemplateError
+
+        try:
+            whole = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=False)
+        except (UserError, TemplateError, TypeError):
+            return ""
+        _, _, reply = str(whole).partition("qzx0xzq")
+        return reply if name in reply else ""
 
     def content_ids(self, role: str, content: str) -> tuple[int, ...]:
         """Ids of a content as the template prints it: some print what a tool has said as a JSON text."""

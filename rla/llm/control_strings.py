@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from rla.folding import broken, folded
+
 CONTROL = re.compile(
     r"<[|\uff5c]|</?(?:s|think)>|<(?:bos|eos|pad)>|<(?:start|end)_of_turn>|<</?SYS>>"
     r"|\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS)\]",
@@ -53,13 +55,13 @@ class PlainHeaders:
     """
 
     def __init__(self, headers: Iterable[str]) -> None:
-        forms = list(map(header_form, headers))
-        self._pattern = re.compile("|".join(forms), re.IGNORECASE | re.MULTILINE) if forms else None
+        forms = [header_form(folded(header)) for header in headers]
+        self._pattern = re.compile("|".join(forms), re.MULTILINE) if forms else None
 
     def broken(self, text: str) -> str:
         if self._pattern is None:
             return text
-        return self._pattern.sub(lambda found: f"{found[0]} " if found[0].strip() else f"{found[0]}| ", text)
+        return broken(text, self._pattern, lambda found: " " if found[0].strip() else "| ")
 
 
 def header_form(header: str) -> str:

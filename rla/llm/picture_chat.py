@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rla.errors import UserError
-from rla.llm.chat import ChatFormat, Trim
+from rla.llm.chat import ChatFormat
+from rla.llm.chat_frames import Trim
 from rla.llm.control_strings import plain_beside_pictures
 from rla.llm.placed_images import PlacedImage
 from rla.models.vision import VisionFormat

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tokenizers import AddedToken, Tokenizer
 
 TEMPLATE, SETTINGS, BACKEND = "chat_template.jinja", "tokenizer_config.json", "tokenizer.json"
+GENERATION = "generation_config.json"
 NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 MORE = ("additional_special_tokens", "extra_special_tokens")
 
@@ -64,6 +65,23 @@ def load_chat_tokenizer(source: str | Path) -> ChatTokenizer:
     folder = folder_of(source)
     light = None if folder is None else PlainTokenizer.of(folder)
     return light if light is not None else cast("ChatTokenizer", load_tokenizer(source))
+
+
+def generation_stops(folder: Path) -> frozenset[int]:
+    """The tokens that end a reply by `generation_config.json` of a model folder: often more than the tokenizer's own.
+    Raises UserError for a file that does not say so.
+    """
+    file = folder / GENERATION
+    if not file.is_file():
+        return frozenset()
+    try:
+        found = json.loads(file.read_text(encoding="utf-8")).get("eos_token_id")
+        stops = found if isinstance(found, list) else [] if found is None else [found]
+        if all(type(one) is int and one >= 0 for one in stops):
+            return frozenset(stops)
+    except (OSError, ValueError, AttributeError):
+        pass
+    raise UserError(f"{file}: eos_token_id must be a token id or a list of them; fetch or write the file again")
 
 
 class PlainTokenizer:

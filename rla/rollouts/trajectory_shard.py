@@ -8,10 +8,12 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
+from rla.agents.policy import check_calls
 from rla.config.sections import Config
 from rla.envs.pictures import shows_images
 from rla.envs.pool.hosting import environments
 from rla.envs.pool.own import Environments
+from rla.envs.prompts import told_schemas
 from rla.envs.registry import environment
 from rla.models.checkpoint import model_folder
 from rla.models.fingerprint import tokenizer_fingerprint
@@ -128,14 +130,18 @@ def _play_in(
     """Play the groups of each wave in the environments of `made`, one wave after the other."""
     from rla.llm.chat import ChatFormat
     from rla.llm.factory import make_generator
+    from rla.models.plain_tokenizer import load_chat_tokenizer
 
+    prompt = environment(ctx.config.env.name).policy_prompt(ctx.config)
+    if told_schemas(prompt):  # before an engine loads the model
+        check_calls(ChatFormat(load_chat_tokenizer(model_folder(policy))), prompt)
     generator, tokenizer = make_generator(
         ctx.config.generator, model=model_folder(policy), seed=ctx.config.seed, training=training
     )
     shared = Rollouts(
         generator=generator,
         chat=ChatFormat(tokenizer),
-        prompt=environment(ctx.config.env.name).policy_prompt(ctx.config),
+        prompt=prompt,
         config=ctx.config.policy,
         env=ctx.config.env,
         make_env=made.make,

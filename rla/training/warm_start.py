@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rla.agents.policy import check_calls
 from rla.config.judging import JudgeConfig
 from rla.config.training import SftConfig
 from rla.envs.pictures import shows_images
@@ -60,6 +61,8 @@ def warm_start_model(
         verify_model(model_folder(model))
         tokenizer = load_tokenizer(model_folder(model))
         chat, tasks = ChatFormat(tokenizer), shown_tasks(ctx, tasks_folder)
+        if option == "policy":
+            check_calls(chat, environment(ctx.config.env.name).policy_prompt(ctx.config))
         pictures = picture_chat(ctx, chat, model)
         if option == "policy" and sources is not None:
             if pictures is not None:

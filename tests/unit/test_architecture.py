@@ -13,7 +13,7 @@ from rla.envs.protocols import Env
 from rla.envs.registry import REQUIRED
 
 TOP = Path(__file__).parents[2]
-BASE = {"errors", "seeds", "thoughts", "rla"}  # the root of the package holds the version
+BASE = {"errors", "seeds", "thoughts", "folding", "rla"}  # the root of the package holds the version
 DATA = BASE | {"store", "config"}
 PARTS = DATA | {"processes", "credit", "metrics", "models", "envs", "llm", "agents"}
 WORK = PARTS | {"pipeline"}
@@ -23,6 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "seeds": set(),
     "thoughts": set(),
+    "folding": set(),
     "store": {"errors", "rla", "config"},  # plain YAML
     "config": {"errors"},
     "processes": DATA,

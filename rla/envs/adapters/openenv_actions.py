@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rla.envs.lenient_json import lenient_loads
 from rla.errors import UserError
 from rla.thoughts import after_thinking
 
@@ -160,7 +161,7 @@ def object_action(text: str) -> dict[str, Any] | None:
 
 def _strict_json(text: str) -> Any:
     """Raises ValueError and RecursionError; also for what could not be written again, such as 1e999."""
-    found = json.loads(text)
+    found = lenient_loads(text)
     json.dumps(found, allow_nan=False)
     return found
 

@@ -15,6 +15,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from rla.envs.lenient_json import lenient_decode, lenient_loads
 from rla.envs.screens.deeds import (
     LONGEST_TYPED,
     MOST_TURNS,
@@ -127,11 +128,16 @@ def last_arguments(reply: str) -> Mapping[str, Any] | None:
     if len(text) > LONGEST_CALL or text.count("[") + text.count("{") > MOST_BRACKETS:
         return None
     try:
-        call, end = json.JSONDecoder().raw_decode(text)
+        call, end = lenient_decode(text)
     except ValueError:
         return None
     closed = text[end:].strip() in ("", CLOSE)
     arguments = call.get("arguments") if isinstance(call, dict) and call.get("name") == TOOL else None
+    if isinstance(arguments, str):
+        try:
+            arguments = lenient_loads(arguments)
+        except ValueError:
+            return None
     return arguments if closed and isinstance(arguments, dict) else None
 
 

@@ -4,9 +4,9 @@
     {"name": "code_interpreter", "arguments": {"code": "print(6 * 7)"}}
     </tool_call>
 
-A call ends where its JSON ends and the closing tag follows, so that a tag inside of the code is text of that code. A
-call whose body is no JSON ends at the next closing tag, or with the reply. At most `MOST_CALLS` calls are read, each in
-one pass over the reply.
+A call ends where its JSON ends and the closing tag follows, so that a tag inside of the code is text of that code. Line
+breaks and backslashes that a model forgot to escape are read (`rla.envs.lenient_json`). A call whose body is no JSON
+ends at the next closing tag, or with the reply. At most `MOST_CALLS` calls are read, each in one pass over the reply.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rla.envs.coding.data.nesting import too_deep
+from rla.envs.lenient_json import lenient_decode, lenient_loads
 from rla.envs.tool.calls import MOST_CALLS, SCHEMA, TOO_MANY, Malformed, ToolCall, Turn
 from rla.thoughts import after_thinking
 
@@ -24,7 +25,6 @@ OPEN, CLOSE = "<tool_call>", "</tool_call>"
 SPACE = re.compile(r"[ \t\r\n]*")
 SHAPE = 'write {"name": ..., "arguments": {...}} between the tags'
 UNCLOSED = f"The call is not closed: write {CLOSE} after its JSON object."
-DECODER = json.JSONDecoder()
 
 
 class HermesFormat:
@@ -67,7 +67,7 @@ def hermes_call(reply: str, start: int) -> tuple[ToolCall | Malformed, int]:
     """The call whose body begins at `start`, and where the reply goes on after it."""
     closing, body = reply.find(CLOSE, start), skipped(reply, start)
     try:
-        value, end = DECODER.raw_decode(reply, body)
+        value, end = lenient_decode(reply, body)
     except json.JSONDecodeError as error:
         return failed_call(reply, start, closing, f"{error.msg} at character {error.pos - body + 1} of the call")
     except ValueError:  # an integer of thousands of digits
@@ -99,11 +99,9 @@ def call_of(value: Any) -> ToolCall | Malformed:
     """A decoded body as a call."""
     if not isinstance(value, dict):
         return Malformed(reason=f"The call is not a JSON object: {SHAPE}.")
-    name, arguments = value.get("name"), value.get("arguments")
+    name, arguments = value.get("name"), arguments_given(value.get("arguments"))
     if not isinstance(name, str) or not name:
         return Malformed(reason=f'The call has no "name" that is a text: {SHAPE}.')
-    if isinstance(arguments, str):  # as the protocol of OpenAI has them
-        arguments = arguments_of(arguments)
     if not isinstance(arguments, dict):
         return Malformed(reason=f'The call has no "arguments" that are a JSON object: {SHAPE}.')
     if too_deep(value) or too_deep(arguments):
@@ -113,10 +111,14 @@ def call_of(value: Any) -> ToolCall | Malformed:
     return ToolCall(name=name, arguments=arguments)
 
 
-def arguments_of(text: str) -> Any:
-    """A JSON text that stands in place of an object; nothing where it is none."""
+def arguments_given(given: Any) -> Any:
+    """The arguments of a call, which may be JSON text, as in the protocol of OpenAI. Missing or empty ones are an
+    empty object; None for a text that is not JSON.
+    """
+    if given is None or (isinstance(given, str) and not given.strip()):
+        return {}
     try:
-        return json.loads(text)
+        return lenient_loads(given) if isinstance(given, str) else given
     except (ValueError, RecursionError):
         return None
 

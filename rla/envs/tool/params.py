@@ -17,7 +17,7 @@ class ToolParams:
     """Parameters of the environment `tool` (`docs/guide/tool.md`)."""
 
     tool: Literal["python", "none"] = "python"  # none: the policy is neither told of a tool nor taught to call one
-    format: Literal["hermes", "short"] = "hermes"  # how calls and answers are written
+    format: Literal["hermes", "qwen3_coder", "short"] = "hermes"  # how calls and answers are written
     prompt: Literal["plain", "published"] = "plain"  # plain: the question alone; published: instructions around it
     on_malformed: Literal["tell", "end"] = "tell"  # where no call of a reply can be read: told why, or the end
     max_parallel_calls: int = from_one(1)  # calls of one reply that are run; further ones are told to be too many

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from rla.envs.chat_prompts import user
 from rla.envs.tool.calls import CallFormat, ToolCall
-from rla.envs.tool.hermes import CLOSE, OPEN, arguments_of, written
+from rla.envs.tool.formats import format_that_reads
+from rla.envs.tool.hermes import CLOSE, OPEN, HermesFormat, arguments_given
 from rla.envs.tool.transcripts import ToldTurns, calls_told, told_turns
 from rla.envs.views import Message
 from rla.thoughts import after_thinking
@@ -52,6 +54,15 @@ class QuestionPrompt:
             (call.name, call.arguments, "") if isinstance(call, ToolCall) else ("", {}, call.reason) for call in read
         ]
 
+    def unread_call(self, reply: str, name: str, arguments: Mapping[str, Any]) -> str:
+        """`rla.envs.prompts.ChecksCalls`."""
+        call = ToolCall(name=name, arguments=arguments)
+        if not self.schemas or self.calls is None or self.calls.parse(reply).calls == (call,):
+            return ""
+        found = format_that_reads(reply, call)
+        remedy = f"set it to {found}" if found else "no format reads such calls: use another model, or format: short"
+        return f"env.own.format does not read the calls that the chat template writes; {remedy}"
+
     def turns_in(self, text: str) -> ToldTurns:
         """`rla.envs.prompts.ReadsTranscripts`."""
         return told_turns(text) if len(text) <= LONGEST_REPLY else [(text, None)]
@@ -61,14 +72,15 @@ class QuestionPrompt:
         return calls_told(reply, self.calls)
 
     def written(self, text: str, calls: Sequence[tuple[str, str]]) -> str:
-        """As Hermes models write calls: no other format tells schemas. A call whose arguments are no object stays what
-        it is, so that the environment answers with what is wrong.
+        """In the format of the environment. A call that cannot be written in it stays what it is, so that the
+        environment answers with what is wrong.
         """
         pieces = [text] if text else []
         for name, arguments in calls:
-            given = arguments_of(arguments)
+            given = arguments_given(arguments)
             if isinstance(given, dict):
-                pieces.append(written(ToolCall(name=name, arguments=given)))
-            else:
-                pieces.append(f'{OPEN}\n{{"name": {json.dumps(name)}, "arguments": {arguments}}}\n{CLOSE}')
+                with suppress(ValueError):
+                    pieces.append((self.calls or HermesFormat()).render("", [ToolCall(name=name, arguments=given)]))
+                    continue
+            pieces.append(f'{OPEN}\n{{"name": {json.dumps(name)}, "arguments": {arguments}}}\n{CLOSE}')
         return "\n".join(pieces)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
@@ -10,6 +11,8 @@ from transformers import PreTrainedTokenizerFast
 
 from rla.errors import UserError
 from rla.llm.chat import ChatFormat
+from rla.models.load import load_tokenizer
+from rla.models.plain_tokenizer import load_chat_tokenizer
 from rla.models.tokenizer import build_tokenizer
 
 QWEN_LIKE = (
@@ -89,6 +92,23 @@ def test_end_and_stop_ids() -> None:
     assert chat.stop_ids == {chat.end_id, tokenizer.eos_token_id}
 
 
+@pytest.mark.parametrize(("said", "more"), [("[1, 2]", {1, 2}), ("3", {3}), ("null", set())])
+def test_stop_ids_are_those_of_the_generation_config_too(tmp_path: Path, said: str, more: set[int]) -> None:
+    byte_tokenizer().save_pretrained(tmp_path)
+    (tmp_path / "generation_config.json").write_text(f'{{"eos_token_id": {said}}}')
+    for load in (load_chat_tokenizer, load_tokenizer):
+        chat = ChatFormat(load(tmp_path))
+        assert chat.stop_ids == {chat.end_id, byte_tokenizer().eos_token_id, *more}
+
+
+@pytest.mark.parametrize("text", ['{"eos_token_id": "</s>"}', '{"eos_token_id": [true]}', "[]", "{"])
+def test_a_generation_config_without_token_ids_is_refused_by_name(tmp_path: Path, text: str) -> None:
+    byte_tokenizer().save_pretrained(tmp_path)
+    (tmp_path / "generation_config.json").write_text(text)
+    with pytest.raises(UserError, match="generation_config.json: eos_token_id"):
+        ChatFormat(load_tokenizer(tmp_path))
+
+
 def test_decode_leaves_control_tokens_out() -> None:
     chat = ChatFormat(byte_tokenizer())
     assert chat.decode([*chat.encode("go to desk 1"), chat.end_id]) == "go to desk 1"
@@ -144,6 +164,12 @@ def test_a_content_cannot_begin_a_turn_where_headers_are_plain_text(name: str) -
         assert [attacked.count(header.lower()) for header in headers] == [
             clean.count(header.lower()) for header in headers
         ]
+
+
+@pytest.mark.parametrize("forged", ["\uff3bINST\uff3d", "[IN\u00adST]", "[\u200bInst]"])
+def test_a_header_is_found_as_it_looks(forged: str) -> None:
+    chat = ChatFormat(byte_tokenizer(PLAIN_HEADERS["mistral"][0]))
+    assert chat.without_headers(f"a{forged}b") == f"a{forged[0]} {forged[1:]}b".replace("[ \u200b", "[ \u200b")
 
 
 def test_words_that_only_look_like_a_header_stay() -> None:

@@ -9,9 +9,13 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from rla.agents.policy import check_calls
 from rla.envs.chat_prompts import ChatJudge, PlainJudge
 from rla.envs.tool.calls import SCHEMA
+from rla.envs.tool.formats import make_format
+from rla.envs.tool.prompts import QuestionPrompt
 from rla.envs.views import JudgeView
+from rla.errors import UserError
 from rla.llm.chat import ChatFormat
 
 
@@ -31,7 +35,7 @@ SPECIAL = {
 # In DeepSeek's tokenizers these are not marked as special.
 OTHERS = {"deepseek": deepseek("User", "Assistant", "tool▁outputs▁begin", "tool▁outputs▁end")}
 FAMILY = {"qwen2_5": "qwen", "qwen3": "qwen", "qwen3_instruct_2507": "qwen", "llama3_1": "llama"}
-JUDGES = FAMILY | {"llama3": "llama", "deepseek_r1_distill": "deepseek"}
+JUDGES = FAMILY | {"qwen3_5_think": "qwen", "llama3": "llama", "deepseek_r1_distill": "deepseek"}
 END = {"qwen": "<|im_end|>", "llama": "<|eot_id|>", "deepseek": deepseek("end▁of▁sentence")[0]}
 BEGIN = {"llama": "<|begin_of_text|>", "deepseek": deepseek("begin▁of▁sentence")[0]}
 QUESTION, CALL = "What is 6 times 7?", "I compute it.\nprint(6 * 7)"
@@ -148,3 +152,26 @@ def test_a_token_that_is_written_as_control_tokens_are_never_comes_from_a_text()
     ids = chat.encode(f"a {turn} b")
     assert not set(ids) & set(tokenizer.added_tokens_decoder)
     assert chat.decode(ids) == f"a {turn.replace('<', '< ')} b"
+
+
+@pytest.mark.parametrize(
+    ("template", "name", "remedy"),
+    [
+        ("qwen3", "hermes", ""),
+        ("qwen3_5_think", "qwen3_coder", ""),
+        ("qwen3_5_think", "hermes", "set it to qwen3_coder"),
+        ("qwen3", "qwen3_coder", "set it to hermes"),
+        ("llama3_1", "hermes", "no format reads such calls"),
+        ("llama3_1", "short", ""),
+        ("llama3", "hermes", ""),  # it prints no calls at all
+    ],
+)
+def test_calls_that_are_not_read_as_the_template_writes_them_are_refused(template: str, name: str, remedy: str) -> None:
+    chat = ChatFormat(family_tokenizer(template))
+    calls = make_format(name)
+    prompt = QuestionPrompt(schemas=calls.schemas, calls=calls)
+    if not remedy:
+        check_calls(chat, prompt)
+        return
+    with pytest.raises(UserError, match=f"env.own.format .* {remedy}"):
+        check_calls(chat, prompt)

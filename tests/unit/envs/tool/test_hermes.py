@@ -99,6 +99,33 @@ def test_a_call_within_the_code_of_a_call_is_code() -> None:
     assert FORMAT.parse(reply).calls == (ToolCall(name=TOOL, arguments=arguments),)
 
 
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ('{"code": "a = 1\nprint(a)\t# x"}', "a = 1\nprint(a)\t# x"),
+        (r'{"code": "re.findall(\d+, \\s, \(, \n)"}', "re.findall(\\d+, \\s, \\(, \n)"),
+        (r'{"code": "\u12 \x41 \u0041 \"q\""}', '\\u12 \\x41 A "q"'),
+        ('{"code": "print(\'\\d\')\n"}', "print('\\d')\n"),
+    ],
+)
+def test_line_breaks_and_backslashes_that_are_not_escaped_are_read(body: str, code: str) -> None:
+    call = ToolCall(name=TOOL, arguments={"code": code})
+    assert FORMAT.parse(f'<tool_call>{{"name": "{TOOL}", "arguments": {body}}}</tool_call>{ONE}').calls == (
+        call,
+        PRINTS_ONE,
+    )
+    assert FORMAT.parse(f'<tool_call>{{"name": "{TOOL}", "arguments": {json.dumps(body)}}}</tool_call>').calls == (
+        call,
+    )
+
+
+@pytest.mark.parametrize("arguments", ['""', '" "', "null", "{}", '"{}"'])
+def test_no_arguments_are_an_empty_object(arguments: str) -> None:
+    empty = (ToolCall(name="x", arguments={}),)
+    assert FORMAT.parse(f'<tool_call>{{"name": "x", "arguments": {arguments}}}</tool_call>').calls == empty
+    assert FORMAT.parse('<tool_call>{"name": "x"}</tool_call>').calls == empty
+
+
 def test_arguments_may_be_a_json_text() -> None:
     body = json.dumps({"name": TOOL, "arguments": json.dumps({"code": "print(1)"})})
     assert FORMAT.parse(f"<tool_call>{body}</tool_call>").calls == (PRINTS_ONE,)
@@ -109,13 +136,12 @@ def test_arguments_may_be_a_json_text() -> None:
     [
         ("", "not valid JSON (it is empty)"),
         ("print(1)", "not valid JSON (Expecting value at character 1 of the call)"),
-        ('{"name": "x", "arguments": {"code": "a\nb"}}', "Invalid control character at"),
         ('{"name": "x", "arguments": {}} and more', "more text at character 32"),
         ("[1]", "not a JSON object"),
         ('{"arguments": {"code": "1"}}', 'no "name"'),
         ('{"name": 1, "arguments": {"code": "1"}}', 'no "name"'),
         ('{"name": "", "arguments": {"code": "1"}}', 'no "name"'),
-        ('{"name": "x"}', 'no "arguments"'),
+        ('{"name": "x", "arguments": {"code": "a\\', "Unterminated string"),
         ('{"name": "x", "arguments": ["1"]}', 'no "arguments"'),
         ('{"name": "x", "arguments": "print(1)"}', 'no "arguments"'),
         ('{"name": "x", "arguments": {"code": "\\ud800"}}', "half of a surrogate pair"),
@@ -155,6 +181,9 @@ def test_no_more_than_a_bounded_number_of_calls_is_read() -> None:
         "<tool_call>" + " " * 2_000_000,
         '<tool_call>{"a":' * 64 + " " * 1_000_000 + "</tool_call>" * 64,
         "<tool_call>" + '"' + "\\" * 1_000_000,
+        '<tool_call>{"a":"\\d' * 50_000,
+        '<tool_call>{"a":"' + "\\d" * 500_000,
+        '<tool_call>{"a": "\\d", "b": ' + "[" * 500_000,
     ],
 )
 def test_megabytes_are_read_at_once(reply: str) -> None:

@@ -1,0 +1,48 @@
+"""JSON as models write it: real line breaks in a text, and a single backslash that begins no escape (`"\\d+"`)."""
+
+from __future__ import annotations
+
+import json
+import re
+from json.scanner import py_make_scanner  # type: ignore[attr-defined]
+from typing import Any
+
+STRING = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+ESCAPE = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
+DECODER = json.JSONDecoder(strict=False)
+
+
+def lenient_decode(text: str, start: int = 0) -> tuple[Any, int]:
+    """The value that begins at `start`, and where the text goes on after it. Raises ValueError (JSONDecodeError but for
+    integers of thousands of digits) and RecursionError.
+    """
+    try:
+        return DECODER.raw_decode(text, start)
+    except json.JSONDecodeError as error:
+        if "escape" not in error.msg:
+            raise
+    value, end = LENIENT.raw_decode(text, start)
+    return value, end
+
+
+def lenient_loads(text: str) -> Any:
+    """The value that a text is, white space around it left out. Raises as `lenient_decode` does."""
+    stripped = text.strip()
+    value, end = lenient_decode(stripped)
+    if end < len(stripped):
+        raise json.JSONDecodeError("Extra data", stripped, end)
+    return value
+
+
+def _string(text: str, start: int, strict: bool = False) -> tuple[str, int]:
+    """A text from behind its opening quote: backslashes that escape nothing are doubled."""
+    found = STRING.match(text, start)
+    if found is None:
+        raise json.JSONDecodeError("Unterminated string starting at", text, start - 1)
+    mended = ESCAPE.sub(lambda one: one[0] if one[1] else "\\\\", found[0][:-1])
+    return json.loads(f'"{mended}"', strict=False), found.end()
+
+
+LENIENT = json.JSONDecoder(strict=False)
+LENIENT.parse_string = _string
+LENIENT.scan_once = py_make_scanner(LENIENT)

@@ -1,0 +1,47 @@
+"""Texts as they look: NFKC, case folding, and no characters that cannot be seen.
+
+`＜Tool_Call＞`, or `<tool_call>` with a soft hyphen in it, reads like `<tool_call>` to a model, and to some tokenizers.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable
+from functools import lru_cache
+
+# Joiners, variation selectors and fillers, which no category tells from what can be seen.
+INVISIBLE = frozenset("\u034f\u115f\u1160\u3164\uffa0\u180b\u180c\u180d\u180f") | set(map(chr, range(0xFE00, 0xFE10)))
+
+
+@lru_cache(maxsize=4096)
+def _folded(sign: str) -> str:
+    if sign in INVISIBLE or unicodedata.category(sign) == "Cf":
+        return ""
+    return unicodedata.normalize("NFKC", sign).casefold()
+
+
+def folded(text: str) -> str:
+    """`text` to compare with others, character by character."""
+    return text.lower() if text.isascii() else "".join(map(_folded, text))
+
+
+def broken(text: str, pattern: re.Pattern[str], mark: Callable[[re.Match[str]], str] = lambda found: " ") -> str:
+    """`text` with a mark behind everything that `pattern` finds in the folded text."""
+    found = list(pattern.finditer(folded(text)))
+    if not found:
+        return text
+    if text.isascii():
+        ends = range(len(text) + 1)
+    else:
+        ends, at = [0] * (len(folded(text)) + 1), 0
+        for place, size in enumerate(map(len, map(_folded, text)), 1):
+            for inside in range(at + 1, at + size + 1):
+                ends[inside] = place
+            at += size
+    pieces, start = list[str](), 0
+    for one in found:
+        end = ends[one.end()]
+        pieces += [text[start:end], mark(one)]
+        start = end
+    return "".join([*pieces, text[start:]])
