@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import jsonschema  # type: ignore[import-untyped,unused-ignore]
@@ -174,6 +175,13 @@ def test_a_model_that_thinks_does_so_before_its_edit_is_held_to_the_schema(templ
     assert (free.samples, free.json_schema) == (2, None)
     assert [(one.samples, one.seed - free.seed) for one in held] == [(1, 0), (1, 1)]
     assert {one.max_tokens for one in held} == {free.max_tokens - len(thought)}
+
+
+def test_a_tokenizer_with_a_tag_for_thoughts_belongs_to_a_model_that_thinks() -> None:
+    tokenizer = deepcopy(byte_tokenizer())
+    assert not ChatFormat(tokenizer).thinks
+    tokenizer.add_tokens(["<think>", "</think>"])
+    assert ChatFormat(tokenizer).thinks
 
 
 def test_thoughts_that_do_not_end_leave_no_room_for_an_edit() -> None:
