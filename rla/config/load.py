@@ -71,6 +71,8 @@ def blaming(read: Callable[[Sequence[str]], Config], overrides: Sequence[str], *
 
 def read_yaml(path: Path, *, remedy: str) -> Any:
     """What a YAML file holds. UserError names the file: with the `remedy` where it is not there, or as no YAML."""
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path}: a folder, a pipe or a device, not a file; move it away, or name the right file")
     if not path.is_file():
         raise UserError(f"{path}: no such file; {remedy}")
     if path.stat().st_size > LARGEST:

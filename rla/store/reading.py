@@ -26,7 +26,7 @@ from rla.store.row_rules import check_rows
 from rla.store.schema import full_schema, load_schema
 from rla.store.slices import MANIFEST, optional_record, record_path, unfinished
 
-JOINED = frozenset({"trajectories", "scores", "policy_rewards", "rm_rewards", "verdicts", "standings"})
+JOINED = frozenset({"trajectories", "scores", "verdicts", "standings"})  # rewards: training compares them itself
 STREAMED = 32  # rows that a stream decodes at a time
 
 Entry = Mapping[str, Any]  # what a manifest says of one of its parts

@@ -1,6 +1,7 @@
 """params.yaml: unknown keys, wrong types and impossible combinations are refused, with the file and the key."""
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -288,3 +289,16 @@ def test_keys_that_earlier_versions_did_not_know_enter_a_digest_only_where_they_
     assert effective_parameters(seeing, ["model"])["model"]["vision"] == {"kind": "qwen3-vl"}
     assert "images" not in effective_parameters(plain, ["policy"])["policy"]
     assert effective_parameters(seeing, ["policy"])["policy"]["images"] == 2
+
+
+def test_a_pipe_as_parameters_is_one_line_and_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "params.yaml")
+    with pytest.raises(UserError, match=r"params\.yaml: a folder, a pipe or a device, not a file"):
+        load_config(tmp_path / "params.yaml")
+
+
+def test_parameters_of_gigabytes_are_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "params.yaml").open("wb") as file:
+        file.truncate(8 << 30)
+    with pytest.raises(UserError, match="more than parameters can have"):
+        load_config(tmp_path / "params.yaml")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -169,3 +170,13 @@ def test_a_template_that_would_drop_calls_is_refused() -> None:
 def test_a_template_that_refuses_a_conversation_says_why() -> None:
     with pytest.raises(NotRendered, match="single tool-calls"):
         ChatTokens(tokenizer_of("llama3_1")).example(PARALLEL)
+
+
+def test_half_a_surrogate_pair_that_a_call_spells_out_is_not_rendered() -> None:
+    """JSON text in a shard holds it as an escape; only the template prints the half itself."""
+    spelled = replace(
+        called("", "x"),
+        tool_calls='[{"type": "function", "function": {"name": "f", "arguments": {"code": "\\ud800"}}}]',
+    )
+    with pytest.raises(NotRendered, match="half of a surrogate pair"):
+        of_ours("qwen3", conversation(said("user", "Add."), spelled, said("assistant", "7")))
