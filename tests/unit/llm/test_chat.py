@@ -105,7 +105,7 @@ def test_stop_ids_are_those_of_the_generation_config_too(tmp_path: Path, said: s
 def test_a_generation_config_without_token_ids_is_refused_by_name(tmp_path: Path, text: str) -> None:
     byte_tokenizer().save_pretrained(tmp_path)
     (tmp_path / "generation_config.json").write_text(text)
-    with pytest.raises(UserError, match="generation_config.json: eos_token_id"):
+    with pytest.raises(UserError, match=r"generation_config\.json: eos_token_id"):
         ChatFormat(load_tokenizer(tmp_path))
 
 
