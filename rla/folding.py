@@ -1,7 +1,6 @@
 """Texts as they look: NFKC, case folding, and no characters that cannot be seen.
 
-`<Tool_Call>` in full-width brackets, or `<tool_call>` with a soft hyphen in it, reads like `<tool_call>` to a model,
-and to some tokenizers.
+A tag in full-width letters, or with a soft hyphen in it, reads like the tag itself to a model, and to some tokenizers.
 """
 
 from __future__ import annotations
@@ -32,17 +31,10 @@ def broken(text: str, pattern: re.Pattern[str], mark: Callable[[re.Match[str]], 
     found = list(pattern.finditer(folded(text)))
     if not found:
         return text
-    if text.isascii():
-        ends = range(len(text) + 1)
-    else:
-        ends, at = [0] * (len(folded(text)) + 1), 0
-        for place, size in enumerate(map(len, map(_folded, text)), 1):
-            for inside in range(at + 1, at + size + 1):
-                ends[inside] = place
-            at += size
+    ends = [place for place, sign in enumerate(text, 1) for _ in _folded(sign)]  # of each folded character
     pieces, start = list[str](), 0
     for one in found:
-        end = ends[one.end()]
+        end = ends[one.end() - 1] if one.end() else 0
         pieces += [text[start:end], mark(one)]
         start = end
     return "".join([*pieces, text[start:]])

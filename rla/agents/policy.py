@@ -87,7 +87,9 @@ class Growing:
 
 def check_calls(chat: ChatFormat, prompt: PolicyPrompt) -> None:
     """Raises UserError if the environment does not read calls as the model's own chat template writes them."""
-    for schema in told_schemas(prompt) if isinstance(prompt, ChecksCalls) else ():
+    if not isinstance(prompt, ChecksCalls):
+        return
+    for schema in prompt.schemas:
         name, arguments = schema["function"]["name"], {key: "a" for key in schema["function"]["parameters"]["required"]}
         reply = chat.written_call(name, arguments)
         fault = prompt.unread_call(reply, name, arguments) if reply else ""

@@ -22,7 +22,7 @@ def lenient_decode(text: str, start: int = 0) -> tuple[Any, int]:
         if "escape" not in error.msg:
             raise
     value, end = LENIENT.raw_decode(text, start)
-    return value, end
+    return value, int(end)
 
 
 def lenient_loads(text: str) -> Any:
@@ -43,6 +43,6 @@ def _string(text: str, start: int, strict: bool = False) -> tuple[str, int]:
     return json.loads(f'"{mended}"', strict=False), found.end()
 
 
-LENIENT = json.JSONDecoder(strict=False)
+LENIENT: Any = json.JSONDecoder(strict=False)
 LENIENT.parse_string = _string
 LENIENT.scan_once = py_make_scanner(LENIENT)

@@ -52,6 +52,8 @@ class WritesCalls(Protocol):
 class ChecksCalls(Protocol):
     """A `ToolPrompt` that can tell whether it reads what a chat template writes."""
 
+    schemas: Sequence[Mapping[str, Any]]
+
     def unread_call(self, reply: str, name: str, arguments: Mapping[str, Any]) -> str:
         """Why it does not find this call in a reply, with the remedy; empty if it does."""
         ...

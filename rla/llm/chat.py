@@ -134,8 +134,10 @@ class ChatFormat:
         return list(self.encode_cached(text))
 
     def encode_once(self, text: str) -> list[int]:
-        """`encode` for texts that do not come back, such as those of a data set: nothing is kept of them."""
-        return list(self._encode(text))
+        """`encode` for what a template has printed, such as the turns of a data set: its headers stay, and nothing is
+        kept for another call.
+        """
+        return list(self._ids(text))
 
     @property
     def control(self) -> Mapping[int, str]:
@@ -175,7 +177,9 @@ class ChatFormat:
         return self._headers.broken(text)
 
     def _encode(self, text: str) -> tuple[int, ...]:
-        text = self.without_headers(whole_text(text))
+        return self._ids(self.without_headers(whole_text(text)))
+
+    def _ids(self, text: str) -> tuple[int, ...]:
         ids = self._encoder(text)
         if self._control and not self._control.keys().isdisjoint(ids):
             # The switch is ignored, or spares tokens that are not marked as special: break the control strings.

@@ -3,11 +3,15 @@
 | column | what it holds |
 |---|---|
 | `messages` | list of {role, content, tool_calls?}; a call is {function: {name, arguments}} |
-| `arguments` of a call | an object, or JSON text |
+| `conversations` | the same, or the ShareGPT layout: list of {from, value}, with `system` beside it |
+| `content` | a text, or a list of parts that hold texts, which are joined |
+| `reasoning_content` | thoughts of the assistant: they become `<think>` tags before the content |
+| `arguments` of a call | an object, or JSON text; missing or empty ones are an empty object |
 | `tools` | list of schemas, or its JSON text; may be absent |
 | `enable_thinking` | passed over: no template that trains (`rla.training.chat_tokens`) prints anything else for it |
 
-Arrow pads structs with the keys of other rows. Nulls among arguments are therefore dropped, at every depth.
+Roles are `system`, `user`, `assistant` and `tool`, or what others call them (`ROLE`). Arrow pads structs with the keys
+of other rows. Nulls among arguments are therefore dropped, at every depth.
 """
 
 from __future__ import annotations
@@ -26,6 +30,14 @@ from rla.store.texts import has_half, whole_text
 
 KINDS = (".parquet", ".jsonl")
 SOURCES = ("source", "data_source", "ability")  # columns that may say what a conversation is about
+
+
+ROLE = {role: role for role in ROLES} | {
+    "developer": "system",
+    "human": "user",
+    **dict.fromkeys(("gpt", "chatgpt", "bing", "bard", "model", "function_call"), "assistant"),
+    **dict.fromkeys(("function", "observation", "function_response", "ipython"), "tool"),
+}
 
 
 class NotAConversation(ValueError):
@@ -69,11 +81,13 @@ def published_conversation(row: Any, *, teacher: str) -> Conversation:
     """Raises NotAConversation."""
     if not isinstance(row, Mapping):
         raise NotAConversation("no JSON object")
-    messages = row.get("messages")
+    messages = row.get("messages") if row.get("messages") is not None else row.get("conversations")
     messages = messages.get("messages") if isinstance(messages, Mapping) else messages
     if not isinstance(messages, Sequence) or isinstance(messages, str):
         raise NotAConversation("`messages` is no list")
-    read = tuple(_message(one, first=place == 0) for place, one in enumerate(messages))
+    if isinstance(row.get("system"), str) and row["system"].strip():
+        messages = [{"role": "system", "content": row["system"]}, *messages]
+    read = _one_system(tuple(map(_message, messages)))
     if not any(one.role == "assistant" for one in read):
         raise NotAConversation("nobody replies")
     outcome = row.get("outcome")
@@ -91,20 +105,45 @@ def published_conversation(row: Any, *, teacher: str) -> Conversation:
     return found
 
 
-def _message(one: Any, *, first: bool) -> ChatMessage:
-    if not isinstance(one, Mapping) or one.get("role") not in ROLES:
-        raise NotAConversation(f"a message whose role is none of {', '.join(ROLES)}")
-    if one["role"] == "system" and not first:
+def _one_system(messages: tuple[ChatMessage, ...]) -> tuple[ChatMessage, ...]:
+    """The messages, those of a system and of a developer at their beginning joined."""
+    first = next((place for place, one in enumerate(messages) if one.role != "system"), len(messages))
+    if any(one.role == "system" for one in messages[first:]):
         raise NotAConversation("a system message that is not the first")
-    content = one.get("content")
-    if not isinstance(content, str | None):
-        raise NotAConversation("a content that is no text")
+    if first < 2:
+        return messages
+    told = "\n\n".join(one.content for one in messages[:first])
+    return ChatMessage(role="system", content=told), *messages[first:]
+
+
+def _message(one: Any) -> ChatMessage:
+    said = one.get("role", one.get("from")) if isinstance(one, Mapping) else None
+    if not isinstance(said, str) or said not in ROLE:
+        raise NotAConversation(f"a message whose role is none of {', '.join(ROLE)}")
+    role, content = ROLE[said], _text(one.get("content", one.get("value")))
     calls = one.get("tool_calls")
     calls = _json(calls) if isinstance(calls, str) else calls
+    calls = calls or [one["function_call"]] if one.get("function_call") else calls
+    if said == "function_call":
+        calls, content = _json(content), ""
+        calls = calls if isinstance(calls, list) else [calls]
     read = [_call(call) for call in calls or ()]
-    if read and one["role"] != "assistant":
-        raise NotAConversation(f"a call in a message of role {one['role']}")
-    return ChatMessage(role=one["role"], content=content or "", tool_calls=calls_text(read))
+    if read and role != "assistant":
+        raise NotAConversation(f"a call in a message of role {said}")
+    thought = one.get("reasoning_content") or one.get("reasoning")
+    if role == "assistant" and isinstance(thought, str) and thought.strip() and "</think>" not in content:
+        content = f"<think>\n{thought.strip()}\n</think>\n\n{content}"
+    return ChatMessage(role=role, content=content, tool_calls=calls_text(read))
+
+
+def _text(content: Any) -> str:
+    """The text of a content: itself, or its parts joined."""
+    parts = content if isinstance(content, list) else [content or ""]
+    texts = [part.get("text") if isinstance(part, Mapping) else part for part in parts]
+    said = [text for text in texts if isinstance(text, str)]
+    if len(said) < len(texts):
+        raise NotAConversation("a content that is no text")
+    return "".join(said)
 
 
 def _call(call: Any) -> tuple[str, Mapping[str, Any]]:
@@ -113,7 +152,10 @@ def _call(call: Any) -> tuple[str, Mapping[str, Any]]:
     if not isinstance(function, Mapping) or not isinstance(name, str):
         raise NotAConversation("a call without a name")
     arguments = function.get("arguments")
-    arguments = _json(arguments) if isinstance(arguments, str) else without_nulls(arguments)
+    for _ in range(2):  # some write JSON text as JSON text
+        arguments = (_json(arguments) if arguments.strip() else {}) if isinstance(arguments, str) else arguments
+    arguments = arguments if isinstance(function.get("arguments"), str) else without_nulls(arguments)
+    arguments = {} if arguments is None else arguments
     if not isinstance(arguments, Mapping):
         raise NotAConversation("arguments of a call that are no object")
     return name, arguments

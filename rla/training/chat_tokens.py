@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from rla.training.sft import Example
 
 Span = tuple[int, int]
+THOUGHT = re.compile(r"<think>(.*?)</think>", re.DOTALL)
+NAMES = frozenset({"name", "role", "type"})  # keys whose values no template prints as somebody's text
 PRIVATE = range(0xE000, 0xF8FF)  # code points that mean nothing by themselves
 
 
@@ -45,6 +47,7 @@ class ChatTokens:
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
         self._chat = ChatFormat(tokenizer)
+        self.thoughtless = 0  # conversations with thoughts that the template does not print
         own = tokenizer.chat_template
         own = own["default"] if isinstance(own, dict) else str(own)
         marked = training_template(tokenizer, own)
@@ -73,6 +76,9 @@ class ChatTokens:
         text, spans = self._rendered(self._broken(conversation, breaker))
         if has_half(text):
             raise NotRendered("half of a surrogate pair, which is not a character")
+        thoughts = [found[1].strip() for one in conversation.replies() for found in THOUGHT.finditer(one.content)]
+        shown = text.replace(breaker, "")
+        self.thoughtless += any(self._chat.without_headers(thought) not in shown for thought in thoughts)
         for piece, said in pieces_by_span(text, spans):
             for place, part in enumerate(self._control.split(piece)):
                 if place % 2:
@@ -83,12 +89,13 @@ class ChatTokens:
     def _broken(self, conversation: Conversation, breaker: str) -> tuple[list[dict[str, Any]], Any]:
         """Messages and tools in which no control token is left: `breaker` stands in the middle of each."""
 
-        def broken(value: Any) -> Any:
+        def broken(value: Any, name: str = "name") -> Any:
             if isinstance(value, str):
-                return self._starts.sub(lambda found: found[1] + breaker, value)
+                text = value if name in NAMES else self._chat.without_headers(value)
+                return self._starts.sub(lambda found: found[1] + breaker, text)
             if isinstance(value, dict):
-                return {broken(key): broken(inner) for key, inner in value.items()}
-            return [broken(inner) for inner in value] if isinstance(value, list) else value
+                return {broken(key): broken(inner, key) for key, inner in value.items()}
+            return [broken(inner, name) for inner in value] if isinstance(value, list) else value
 
         messages = template_messages(conversation.messages)
         if "tool_calls" not in self._template and any("tool_calls" in one for one in messages):

@@ -89,6 +89,8 @@ def conversation_examples(
             examples.append(example)
     if refused:
         ctx.progress.note(f"warm-start: {len(refused)} conversations cannot be printed: {refused[0]}")
+    if tokens.thoughtless:
+        ctx.progress.note(f"warm-start: the chat template leaves thoughts out of {tokens.thoughtless} conversations")
     if len(examples) + len(refused) < len(found):
         left = len(found) - len(examples) - len(refused)
         ctx.progress.note(f"warm-start: {left} conversations are too long; see model.context and max_length")

@@ -69,6 +69,10 @@ def test_tools_may_be_a_list_or_its_json_text(tools: Any) -> None:
         ("Add.", "no list"),
         ([USER], "nobody replies"),
         ([{"role": "critic", "content": "x"}, ANSWER], "whose role"),
+        ([{"role": ["user"], "content": "x"}, ANSWER], "whose role"),
+        ([{"from": "critic", "value": "x"}, ANSWER], "whose role"),
+        ([USER, {"role": "assistant", "content": [{"type": "image_url", "image_url": "x"}]}], "no text"),
+        ([USER, {"from": "function_call", "value": "no JSON"}], "no JSON"),
         ([USER, {"role": "system", "content": "x"}, ANSWER], "not the first"),
         ([USER, {"role": "assistant", "content": [{"type": "text"}]}], "no text"),
         ([USER, asking(call("{"))], "no JSON"),
@@ -144,3 +148,56 @@ def test_a_row_with_half_a_surrogate_pair_is_left_out_and_told(tmp_path: Path, o
         f"{tmp_path / 'rows.jsonl'}: 1 rows are no conversation; rows.jsonl, line 2: half of a surrogate "
         "pair, which is not a character"
     ]
+
+
+def read(*messages: dict[str, Any], **row: Any) -> list[tuple[str, str]]:
+    """Role and content of each message."""
+    one = published_conversation({"messages": list(messages), **row}, teacher="t")
+    return [(message.role, message.content) for message in one.messages]
+
+
+def test_parts_of_text_are_joined() -> None:
+    parts = [{"type": "text", "text": "7 is "}, "the ", {"type": "text", "text": "sum."}]
+    assert read(USER, {"role": "assistant", "content": parts}) == [("user", "Add."), ("assistant", "7 is the sum.")]
+
+
+@pytest.mark.parametrize("key", ["reasoning_content", "reasoning"])
+def test_thoughts_beside_a_content_stand_before_it(key: str) -> None:
+    thought = "<think>\n3 + 4\n</think>\n\n"
+    assert read(USER, {**ANSWER, key: "3 + 4\n"})[1] == ("assistant", f"{thought}7")
+    assert read(USER, {**ANSWER, key: None}) == read(USER, ANSWER)
+    one = published_conversation({"messages": [USER, {**asking(call("")), key: "3 + 4"}]}, teacher="t")
+    assert (one.messages[1].content, calls_of(one)) == (thought, [("code_interpreter", {})])
+    already = {"role": "assistant", "content": "<think>a</think>7", key: "a"}
+    assert read(USER, already)[1] == ("assistant", "<think>a</think>7")
+
+
+def test_developers_and_functions_speak_too() -> None:
+    told = [{"role": "system", "content": "Be brief."}, {"role": "developer", "content": "Count."}, USER]
+    legacy = {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": '{"a": 1}'}}
+    messages = [*told, legacy, {"role": "function", "name": "f", "content": "7"}, ANSWER]
+    one = published_conversation({"messages": messages}, teacher="t")
+    assert [(each.role, each.content) for each in one.messages] == [
+        *[("system", "Be brief.\n\nCount."), ("user", "Add."), ("assistant", ""), ("tool", "7"), ("assistant", "7")]
+    ]
+    assert calls_of(one) == [("f", {"a": 1})]
+
+
+def test_the_layout_of_sharegpt_is_read() -> None:
+    turns = [
+        {"from": "human", "value": "Add."},
+        {"from": "function_call", "value": '{"name": "f", "arguments": {"a": 1}}'},
+        {"from": "observation", "value": "7"},
+        {"from": "gpt", "value": "It is 7."},
+    ]
+    one = published_conversation({"conversations": turns, "system": "Be brief.", "tools": "[]"}, teacher="t")
+    assert [(each.role, each.content) for each in one.messages] == [
+        *[("system", "Be brief."), ("user", "Add."), ("assistant", ""), ("tool", "7"), ("assistant", "It is 7.")]
+    ]
+    assert calls_of(one) == [("f", {"a": 1})]
+
+
+@pytest.mark.parametrize("arguments", ["", " ", None, {}, "{}", '"{}"', "null"])
+def test_no_arguments_are_an_empty_object(arguments: Any) -> None:
+    one = published_conversation({"messages": [USER, asking(call(arguments))]}, teacher="t")
+    assert calls_of(one) == [("code_interpreter", {})]
