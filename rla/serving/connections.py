@@ -27,7 +27,7 @@ def most_connections(sessions: int) -> int:
     return min(sessions + SPARE, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
 
 
-def listening(host: str, port: int) -> list[socket.socket]:
+def sockets_of(host: str, port: int) -> list[socket.socket]:
     """A socket for each address of `host`. Raises OSError."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     sockets: list[socket.socket] = []

@@ -25,7 +25,7 @@ from typing import Any
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from rla.errors import UserError
-from rla.serving.connections import Connections, listening, most_connections
+from rla.serving.connections import Connections, most_connections, sockets_of
 from rla.serving.env_session import EnvSession, ServedEnv
 from rla.serving.openenv_messages import BadMessage, Data, client_message, error_message, metadata_of, schemas
 from rla.serving.served_tasks import task_card
@@ -227,7 +227,7 @@ async def serving(server: OpenEnvServer, *, host: str, port: int) -> AsyncIterat
     await runner.setup()
     try:
         try:
-            sockets = listening(host, port)
+            sockets = sockets_of(host, port)
         except OSError as error:
             raise UserError(f"--port {port}: {error.strerror or error}; choose another port or --host") from None
         assert runner.server is not None

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
 
+from rla.envs.execution.bubblewrap import Bubblewrap, is_root
+from rla.envs.execution.local import LocalSandbox
 from rla.envs.execution.records import ExecutionConfig
 from rla.envs.execution.standing import run_once
 from rla.envs.observation import CallResult
@@ -93,6 +96,20 @@ def test_no_call_hands_a_number_on_by_process_ids_or_times_of_files() -> None:
     first, passed, second = told(LOOKED, busy, LOOKED)
     assert (passed.text, passed.status) == (SILENT, "ok")
     assert first.text == second.text and first.text.startswith("[2, '2', '2', 3, ")
+
+
+def test_without_the_right_to_set_process_ids_a_box_that_started_threads_is_replaced() -> None:
+    async def both() -> list[str]:
+        launcher = Bubblewrap(shutil.which("bwrap") or "bwrap", as_root=is_root(), numbering=False)
+        sandbox = LocalSandbox(launcher, workers=1, bounds_tasks=True)
+        try:
+            threads = "import threading\nfor _ in range(5): threading.Thread(target=int).start()"
+            codes = ("import os; print(os.getpid())", threads, "import os; print(os.getpid())")
+            return [(await run_once(sandbox, code, PATIENT)).stdout for code in codes]
+        finally:
+            await sandbox.close()
+
+    assert asyncio.run(both()) == ["2\n", "", "2\n"]
 
 
 @pytest.mark.parametrize("backend", LOCAL)
@@ -210,20 +227,22 @@ def test_a_call_that_nobody_waits_for_ends() -> None:
 
 @pytest.mark.parametrize("backend", [one for one in LOCAL if one != "rlimits"])
 def test_boxes_stay_where_a_program_left_them_as_they_were(backend: str) -> None:
-    """Its process numbers go on in one box, and begin anew in the box after one that was touched."""
+    """One that was touched is replaced. Process ids begin anew for each run, whichever box it is in."""
 
-    async def parents(sandbox: Any) -> list[str]:
+    async def parents(sandbox: Any) -> tuple[list[str], int]:
+        launch, started = sandbox._launch, list[Any]()
+
+        def counted(request: Any) -> Any:
+            started.append(request)
+            return launch(request)
+
+        sandbox._launch = counted
         asked = "import os; print(os.getppid(), os.getpid())"
         codes = (asked, asked, "open('f', 'w').close()", asked)
-        return [(await run_once(sandbox, code, PATIENT)).stdout for code in codes]
+        return [(await run_once(sandbox, code, PATIENT)).stdout for code in codes], len(started)
 
-    first, second, _, third = in_sandbox(backend, lambda _: on_one_thread(backend, parents))
-    assert first.split()[0] == second.split()[0]
-    assert first != second
-    if backend == "bubblewrap":  # each box has numbers of its own
-        assert third == first
-    else:
-        assert third.split()[0] != first.split()[0]
+    (first, second, _, third), boxes = in_sandbox(backend, lambda _: on_one_thread(backend, parents))
+    assert (first, second, third, boxes) == ("1 2\n", "1 2\n", "1 2\n", 2)
 
 
 async def on_one_thread(backend: str, main: Callable[[Any], Awaitable[Any]]) -> Any:

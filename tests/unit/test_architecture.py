@@ -65,6 +65,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "__main__": {"cli", "processes"},
 }
 LONGEST = 300  # lines of a file
+LONGER = {"rla.envs.execution.controller": 360}  # it is bound into a box as one file, and can import none of ours
 ROOT = 8  # modules at most in the root of rla/
 SHORT = 80  # lines of a stage
 
@@ -188,7 +189,7 @@ def test_the_root_holds_few_modules() -> None:
 
 @pytest.mark.parametrize("name", MODULES)
 def test_files_are_short(name: str) -> None:
-    longest = SHORT if name.startswith("stages.") else LONGEST
+    longest = SHORT if name.startswith("stages.") else LONGER.get(name, LONGEST)
     assert len(MODULES[name].read_text().splitlines()) <= longest
 
 

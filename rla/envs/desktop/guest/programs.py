@@ -91,8 +91,8 @@ def run_program(arguments: Sequence[str], *, longest_s: float = LONGEST_S) -> tu
             process = subprocess.Popen(
                 by_itself(arguments),
                 stdin=subprocess.DEVNULL,
-                stdout=out[1],
-                stderr=err[1],
+                stdout=out[1].fileno(),
+                stderr=err[1].fileno(),
                 start_new_session=True,
                 env=program_space(arguments),
             )

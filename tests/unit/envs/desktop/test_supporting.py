@@ -104,7 +104,7 @@ def changed(found: Any, odd: Any) -> Iterator[Any]:
 class Guest(GuestClient):
     """A machine on which everything works."""
 
-    async def _asked(self, method: str, path: str, body: Any = None) -> bytes:
+    async def _asked(self, method: str, path: str, body: Any = None, *, most: int = 0) -> bytes:
         return json.dumps({"output": "x", "error": "", "returncode": 0, "directory_tree": {}}).encode()
 
 
@@ -230,7 +230,7 @@ class Screen(GuestClient):
         super().__init__(GuestAddress(url="http://x"), longest_s=1)
         self.asked: list[tuple[str, Any]] = []
 
-    async def _asked(self, method: str, path: str, body: Any = None) -> bytes:
+    async def _asked(self, method: str, path: str, body: Any = None, *, most: int = 0) -> bytes:
         self.asked.append((path, body))
         return json.dumps({"width": 1921, "height": 1080, "output": "x", "returncode": 0}).encode()
 
