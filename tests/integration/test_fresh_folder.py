@@ -47,7 +47,7 @@ def test_a_pool_that_another_call_began_is_left_to_it(rla: Rla, tmp_path: Path) 
     pool = tmp_path / "r/0/pool"
     begun(pool, parts=True)
     before = contents(pool)
-    code, _, said = rla("init-model", "--run", "r")
+    code, _, said = rla("init-model", "--run", "r", "--set", "tasks.train_scenes=3")
     (error,) = [line for line in said.splitlines() if line.startswith("error:")]
     assert code == 2 and "not finished; call the `rla make-tasks` that began it again" in error
     assert contents(pool) == before

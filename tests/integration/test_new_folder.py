@@ -18,6 +18,8 @@ from tests.integration.pipelines import PARAMS, environment, until
 TOP = Path(__file__).parents[2]
 PYTHON = [sys.executable, "-m", "venv", "--without-pip"]
 
+NAMED = f"name: alfworld-tiny\n{PARAMS}"
+
 
 @pytest.fixture(scope="module")
 def rla(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -41,7 +43,7 @@ def rla(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def folder(rla: Path, tmp_path: Path) -> Path:
     """A folder that `rla init` has begun, with parameters that make the run short."""
     assert "next: cd mine && rla run" in called(rla, tmp_path, "init", "mine")
-    (tmp_path / "mine/params.yaml").write_text(PARAMS)
+    (tmp_path / "mine/params.yaml").write_text(NAMED)
     return tmp_path / "mine"
 
 
@@ -58,7 +60,7 @@ def called(rla: Path, folder: Path, *arguments: str) -> str:
 
 
 def test_the_loop_turns_in_an_empty_folder(rla: Path, folder: Path) -> None:
-    (folder / "params.yaml").write_text(re.sub("(rollouts_per_task|updates|max_tasks|max_steps): .", r"\1: 1", PARAMS))
+    (folder / "params.yaml").write_text(re.sub("(rollouts_per_task|updates|max_tasks|max_steps): .", r"\1: 1", NAMED))
     assert "Held-out tasks" in called(rla, folder, "run", "--iterations", "1")
     assert (folder / "runs/alfworld-tiny/1/policy/checkpoint.json").is_file()
     assert not any(commands(folder))
