@@ -74,7 +74,7 @@ def refuse_apart(run: Path, made: Path) -> None:
             )
 
 
-def refuse_foreign(made: Path, name: str) -> None:
+def refuse_foreign(made: Path, name: str | None) -> None:
     """UserError for a shard that holds tasks of an environment other than `name`, or episodes that were played in one.
 
     A task says its environment in a column. Of other shards the manifest does, unless it names no parameters.

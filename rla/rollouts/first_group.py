@@ -7,7 +7,7 @@ cause, and ends if `guards.stop` names the guard.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args, get_type_hints
@@ -79,7 +79,7 @@ class FirstGroup:
         role, section, key = ("policy",) * 3 if guard == "no-action" else ("rm", "judge", "reward")
         if self._model == artifact(self._ctx.run, f"init_{role}", 0) and getattr(config.model, key) == "init":
             return f"the model is not trained yet: call `rla warm-start`, or name a trained one in model.{key}"
-        if most(replies, lambda reply: reply.truncated):
+        if most([reply.truncated for reply in replies]):
             thinks = any(open_thought(reply.text) for reply in replies)
             limit = f"{section}.max_tokens, which is {getattr(config, section).max_tokens}"
             return f"{'its thoughts do not end within' if thinks else 'most are cut by'} {limit}: raise it"
@@ -95,9 +95,8 @@ def other_action(env: Env, config: Config, replies: Sequence[FirstReply]) -> str
     told, own = config.policy.reply, env.policy_prompt(config)
     for form in get_args(get_type_hints(PolicyConfig)["reply"]):
         prompt = env.policy_prompt(replace(config, policy=replace(config.policy, reply=form)))
-        if prompt != own and most(
-            replies, lambda one, parse=prompt.parse: one.commands and parse(one.text, one.commands)
-        ):
+        read = [bool(one.commands and prompt.parse(one.text, one.commands)) for one in replies]
+        if prompt != own and most(read):
             return f"the model writes as policy.reply: {form} asks for, and it is {told}: set it to {form}"
     if all(reply.commands for reply in replies) and told == "text":
         return "none is one of the commands offered: set policy.decoding to admissible, or take a model that knows them"
@@ -107,12 +106,14 @@ def other_action(env: Env, config: Config, replies: Sequence[FirstReply]) -> str
 def other_vote(env: Env, config: Config, replies: Sequence[FirstReply]) -> str:
     """Why a reward model's replies are not read: it writes in the form of the other `judge.prompt`, or in none."""
     told = config.judge.prompt
-    for form in get_args(get_type_hints(JudgeConfig)["prompt"]) if isinstance(env, Judged) else ():
+    for form in get_args(get_type_hints(JudgeConfig)["prompt"]):
+        if form == told or not isinstance(env, Judged):
+            continue
         prompt = env.judge_prompt(replace(config, judge=replace(config.judge, prompt=form)))
-        if form != told and most(replies, lambda one, parse=prompt.parse: parse(one.text) is not None):
+        if most([prompt.parse(one.text) is not None for one in replies]):
             return f"the model writes as judge.prompt: {form} asks for, and it is {told}: set it to {form}"
     return f"the model does not answer as the prompt of judge.prompt: {told} asks: compare the two in `rla show`"
 
 
-def most(replies: Sequence[FirstReply], holds: Callable[[FirstReply], object]) -> bool:
-    return 2 * sum(bool(holds(reply)) for reply in replies) > len(replies)
+def most(held: Sequence[bool]) -> bool:
+    return 2 * sum(held) > len(held)

@@ -121,7 +121,9 @@ def is_own(file: str, env: Env) -> bool:
     for cls in type(env).__mro__[:-1]:
         module = sys.modules.get(cls.__module__)
         source = getattr(module, "__file__", None)
-        if source and (file == source or (module.__package__ and Path(source).parent in Path(file).parents)):
+        if module is None or source is None:
+            continue
+        if file == source or (module.__package__ and Path(source).parent in Path(file).parents):
             return True
     return False
 

@@ -151,18 +151,19 @@ def test_words_of_the_judge_and_of_commands_need_not_be_given() -> None:
 
 
 def test_a_command_of_held_out_tasks_alone() -> None:
-    class Surrendering(Game):
-        def __init__(self, task: Task) -> None:
-            super().__init__(task)
-            self.more = () if task.split == "train" else ("surrender",)
+    def reset(self: Any) -> Observation:
+        seen: Observation = Game.reset(self)
+        return replace(seen, commands=(*seen.commands, *self.more))
 
-        def reset(self) -> Observation:
-            return replace(super().reset(), commands=(*self.commands, *self.more))
+    def step(self: Any, action: str) -> Any:
+        return Game.step(self, "none" if action == "surrender" else action)
 
-        def step(self, action: str) -> Observation:
-            return super().step("none" if action == "surrender" else action)
+    def make(self: Any, task: Task, config: Config) -> Any:
+        game = type("Surrendering", (Game,), {"reset": reset, "step": step})(task)
+        game.more = () if task.split == "train" else ("surrender",)
+        return game
 
-    complaint = the_only_complaint(knowing("guess my number", make=lambda _, task, config: Surrendering(task)))
+    complaint = the_only_complaint(knowing("guess my number", make=make))
     assert "does not know 'surrender' of 'surrender'; give that word in tokenizer_texts" in complaint
 
 
@@ -190,7 +191,8 @@ def line_of(text: str) -> int:
 def test_an_error_below_a_library_names_the_line_of_the_environment_and_the_edit() -> None:
     def apply(self: Any, task: Task, edit: str, **options: Any) -> Task:
         json.loads(edit[1:])  # raises in apply
-        return GuessNumber.apply(self, task, edit, **options)
+        child: Task = GuessNumber.apply(self, task, edit, **options)
+        return child
 
     env = type("Env", (GuessNumber,), {"apply": apply, "__module__": __name__})()
     place = f"({HERE}, line {line_of('# raises in apply')})"
