@@ -103,7 +103,8 @@ def run_program(arguments: Sequence[str], *, longest_s: float = LONGEST_S) -> tu
             raise TimeoutError(f"{arguments[0]} took longer than {longest_s:g} s") from None
         finally:
             code = process.wait()
-        return code, *(text.decode(errors="replace") for text in said)
+        output, error = (text.decode(errors="replace") for text in said)
+        return code, output, error
 
 
 def heard(streams: Sequence[socket.socket], process: subprocess.Popen[bytes], until: float) -> list[bytearray]:
