@@ -68,10 +68,10 @@ def check_keys(folder: Path, kind: str, entries: tuple[tuple[str, int, str | Non
     that is there n times in two shards n * n times. `entries`: of its parts, so that a shard is looked at once.
     """
     keys: list[str] = load_schema(kind)["key"]
-    tables = [read_part(folder / name, keys) for name, _, _ in entries]
+    tables = [read_part(folder / name, keys, kind=kind) for name, _, _ in entries]
     if not tables:
         return
-    counts = pa.concat_tables(tables).group_by(keys).aggregate([([], "count_all")])
+    counts = pa.concat_tables(tables, promote_options="default").group_by(keys).aggregate([([], "count_all")])
     if counts.num_rows == sum(table.num_rows for table in tables):
         return
     row = counts.filter(pc.greater(counts["count_all"], 1)).slice(0, 1).to_pylist()[0]

@@ -290,6 +290,27 @@ def test_a_doubled_key_is_one_line(
         read(written(tmp_path / "shard", kind, *rows), kind)
 
 
+def test_a_part_whose_key_may_be_null_is_read_with_the_others(tmp_path: Path) -> None:
+    """Other programs write every column so that it may be null."""
+    writer = ShardWriter(tmp_path / "shard", "trajectories", ORIGIN)
+    for group, name in enumerate(("e1", "e2")):
+        writer.write(group, [episode(trajectory_id=name)])
+    writer.finish()
+    folder = tmp_path / "shard"
+    part = folder / "part-00000.parquet"
+    table = pq.ParquetFile(part).read()
+    schema = pa.schema([pa.field(field.name, field.type) for field in table.schema], metadata=table.schema.metadata)
+    for name, message in (("e1", None), (None, "trajectories.trajectory_id: null is not allowed")):
+        pq.write_table(pa.Table.from_pylist([episode(trajectory_id=name)], schema=schema), part)
+        others = read_manifest(folder)["parts"][1:]
+        changed(folder, parts=[parts.part_entry(part), *others])
+        if message is None:
+            assert len(read_rows(folder, "trajectories")) == 2
+        else:
+            with pytest.raises(UserError, match=message):
+                read_rows(folder, "trajectories")
+
+
 def test_a_key_that_two_parts_have_is_one_line(tmp_path: Path) -> None:
     writer = ShardWriter(tmp_path / "shard", "trajectories", ORIGIN)
     for group in range(2):
