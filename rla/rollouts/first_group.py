@@ -1,8 +1,8 @@
 """A first look at what a model writes: if nothing in the first group of a stage can be read, the stage says so at once.
 
 The guards (`rla.metrics.guards`) speak once a stage has ended, which may take hours. If no reply of a whole group holds
-an action, or no judgement a vote, the other groups share the cause. The stage then prints one reply and the likely
-cause, and ends if `guards.stop` names the guard.
+an action, or no judgement a vote, the other groups share the cause. The stage then shows one reply with the likely
+cause, and ends unless `guards.first_group` is `warn`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from rla.store.records import StepScore, Trajectory
 from rla.thoughts import open_thought
 
 SHOWN = 200  # characters of the reply that is shown
+ENOUGH = 8  # replies, or all that a stage asks for: a group of one-step episodes may be a hard task's
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +41,16 @@ class FirstReply:
 
 
 class FirstGroup:
-    """Of one stage. `model`: the checkpoint that replies; None for a chat server."""
+    """Of one stage. `model`: the checkpoint that replies; None for a chat server. `total`: replies that the stage asks
+    for, at least.
+    """
 
-    def __init__(self, ctx: StageContext, model: Path | None) -> None:
-        self._ctx, self._model, self._looked = ctx, model, False
+    def __init__(self, ctx: StageContext, model: Path | None, *, total: int = ENOUGH) -> None:
+        self._ctx, self._model, self._enough = ctx, model, min(ENOUGH, total)
+        self._looked, self._unread = False, list[FirstReply]()
 
     def played(self, trajectories: Sequence[Trajectory]) -> None:
-        """UserError if `no-action` stops the run and no reply of the first group holds an action."""
+        """UserError, or a warning, if no reply of the first group holds an action."""
         replies = [
             FirstReply(step.reply, step.truncated, step.valid, tuple(step.commands))
             for episode in trajectories
@@ -55,22 +59,24 @@ class FirstGroup:
         self._look("no-action", replies, "replies of the first group holds an action")
 
     def judged(self, scores: Sequence[StepScore]) -> None:
-        """UserError if `unreadable-votes` stops the run and no judgement of the first group can be read."""
+        """UserError, or a warning, if no judgement of the first group can be read."""
         votes = [vote for score in scores for vote in score.judgements if vote.token_ids or vote.text]
         replies = [FirstReply(vote.text, vote.truncated, vote.score is not None) for vote in votes]
         probes = isinstance(environment(self._ctx.config.env.name), Probes)
         self._look("unreadable-votes", replies, f"{'tests' if probes else 'votes'} of the first group can be read")
 
     def _look(self, guard: GuardName, replies: Sequence[FirstReply], what: str) -> None:
-        if self._looked or not replies:
+        if self._looked:
             return
-        self._looked = True
-        if any(reply.read for reply in replies):
+        self._unread += replies
+        self._looked = any(reply.read for reply in replies) or len(self._unread) >= max(1, self._enough)
+        if any(reply.read for reply in replies) or not self._looked:
             return
-        shown = one_line(replies[0].text[: 4 * SHOWN], SHOWN)
-        said = f"none of the {len(replies)} {what}, and the first is {shown!r}; {self._cause(guard, replies)}"
-        if guard in self._ctx.config.guards.stop:
-            raise UserError(f"guards.stop: {said}")
+        shown = one_line(self._unread[0].text[: 4 * SHOWN], SHOWN)
+        cause = self._cause(guard, self._unread)
+        said = f"none of the {len(self._unread)} {what}, and the first is {shown!r}; {cause}"
+        if self._ctx.config.guards.first_group == "stop":
+            raise UserError(f"{said}. If they are to count as they are, set guards.first_group: warn")
         self._ctx.progress.note(f"warning ({guard}): {said}")
 
     def _cause(self, guard: GuardName, replies: Sequence[FirstReply]) -> str:

@@ -23,7 +23,7 @@ from rla.llm.chat import ChatFormat
 from rla.models.checkpoint import model_folder
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import check_failures, run_async
-from rla.rollouts.first_group import FirstGroup
+from rla.rollouts.first_group import ENOUGH, FirstGroup
 from rla.rollouts.groups import each_of
 from rla.rollouts.judged_ahead import JudgedAhead, only_part
 from rla.rollouts.looking import seeing, with_pngs
@@ -140,7 +140,8 @@ def ask_about(
     asked = chosen.prober(ctx.config) if isinstance(chosen, Probes) else None
     prompt = None if asked else need(chosen, Judged, "score-steps").judge_prompt(ctx.config)
     items = with_rows_of_pools(ctx, tasks, pools) if asked else None
-    replier, first_group = make_replier(ctx.config, rm, prompt), FirstGroup(ctx, rm)
+    total = len(tasks) if isinstance(tasks, Sequence) else ENOUGH
+    replier, first_group = make_replier(ctx.config, rm, prompt), FirstGroup(ctx, rm, total=total)
 
     def judged(position: int, scores: list[StepScore]) -> None:
         finished(position, scores)

@@ -78,7 +78,8 @@ def play_shard(
     def episodes(task: Task) -> list[Episode]:
         return episodes_of(task, count=count, seed=ctx.config.seed, iteration=iteration)
 
-    first_group, unbegun = FirstGroup(ctx, policy), Unbegun(ctx, total=count * len(own))
+    total = count * len(own)
+    first_group, unbegun = FirstGroup(ctx, policy, total=total), Unbegun(ctx, total=total)
 
     def finished(left: list[int], position: int, trajectories: list[Trajectory]) -> None:
         keep_episodes(writer, images, left[position], trajectories)

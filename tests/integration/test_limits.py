@@ -78,8 +78,8 @@ def test_a_reply_that_never_fits_the_budget_of_an_episode(rla: Rla) -> None:
 
 
 def test_a_group_of_which_nothing_can_be_read_stops_the_run(rla: Rla, tmp_path: Path) -> None:
-    untaught = ("generator.backend=transformers", "policy.decoding=free", "guards.stop=[no-action]")
+    untaught = ("generator.backend=transformers", "policy.decoding=free")
     flags = [text for setting in untaught for text in ("--set", setting)]
     code, _, error = rla("rollout", "--run", "r", *flags, "--set", "rollout.concurrency=4")
-    assert code == 2 and "error: guards.stop: none of the" in error and "call `rla warm-start`" in error
+    assert code == 2 and "error: none of the" in error and "call `rla warm-start`" in error
     assert len(list((tmp_path / "r/1/trajectories").glob("part-*.parquet"))) == 1

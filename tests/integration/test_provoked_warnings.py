@@ -37,7 +37,15 @@ def test_the_shortest_run_of_scripted_replies_wins_nothing(rla: Rla) -> None:
 
 
 def test_replies_of_an_untaught_model_hold_neither_action_nor_vote(rla: Rla) -> None:
-    free = (*UNTAUGHT, "--set", "policy.decoding=free", "--set", "judge.decoding=free")
+    free = (
+        *UNTAUGHT,
+        "--set",
+        "policy.decoding=free",
+        "--set",
+        "judge.decoding=free",
+        "--set",
+        "guards.first_group=warn",
+    )
     assert warnings_after(rla, "rollout", *free) == {"no-action", "cut-episodes"}
     assert warnings_after(rla, "score-steps", *free) == {"unreadable-votes"}
 

@@ -153,7 +153,7 @@ def test_a_params_file_that_is_no_yaml_is_named(tmp_path: Path, text: str | byte
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(UserError, match=r"params\.yaml: not valid YAML"):
         load_config(path)
-    with pytest.raises(UserError, match="no such file; give --params a file"):
+    with pytest.raises(UserError, match="a folder, a pipe or a device, not a file"):
         load_config(tmp_path)
 
 

@@ -11,6 +11,7 @@ from rla.errors import UserError
 from rla.pipeline.context import StageContext
 from rla.rollouts.first_group import FirstGroup
 from rla.store.layout import artifact
+from rla.store.records import Trajectory
 from stages import STAGES
 from tests.unit.builders import configured, score, step, trajectory
 
@@ -37,10 +38,13 @@ def call(*overrides: str, env: str = "alfworld") -> tuple[StageContext, list[str
     ), notes.said
 
 
+WARN = "guards.first_group=warn"
+
+
 def warned_of(reply: str, *overrides: str, model: Path | None = None, env: str = "alfworld", **changes: Any) -> str:
     """What is said of a group whose steps all have this reply."""
-    ctx, said = call(*overrides, env=env)
-    steps = [step(**({"reply": reply, "valid": False, "commands": COMMANDS} | changes))] * 3
+    ctx, said = call(WARN, *overrides, env=env)
+    steps = [step(**({"reply": reply, "valid": False, "commands": COMMANDS} | changes))] * 8
     FirstGroup(ctx, model or Path("elsewhere")).played([trajectory(steps=steps)])
     (warning,) = said
     return warning
@@ -62,7 +66,7 @@ CAUSES: list[tuple[str, str, str, dict[str, Any]]] = [
 @pytest.mark.parametrize(("reply", "form", "cause", "changes"), CAUSES, ids=[row[2][:30] for row in CAUSES])
 def test_the_likely_cause_is_named(reply: str, form: str, cause: str, changes: dict[str, Any]) -> None:
     warning = warned_of(reply, f"policy.reply={form}", **changes)
-    assert warning.startswith("warning (no-action): none of the 3 replies of the first group holds an action")
+    assert warning.startswith("warning (no-action): none of the 8 replies of the first group holds an action")
     assert cause in warning
 
 
@@ -77,30 +81,47 @@ def test_what_a_model_wrote_cannot_speak_to_the_terminal() -> None:
     assert warning.isprintable() and len(warning) < 500
 
 
-def test_a_run_that_names_the_guard_stops() -> None:
-    ctx, said = call("guards.stop=[no-action]")
-    with pytest.raises(UserError, match=r"guards\.stop: none of the 1 replies .* the first is 'sing'"):
-        FirstGroup(ctx, None).played([trajectory(steps=[step(reply="sing", valid=False)])])
-    assert said == []
+def silent(count: int) -> Trajectory:
+    return trajectory(steps=[step(reply="sing", valid=False)] * count)
 
 
-def test_only_the_first_group_with_replies_is_looked_at() -> None:
+def test_a_first_group_without_an_action_ends_the_stage() -> None:
     ctx, said = call()
-    first = FirstGroup(ctx, None)
-    first.played([trajectory(steps=[])])
-    first.played([trajectory(steps=[step(), step(reply="sing", valid=False)])])
-    first.played([trajectory(steps=[step(reply="sing", valid=False)])])
+    with pytest.raises(UserError, match=r"none of the 8 replies .* the first is 'sing'; .*guards\.first_group: warn"):
+        FirstGroup(ctx, None).played([silent(8)])
     assert said == []
+
+
+def test_a_group_of_few_replies_is_looked_at_with_the_next() -> None:
+    """All episodes of one task may be one reply each, and the task hard."""
+    first = FirstGroup(call()[0], None)
+    first.played([silent(1)] * 4)
+    with pytest.raises(UserError, match="none of the 8 replies"):
+        first.played([silent(1)] * 4)
+
+
+def test_a_stage_of_few_replies_is_looked_at_when_all_are_there() -> None:
+    first = FirstGroup(call()[0], None, total=2)
+    first.played([silent(1)])
+    with pytest.raises(UserError, match="none of the 2 replies"):
+        first.played([silent(1)])
+
+
+def test_a_reply_that_is_read_ends_the_first_look() -> None:
+    first = FirstGroup(call()[0], None)
+    first.played([silent(4)])
+    first.played([trajectory(steps=[step()])])
+    first.played([silent(99)])
 
 
 def judged(
     text: str, *overrides: str, env: str = "alfworld", votes: tuple[int | None, ...] = (None, None)
 ) -> list[str]:
-    ctx, said = call(*overrides, env=env)
+    ctx, said = call(WARN, *overrides, env=env)
     row = score(votes=votes)
     for judgement in row.judgements:
         object.__setattr__(judgement, "text", text)
-    FirstGroup(ctx, None).judged([row])
+    FirstGroup(ctx, None, total=2).judged([row])
     return said
 
 
