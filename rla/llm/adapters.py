@@ -74,7 +74,7 @@ def adapter_in(folder: Path) -> Adapter:
         digest = hashlib.sha256(_decisive(settings))
         with (folder / WEIGHTS).open("rb") as stream:
             digest.update(hashlib.file_digest(stream, "sha256").digest())
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(
             f"{folder}: not a readable adapter ({type(error).__name__}: {error}); set generator.lora: merged, or run "
             f"{making_call(folder)} again"

@@ -80,7 +80,7 @@ def generation_stops(folder: Path) -> frozenset[int]:
         stops = found if isinstance(found, list) else [] if found is None else [found]
         if all(type(one) is int and one >= 0 for one in stops):
             return frozenset(stops)
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         pass
     raise UserError(f"{file}: eos_token_id must be a token id or a list of them; fetch or write the file again")
 

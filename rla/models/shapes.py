@@ -179,7 +179,13 @@ def model_shape_of(source: str, *, new: ModelConfig, key: str, option: str) -> M
     folder = Path(source).expanduser()
     if (folder / "config.json").is_file():
         check_model_folder(folder)
-        return shape_of_config(json.loads((folder / "config.json").read_text()), name=folder.name)
+        try:
+            config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        except (ValueError, RecursionError):
+            raise UserError(f"{folder / 'config.json'}: not valid JSON; fetch or write the file again") from None
+        if not isinstance(config, dict):
+            raise UserError(f"{folder / 'config.json'}: expected a JSON object; fetch or write the file again")
+        return shape_of_config(config, name=folder.name)
     last = source.rstrip("/").split("/")[-1].lower()
     for name in sorted(SHAPES, key=len, reverse=True):
         if last == name or last.startswith(f"{name}-"):

@@ -172,6 +172,6 @@ def _read(model: Path | str, name: str) -> dict[str, Any]:
         return {}
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
+    except (ValueError, RecursionError):
         raise UserError(f"{path}: not valid JSON; write the model again") from None
     return content if isinstance(content, dict) else {}

@@ -9,6 +9,7 @@ import pytest
 
 from rla.config.sections import ModelConfig
 from rla.errors import UserError
+from rla.models.plain_tokenizer import generation_stops
 from rla.models.shapes import SHAPES, model_shape_of, new_shape, shape_of_config
 from tests.unit.training.builders import SIZES, tiny_model
 
@@ -94,3 +95,16 @@ def test_models_are_known_by_name_hub_id_or_folder(tmp_path: Path) -> None:
     assert model_shape_of("init", **known).hidden == 96
     with pytest.raises(UserError, match=r"model\.policy: the sizes of meta/Llama-9 are not known; give --shape"):
         model_shape_of("meta/Llama-9", **known)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "{", "[1]"])
+def test_a_config_that_is_not_a_json_object_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(UserError, match=r"config\.json: .*; fetch or write the file again"):
+        model_shape_of(str(tmp_path), new=ModelConfig(), key="model.policy", option="--policy")
+
+
+def test_stop_tokens_nested_without_end_are_named(tmp_path: Path) -> None:
+    (tmp_path / "generation_config.json").write_text("[" * 100_000)
+    with pytest.raises(UserError, match=r"generation_config\.json: eos_token_id"):
+        generation_stops(tmp_path)
