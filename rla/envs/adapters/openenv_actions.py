@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rla.envs.lenient_json import lenient_loads
+from rla.store.lenient_json import lenient_loads
 from rla.errors import UserError
 from rla.thoughts import after_thinking
 

@@ -15,7 +15,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from rla.envs.lenient_json import lenient_decode, lenient_loads
+from rla.store.lenient_json import lenient_decode, lenient_loads
 from rla.envs.screens.deeds import (
     LONGEST_TYPED,
     MOST_TURNS,

@@ -5,7 +5,7 @@
     </tool_call>
 
 A call ends where its JSON ends and the closing tag follows, so that a tag inside of the code is text of that code. Line
-breaks and backslashes that a model forgot to escape are read (`rla.envs.lenient_json`). A call whose body is no JSON
+breaks and backslashes that a model forgot to escape are read (`rla.store.lenient_json`). A call whose body is no JSON
 ends at the next closing tag, or with the reply. At most `MOST_CALLS` calls are read, each in one pass over the reply.
 """
 
@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rla.envs.coding.data.nesting import too_deep
-from rla.envs.lenient_json import lenient_decode, lenient_loads
+from rla.store.lenient_json import lenient_decode, lenient_loads
 from rla.envs.tool.calls import MOST_CALLS, SCHEMA, TOO_MANY, Malformed, ToolCall, Turn
 from rla.thoughts import after_thinking
 
