@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla.errors import UserError
-from rla.llm.chat_frames import PAD, ChatFrames, Trim
+from rla.llm.chat_frames import INSIDE, PAD, ChatFrames, Trim
 from rla.llm.control_strings import PlainHeaders, plain_headers
 from rla.models.plain_tokenizer import generation_stops
 from rla.models.rendering import rendering
@@ -105,6 +105,10 @@ class ChatFormat:
             ids += self.content_ids(role, trim.applied(content))
             ids += part
         return ids
+
+    def tells(self, tools: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether the template prints the tools that it is given."""
+        return self._split(("user",)) != self._split(("user",), list(map(dict, tools)))
 
     def written_call(self, name: str, arguments: Mapping[str, Any]) -> str:
         """A turn of the assistant with a call, as the template prints it; empty if it prints no calls."""
@@ -191,8 +195,14 @@ class ChatFormat:
 
     def _template_of(self, roles: tuple[str, ...], tools: str = "") -> ChatFrames:
         told = json.loads(tools) if tools else None
-        parts, padded = self._split(roles, told), self._split(roles, told, pad=PAD)
+        parts, padded, within = (self._split(roles, told, pad=pad) for pad in (("", ""), PAD, INSIDE))
         left, right = ([self._printed(role, pad) for role in roles] for pad in PAD)
+        before, after = ([self._printed(role, pad) for role in roles] for pad in INSIDE)
+        if within != [a + part + b for a, part, b in zip(["", *after], parts, [*before, ""], strict=True)]:
+            raise UserError(
+                f"{self.tokenizer.name_or_path}: the chat template changes contents; use a tokenizer with a plain chat "
+                "template"
+            )
         kept: list[list[bool]] = []  # of each part, whether the padding before and after it is there
         for part, shown, before, after in zip(parts, padded, ["", *right], [*left, ""], strict=True):
             found = [[a, b] for a in (False, True) for b in (False, True) if before * a + part + after * b == shown]
@@ -232,7 +242,6 @@ class ChatFormat:
         return 'qzx\\"xzq' in rendered
 
     def _rendered(self, messages: list[Message], tools: list[dict[str, Any]] | None) -> str:
-
         told = {"tools": tools} if tools else {}
         with rendering(str(self.tokenizer.name_or_path)):
             text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **told)

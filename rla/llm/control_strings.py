@@ -44,8 +44,11 @@ def plain_headers(parts: Iterable[str], control: Sequence[str]) -> list[str]:
             continue  # the second token begins the turn: <|end|><|start|>assistant
         if not part.strip():
             raise ValueError("a turn begins with nothing but white space")
-        for line in filter(None, map(str.strip, rest.splitlines())):
-            found |= dict.fromkeys(MARKUP.findall(line) or [line])
+        for line in filter(str.strip, rest.splitlines(keepends=True)):
+            headers = MARKUP.findall(line) or [line.strip()]
+            if not line.endswith("\n") and any(map(words_alone, headers)):
+                raise ValueError(f"a turn begins with plain words, {line.strip()!r}, on the line of its content,")
+            found |= dict.fromkeys(headers)
     return list(found)
 
 
@@ -64,9 +67,14 @@ class PlainHeaders:
         return broken(text, self._pattern, lambda found: " " if found[0].strip() else "| ")
 
 
+def words_alone(header: str) -> bool:
+    """Whether a header has nothing but its place to tell it from any other words."""
+    return header.replace(" ", "").isalnum()
+
+
 def header_form(header: str) -> str:
     """A pattern that ends where the header is to be broken."""
-    if header.replace(" ", "").isalnum():
+    if words_alone(header):
         return rf"^[ \t]*(?={re.escape(header)}[ \t]*$)"
     cut = len(header) - 1 if header[0].isalnum() else 1
     edge = r"(?<!\w)" if header[0].isalnum() else ""

@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rla.envs.coding.data.nesting import too_deep
-from rla.store.lenient_json import lenient_decode, lenient_loads
 from rla.envs.tool.calls import MOST_CALLS, SCHEMA, TOO_MANY, Malformed, ToolCall, Turn
+from rla.store.lenient_json import lenient_decode, lenient_loads
 from rla.thoughts import after_thinking
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"

@@ -223,6 +223,9 @@ def test_a_sampled_reply_keeps_the_white_space_that_the_template_would_trim() ->
     "template",
     [
         QWEN_LIKE.replace("message['content']", "message['content'].replace('\\t', ' ')"),
+        QWEN_LIKE.replace("message['content']", "message['content'].split() | join(' ')"),
+        QWEN_LIKE.replace("message['content']", "message['content'] | replace('&', '&amp;')"),
+        "{% for m in messages %}{{ m.role + ' ' + m.content + '<|im_end|>' }}{% endfor %}assistant ",
         "{% for m in messages %}{{ m.content + ('<|im_end|>' if m.role == 'assistant' else '\\n') }}{% endfor %}",
         "{{ raise_exception('never') }}",
         "{% for message in messages %}{{ message['content'] | upper }}<|im_end|>{% endfor %}",
@@ -230,7 +233,7 @@ def test_a_sampled_reply_keeps_the_white_space_that_the_template_would_trim() ->
         "{% for message in messages %}{{ message['content'] + '\\n' }}{% endfor %}",
     ],
     ids=[
-        *("changes white space", "no headers", "refuses"),
+        *("changes white space", "joins words", "escapes", "a word before its content", "no headers", "refuses"),
         *("changes contents", "drops contents", "ends a turn with text"),
     ],
 )
