@@ -43,7 +43,7 @@ MERGES = "a: &a {x: 1}\n" + "".join(
         ("seed: !!int x", "a value cannot be read"),
         ("seed: !!int ''", "a value cannot be read"),
         ("seed: !!bool x", "a value cannot be read"),
-        ("seed: " + "9" * 5000, "a value cannot be read"),
+        ("seed: " + "9" * 50_000, "a value cannot be read"),
         ('env: {name: "a\\0b"}', "a character that no text has"),
         ('env: {name: "\\ud800"}', "a character that no text has"),
         ("a" * (1 << 21), "longer than"),
