@@ -85,14 +85,14 @@ class Growing:
         return Segment(token_ids=self.token_ids, sampled=self.sampled, logprobs=self.logprobs, allowed=self.allowed)
 
 
-def check_calls(chat: ChatFormat, prompt: PolicyPrompt) -> None:
-    """Raises UserError if the model's own chat template prints no tools, or writes calls that the environment does not
-    read.
+def check_calls(chat: ChatFormat, prompt: PolicyPrompt, *, taught: bool) -> None:
+    """Raises UserError if the model's own chat template writes calls that the environment does not read, or prints no
+    tools although nothing has `taught` the model to call them.
     """
     if not isinstance(prompt, ChecksCalls):
         return
     model = chat.tokenizer.name_or_path
-    if prompt.schemas and not chat.tells(prompt.schemas):
+    if prompt.schemas and not taught and not chat.tells(prompt.schemas):
         raise UserError(
             f"{model}: the chat template does not print tools, so the model would not know of them; take a model whose "
             "template does, or a format that needs none (env.own.format: short)"

@@ -172,7 +172,13 @@ def test_calls_that_are_not_read_as_the_template_writes_them_are_refused(templat
     calls = make_format(name)
     prompt = QuestionPrompt(schemas=calls.schemas, calls=calls)
     if not remedy:
-        check_calls(chat, prompt)
+        check_calls(chat, prompt, taught=False)
         return
     with pytest.raises(UserError, match=rf"env\.own\.format.* {remedy}"):
-        check_calls(chat, prompt)
+        check_calls(chat, prompt, taught=False)
+
+
+def test_a_model_that_was_taught_to_call_need_not_be_told_of_tools() -> None:
+    calls = make_format("hermes")
+    prompt = QuestionPrompt(schemas=calls.schemas, calls=calls)
+    check_calls(ChatFormat(family_tokenizer("llama3")), prompt, taught=True)
