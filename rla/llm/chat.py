@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, lru_cache
 from itertools import groupby, pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla.errors import UserError
@@ -60,7 +59,7 @@ class ChatFormat:
         eos = tokenizer.eos_token_id
         own = {self.end_id} if eos is None else {self.end_id, int(eos)}
         name = tokenizer.name_or_path
-        self.stop_ids = own | (generation_stops(Path(name)) if name else frozenset())
+        self.stop_ids = own | (generation_stops(str(name)) if name else frozenset())
 
     def first(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
         """Prompt ids of a conversation, the header of the assistant's reply included. `tools`: JSON Schemas of
