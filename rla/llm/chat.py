@@ -196,8 +196,8 @@ class ChatFormat:
         told = json.loads(tools) if tools else None
         parts, padded, within = (self._split(roles, told, pad=pad) for pad in (("", ""), PAD, INSIDE))
         left, right = ([self._printed(role, pad) for role in roles] for pad in PAD)
-        before, after = ([self._printed(role, pad) for role in roles] for pad in INSIDE)
-        if within != [a + part + b for a, part, b in zip(["", *after], parts, [*before, ""], strict=True)]:
+        begins, ends = ([self._printed(role, pad) for role in roles] for pad in INSIDE)
+        if within != [a + part + b for a, part, b in zip(["", *ends], parts, [*begins, ""], strict=True)]:
             raise UserError(
                 f"{self.tokenizer.name_or_path}: the chat template changes contents; use a tokenizer with a plain chat "
                 "template"
