@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from rla.errors import UserError
 from rla.llm.chat_frames import INSIDE, PAD, ChatFrames, Trim
-from rla.llm.control_strings import PlainHeaders, plain_headers
+from rla.llm.control_strings import PlainHeaders, control_tokens, plain_headers
 from rla.models.plain_tokenizer import generation_stops
 from rla.models.rendering import rendering
 from rla.store.texts import whole_text
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 Message = dict[str, str]
 CACHED_TEXTS = 65_536
 CACHED_TEMPLATES = 256
-MARKUP = re.compile(
-    r"<[|\uff5c].+[|\uff5c]>", re.DOTALL
-)  # how control tokens are written, be they marked as special or not
 
 
 class ChatFormat:
@@ -49,7 +46,7 @@ class ChatFormat:
     def __init__(self, tokenizer: ChatTokenizer) -> None:
         self.tokenizer = tokenizer
         self._encoder = _plain_encoder(tokenizer)
-        self._control = _control_tokens(tokenizer)
+        self._control = control_tokens(tokenizer)
         self._thoughts = {token: string for token, string in self._control.items() if TAG.fullmatch(string)}
         self.encode_cached = lru_cache(maxsize=CACHED_TEXTS)(self._encode)
         self._headers = PlainHeaders(self._plain_headers())
@@ -286,19 +283,3 @@ def _plain_encoder(tokenizer: Any) -> Any:
     plain.no_truncation()
     plain.no_padding()
     return lambda text: plain.encode(text, add_special_tokens=False).ids
-
-
-def _control_tokens(tokenizer: ChatTokenizer) -> dict[int, str]:
-    """id -> string of every special token except "unknown", which plain text may well become, and of every other token
-    that is written as one: in DeepSeek's tokenizers those that begin a turn are not marked as special.
-    """
-    control = {
-        int(index): token.content
-        for index, token in tokenizer.added_tokens_decoder.items()
-        if token.special or MARKUP.fullmatch(token.content)
-    }
-    for index, string in zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True):
-        control[int(index)] = str(string)
-    if tokenizer.unk_token_id is not None:
-        control.pop(int(tokenizer.unk_token_id), None)
-    return control

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from rla.folding import broken, folded
+
+if TYPE_CHECKING:
+    from rla.models.plain_tokenizer import ChatTokenizer
 
 CONTROL = re.compile(
     r"<[|\uff5c]|</?(?:s|think)>|<(?:bos|eos|pad)>|<(?:start|end)_of_turn>|<</?SYS>>"
@@ -17,6 +21,8 @@ PLACEHOLDER = re.compile(
     r"<(?=/?(?:image|img|video|vision|start_of_image|end_of_image|image_soft_token|audio)[\w|]*>)|\[(?=/?IMG)",
     re.IGNORECASE,
 )
+
+AS_CONTROL = re.compile(r"<[|\uff5c].+[|\uff5c]>", re.DOTALL)  # how control tokens are written, be they special or not
 
 
 def neutral(text: str) -> str:
@@ -79,3 +85,19 @@ def header_form(header: str) -> str:
     cut = len(header) - 1 if header[0].isalnum() else 1
     edge = r"(?<!\w)" if header[0].isalnum() else ""
     return rf"{edge}{re.escape(header[:cut])}(?={re.escape(header[cut:])})"
+
+
+def control_tokens(tokenizer: ChatTokenizer) -> dict[int, str]:
+    """id -> string of every special token except "unknown", which plain text may well become, and of every other token
+    that is written as one: in DeepSeek's tokenizers those that begin a turn are not marked as special.
+    """
+    control = {
+        int(index): token.content
+        for index, token in tokenizer.added_tokens_decoder.items()
+        if token.special or AS_CONTROL.fullmatch(token.content)
+    }
+    for index, string in zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True):
+        control[int(index)] = str(string)
+    if tokenizer.unk_token_id is not None:
+        control.pop(int(tokenizer.unk_token_id), None)
+    return control
