@@ -1,14 +1,19 @@
-"""Thoughts in a reply: what a model writes between `<think>` and `</think>` neither acts, answers nor votes."""
+"""Thoughts in a reply: what a model writes between `<think>` and `</think>` neither acts, answers nor votes.
+
+Some families have other tags: `[THINK]` (Magistral), `<seed:think>` (Seed-OSS), `\u25c1think\u25b7` (Kimi).
+"""
 
 from __future__ import annotations
 
 import re
 
-TAG = re.compile(r"<(/?)think(?:ing)?>|\[(/?)THINK\]", re.IGNORECASE)
+TAG = re.compile(
+    r"<(/?)(?:(?:seed:)?think(?:ing)?|thought|reasoning)\s*>|\[(/?)THINK\]|\u25c1(/?)think\u25b7", re.IGNORECASE
+)
 
 
 def closes(tag: re.Match[str]) -> bool:
-    return bool(tag[1] or tag[2])
+    return any(tag.groups())
 
 
 def after_thinking(text: str) -> str:

@@ -85,16 +85,24 @@ class Growing:
         return Segment(token_ids=self.token_ids, sampled=self.sampled, logprobs=self.logprobs, allowed=self.allowed)
 
 
-def check_calls(chat: ChatFormat, prompt: PolicyPrompt) -> None:
-    """Raises UserError if the environment does not read calls as the model's own chat template writes them."""
+def check_calls(chat: ChatFormat, prompt: PolicyPrompt, *, taught: bool) -> None:
+    """Raises UserError if the model's own chat template writes calls that the environment does not read, or prints no
+    tools although nothing has `taught` the model to call them.
+    """
     if not isinstance(prompt, ChecksCalls):
         return
+    model = chat.tokenizer.name_or_path
+    if prompt.schemas and not taught and not chat.tells(prompt.schemas):
+        raise UserError(
+            f"{model}: the chat template does not print tools, so the model would not know of them; take a model whose "
+            "template does, or a format that needs none (env.own.format: short)"
+        )
     for schema in prompt.schemas:
         name, arguments = schema["function"]["name"], {key: "a" for key in schema["function"]["parameters"]["required"]}
         reply = chat.written_call(name, arguments)
         fault = prompt.unread_call(reply, name, arguments) if reply else ""
         if fault:
-            raise UserError(f"{chat.tokenizer.name_or_path}: {fault}")
+            raise UserError(f"{model}: {fault}")
 
 
 class PolicyAgent:

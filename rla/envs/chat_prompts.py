@@ -18,7 +18,7 @@ from rla.envs.prompts import JudgePrompt
 from rla.envs.quoting import QUOTED, marked, plain_tags, quoted
 from rla.envs.spacing import single_spaced
 from rla.envs.views import JudgeView, Message
-from rla.folding import broken
+from rla.folding import broken, folded
 from rla.thoughts import after_thinking
 
 BOXED = re.compile(r"\\boxed\s*\{([^{}]*)\}")
@@ -26,14 +26,15 @@ OPEN, CLOSE = "<action>", "</action>"
 TURN = re.compile(r"(observation|action) [0-9]+:")
 BOX = re.compile(r"\\boxed\s*\{")
 MARK = re.compile(r"judge(?=\s*:)")
-SCORE = re.compile(r"(?<![\w-])score ?([+-]) ?1$")
+SCORE = re.compile(r"(?<![\w-])score ?([+-]) ?1(?!\.?[0-9]|\w)")
 VALUE = re.compile(r"(?:score ?([+-]?)|(?<![\w.])([+-])) ?1(?!\.?[0-9]|\w)")  # of a score, wherever it stands
-NEGATED = re.compile(
-    r"(\b(?:no|not|never|neither|nor|without|cannot)|n['\u2019]t)"
-    r"(?: (?:a|an|the|any|this|that|such|of|be|say|get|give|earn|deserve|worth))* ?$",
-    re.IGNORECASE,
+NEGATED = re.compile(  # in a folded text
+    r"(\b(?:no|not|never|neither|nor|without|cannot|hardly|barely|rather than|instead of)|n['\u2019]t)"
+    r"(?: (?:an?|the|any|this|that|it|such|of|as|to|for|at all|even|really|way|step|be|been|being|is|say|said|call"
+    r"|give[ns]?|giving|get|gets|got|award(?:ed)?|assign(?:ed)?|earn(?:s|ed)?|deserv(?:e|es|ed|ing)|merits?|warrants?"
+    r"|justif(?:y|ies)|worth|worthy|would|think|believe))*[ $*_`\"'(]*$"
 )
-ENDING = 64  # characters before a score that may deny it
+ENDING = 96  # characters before a score that may deny it
 SCORES = {"1": 1, "+1": 1, "-1": -1}
 ANSWER = {
     "index": "Think step by step about what to do next, then give the number of the command that you choose as "
@@ -90,9 +91,9 @@ def forged_turn(line: str) -> bool:
 
 
 def denied(text: str, at: int) -> str:
-    """The negation right before the score at `at`, as in "no score +1"; empty if there is none."""
-    found = NEGATED.search(" ".join(text[max(0, at - ENDING) : at].split()))
-    return found[1].lower() if found else ""
+    """The negation that the score at `at` belongs to, as in "not worth a score +1"; empty if there is none."""
+    found = NEGATED.search(" ".join(folded(text[max(0, at - ENDING) : at]).split()))
+    return found[1] if found else ""
 
 
 def without_mark(text: str) -> str:
@@ -198,11 +199,13 @@ class PlainJudge:
     def parse(self, reply: str) -> int | None:
         """The score that ends the reply; None if the reply names another one too, or denies it."""
         said = " ".join(after_thinking(reply).split()).removesuffix(".").rstrip()
-        found = SCORE.search(said, max(0, len(said) - ENDING))
+        scores = list(SCORE.finditer(said))
         values = {f"{after}{alone}" or "+" for after, alone in VALUE.findall(said)}
-        if found is None or len(values) > 1 or denied(said, found.start()):
+        if not scores or scores[-1].end() < len(said) or len(values) > 1:
             return None
-        return 1 if found[1] == "+" else -1
+        if any(denied(said, score.start()) for score in scores):
+            return None
+        return 1 if scores[-1][1] == "+" else -1
 
     def render(self, score: int, reason: str) -> str:
         return f"{reason} score {'+1' if score > 0 else '-1'}".lstrip()
@@ -237,8 +240,8 @@ class ChatJudge:
         if len(scores) != 1 or len(boxes) != len(BOX.findall(said)):
             return None
         score = scores.pop()
-        word = denied(said, boxes[-1].start())
-        return None if word and not (word == "no" and score == -1) else score  # "no \\boxed{-1}" answers a question
+        words = {denied(said, box.start()) for box in boxes} - {"", "no" if score == -1 else ""}
+        return None if words else score  # "no \\boxed{-1}" answers a question
 
     def render(self, score: int, reason: str) -> str:
         return f"{reason} \\boxed{{{score}}}".lstrip()

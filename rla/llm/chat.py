@@ -17,12 +17,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, lru_cache
 from itertools import groupby, pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla.errors import UserError
-from rla.llm.chat_frames import PAD, ChatFrames, Trim
-from rla.llm.control_strings import PlainHeaders, plain_headers
+from rla.llm.chat_frames import INSIDE, PAD, ChatFrames, Trim
+from rla.llm.control_strings import PlainHeaders, control_tokens, plain_headers
 from rla.models.plain_tokenizer import generation_stops
 from rla.models.rendering import rendering
 from rla.store.texts import whole_text
@@ -34,9 +33,6 @@ if TYPE_CHECKING:
 Message = dict[str, str]
 CACHED_TEXTS = 65_536
 CACHED_TEMPLATES = 256
-MARKUP = re.compile(
-    r"<[|\uff5c].+[|\uff5c]>", re.DOTALL
-)  # how control tokens are written, be they marked as special or not
 
 
 class ChatFormat:
@@ -50,7 +46,7 @@ class ChatFormat:
     def __init__(self, tokenizer: ChatTokenizer) -> None:
         self.tokenizer = tokenizer
         self._encoder = _plain_encoder(tokenizer)
-        self._control = _control_tokens(tokenizer)
+        self._control = control_tokens(tokenizer)
         self._thoughts = {token: string for token, string in self._control.items() if TAG.fullmatch(string)}
         self.encode_cached = lru_cache(maxsize=CACHED_TEXTS)(self._encode)
         self._headers = PlainHeaders(self._plain_headers())
@@ -60,7 +56,7 @@ class ChatFormat:
         eos = tokenizer.eos_token_id
         own = {self.end_id} if eos is None else {self.end_id, int(eos)}
         name = tokenizer.name_or_path
-        self.stop_ids = own | (generation_stops(Path(name)) if name else frozenset())
+        self.stop_ids = own | (generation_stops(str(name)) if name else frozenset())
 
     def first(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
         """Prompt ids of a conversation, the header of the assistant's reply included. `tools`: JSON Schemas of
@@ -105,6 +101,10 @@ class ChatFormat:
             ids += self.content_ids(role, trim.applied(content))
             ids += part
         return ids
+
+    def tells(self, tools: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether the template prints the tools that it is given."""
+        return self._split(("user",)) != self._split(("user",), list(map(dict, tools)))
 
     def written_call(self, name: str, arguments: Mapping[str, Any]) -> str:
         """A turn of the assistant with a call, as the template prints it; empty if it prints no calls."""
@@ -191,8 +191,14 @@ class ChatFormat:
 
     def _template_of(self, roles: tuple[str, ...], tools: str = "") -> ChatFrames:
         told = json.loads(tools) if tools else None
-        parts, padded = self._split(roles, told), self._split(roles, told, pad=PAD)
+        parts, padded, within = (self._split(roles, told, pad=pad) for pad in (("", ""), PAD, INSIDE))
         left, right = ([self._printed(role, pad) for role in roles] for pad in PAD)
+        begins, ends = ([self._printed(role, pad) for role in roles] for pad in INSIDE)
+        if within != [a + part + b for a, part, b in zip(["", *ends], parts, [*begins, ""], strict=True)]:
+            raise UserError(
+                f"{self.tokenizer.name_or_path}: the chat template changes contents; use a tokenizer with a plain chat "
+                "template"
+            )
         kept: list[list[bool]] = []  # of each part, whether the padding before and after it is there
         for part, shown, before, after in zip(parts, padded, ["", *right], [*left, ""], strict=True):
             found = [[a, b] for a in (False, True) for b in (False, True) if before * a + part + after * b == shown]
@@ -232,7 +238,6 @@ class ChatFormat:
         return 'qzx\\"xzq' in rendered
 
     def _rendered(self, messages: list[Message], tools: list[dict[str, Any]] | None) -> str:
-
         told = {"tools": tools} if tools else {}
         with rendering(str(self.tokenizer.name_or_path)):
             text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **told)
@@ -278,19 +283,3 @@ def _plain_encoder(tokenizer: Any) -> Any:
     plain.no_truncation()
     plain.no_padding()
     return lambda text: plain.encode(text, add_special_tokens=False).ids
-
-
-def _control_tokens(tokenizer: ChatTokenizer) -> dict[int, str]:
-    """id -> string of every special token except "unknown", which plain text may well become, and of every other token
-    that is written as one: in DeepSeek's tokenizers those that begin a turn are not marked as special.
-    """
-    control = {
-        int(index): token.content
-        for index, token in tokenizer.added_tokens_decoder.items()
-        if token.special or MARKUP.fullmatch(token.content)
-    }
-    for index, string in zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True):
-        control[int(index)] = str(string)
-    if tokenizer.unk_token_id is not None:
-        control.pop(int(tokenizer.unk_token_id), None)
-    return control

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 PAD = ("\n\t ", " \t\n")  # around contents, to see whether a template keeps it
 
+INSIDE = ("Aa&<'\"\n\n\t  b ", " c\n\n  {{ d }}%}E")  # within contents, to see whether a template changes them
+
 
 @dataclass(frozen=True, slots=True)
 class Trim:

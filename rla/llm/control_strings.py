@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from rla.folding import broken, folded
+
+if TYPE_CHECKING:
+    from rla.models.plain_tokenizer import ChatTokenizer
 
 CONTROL = re.compile(
     r"<[|\uff5c]|</?(?:s|think)>|<(?:bos|eos|pad)>|<(?:start|end)_of_turn>|<</?SYS>>"
@@ -17,6 +21,8 @@ PLACEHOLDER = re.compile(
     r"<(?=/?(?:image|img|video|vision|start_of_image|end_of_image|image_soft_token|audio)[\w|]*>)|\[(?=/?IMG)",
     re.IGNORECASE,
 )
+
+AS_CONTROL = re.compile(r"<[|\uff5c].+[|\uff5c]>", re.DOTALL)  # how control tokens are written, be they special or not
 
 
 def neutral(text: str) -> str:
@@ -44,8 +50,11 @@ def plain_headers(parts: Iterable[str], control: Sequence[str]) -> list[str]:
             continue  # the second token begins the turn: <|end|><|start|>assistant
         if not part.strip():
             raise ValueError("a turn begins with nothing but white space")
-        for line in filter(None, map(str.strip, rest.splitlines())):
-            found |= dict.fromkeys(MARKUP.findall(line) or [line])
+        for line in filter(str.strip, rest.splitlines(keepends=True)):
+            headers = MARKUP.findall(line) or [line.strip()]
+            if not line.endswith("\n") and any(map(words_alone, headers)):
+                raise ValueError(f"a turn begins with plain words, {line.strip()!r}, on the line of its content,")
+            found |= dict.fromkeys(headers)
     return list(found)
 
 
@@ -64,10 +73,31 @@ class PlainHeaders:
         return broken(text, self._pattern, lambda found: " " if found[0].strip() else "| ")
 
 
+def words_alone(header: str) -> bool:
+    """Whether a header has nothing but its place to tell it from any other words."""
+    return header.replace(" ", "").isalnum()
+
+
 def header_form(header: str) -> str:
     """A pattern that ends where the header is to be broken."""
-    if header.replace(" ", "").isalnum():
+    if words_alone(header):
         return rf"^[ \t]*(?={re.escape(header)}[ \t]*$)"
     cut = len(header) - 1 if header[0].isalnum() else 1
     edge = r"(?<!\w)" if header[0].isalnum() else ""
     return rf"{edge}{re.escape(header[:cut])}(?={re.escape(header[cut:])})"
+
+
+def control_tokens(tokenizer: ChatTokenizer) -> dict[int, str]:
+    """id -> string of every special token except "unknown", which plain text may well become, and of every other token
+    that is written as one: in DeepSeek's tokenizers those that begin a turn are not marked as special.
+    """
+    control = {
+        int(index): token.content
+        for index, token in tokenizer.added_tokens_decoder.items()
+        if token.special or AS_CONTROL.fullmatch(token.content)
+    }
+    for index, string in zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True):
+        control[int(index)] = str(string)
+    if tokenizer.unk_token_id is not None:
+        control.pop(int(tokenizer.unk_token_id), None)
+    return control

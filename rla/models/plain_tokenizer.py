@@ -8,7 +8,9 @@ that is not certain (another class, special tokens that `tokenizer.json` lacks, 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 TEMPLATE, SETTINGS, BACKEND = "chat_template.jinja", "tokenizer_config.json", "tokenizer.json"
 GENERATION = "generation_config.json"
+HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 MORE = ("additional_special_tokens", "extra_special_tokens")
 
@@ -68,12 +71,12 @@ def load_chat_tokenizer(source: str | Path) -> ChatTokenizer:
     return light if light is not None else cast("ChatTokenizer", load_tokenizer(source))
 
 
-def generation_stops(folder: Path) -> frozenset[int]:
-    """The tokens that end a reply by `generation_config.json` of a model folder: often more than the tokenizer's own.
-    Raises UserError for a file that does not say so.
+def generation_stops(source: str) -> frozenset[int]:
+    """The tokens that end a reply by `generation_config.json` of a model folder or hub id: often more than the
+    tokenizer's own. Raises UserError for a file that does not say so.
     """
-    file = folder / GENERATION
-    if not file.is_file():
+    file = Path(source) / GENERATION if Path(source).is_dir() else hub_file(source, GENERATION)
+    if file is None or not file.is_file():
         return frozenset()
     try:
         found = json.loads(file.read_text(encoding="utf-8")).get("eos_token_id")
@@ -83,6 +86,23 @@ def generation_stops(folder: Path) -> frozenset[int]:
     except (OSError, ValueError, AttributeError, RecursionError):
         pass
     raise UserError(f"{file}: eos_token_id must be a token id or a list of them; fetch or write the file again")
+
+
+def hub_file(source: str, name: str) -> Path | None:
+    """A file of a model on the hub, fetched if it is not there yet; None if `source` is no hub id or lacks the file."""
+    if not HUB_ID.fullmatch(source):
+        return None
+    from transformers.utils import cached_file
+
+    found = None
+    with suppress(OSError):
+        found = cached_file(
+            source,
+            name,
+            _raise_exceptions_for_missing_entries=False,
+            _raise_exceptions_for_connection_errors=False,
+        )
+    return None if found is None else Path(found)
 
 
 class PlainTokenizer:

@@ -178,7 +178,8 @@ def _play_in(
 
     prompt = environment(ctx.config.env.name).policy_prompt(ctx.config)
     if told_schemas(prompt):  # before an engine loads the model
-        check_calls(ChatFormat(load_chat_tokenizer(model_folder(policy))), prompt)
+        chat = ChatFormat(load_chat_tokenizer(model_folder(policy)))
+        check_calls(chat, prompt, taught=ctx.config.warm_start.enabled)
     generator, tokenizer = make_generator(
         ctx.config.generator, model=model_folder(policy), seed=ctx.config.seed, training=training
     )

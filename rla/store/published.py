@@ -5,7 +5,7 @@
 | `messages` | list of {role, content, tool_calls?}; a call is {function: {name, arguments}} |
 | `conversations` | the same, or the ShareGPT layout: list of {from, value}, with `system` beside it |
 | `content` | a text, or a list of parts that hold texts, which are joined |
-| `reasoning_content` | thoughts of the assistant: they become `<think>` tags before the content |
+| `reasoning_content` | thoughts of the assistant, as `THOUGHTS` names them: `<think>` tags before the content |
 | `arguments` of a call | an object, or JSON text; missing or empty ones are an empty object |
 | `tools` | list of schemas, or its JSON text; may be absent |
 | `enable_thinking` | passed over: no template that trains (`rla.training.chat_tokens`) prints anything else for it |
@@ -24,6 +24,7 @@ from typing import Any
 
 from rla.errors import UserError
 from rla.store.conversations import ROLES, ChatMessage, Conversation, calls_text, read_conversations
+from rla.store.lenient_json import lenient_loads
 from rla.store.parts import column_batches, most_bytes, opened_part
 from rla.store.slices import MANIFEST, STARTED, record_path
 from rla.store.texts import has_half, whole_text
@@ -32,12 +33,14 @@ KINDS = (".parquet", ".jsonl")
 SOURCES = ("source", "data_source", "ability")  # columns that may say what a conversation is about
 
 
+CALLS = ("function_call", "tool_call")  # roles of ShareGPT whose value is a call
 ROLE = {role: role for role in ROLES} | {
     "developer": "system",
     "human": "user",
-    **dict.fromkeys(("gpt", "chatgpt", "bing", "bard", "model", "function_call"), "assistant"),
-    **dict.fromkeys(("function", "observation", "function_response", "ipython"), "tool"),
+    **dict.fromkeys(("gpt", "chatgpt", "bing", "bard", "model", *CALLS), "assistant"),
+    **dict.fromkeys(("function", "observation", "function_response", "tool_response", "ipython"), "tool"),
 }
+THOUGHTS = ("reasoning_content", "reasoning", "thinking")  # keys of a message, or types of a part of its content
 
 
 class NotAConversation(ValueError):
@@ -81,7 +84,8 @@ def published_conversation(row: Any, *, teacher: str) -> Conversation:
     """Raises NotAConversation."""
     if not isinstance(row, Mapping):
         raise NotAConversation("no JSON object")
-    messages = row.get("messages") if row.get("messages") is not None else row.get("conversations")
+    messages = row.get("messages") or row.get("conversations")
+    messages = _json(messages) if isinstance(messages, str) and messages.lstrip().startswith("[") else messages
     messages = messages.get("messages") if isinstance(messages, Mapping) else messages
     if not isinstance(messages, Sequence) or isinstance(messages, str):
         raise NotAConversation("`messages` is no list")
@@ -117,21 +121,24 @@ def _one_system(messages: tuple[ChatMessage, ...]) -> tuple[ChatMessage, ...]:
 
 
 def _message(one: Any) -> ChatMessage:
-    said = one.get("role", one.get("from")) if isinstance(one, Mapping) else None
+    said = one.get("role") or one.get("from") if isinstance(one, Mapping) else None  # Parquet has nulls for keys
+    said = said.lower() if isinstance(said, str) else said
     if not isinstance(said, str) or said not in ROLE:
         raise NotAConversation(f"a message whose role is none of {', '.join(ROLE)}")
-    role, content = ROLE[said], _text(one.get("content", one.get("value")))
+    given = one.get("value") if one.get("content") is None else one["content"]
+    thoughts = [part for part in given if is_thought(part)] if isinstance(given, list) else []
+    role, content = ROLE[said], _text([part for part in given if not is_thought(part)] if thoughts else given)
     calls = one.get("tool_calls")
     calls = _json(calls) if isinstance(calls, str) else calls
     calls = calls or [one["function_call"]] if one.get("function_call") else calls
-    if said == "function_call":
+    if said in CALLS:
         calls, content = _json(content), ""
         calls = calls if isinstance(calls, list) else [calls]
     read = [_call(call) for call in calls or ()]
     if read and role != "assistant":
         raise NotAConversation(f"a call in a message of role {said}")
-    thought = one.get("reasoning_content") or one.get("reasoning")
-    if role == "assistant" and isinstance(thought, str) and thought.strip() and "</think>" not in content:
+    thought = "".join(map(_thought, thoughts)) or next((_text(one[key]) for key in THOUGHTS if one.get(key)), "")
+    if role == "assistant" and thought.strip() and "</think>" not in content:
         content = f"<think>\n{thought.strip()}\n</think>\n\n{content}"
     return ChatMessage(role=role, content=content, tool_calls=calls_text(read))
 
@@ -144,6 +151,15 @@ def _text(content: Any) -> str:
     if len(said) < len(texts):
         raise NotAConversation("a content that is no text")
     return "".join(said)
+
+
+def is_thought(part: Any) -> bool:
+    return isinstance(part, Mapping) and part.get("type") in THOUGHTS
+
+
+def _thought(part: Mapping[str, Any]) -> str:
+    """The text of a part that is a thought: under `text`, or under the name of its type."""
+    return _text(next((part[key] for key in ("text", *THOUGHTS) if part.get(key)), ""))
 
 
 def _call(call: Any) -> tuple[str, Mapping[str, Any]]:
@@ -179,9 +195,9 @@ def _tools(tools: Any) -> str | None:
 
 def _json(text: str) -> Any:
     try:
-        return json.loads(text)
+        return lenient_loads(text)
     except (ValueError, RecursionError):
-        raise NotAConversation("a text that is no JSON, where calls, arguments or tools are to be") from None
+        raise NotAConversation("a text that is no JSON, where messages, calls, arguments or tools are to be") from None
 
 
 def _rows(file: Path) -> Iterator[tuple[str, Any]]:

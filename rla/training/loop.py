@@ -3,8 +3,7 @@
     loss = sum over the loss tokens of an optimizer step of  w (f * surrogate + kl_coef * k3) - entropy_coef * H / N
 surrogate: `losses`; k3 and f, the sampler's correction: `terms`; w: `aggregation`. The ratio is taken against the
 sampler's own log-probabilities (`old: sampler`), or against those of the model as the stage found it (`trainer`).
-A killed stage starts again at the last saved update: `<out>.partial/` holds it, and n updates in one go
-equal k updates, a kill, and n - k. Ctrl-C saves the updates made so far.
+A killed stage goes on from the last update in `<out>.partial/`, with the same result. Ctrl-C saves what was made.
 """
 
 from __future__ import annotations

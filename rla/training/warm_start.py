@@ -62,7 +62,7 @@ def warm_start_model(
         tokenizer = load_tokenizer(model_folder(model))
         chat, tasks = ChatFormat(tokenizer), shown_tasks(ctx, tasks_folder)
         if option == "policy":
-            check_calls(chat, environment(ctx.config.env.name).policy_prompt(ctx.config))
+            check_calls(chat, environment(ctx.config.env.name).policy_prompt(ctx.config), taught=True)
         pictures = picture_chat(ctx, chat, model)
         if option == "policy" and sources is not None:
             if pictures is not None:

@@ -69,7 +69,7 @@ def test_what_has_no_tokens_does_not_train(rla: RunRla) -> None:
         rla("rollout")
         for stage in ("score-steps", "validate-tasks", "compute-rewards"):
             rla(stage, server=server)
-    error = rla("train-rm", code=2)
+    error = rla("train-rm", "--set", "judge.backend=generator", code=2)  # the run's own parameters name the server
     assert "has a judgement without token ids, as of a chat server" in error
     assert len([line for line in error.splitlines() if line.startswith("error:")]) == 1
 

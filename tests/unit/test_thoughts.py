@@ -73,6 +73,11 @@ def completion(chat: ChatFormat, text: str) -> Completion:
         ("<THINK>a</Think>b", "b"),
         ("<thinking>a</thinking>b", "b"),
         ("[THINK]a[/THINK]b", "b"),
+        ("<seed:think>a</seed:think>b", "b"),
+        ("\u25c1think\u25b7a\u25c1/think\u25b7b", "b"),
+        ("<thought>a</thought>b", "b"),
+        ("<reasoning>a", ""),
+        ("<think >a</think\n>b", "b"),
         ("", ""),
     ],
 )

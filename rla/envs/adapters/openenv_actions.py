@@ -21,8 +21,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rla.envs.lenient_json import lenient_loads
 from rla.errors import UserError
+from rla.store.lenient_json import lenient_loads
 from rla.thoughts import after_thinking
 
 MOST_FIELDS = 64

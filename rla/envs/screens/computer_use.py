@@ -15,7 +15,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from rla.envs.lenient_json import lenient_decode, lenient_loads
 from rla.envs.screens.deeds import (
     LONGEST_TYPED,
     MOST_TURNS,
@@ -28,6 +27,7 @@ from rla.envs.screens.deeds import (
     read_point,
 )
 from rla.envs.screens.keys import chord
+from rla.store.lenient_json import lenient_decode, lenient_loads
 from rla.thoughts import after_thinking
 
 TOOL = "computer_use"

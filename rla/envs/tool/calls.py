@@ -6,7 +6,8 @@ A reply with calls goes on to their results; one without is the final answer. A 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -66,3 +67,31 @@ class CallFormat(Protocol):
     def render(self, text: str, calls: Sequence[ToolCall]) -> str:
         """The reply with `text` first and then the calls; `parse` gives both back."""
         ...
+
+
+def turn_of(
+    reply: str,
+    start: re.Pattern[str],
+    read: Callable[[str, re.Match[str]], tuple[ToolCall | Malformed, int]],
+    *,
+    gap: int,
+) -> Turn:
+    """The turn of a reply whose calls begin with `start`. `read`: a call, and where the reply goes on after it. `gap`:
+    the line ends that the templates put before the first call, which are not of the text.
+    """
+    pieces, calls, at = list[str](), list[ToolCall | Malformed](), 0
+    while found := start.search(reply, at):
+        pieces.append(reply[at : found.start()])
+        if len(calls) == MOST_CALLS:
+            calls.append(Malformed(reason=TOO_MANY))
+            at = len(reply)
+            break
+        call, at = read(reply, found)
+        calls.append(call)
+    if not calls:
+        return Turn(text=reply)
+    before, *others = [*pieces, reply[at:]]
+    for _ in range(gap):
+        before = before.removesuffix("\n")
+    after = [piece.strip("\n") for piece in others if piece.strip()]
+    return Turn(text="\n".join([before, *after] if before else after), calls=tuple(calls))

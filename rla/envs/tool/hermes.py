@@ -5,7 +5,7 @@
     </tool_call>
 
 A call ends where its JSON ends and the closing tag follows, so that a tag inside of the code is text of that code. Line
-breaks and backslashes that a model forgot to escape are read (`rla.envs.lenient_json`). A call whose body is no JSON
+breaks and backslashes that a model forgot to escape are read (`rla.store.lenient_json`). A call whose body is no JSON
 ends at the next closing tag, or with the reply. At most `MOST_CALLS` calls are read, each in one pass over the reply.
 """
 
@@ -17,11 +17,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rla.envs.coding.data.nesting import too_deep
-from rla.envs.lenient_json import lenient_decode, lenient_loads
-from rla.envs.tool.calls import MOST_CALLS, SCHEMA, TOO_MANY, Malformed, ToolCall, Turn
+from rla.envs.tool.calls import SCHEMA, Malformed, ToolCall, Turn, turn_of
+from rla.store.lenient_json import lenient_decode, lenient_loads
 from rla.thoughts import after_thinking
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
+START = re.compile(OPEN)
 SPACE = re.compile(r"[ \t\r\n]*")
 SHAPE = 'write {"name": ..., "arguments": {...}} between the tags'
 UNCLOSED = f"The call is not closed: write {CLOSE} after its JSON object."
@@ -34,28 +35,11 @@ class HermesFormat:
     role = "tool"
 
     def parse(self, reply: str) -> Turn:
-        reply = after_thinking(reply)
-        pieces, calls, at = list[str](), list[ToolCall | Malformed](), 0
-        while (start := reply.find(OPEN, at)) >= 0:
-            pieces.append(reply[at:start])
-            if len(calls) == MOST_CALLS:
-                calls.append(Malformed(reason=TOO_MANY))
-                at = len(reply)
-                break
-            call, at = hermes_call(reply, start + len(OPEN))
-            calls.append(call)
-        return Turn(text=outside([*pieces, reply[at:]]) if calls else reply, calls=tuple(calls))
+        return turn_of(after_thinking(reply), START, lambda reply, start: hermes_call(reply, start.end()), gap=1)
 
     def render(self, text: str, calls: Sequence[ToolCall]) -> str:
         """As the templates do. A name with quotation marks is escaped, which the templates leave out."""
         return "\n".join(([text] if text else []) + [written(call) for call in calls])
-
-
-def outside(pieces: Sequence[str]) -> str:
-    """The text around calls, without the line ends that the templates put before each call."""
-    first, *others = pieces
-    before, after = first.removesuffix("\n"), [piece.strip("\n") for piece in others if piece.strip()]
-    return "\n".join([before, *after] if before else after)
 
 
 def written(call: ToolCall) -> str:

@@ -10,8 +10,9 @@
 
 A value is the text between the line ends next to its tags, and is JSON if the schema wants anything but a string. It
 ends at the closing tag after which another parameter or the end of the function follows, so that a closing tag inside
-of a program is text of that program. The outer tags may be missing, because the models often leave them out. At most
-`MOST_CALLS` calls are read, each in one pass over the reply.
+of a program is text of that program. A value with a line that begins another parameter is refused, because its own end
+may be missing. The outer tags may be missing, because the models often leave them out. At most `MOST_CALLS` calls are
+read, each in one pass over the reply.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rla.envs.coding.data.nesting import too_deep
-from rla.envs.tool.calls import MOST_CALLS, SCHEMA, TOO_MANY, Malformed, ToolCall, Turn
+from rla.envs.tool.calls import SCHEMA, Malformed, ToolCall, Turn, turn_of
 from rla.thoughts import after_thinking
 
 OPEN, CLOSE, FUNCTION, FUNCTION_END = "<tool_call>", "</tool_call>", "<function=", "</function>"
 START = re.compile(rf"{OPEN}\s*+(?:{FUNCTION})?|{FUNCTION}")
 NAME = re.compile(r"\s*([^<>\s]{1,200})\s*>")
 PARAMETER = re.compile(r"\s*<parameter=\s*([^<>\s]{1,200})\s*>(?:\r?\n)?")
+INNER = re.compile(r"^<parameter=[^<>\s]{1,200}>$", re.MULTILINE)  # the parameter around it may have no end
 VALUE_END = re.compile(rf"\n?</parameter>\s*(?=<parameter=|{FUNCTION_END})")
 END = re.compile(rf"\s*{FUNCTION_END}(?:\s*{CLOSE})?")
 SHAPE = f"write {FUNCTION}NAME>, <parameter=NAME>, the value, </parameter> and {FUNCTION_END} between the tags"
@@ -42,17 +44,7 @@ class Qwen3CoderFormat:
     role = "tool"
 
     def parse(self, reply: str) -> Turn:
-        reply = after_thinking(reply)
-        pieces, calls, at = list[str](), list[ToolCall | Malformed](), 0
-        while found := START.search(reply, at):
-            pieces.append(reply[at : found.start()])
-            if len(calls) == MOST_CALLS:
-                calls.append(Malformed(reason=TOO_MANY))
-                at = len(reply)
-                break
-            call, at = tagged_call(reply, found)
-            calls.append(call)
-        return Turn(text=around([*pieces, reply[at:]]) if calls else reply, calls=tuple(calls))
+        return turn_of(after_thinking(reply), START, tagged_call, gap=2)
 
     def render(self, text: str, calls: Sequence[ToolCall]) -> str:
         """As the templates do. Raises ValueError for a program that `parse` would not give back."""
@@ -61,13 +53,6 @@ class Qwen3CoderFormat:
         if self.parse(reply) != Turn(text=text, calls=tuple(calls)):
             raise ValueError("a text or a program holds the tags of a call")
         return reply
-
-
-def around(pieces: Sequence[str]) -> str:
-    """The text around calls, without the line ends that the templates put before each call."""
-    first, *others = pieces
-    before, after = first.removesuffix("\n").removesuffix("\n"), [one.strip("\n") for one in others if one.strip()]
-    return "\n".join([before, *after] if before else after)
 
 
 def in_tags(call: ToolCall) -> str:
@@ -88,6 +73,8 @@ def tagged_call(reply: str, start: re.Match[str]) -> tuple[ToolCall | Malformed,
         return failed_call_in_tags(reply, start.end(), f"The call has no readable name: {SHAPE}.")
     arguments, at = dict[str, Any](), name.end()
     for key, value, end in parameters(reply, at):
+        if value is not None and INNER.search(value):
+            return failed_call_in_tags(reply, end, f"The parameter {key} is not closed: write </parameter> behind it.")
         if value is None:
             return failed_call_in_tags(reply, end, UNCLOSED)
         if key in arguments:

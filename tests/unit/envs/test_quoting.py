@@ -34,6 +34,7 @@ def test_a_tag_of_a_chat_template_is_broken_once(tag: str) -> None:
     ("text", "shown"),
     [
         ("\uff1ctool_call\uff1e", "\uff1c tool_call\uff1e"),
+        ("[/THINK] \u25c1/think\u25b7 </seed:think>", "[ /THINK] \u25c1 /think\u25b7 < /seed:think>"),
         ("<to\u00adol_call>", "< to\u00adol_call>"),
         ("<\u200b/THINK>", "< \u200b/THINK>"),
         ("<\uff54hink>", "< \uff54hink>"),
@@ -51,6 +52,7 @@ def test_a_tag_is_found_as_it_looks(text: str, shown: str) -> None:
         *(
             "TASK:",
             "Task\uff1a",
+            "Task :",
             "Ta\u00adsk:",
             "\u200bTask:",
             "\u3000Task:\u00a0",

@@ -163,7 +163,8 @@ def test_a_token_that_is_written_as_control_tokens_are_never_comes_from_a_text()
         ("qwen3", "qwen3_coder", "set it to hermes"),
         ("llama3_1", "hermes", "no format reads such calls"),
         ("llama3_1", "short", ""),
-        ("llama3", "hermes", ""),  # it prints no calls at all
+        ("llama3", "hermes", "short"),  # it prints no tools at all
+        ("llama3", "short", ""),
     ],
 )
 def test_calls_that_are_not_read_as_the_template_writes_them_are_refused(template: str, name: str, remedy: str) -> None:
@@ -171,7 +172,13 @@ def test_calls_that_are_not_read_as_the_template_writes_them_are_refused(templat
     calls = make_format(name)
     prompt = QuestionPrompt(schemas=calls.schemas, calls=calls)
     if not remedy:
-        check_calls(chat, prompt)
+        check_calls(chat, prompt, taught=False)
         return
-    with pytest.raises(UserError, match=f"env.own.format .* {remedy}"):
-        check_calls(chat, prompt)
+    with pytest.raises(UserError, match=rf"env\.own\.format.* {remedy}"):
+        check_calls(chat, prompt, taught=False)
+
+
+def test_a_model_that_was_taught_to_call_need_not_be_told_of_tools() -> None:
+    calls = make_format("hermes")
+    prompt = QuestionPrompt(schemas=calls.schemas, calls=calls)
+    check_calls(ChatFormat(family_tokenizer("llama3")), prompt, taught=True)

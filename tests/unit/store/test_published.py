@@ -201,3 +201,40 @@ def test_the_layout_of_sharegpt_is_read() -> None:
 def test_no_arguments_are_an_empty_object(arguments: Any) -> None:
     one = published_conversation({"messages": [USER, asking(call(arguments))]}, teacher="t")
     assert calls_of(one) == [("code_interpreter", {})]
+
+
+@pytest.mark.parametrize(
+    "thought",
+    [
+        {"content": "7", "thinking": "3 + 4"},
+        {"content": "7", "reasoning_content": [{"type": "text", "text": "3 + 4"}]},
+        {"content": [{"type": "thinking", "thinking": "3 + 4", "text": None}, {"type": "text", "text": "7"}]},
+        {"content": [{"type": "reasoning", "text": "3 + 4"}, {"type": "text", "text": "7"}]},
+    ],
+)
+def test_a_thought_is_kept_whatever_holds_it(thought: dict[str, Any]) -> None:
+    assert read(USER, {"role": "assistant", **thought})[1] == ("assistant", "<think>\n3 + 4\n</think>\n\n7")
+
+
+def test_arguments_with_bare_line_breaks_and_single_backslashes_are_read() -> None:
+    one = published_conversation({"messages": [USER, asking(call('{"code": "a\n\\d"}'))]}, teacher="t")
+    assert calls_of(one) == [("code_interpreter", {"code": "a\n\\d"})]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"messages": [], "conversations": [{"from": "Human", "value": "Add."}, {"from": "GPT", "value": "7"}]},
+        {"messages": json.dumps([USER, ANSWER])},
+        {
+            "messages": [
+                {"role": None, "content": None, "from": "human", "value": "Add."},
+                {"role": "assistant", "content": "7", "from": None, "value": None},
+            ]
+        },
+    ],
+    ids=["roles with capitals", "JSON text", "padded by Arrow"],
+)
+def test_a_conversation_is_read_however_it_is_laid_out(row: dict[str, Any]) -> None:
+    one = published_conversation(row, teacher="t")
+    assert [(each.role, each.content) for each in one.messages] == [("user", "Add."), ("assistant", "7")]

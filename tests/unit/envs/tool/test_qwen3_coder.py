@@ -90,6 +90,7 @@ def test_a_program_that_cannot_be_written_is_refused() -> None:
         (ONE.replace("</function>", "and more</function>"), UNCLOSED),
         (ONE.replace("<parameter", "<parameter=code>\n2\n</parameter>\n<parameter"), "twice"),
         (ONE.replace("1", "\ud800"), "surrogate"),
+        (ONE.replace("<parameter", "<parameter=a>\n2\n<parameter"), "parameter a is not closed"),
     ],
 )
 def test_a_call_that_cannot_be_read_says_why(reply: str, said: str) -> None:
