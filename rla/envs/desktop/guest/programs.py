@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ MOST_ENTRIES, DEEPEST = 10_000, 64  # of a folder and all below
 CHUNK = 1 << 16
 DUMPABLE = 4  # prctl
 PYTHON = re.compile(r"(?:.*/)?python3?(?:\.\d+)?")
-PYTHON_C = re.compile(r"python[\d.]*\s+(?:-\w+\s+)*-c\b")
+# Options in one word; -c, -m, -W and -X take the rest of it, or the next word.
+OPTIONS = re.compile(r"-(?P<flags>[a-zA-Z?]*?)(?P<last>[cmWX])(?P<given>.*)", re.DOTALL)
 # The program of `python -c`, in a process whose memory and descriptors other programs of the user cannot open.
 GUARDED = (
     f"import ctypes, sys; ctypes.CDLL(None).prctl({DUMPABLE}, 0, 0, 0, 0); "
@@ -59,24 +61,69 @@ def undumpable() -> None:
     ctypes.CDLL(None).prctl(DUMPABLE, 0, 0, 0, 0)
 
 
+@dataclass(frozen=True)
+class PythonCall:
+    """`kind`: c or m for the option that ends the others, and then what it is given; else a script, "" for stdin."""
+
+    options: list[str]
+    kind: str
+    program: str
+    arguments: list[str]
+
+    @property
+    def looks_beside(self) -> bool:
+        """Whether it is to import from a folder of the user's: a script does, or a module that is not Python's."""
+        own_module = self.kind == "m" and self.program.partition(".")[0] not in sys.stdlib_module_names
+        return own_module or (self.kind == "" and self.program not in ("", "-"))
+
+
+def python_call(words: Sequence[str]) -> PythonCall:
+    """What the words behind the name of Python ask for."""
+    options, rest = list[str](), list(words)
+    while rest and rest[0].startswith("-") and rest[0] != "-":
+        word = rest.pop(0)
+        found = OPTIONS.fullmatch(word)
+        if found and found["last"] in ("c", "m"):
+            options += [f"-{found['flags']}"] if found["flags"] else []
+            program = found["given"] or (rest.pop(0) if rest else "")
+            return PythonCall(options, found["last"], program, rest)
+        options.append(word)
+        if found and not found["given"] and rest:
+            options.append(rest.pop(0))
+    return PythonCall(options, "", rest[0] if rest else "", rest[1:])
+
+
 def by_itself(arguments: Sequence[str]) -> list[str]:
     """A Python program on the command line, or a module of the standard library, without what the user's folders would
     bring into it: the home's `usercustomize`, or a `json.py` in the working folder.
     """
     words = list(arguments)
-    if len(words) < 3 or not PYTHON.fullmatch(words[0]):
+    if not PYTHON.fullmatch(words[0]):
         return words
-    if words[1] == "-c":
-        return [words[0], "-I", "-c", GUARDED, *words[2:]]
-    if words[1] == "-m" and words[2].partition(".")[0] in sys.stdlib_module_names:
-        return [words[0], "-I", *words[1:]]
-    return words
+    call = python_call(words[1:])
+    if call.kind == "c":
+        return [words[0], "-I", *call.options, "-c", GUARDED, call.program, *call.arguments]
+    return words if call.looks_beside else [words[0], "-I", *words[1:]]
 
 
 def program_space(arguments: Sequence[str]) -> dict[str, str]:
-    """The environment of a program; a shell's `python -c` takes no modules from the working folder."""
-    safe = {"PYTHONSAFEPATH": "1"} if PYTHON_C.search(" ".join(arguments)) else {}
-    return dict(os.environ) | {"PYTHONNOUSERSITE": "1"} | safe
+    """The environment of a program: unless it calls scripts, Python takes no modules from a working folder. In the text
+    of a shell `-c` goes before scripts.
+    """
+    words = [word for text in arguments for word in shell_words(text)]
+    calls = [python_call(words[at + 1 :]) for at, word in enumerate(words) if PYTHON.fullmatch(word)]
+    safe = any(call.kind == "c" for call in calls) or not any(call.looks_beside for call in calls)
+    return dict(os.environ) | {"PYTHONNOUSERSITE": "1"} | ({"PYTHONSAFEPATH": "1"} if safe else {})
+
+
+def shell_words(text: str) -> list[str]:
+    """Words of a shell's text; a pipe, a bracket or a redirection is the end of a call, a `-`."""
+    lexer = shlex.shlex(text, posix=True, punctuation_chars="();<>|&`\n")
+    lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
+    try:
+        return ["-" if word.strip("();<>|&`\n") == "" and word else word for word in lexer]
+    except ValueError:  # a quotation that does not end
+        return text.split()
 
 
 def run_program(arguments: Sequence[str], *, longest_s: float = LONGEST_S) -> tuple[int, str, str]:
