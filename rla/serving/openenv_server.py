@@ -234,8 +234,10 @@ def _bound(body: Data, key: str) -> int | None:
 @contextlib.asynccontextmanager
 async def serving(server: OpenEnvServer, *, host: str, port: int) -> AsyncIterator[int]:
     """Serve until the block ends; gives the port. Raises UserError if the address is taken."""
-    times = {"shutdown_timeout": STOPPING, "keepalive_timeout": KEPT_S}
-    runner = web.AppRunner(server.application(), access_log=None, logger=requests, **times)
+    application = server.application()
+    runner = web.AppRunner(
+        application, access_log=None, logger=requests, shutdown_timeout=STOPPING, keepalive_timeout=KEPT_S
+    )
     await runner.setup()
     try:
         try:
