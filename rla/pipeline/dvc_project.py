@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import re
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -66,17 +67,25 @@ def own_site_cache(folder: Path) -> None:
     every user of the host may write to. A `core.site_cache_dir` that the user has chosen stays.
     """
     cache, local = folder.resolve() / SITE_CACHE, folder / ".dvc/config.local"
-    cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-    cache.chmod(0o700)  # DVC makes it for everybody if it is missing
     said = local.read_text() if local.is_file() else ""
     chosen = SAYS_SITE_CACHE.search(said + (folder / ".dvc/config").read_text())
-    if chosen and not chosen[2].strip().endswith(SITE_CACHE):
+    if chosen and not chosen[2].strip(" \t\"'").endswith(SITE_CACHE):
         return
+    with contextlib.suppress(FileExistsError):
+        cache.mkdir(mode=0o700, parents=True)
+    found = cache.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise UserError(
+            f"{cache}: not a folder of this user; remove it, or name another one by "
+            "`dvc config --local core.site_cache_dir FOLDER`"
+        )
+    cache.chmod(0o700)  # DVC makes it for everybody if it is missing
+    value = f"'{cache}'" if '"' in str(cache) else f'"{cache}"'  # bare, a comma or # would end it
     if SAYS_SITE_CACHE.search(said):  # the project may have been moved or copied
-        text = SAYS_SITE_CACHE.sub(lambda found: f"{found[1]}{cache}", said)
+        text = SAYS_SITE_CACHE.sub(lambda found: f"{found[1]}{value}", said)
     else:
         core = "[core]\n" if "[core]\n" in said else ""
-        text = f"[core]\n    site_cache_dir = {cache}\n" + said.replace(core, "", 1)
+        text = f"[core]\n    site_cache_dir = {value}\n" + said.replace(core, "", 1)
     if text != said:
         local.write_text(text)
 

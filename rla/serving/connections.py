@@ -11,6 +11,8 @@ import logging
 import resource
 import socket
 from asyncio import BaseTransport, TimerHandle
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from aiohttp import web
 
@@ -42,18 +44,28 @@ def sockets_of(host: str, port: int) -> list[socket.socket]:
 
 
 class Connections:
-    """For one event loop. If there are `most`, a new one takes the place of the oldest that has sent no whole head yet,
-    and is closed if there is none.
+    """For one event loop. If there are `most`, a new one takes the place of another that plays nothing, of the oldest
+    one without a whole head first, and is closed if all of them play.
     """
 
     def __init__(self, *, most: int, head_s: float = HEAD_S) -> None:
         self._most, self._head_s = most, head_s
-        self._waiting: dict[BaseTransport, TimerHandle] = {}  # for their first head, the oldest first
+        self._waiting: dict[BaseTransport, TimerHandle] = {}  # for their first head
+        self._playing: set[BaseTransport | None] = set()
 
     def heard(self, transport: BaseTransport | None) -> None:
         """The head of a request has arrived."""
         if transport in self._waiting:
             self._waiting.pop(transport).cancel()
+
+    @contextmanager
+    def playing(self, transport: BaseTransport | None) -> Iterator[None]:
+        """Inside, a session uses the connection, which makes room for no other."""
+        self._playing.add(transport)
+        try:
+            yield
+        finally:
+            self._playing.discard(transport)
 
     async def accept(self, sockets: list[socket.socket], server: web.Server) -> None:
         """Hand connections to `server` until this is cancelled; then the sockets are closed."""
@@ -75,7 +87,7 @@ class Connections:
                 log.warning("no connection is taken for %g s: %s", PAUSE_S, error.strerror or error)
                 await asyncio.sleep(PAUSE_S)
                 continue
-            if len(server.connections) >= self._most and not self._made_room():
+            if len(server.connections) >= self._most and not self._made_room(server):
                 client.close()
                 continue
             try:
@@ -85,11 +97,13 @@ class Connections:
                 continue
             self._waiting[transport] = loop.call_later(self._head_s, self._drop, transport)
 
-    def _made_room(self) -> bool:
-        oldest = next((each for each in self._waiting if not each.is_closing()), None)
-        if oldest is not None:
-            self._drop(oldest)
-        return oldest is not None
+    def _made_room(self, server: web.Server) -> bool:
+        """They are in the order in which they came."""
+        others = [each.transport for each in server.connections if each.transport not in self._playing]
+        open_ones = [each for each in others if each is not None and not each.is_closing()]
+        if open_ones:
+            self._drop(min(open_ones, key=lambda each: each not in self._waiting))
+        return bool(open_ones)
 
     def _drop(self, transport: BaseTransport) -> None:
         self.heard(transport)

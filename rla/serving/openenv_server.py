@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import WSCloseCode, WSMsgType, web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from rla.errors import UserError
 from rla.serving.connections import Connections, most_connections, sockets_of
@@ -31,6 +32,7 @@ from rla.serving.openenv_messages import BadMessage, Data, client_message, error
 from rla.serving.served_tasks import task_card
 
 log = logging.getLogger(__name__)
+requests = logging.getLogger(f"{__name__}.requests")
 
 LARGEST_MESSAGE = 1 << 20  # bytes
 LARGEST_BODY = 1 << 16
@@ -110,7 +112,8 @@ class OpenEnvServer:
         self.sockets.add(socket)
         session = EnvSession(self.served)
         try:
-            await self._converse(socket, session)
+            with self.connections.playing(request.transport):
+                await self._converse(socket, session)
         finally:
             session.close()
             self.sockets.discard(socket)
@@ -188,6 +191,14 @@ async def _send(socket: web.WebSocketResponse, message: Data) -> None:
         await socket.send_str(json.dumps(message, allow_nan=False))
 
 
+def own_defect(record: logging.LogRecord) -> bool:
+    """Whether an error is one of ours: clients send nonsense and hang up as often as they like."""
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError | ConnectionError))
+
+
+requests.addFilter(own_defect)
+
+
 def _constant(data: Any) -> Handler:
     async def handler(_: web.Request) -> web.Response:
         return web.json_response(data)
@@ -223,7 +234,10 @@ def _bound(body: Data, key: str) -> int | None:
 @contextlib.asynccontextmanager
 async def serving(server: OpenEnvServer, *, host: str, port: int) -> AsyncIterator[int]:
     """Serve until the block ends; gives the port. Raises UserError if the address is taken."""
-    runner = web.AppRunner(server.application(), access_log=None, shutdown_timeout=STOPPING, keepalive_timeout=KEPT_S)
+    application = server.application()
+    runner = web.AppRunner(
+        application, access_log=None, logger=requests, shutdown_timeout=STOPPING, keepalive_timeout=KEPT_S
+    )
     await runner.setup()
     try:
         try:

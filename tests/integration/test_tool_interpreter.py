@@ -98,6 +98,33 @@ def test_no_call_hands_a_number_on_by_process_ids_or_times_of_files() -> None:
     assert first.text == second.text and first.text.startswith("[2, '2', '2', 3, ")
 
 
+USED = """
+import os
+def first(path):
+    try:
+        return open(path).read()
+    except OSError as error:
+        return type(error).__name__
+names = [f"/proc/{name}" for name in os.listdir("/proc") if not name.isdigit() and "self" not in name]
+counted = first("/proc/1/stat").split()[9:17]  # page faults and processor time, of children too
+counted, first("/proc/self/autogroup").split()[1:], {name: os.lstat(name).st_ctime_ns for name in names}
+"""
+
+
+def test_no_call_hands_a_number_on_by_what_the_kernel_keeps_of_the_box() -> None:
+    """Neither by what process 1 has used, nor by a weight in scheduling, nor by when a file of /proc was first seen."""
+    weight = "import os; open('/proc/self/autogroup', 'w').write('7') if os.path.exists('/proc/self/autogroup') else 0"
+    busy = (
+        "import os, sys\nx = bytearray(30 << 20)\nfor _ in range(10**6): pass\n"
+        "for folder in ('/proc', '/proc/1'):\n"
+        "    try:\n        [os.lstat(f'{folder}/{name}') for name in os.listdir(folder)]\n"
+        "    except OSError:\n        pass\n"
+        f"os.execv(sys.executable, ['python', '-S', '-c', {weight!r}])"  # then the files of /proc/self are its own
+    )
+    first, passed, second = told(USED, busy, USED)
+    assert passed.status == "ok" and first.text == second.text
+
+
 def test_without_the_right_to_set_process_ids_a_box_that_started_threads_is_replaced() -> None:
     async def both() -> list[str]:
         launcher = Bubblewrap(shutil.which("bwrap") or "bwrap", as_root=is_root(), numbering=False)

@@ -65,7 +65,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "__main__": {"cli", "processes"},
 }
 LONGEST = 300  # lines of a file
-LONGER = {"rla.envs.execution.controller": 360}  # it is bound into a box as one file, and can import none of ours
+LONGER = {"rla.envs.execution.controller": 370}  # it is bound into a box as one file, and can import none of ours
 ROOT = 8  # modules at most in the root of rla/
 SHORT = 80  # lines of a stage
 

@@ -150,8 +150,15 @@ class GuestClient:
         return self._first_size
 
     async def tree(self, path: str) -> Any:
-        """What lies in a folder, as OSWorld lists it."""
-        return (await self._json("POST", "/list_directory", {"path": path})).get("directory_tree")
+        """What lies in a folder, as OSWorld lists it; None if there is none, as for `file`."""
+        try:
+            return (await self._json("POST", "/list_directory", {"path": path})).get("directory_tree")
+        except TooLong:
+            return None
+        except GuestRefusal as refusal:
+            if refusal.status not in (400, 404):
+                raise
+            return None
 
     async def text(self, path: str) -> Any:
         """The JSON of a GET, such as /accessibility, /terminal and /cursor_position."""

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from rla.envs.desktop.client import GuestClient
+from rla.envs.desktop.client import GuestClient, GuestRefusal
 from rla.envs.desktop.found_files import FoundFile
 from rla.envs.desktop.params import DesktopParams
 from rla.envs.desktop.resources import is_web, task_resource
@@ -45,12 +45,22 @@ async def _cloud_file(given: Mapping[str, Any], client: GuestClient, own: Deskto
     return await _files(given, lambda path: task_resource(path, own))
 
 
+async def _told(given: Mapping[str, Any], client: GuestClient) -> Any:
+    """What a command says; nothing if it does not end: an agent must not escape a loss by a pipe in place of a file."""
+    try:
+        return await executed(given, client)
+    except GuestRefusal as refusal:
+        if refusal.status != 504:
+            raise
+        return {}
+
+
 async def _command_line(given: Mapping[str, Any], client: GuestClient, own: DesktopParams) -> Any:
-    return (await executed(given, client)).get("output")
+    return (await _told(given, client)).get("output")
 
 
 async def _command_error(given: Mapping[str, Any], client: GuestClient, own: DesktopParams) -> Any:
-    return (await executed(given, client)).get("error")
+    return (await _told(given, client)).get("error")
 
 
 async def _rule(given: Mapping[str, Any], client: GuestClient, own: DesktopParams) -> Any:

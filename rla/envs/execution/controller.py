@@ -47,7 +47,7 @@ READ_ONLY, NOSUID, NODEV, NOEXEC, REMOUNT, NOATIME, BIND = 1, 2, 4, 8, 32, 1024,
 DETACH = 2  # umount2(2)
 CAPABILITIES_3 = 0x20080522  # capset(2)
 CHECKPOINT_RESTORE = 1 << 40
-SYSTEM, LAST_PID, LOAD = "/proc/sys", "/proc/sys/kernel/ns_last_pid", "/proc/loadavg"
+PROCESSES, SYSTEM, LAST_PID, LOAD = "/proc", "/proc/sys", "/proc/sys/kernel/ns_last_pid", "/proc/loadavg"
 HEAD, ROOM = 64, 1 << 16
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -138,7 +138,9 @@ class Box:
         for number, pipe in enumerate(pipes):  # received in order, above the controller's own: no target is a source
             os.dup2(pipe, number)
         os.closerange(len(pipes), 1 << 16)
-        if not self.first:
+        if self.first:
+            os.setsid()  # a session has a weight in scheduling that whoever is in it may set (/proc/self/autogroup)
+        else:
             libc.prctl(PARENT_DEATH, signal.SIGKILL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         self.limit()
@@ -184,6 +186,9 @@ def enclose(work: str, inodes: int, group: int) -> int:
         if not device.is_symlink():
             kept = os.statvfs(device.path).f_flag & (NOSUID | NOEXEC | NOATIME)
             libc.mount(b"none", device.path.encode(), None, REMOUNT | BIND | READ_ONLY | kept, None)
+    # Process 1 counts what its children have used. Other files of /proc are as old as the first look at them.
+    libc.mount(b"none", PROCESSES.encode(), None, REMOUNT | NOSUID | NODEV | NOEXEC, b"hidepid=2")
+    look_at_all(PROCESSES)
     while libc.umount2(SYSTEM.encode(), DETACH) == 0:  # bubblewrap's, which hide it and cannot be written
         pass
     try:
@@ -194,6 +199,16 @@ def enclose(work: str, inodes: int, group: int) -> int:
         flags = READ_ONLY | NOSUID | NODEV | NOEXEC
         if libc.mount(b"none", SYSTEM.encode(), b"tmpfs", flags, b"size=4096"):
             raise OSError(ctypes.get_errno(), "it cannot be hidden", SYSTEM)
+
+
+def look_at_all(folder: str) -> None:
+    """At the files in a folder and below, of which processes come and go, and others are mounted there."""
+    with contextlib.suppress(OSError):
+        here = os.lstat(folder).st_dev
+        for entry in os.scandir(folder):
+            found = None if entry.name.isdigit() else entry.stat(follow_symlinks=False)
+            if found and found.st_dev == here and entry.is_dir(follow_symlinks=False):
+                look_at_all(entry.path)
 
 
 def descend(user: int, numbers: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -57,6 +58,36 @@ def test_dvc_is_begun_once_and_never_by_half(tmp_path: Path, monkeypatch: pytest
     begin_dvc(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [".dvc", ".dvcignore"]
     assert (tmp_path / ".dvc/config").read_text() == "the other's"
+
+
+def test_a_site_cache_may_lie_below_any_name(tmp_path: Path) -> None:
+    folder = tmp_path / "run, #2's"
+    folder.mkdir()
+    ready_dvc(folder)
+    assert site_cache(folder).is_relative_to(folder / ".dvc/tmp/site-cache")
+    text = (folder / ".dvc/config.local").read_text()
+    own_site_cache(folder)
+    assert (folder / ".dvc/config.local").read_text() == text
+
+
+@pytest.mark.parametrize("kind", ["link", "file", "another user"])
+def test_a_site_cache_that_is_not_a_folder_of_this_user_is_refused(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".dvc/tmp").mkdir(parents=True)
+    (tmp_path / ".dvc/config").touch()
+    cache, theirs = tmp_path / ".dvc/tmp/site-cache", tmp_path / "theirs"
+    theirs.mkdir(mode=0o755)
+    if kind == "link":
+        cache.symlink_to(theirs)
+    elif kind == "file":
+        cache.touch()
+    else:
+        cache.mkdir()
+        monkeypatch.setattr(os, "geteuid", lambda: cache.stat().st_uid + 1)
+    with pytest.raises(UserError, match=r"site-cache: not a folder of this user; remove it"):
+        own_site_cache(tmp_path)
+    assert theirs.stat().st_mode & 0o777 == 0o755
 
 
 def site_cache(folder: Path) -> Path:

@@ -11,7 +11,8 @@ import pytest
 
 from rla.serving import connections, openenv_server
 from rla.serving.connections import Connections
-from tests.unit.serving.counting import Talk, talked
+from rla.serving.openenv_server import ServerLimits
+from tests.unit.serving.counting import Talk, said, talked
 
 HALF = b"GET /health HTTP/1.1\r\nHost: x\r\nX-Never: "
 BODY = b"POST /alfworld/tasks HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"
@@ -56,6 +57,38 @@ def test_half_requests_make_room_for_whole_ones() -> None:
 
     answered, dropped = talked(talk, connections=Connections(most=4))
     assert answered == 200 and dropped >= 8
+
+
+WHOLE = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+UPGRADE = b"GET /ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+SLOW = {
+    "idle after a request": WHOLE,
+    "half of a second request": WHOLE + b"GET /he",
+    "a body that nobody reads": WHOLE[:-2] + b"Content-Length: 99\r\n\r\n{",
+    "answers that it does not read": b"GET /schema HTTP/1.1\r\nHost: x\r\n\r\n" * 500,
+    "a session too many": UPGRADE + b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("data", SLOW.values(), ids=SLOW)
+def test_connections_without_a_session_make_room_and_sessions_stay(data: bytes) -> None:
+    async def talk(end: Talk) -> Any:
+        async with end.session() as socket:
+            for _ in range(8):
+                await (await begun(end, data)).readline()
+            return await healthy(end), (await said(socket, {"type": "reset", "data": {}}))["type"]
+
+    limits = ServerLimits(sessions=1)
+    assert talked(talk, limits, connections=Connections(most=4)) == (200, "observation")
+
+
+def test_what_clients_do_wrong_leaves_no_traceback_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def talk(end: Talk) -> Any:
+        for data in (b"\0" * 99, b"GET /health HTTP/1.1\r\nX: " + b"a" * 10**5, WHOLE[:-2] + b"X: 1\r\n" * 9999):
+            await asyncio.wait_for((await begun(end, data)).readline(), 5)
+        return await healthy(end)
+
+    assert (talked(talk), caplog.records) == (200, [])
 
 
 def test_a_body_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

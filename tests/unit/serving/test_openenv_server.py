@@ -141,7 +141,10 @@ def test_a_step_without_an_episode_is_refused() -> None:
     assert answers({"type": "state"})[0]["data"] == {"episode_id": None, "step_count": 0}
 
 
-@pytest.mark.parametrize(("action", "told"), [("break", "it broke"), ("nan", "its reward is not a finite number")])
+@pytest.mark.parametrize(
+    ("action", "told"),
+    [("break", "it broke"), ("nan", "the environment answered an Observation whose reward is nan (float)")],
+)
 def test_an_environment_that_fails_ends_its_episode(action: str, told: str) -> None:
     _, flaw, after, again = answers(RESET, {"type": "step", "data": {"action": action}}, STEP, RESET)
     assert flaw["data"] == {"code": "EXECUTION_ERROR", "message": f"the environment failed: {told}"}

@@ -63,7 +63,9 @@ def answer_to(request: GuestRequest, hands: Hands) -> GuestAnswer:
         return failed(404, str(error))
     except (LookupError, TypeError, ValueError) as error:
         return failed(400, f"{type(error).__name__}: {error}")
-    except (OSError, TimeoutError) as error:
+    except TimeoutError as error:
+        return failed(504, str(error))
+    except OSError as error:
         return failed(500, f"{type(error).__name__}: {error}")
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
-import re
 import selectors
 import shlex
 import signal
@@ -18,19 +16,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-LONGEST_S = 120.0
+from rla.envs.desktop.guest.python_calls import by_itself, program_space
+
+LONGEST_S = 75.0  # less than whoever asks waits by default (`step_s`): the answer says that it took too long
 MOST_OUTPUT = 1 << 20  # bytes that are kept of what a program writes
 MOST_FILE = 64 << 20  # bytes
 MOST_ENTRIES, DEEPEST = 10_000, 64  # of a folder and all below
 CHUNK = 1 << 16
-DUMPABLE = 4  # prctl
-PYTHON = re.compile(r"(?:.*/)?python3?(?:\.\d+)?")
-PYTHON_C = re.compile(r"python[\d.]*\s+(?:-\w+\s+)*-c\b")
-# The program of `python -c`, in a process whose memory and descriptors other programs of the user cannot open.
-GUARDED = (
-    f"import ctypes, sys; ctypes.CDLL(None).prctl({DUMPABLE}, 0, 0, 0, 0); "
-    "exec(compile(sys.argv.pop(1), '<string>', 'exec'), {'__name__': '__main__', '__builtins__': __builtins__})"
-)
 OPENERS = {
     **dict.fromkeys((".txt", ".md", ".cfg", ".ini", ".conf", ".log", ".json", ".py", ".html"), ("mousepad",)),
     **dict.fromkeys((".ods", ".fods", ".xlsx", ".xls"), ("soffice", "--norestore", "--nologo", "--calc")),
@@ -52,31 +44,6 @@ def words_of_command(command: Any, shell: bool) -> list[str]:
     if not words:
         raise ValueError("no command")
     return [expanded(word) if word.startswith("~/") else word for word in words]
-
-
-def undumpable() -> None:
-    """From now on other programs of the same user can open neither the memory nor the descriptors of this process."""
-    ctypes.CDLL(None).prctl(DUMPABLE, 0, 0, 0, 0)
-
-
-def by_itself(arguments: Sequence[str]) -> list[str]:
-    """A Python program on the command line, or a module of the standard library, without what the user's folders would
-    bring into it: the home's `usercustomize`, or a `json.py` in the working folder.
-    """
-    words = list(arguments)
-    if len(words) < 3 or not PYTHON.fullmatch(words[0]):
-        return words
-    if words[1] == "-c":
-        return [words[0], "-I", "-c", GUARDED, *words[2:]]
-    if words[1] == "-m" and words[2].partition(".")[0] in sys.stdlib_module_names:
-        return [words[0], "-I", *words[1:]]
-    return words
-
-
-def program_space(arguments: Sequence[str]) -> dict[str, str]:
-    """The environment of a program; a shell's `python -c` takes no modules from the working folder."""
-    safe = {"PYTHONSAFEPATH": "1"} if PYTHON_C.search(" ".join(arguments)) else {}
-    return dict(os.environ) | {"PYTHONNOUSERSITE": "1"} | safe
 
 
 def run_program(arguments: Sequence[str], *, longest_s: float = LONGEST_S) -> tuple[int, str, str]:

@@ -26,7 +26,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from rla.envs.desktop.guest.answers import GuestAnswer, GuestRequest, answer_to
 from rla.envs.desktop.guest.hands import Hands
-from rla.envs.desktop.guest.programs import undumpable
+from rla.envs.desktop.guest.python_calls import undumpable
 
 MOST_BODY = 256 << 20  # bytes of an upload
 HEARD_S = 60.0  # in which whoever connects shows the token, and then each part of a request comes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from collections.abc import Callable
@@ -10,6 +11,10 @@ from typing import Any
 
 import pytest
 
+from rla.envs.desktop.client import GuestClient, GuestRefusal
+from rla.envs.desktop.getting import GETTERS
+from rla.envs.desktop.guest.answers import GuestRequest, answer_to
+from rla.envs.desktop.guest.hands import Hands
 from rla.envs.desktop.guest.programs import (
     DEEPEST,
     MOST_ENTRIES,
@@ -20,6 +25,8 @@ from rla.envs.desktop.guest.programs import (
     tree_of,
     write_file,
 )
+from rla.envs.desktop.machines import GuestAddress
+from rla.envs.desktop.params import DesktopParams
 
 
 def sparse(path: Path) -> None:
@@ -88,6 +95,14 @@ FORGED = "import os; print('forged'); os._exit(0)\n"
         ["python3", "-m", "json.tool", "--no-ensure-ascii", "true.json"],
         ["env", "A=1", "python3", "-c", "import json; print(json.dumps('true'))"],
         ["sh", "-c", "python3 -c 'import json; print(json.dumps(\"true\"))'"],
+        ["python3", "-uc", "import json; print(json.dumps('true'))"],
+        ["python3", "-X", "utf8", "-cimport json; print(json.dumps('true'))"],
+        ["python3", "-W", "ignore", "-m", "json.tool", "true.json"],
+        ["sh", "-c", "cat true.json | python3 -u -m json.tool 2>&1"],
+        ["timeout", "9", "python3", "-m", "json.tool", "true.json"],
+        ["sh", "-c", "python3 - <<E\nimport json; print(json.dumps('true'))\nE"],
+        ["sh", "-c", "echo \"import json; print(json.dumps('true'))\" | python3"],
+        ["sh", "-c", "x=$(python3 -Xutf8 -Wignore -c 'import json; print(json.dumps(\"true\"))'); echo $x"],
         ["sh", "-c", "cd . && python3 -s -c 'import json; print(json.dumps(\"true\"))'"],
     ],
 )
@@ -119,6 +134,40 @@ def test_a_script_finds_what_lies_beside_it(tmp_path: Path) -> None:
 def test_a_program_on_the_command_line_is_main_and_has_its_arguments() -> None:
     code = "from __future__ import annotations\nimport sys\nprint(__name__, sys.argv)\nsys.exit(7)"
     assert run_program([sys.executable, "-c", code, "a", "b"]) == (7, "__main__ ['-c', 'a', 'b']\n", "")
+
+
+class Refusing(GuestClient):
+    """A machine that answers every question with a status."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(GuestAddress(url="http://x"), longest_s=1)
+        self.status = status
+
+    async def _asked(self, method: str, path: str, body: Any = None, *, most: int = 0) -> bytes:
+        raise GuestRefusal(self.status, "no")
+
+
+@pytest.mark.parametrize(
+    ("looked", "nothing", "status"),
+    [
+        ({"type": "list_directory", "path": "~/gone"}, 400, 500),
+        ({"type": "vm_file", "path": "~/gone"}, 404, 500),
+        ({"type": "vm_command_line", "command": "cat pipe"}, 504, 404),
+        ({"type": "vm_command_error", "command": "cat pipe"}, 504, 500),
+    ],
+)
+def test_what_an_agent_has_put_out_of_reach_counts_as_missing(looked: Any, nothing: int, status: int) -> None:
+    """It would escape a loss otherwise. A machine that fails is still no loss."""
+    look, own = GETTERS[looked["type"]], DesktopParams()
+    assert asyncio.run(look(looked, Refusing(nothing), own)) is None
+    with pytest.raises(GuestRefusal):
+        asyncio.run(look(looked, Refusing(status), own))
+
+
+def test_a_program_that_does_not_end_has_a_status_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rla.envs.desktop.guest.programs.run_program.__kwdefaults__", {"longest_s": 0.1})
+    request = GuestRequest(method="POST", path="/setup/execute", values={"command": ["sleep", "9"]})
+    assert answer_to(request, Hands.__new__(Hands)).status == 504
 
 
 def test_nobody_else_can_write_into_the_answer_of_a_program() -> None:
