@@ -25,7 +25,7 @@ from rla.metrics.guards import GUARDS, Warned, warned
 from rla.pipeline.ahead import BRIEF, STAGE
 from rla.pipeline.companions import beside
 from rla.pipeline.context import Progress, StageContext
-from rla.pipeline.params_files import default_run, params_file, run_and_params
+from rla.pipeline.params_files import default_run, existing_run, params_file, run_and_params
 from rla.pipeline.pruning import prune_run
 from rla.pipeline.run_identity import differing_parameters
 from rla.pipeline.spec import StageSpec
@@ -75,6 +75,8 @@ def call_here(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo, own: bo
     from rla.cli.tracked import check_trackers, show_curves
 
     run, params = called_on(spec, values)
+    if spec.name in LOOKING:
+        existing_run(run)  # before a lock makes the folder
     config = load_config(params, overrides_of(values))
     if own and speaks() and spec.sections:
         for note in differing_parameters(run, config, spec.sections, read=params):

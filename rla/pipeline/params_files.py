@@ -89,10 +89,10 @@ def with_newest(runs: Sequence[Path]) -> list[Path]:
 
 
 def runs_text(found: Sequence[Path]) -> str:
-    """`below runs are runs/a, runs/b`."""
+    """`stored runs: runs/a, runs/b`."""
     more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
     names = ", ".join(map(str, found[:SHOWN]))
-    return f"below {RUNS} {'are' if len(found) > 1 else 'is'} {names}{more}" if found else f"{RUNS} holds none yet"
+    return f"stored runs: {names}{more}" if found else f"{RUNS} holds none yet"
 
 
 def environment_of(params: Path) -> str | None:

@@ -90,7 +90,7 @@ LOOKING = ("show --run", "view", "export --run", "lineage --run", "compare", "ti
 @pytest.mark.parametrize("command", LOOKING)
 def test_an_error_lists_the_runs_that_there_are(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert call([*command.split(), "runs/x"]) == 2
-    assert "runs/x: no such run; below runs are runs/new, runs/old" in capsys.readouterr().err
+    assert "runs/x: no such run; stored runs: runs/new, runs/old" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", LOOKING)
