@@ -46,6 +46,8 @@ def tokens_of(text: str) -> list[Token]:
             raise NotMathematics(part)
         if kind == "name":
             for name in NAME.findall(part):
+                if name == "I" and found and found[-1].text == "*":
+                    name = "i"  # in program notation
                 found.append(Token("name", name, spaced))
                 spaced = False
         elif kind != "space":
