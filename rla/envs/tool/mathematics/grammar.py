@@ -10,10 +10,17 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
-from rla.envs.tool.mathematics.tokens import CONSTANTS, FUNCTIONS, GREEK, NotMathematics, Token, tokens_of
+from rla.envs.tool.mathematics.tokens import (
+    CONSTANTS,
+    FUNCTIONS,
+    GREEK,
+    NotMathematics,
+    Token,
+    exact_decimal,
+    tokens_of,
+)
 
 MOST_NESTED = 60
-LONGEST_DECIMAL = 50_000  # digits, with its exponent
 
 DERIVATIVE = re.compile(r"\{d(\^.*)?[a-zA-Z]?\}\{d[a-zA-Z](\^.*)?\}")
 
@@ -289,6 +296,7 @@ class _Parser:
         return node
 
     def series(self, name: str) -> Node:
+        begun = self._place
         self.need("_")
         self.need("{")
         variable = self.peek()
@@ -298,18 +306,6 @@ class _Parser:
         self.need("}")
         self.need("^")
         high, term = self.group(), self.product()
-        if any("sum" in part or "prod" in part for part in map(_kinds, (low, high, term))):
+        if any(token.text in ("\\sum", "\\prod") for token in self._tokens[begun : self._place]):
             raise NotMathematics("a series in a series")
         return (name, variable.text, low, high, term)
-
-
-def _kinds(node: Node) -> set[str]:
-    inside: set[str] = set().union(*(_kinds(part) for part in node[1:] if isinstance(part, tuple)))
-    return {node[0]} | inside
-
-
-def exact_decimal(text: str) -> Fraction:
-    digits, _, exponent = text.lower().partition("e")
-    if abs(int(exponent or 0)) > LONGEST_DECIMAL or len(digits) > LONGEST_DECIMAL:
-        raise NotMathematics("a number that is too long")
-    return Fraction(digits.rstrip(".") or "0") * Fraction(10) ** int(exponent or 0)
