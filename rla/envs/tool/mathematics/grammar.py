@@ -21,9 +21,7 @@ from rla.envs.tool.mathematics.tokens import (
 )
 
 MOST_NESTED = 60
-
 DERIVATIVE = re.compile(r"\{d(\^.*)?[a-zA-Z]?\}\{d[a-zA-Z](\^.*)?\}")
-
 Node = tuple[Any, ...]
 
 ALIASES = {"arcsin": "asin", "arccos": "acos", "arctan": "atan", "ln": "log"}
@@ -116,8 +114,6 @@ class _Parser:
     def power(self) -> Node:
         node = self.postfix(self.atom())
         if self.take("^", "**"):
-            if self.degrees():
-                return ("*", node, ("degree",))
             self._depth += 1
             if self._depth > MOST_NESTED:
                 raise NotMathematics("nested too deeply")
@@ -125,13 +121,6 @@ class _Parser:
             self._depth -= 1
             node = self.postfix(("^", node, exponent))
         return ("*", node, ("degree",)) if self.take("\u00b0") else node
-
-    def degrees(self) -> bool:
-        for closed in (("\\circ",), ("{", "\\circ", "}")):
-            if tuple(self.peek(n).text for n in range(len(closed))) == closed:
-                self._place += len(closed)
-                return True
-        return False
 
     def signed_atom(self) -> Node:
         """An exponent without braces: one digit of several in LaTeX, but all of a number in a program."""

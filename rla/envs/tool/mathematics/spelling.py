@@ -40,7 +40,7 @@ RENAMED = (
     (re.compile(r"\\(?:langle)(?![a-zA-Z])"), "("),
     (re.compile(r"\\(?:rangle)(?![a-zA-Z])"), ")"),
     (re.compile(r"\\(?:degree|degrees)(?![a-zA-Z])"), "\u00b0"),
-    (re.compile(r"\^ ?(?:\\circ(?![a-zA-Z])|\{ ?\\circ ?\})"), "\u00b0"),
+    (re.compile(r"\^\s*(?:\\circ(?![a-zA-Z])|\{\s*\\circ\s*\})"), "\u00b0"),
     (re.compile(r"\\(?:lvert|rvert|vert|mid)(?![a-zA-Z])"), "|"),
     (re.compile(r"\\(?:varnothing|emptyset)(?![a-zA-Z])|\u2205"), "\u27ea\u27eb"),
     (re.compile(r"\\mathbb\{R\}|\u211d"), r"(-\\infty,\\infty)"),
