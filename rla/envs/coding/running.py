@@ -51,7 +51,9 @@ class Runner:
 
     async def answers(self, problem: Problem, program: str, tests: Sequence[Test]) -> list[Answer]:
         """What the program answers to the inputs of `tests`. Raises EnvironmentFailure."""
-        limits, program = self.limits(problem), with_prelude(problem.prelude, program)
+        # A program that never names the function must not be answered by one that the prelude imports.
+        prelude = problem.prelude if (problem.function or "") in program else ""
+        limits, program = self.limits(problem), with_prelude(prelude, program)
         if problem.function is None:
             job = Job(source=program, stdin=tuple(t.input for t in tests if isinstance(t, StdioTest)), limits=limits)
             return [answer_of(result, result.stdout) for result in await self._run(job)]

@@ -7,6 +7,7 @@ deadline (`answer_processes`), programs run in the sandbox, and everything else 
 from __future__ import annotations
 
 import json
+import re
 
 from rla.config.extras import need_package
 from rla.envs.adapters.reasoning_items import NAME
@@ -30,6 +31,7 @@ from rla.thoughts import after_thinking
 
 __all__ = ["Verifier", "answer_class", "final_answer", "said_answer"]
 
+PERCENT = re.compile(r"(what|which|how many|find the|as a|the)\s+percent", re.IGNORECASE)
 LONGEST_MATH = 2000  # characters of an answer that is compared as mathematics
 DEEPEST_MATH = 50  # braces and brackets in one another
 LONGEST_CLASS = 200  # characters of a class of votes
@@ -84,6 +86,10 @@ class Verifier:
         gold, options = alternatives(question.answer), options_in(question.text)
         letter = choice_in(answer, options)
         answers = [answer, options[letter]] if letter in options else [answer]
+        if PERCENT.search(question.text):  # asked for a percentage, 25% is 25
+            answers += [
+                one.strip().removesuffix("%").removesuffix("\\") for one in answers if one.strip().endswith("%")
+            ]
         plain = {_math_class(one) for one in answers} | {one.strip() for one in answers}
         if any(one.strip() in plain or _math_class(one) in plain for one in gold):
             return 1.0

@@ -56,6 +56,10 @@ def _same(truth: Reading, answer: Reading) -> bool:
         return _same_relation(truth, answer)
     if truth.kind == answer.kind == "list":
         return _same_list(truth, answer)
+    if {truth.kind, answer.kind} == {"words", "one"} and not (truth.unit or answer.unit):
+        return bool(truth.node and answer.node) and same_expression(truth.node, answer.node)
+    if {truth.kind, answer.kind} == {"union", "list"} and not (truth.brackets or answer.brackets):
+        return _same_union(truth, answer)
     if truth.kind != answer.kind:
         for one, other in ((truth, answer), (answer, truth)):  # a list of one element is that element
             if one.kind == "list" and one.brackets in UNORDERED and len(one.parts) == 1:
@@ -64,10 +68,27 @@ def _same(truth: Reading, answer: Reading) -> bool:
     if truth.kind == "one":
         return _same_one(truth, answer)
     if truth.kind == "union":
-        return _same_in_any_order(truth.parts, answer.parts)
+        return _same_union(truth, answer)
     if truth.kind in ("matrix", "ratio"):
         return truth.brackets == answer.brackets and _same_in_order(truth.parts, answer.parts)
-    return bool(truth.text) and truth.text == answer.text
+    if truth.text == answer.text:
+        return bool(truth.text)
+    factors = len(truth.text) == len(answer.text) == 2 and truth.node and answer.node  # xy is yx; words are not
+    return bool(factors) and same_expression(truth.node, answer.node)
+
+
+def _same_union(truth: Reading, answer: Reading) -> bool:
+    one_name = all(len(_names(found)) < 2 for found in (truth, answer))
+    return one_name and _same_in_any_order(truth.parts, answer.parts)
+
+
+def _names(found: Reading) -> frozenset[str]:
+    """The symbols that the relation, or each relation of a list, is about; x_1 and x_2 are values of x."""
+    if found.kind != "relation":
+        return frozenset().union(*(_names(part) for part in found.parts if part.kind == "relation"))
+    if found.text:
+        return frozenset({found.text.partition("_")[0]})
+    return frozenset().union(*(symbols_in(part.node) for part in found.parts))
 
 
 def _same_list(truth: Reading, answer: Reading) -> bool:
@@ -76,6 +97,9 @@ def _same_list(truth: Reading, answer: Reading) -> bool:
             return _same(one.parts[0], other)
     kinds = {truth.brackets, answer.brackets}
     if kinds <= UNORDERED:
+        names, others = _names(truth), _names(answer)
+        if bool(names) != bool(others) and len(names | others) > 1:  # x = 1, y = 2 is 1, 2 but not 2, 1
+            return _same_in_order(truth.parts, answer.parts)
         return _same_in_any_order(truth.parts, answer.parts)
     if truth.brackets != answer.brackets and kinds != {"", "()"}:
         return False
@@ -142,7 +166,7 @@ def _same_relation(truth: Reading, answer: Reading) -> bool:
     elif answer.kind != "relation" and named_truth:
         return _same(named_truth[-1], answer)
     one, other = _interval(truth), _interval(answer)
-    if one and other and _same(one, other):
+    if one and other and (truth.kind != answer.kind or _names(truth) == _names(answer)) and _same(one, other):
         return True
     if truth.kind != answer.kind:
         return False

@@ -26,14 +26,16 @@ from rla.envs.tool.mathematics.numbers import (
     sum_of,
 )
 
-MOST_TERMS = 10_000  # of a sum or product
-POINTS = 16  # at which expressions with symbols are compared
+MOST_TERMS = 1000  # of a sum or product
+LONGEST_TERM = 10_000  # bits
+MOST_SYMBOLIC_TERMS = 30  # if it has symbols, whose values are tried at many points
+POINTS = 24  # at which expressions with symbols are compared
 FEWEST_POINTS = 4  # at which both need a value
 
 
 def symbols_in(node: Any) -> frozenset[str]:
     """The names of the symbols that an expression has."""
-    if not isinstance(node, tuple):
+    if not isinstance(node, tuple) or not node:
         return frozenset()
     if node[0] == "symbol":
         return frozenset({node[1]})
@@ -86,11 +88,14 @@ def proportional(one: Node, other: Node, *, positive: bool = False) -> bool:
 
 
 def sample_points(names: list[str]) -> Iterator[dict[str, Fraction]]:
-    """The same for every pair: first of positive numbers, then of both signs."""
+    """The same for every pair: first of positive numbers, then of both signs. Every third point has large ones, which
+    tell |x - 5| from 5 - x.
+    """
     draw = random.Random(0)
     for number in range(POINTS):
         signs = (1,) if number < POINTS // 2 else (1, -1)
-        yield {name: Fraction(draw.randrange(101, 1999), 700) * draw.choice(signs) for name in names}
+        unit = 9 if number % 3 == 2 else 700
+        yield {name: Fraction(draw.randrange(101, 1999), unit) * draw.choice(signs) for name in names}
 
 
 def value_of(node: Node, point: Mapping[str, Number]) -> Number:
@@ -116,12 +121,15 @@ def value_of(node: Node, point: Mapping[str, Number]) -> Number:
 def _series(node: Node, point: Mapping[str, Number]) -> Number:
     kind, name, low, high, term = node
     first, last = value_of(low, point), value_of(high, point)
-    if not (is_whole(first) and is_whole(last) and last - first < MOST_TERMS):
+    most = MOST_SYMBOLIC_TERMS if point else MOST_TERMS
+    if not (is_whole(first) and is_whole(last) and last - first < most):
         raise Undecided("terms without number")
     total: Number = Fraction(int(kind == "prod"))
     for number in range(int(first), int(last) + 1):
         one = value_of(term, {**point, name: Fraction(number)})
-        total = sum_of(total, one) if kind == "sum" else product_of(total, one)
+        if isinstance(one, Fraction) and one.numerator.bit_length() + one.denominator.bit_length() > LONGEST_TERM:
+            raise Undecided("a term that is too long")
+        total = limited(sum_of(total, one) if kind == "sum" else product_of(total, one))
     return total
 
 

@@ -5,15 +5,23 @@ r"""The trees of expressions in LaTeX or program notation, such as `\frac{1}{2}`
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
-from rla.envs.tool.mathematics.tokens import CONSTANTS, FUNCTIONS, GREEK, NotMathematics, Token, tokens_of
+from rla.envs.tool.mathematics.tokens import (
+    CONSTANTS,
+    FUNCTIONS,
+    GREEK,
+    NotMathematics,
+    Token,
+    exact_decimal,
+    tokens_of,
+)
 
 MOST_NESTED = 60
-LONGEST_DECIMAL = 50_000  # digits, with its exponent
-
+DERIVATIVE = re.compile(r"\{d(\^.*)?[a-zA-Z]?\}\{d[a-zA-Z](\^.*)?\}")
 Node = tuple[Any, ...]
 
 ALIASES = {"arcsin": "asin", "arccos": "acos", "arctan": "atan", "ln": "log"}
@@ -66,6 +74,10 @@ class _Parser:
             sign = self.peek().text
             self._place += 1
             node = (sign, node, self.product())
+        if self.take("\\over"):
+            node = ("/", node, self.sum())
+        elif self.take("\\choose"):
+            node = ("binomial", node, self.sum())
         self._depth -= 1
         return node
 
@@ -78,7 +90,7 @@ class _Parser:
             elif self.take("/", "\\div"):
                 node = ("/", node, self.signed())
             elif self.begins():
-                if self.peek().kind == "number":
+                if self.peek().kind == "number" and self.peek(1).text != "!":
                     raise NotMathematics("a number beside a factor")
                 node = ("*", node, self.power())
             else:
@@ -88,7 +100,7 @@ class _Parser:
         """Whether a factor begins here."""
         token = self.peek()
         if token.kind == "command":
-            return token.text[1:] not in ("rfloor", "rceil", "rvert", "div", *TIMES)
+            return token.text[1:] not in ("rfloor", "rceil", "rvert", "div", "over", "choose", *TIMES)
         return token.kind in ("number", "name") or token.text in ("(", "[", "{")
 
     def signed(self) -> Node:
@@ -102,8 +114,6 @@ class _Parser:
     def power(self) -> Node:
         node = self.postfix(self.atom())
         if self.take("^", "**"):
-            if self.degrees():
-                return ("*", node, ("degree",))
             self._depth += 1
             if self._depth > MOST_NESTED:
                 raise NotMathematics("nested too deeply")
@@ -111,13 +121,6 @@ class _Parser:
             self._depth -= 1
             node = self.postfix(("^", node, exponent))
         return ("*", node, ("degree",)) if self.take("\u00b0") else node
-
-    def degrees(self) -> bool:
-        for closed in (("\\circ",), ("{", "\\circ", "}")):
-            if tuple(self.peek(n).text for n in range(len(closed))) == closed:
-                self._place += len(closed)
-                return True
-        return False
 
     def signed_atom(self) -> Node:
         """An exponent without braces: one digit of several in LaTeX, but all of a number in a program."""
@@ -148,6 +151,9 @@ class _Parser:
         if token.kind == "number" and token.text.isdigit() and len(token.text) > 1:
             self._tokens[self._place] = Token("number", token.text[1:], False)
             return ("number", Fraction(token.text[0]))
+        if token.kind == "name" and len(token.text) == 1 and self.peek(1).kind == "number":
+            self._place += 1  # a letter is one token as a digit is: \frac n2 is n/2
+            return ("constant", token.text) if token.text in CONSTANTS else ("symbol", token.text)
         return self.atom()
 
     def atom(self) -> Node:
@@ -197,7 +203,10 @@ class _Parser:
 
     def command(self, name: str) -> Node:
         if name in FRACTIONS:
-            return ("/", self.group(), self.group())
+            begun = self._place
+            node = ("/", self.group(), self.group())
+            quotient = "".join(token.text for token in self._tokens[begun : self._place])
+            return ("symbol", quotient) if DERIVATIVE.fullmatch(quotient) else node
         if name in ("binom", "dbinom", "tbinom"):
             return ("binomial", self.group(), self.group())
         if name == "sqrt":
@@ -228,6 +237,10 @@ class _Parser:
             return ("constant", CONSTANTS[name])
         if len(name) > 1 and name not in GREEK:
             raise NotMathematics(name)
+        if name in ("f", "g") and self.peek().text == "(":  # a function of this name, no factor
+            begun = self._place
+            self.group()
+            name += "".join(token.text for token in self._tokens[begun : self._place])
         return self.subscripted(name)
 
     def subscripted(self, name: str) -> Node:
@@ -272,6 +285,7 @@ class _Parser:
         return node
 
     def series(self, name: str) -> Node:
+        begun = self._place
         self.need("_")
         self.need("{")
         variable = self.peek()
@@ -280,11 +294,7 @@ class _Parser:
         low = self.sum()
         self.need("}")
         self.need("^")
-        return (name, variable.text, low, self.group(), self.product())
-
-
-def exact_decimal(text: str) -> Fraction:
-    digits, _, exponent = text.lower().partition("e")
-    if abs(int(exponent or 0)) > LONGEST_DECIMAL or len(digits) > LONGEST_DECIMAL:
-        raise NotMathematics("a number that is too long")
-    return Fraction(digits.rstrip(".") or "0") * Fraction(10) ** int(exponent or 0)
+        high, term = self.group(), self.product()
+        if any(token.text in ("\\sum", "\\prod") for token in self._tokens[begun : self._place]):
+            raise NotMathematics("a series in a series")
+        return (name, variable.text, low, high, term)

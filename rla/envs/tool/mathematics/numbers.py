@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from fractions import Fraction
 from functools import cache
-from math import comb, factorial, isqrt
+from math import comb, factorial, isqrt, prod
 from typing import Any
 
-DIGITS, AGREEING = 90, 50  # decimal digits that are computed, and that have to agree
+DIGITS, AGREEING = 400, 250  # decimal digits that are computed, and that have to agree
 LARGEST_BITS = 200_000  # of an exact number; larger ones are computed to DIGITS digits
 LARGEST_POWER = 10**13  # of an exponent, or of a logarithm of a result
 LARGEST_FACTORIAL = 3000  # that is exact
+MOST_FACTORS = 50  # of a binomial coefficient of a fraction, as it stands for a symbol
 
 Number = Any  # a Fraction, or a real or complex number of mpmath
 
@@ -84,6 +85,8 @@ def quotient_of(one: Number, other: Number) -> Number:
         raise ZeroDivisionError
     if isinstance(one, Fraction) and isinstance(other, Fraction):
         return one / other
+    if precise().isinf(rounded_off(other)):
+        raise Undecided("a limit")
     return rounded_off(one) / rounded_off(other)
 
 
@@ -116,6 +119,9 @@ def root_of(inner: Number, degree: Number) -> Number:
 
 
 def binomial_of(above: Number, below: Number) -> Number:
+    if is_whole(below) and 0 <= below <= MOST_FACTORS and isinstance(above, Fraction) and not is_whole(above):
+        factors = (Fraction(above - one, one + 1) for one in range(int(below)))
+        return prod(factors, start=Fraction(1))
     if not (is_whole(above) and is_whole(below) and 0 <= below <= above <= LARGEST_FACTORIAL):
         raise Undecided("a binomial coefficient that is not computed")
     return Fraction(comb(int(above), int(below)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from rla.envs.tool.mathematics.spelling import (
     DOTS,
     MIXED,
     NAMED,
+    OR,
     THOUSANDS,
     WORD_BEGINS,
     WORDS,
@@ -20,13 +22,15 @@ from rla.envs.tool.mathematics.spelling import (
     plain_spelling,
     without_unit,
 )
-from rla.envs.tool.mathematics.tokens import NotMathematics
+from rla.envs.tool.mathematics.tokens import FUNCTIONS, GREEK, NotMathematics
 
 MOST_PARTS = 200
 DEEPEST = 20
 RELATIONS = "=<>\u2264\u2265\u2260\u2208"
 REVERSED = {"<": ">", ">": "<", "\u2264": "\u2265", "\u2265": "\u2264"}
+JOINED = re.compile(r"\s*,?\s(and|or)\s")
 UNORDERED = frozenset(("", "\u27ea\u27eb"))
+NAMES = frozenset((*FUNCTIONS, *GREEK))
 OPENERS, CLOSERS = "([{\u27ea", ")]}\u27eb"
 MATRIX = re.compile(r"\\begin\{([pbBvV]?(?:small)?matrix|array)\}(?:\{[clr|]*\})?(.*)\\end\{\1\}", re.DOTALL)
 
@@ -49,7 +53,7 @@ class Reading:
     relation   `parts` with `signs` between them
     matrix     `parts`, each a list of its row; `brackets` "|" for a determinant
     ratio      `parts`
-    words      `text`, folded
+    words      `text`, folded; `node` of two or three letters that may be factors
     raw        `text`, which is the same text or nothing
     """
 
@@ -82,9 +86,12 @@ def _read(text: str, depth: int) -> Reading:
         return _matrix(matrix, depth)
     if THOUSANDS.fullmatch(without_unit(text)[0].lstrip("+-")):
         return _one(text)
-    alternatives = re.split(r"\s*,?\s(?:and|or)\s", text)
-    if all(re.search(r"\d", part) for part in alternatives):
-        text = ",".join(alternatives)
+    if all(re.search(r"\d", part) for part in JOINED.split(text)[::2]):
+        text = JOINED.sub(lambda found: OR if found[1] == "or" else ",", text)
+    choices = [choice.strip(" ,") for choice in _split(text, OR)]
+    if len(choices) > 1 and all(any(sign in RELATIONS[1:] for sign in _signs(choice)) for choice in choices):
+        return Reading(kind="union", parts=tuple(_read(choice, depth + 1) for choice in choices))
+    text = text.replace(OR, ",")
     items = _split(text, ",;")
     related = [any(sign in RELATIONS for sign in _signs(item)) for item in items]
     if len(items) > 1 and not (related[0] and not any(related[1:])):
@@ -117,14 +124,24 @@ def _lone(text: str, depth: int) -> Reading:
         return Reading(kind="ratio", parts=tuple(_read(part, depth + 1) for part in ratio))
     bare = bare_text(text)
     try:
-        if not WORDS.fullmatch(bare) or len(bare) == 1 or bare.lower() in ("pi", "inf", "infinity", "oo", "nan"):
+        if not WORDS.fullmatch(bare) or len(bare) == 1 or _is_symbolic(bare):
             return _one(text)
     except (NotMathematics, ArithmeticError):
         pass
     if not WORDS.fullmatch(bare) or bare.lower() == "nan":
         return _raw(text)
     folded = len(bare) > 2 or bare.lower() == "no"  # two letters may be two symbols
-    return Reading(kind="words", text=" ".join(bare.casefold().split()) if folded else bare)
+    product: Node = ()
+    if bare.isascii() and bare.islower() and len(bare) < 4 and bare != "no":
+        with contextlib.suppress(NotMathematics):
+            product = expression_of(bare)
+    return Reading(kind="words", text=" ".join(bare.casefold().split()) if folded else bare, node=product)
+
+
+def _is_symbolic(text: str) -> bool:
+    """Whether words are names of mathematics: theta, sin x, infinity."""
+    words = [word in NAMES or word.lower() in ("pi", "inf", "infinity", "oo", "nan") for word in text.split()]
+    return any(words) and all(known or len(word) == 1 for known, word in zip(words, text.split(), strict=True))
 
 
 def _raw(text: str) -> Reading:

@@ -6,6 +6,7 @@ import re
 import unicodedata
 
 WORD_BEGINS, WORD_ENDS = "\ue000", "\ue001"  # around text that was in \text{...}
+OR = "\u2228"
 UNICODE = {
     **{"\u2212": "-", "\u2013": "-", "\u2012": "-", "\u00d7": "*", "\u00b7": "*", "\u22c5": "*", "\u2217": "*"},
     **{"\u00f7": "/", "\u2044": "/", "\u2215": "/", "\u221a": "\\sqrt ", "\u03c0": "\\pi ", "\u221e": "\\infty "},
@@ -33,12 +34,13 @@ RENAMED = (
     (re.compile(r"!=(?!=)"), "\u2260"),
     (re.compile(r"\\in(?![a-zA-Z])"), "\u2208"),
     (re.compile(r"\\(?:cup|bigcup)(?![a-zA-Z])"), "\u222a"),
+    (re.compile(r"\\(?:lor|vee)(?![a-zA-Z])"), OR),
     (re.compile(r"\\(?:lbrace)(?![a-zA-Z])|\\\{"), "\u27ea"),
     (re.compile(r"\\(?:rbrace)(?![a-zA-Z])|\\\}"), "\u27eb"),
     (re.compile(r"\\(?:langle)(?![a-zA-Z])"), "("),
     (re.compile(r"\\(?:rangle)(?![a-zA-Z])"), ")"),
     (re.compile(r"\\(?:degree|degrees)(?![a-zA-Z])"), "\u00b0"),
-    (re.compile(r"\^ ?(?:\\circ(?![a-zA-Z])|\{ ?\\circ ?\})"), "\u00b0"),
+    (re.compile(r"\^\s*(?:\\circ(?![a-zA-Z])|\{\s*\\circ\s*\})"), "\u00b0"),
     (re.compile(r"\\(?:lvert|rvert|vert|mid)(?![a-zA-Z])"), "|"),
     (re.compile(r"\\(?:varnothing|emptyset)(?![a-zA-Z])|\u2205"), "\u27ea\u27eb"),
     (re.compile(r"\\mathbb\{R\}|\u211d"), r"(-\\infty,\\infty)"),
@@ -92,6 +94,15 @@ KNOWN_UNITS = {
     **dict.fromkeys(("mph",), "mi/h"),
     **dict.fromkeys(("unit", "units"), "unit"),
 }
+# Behind a number they say another number, or none at all.
+NO_UNITS = frozenset(
+    (
+        *("hundred", "thousand", "million", "billion", "trillion", "dozen", "half", "halves", "third", "thirds"),
+        *("quarter", "quarters", "times", "plus", "minus", "over", "factorial", "mod", "modulo", "base", "choose"),
+        *("is", "are", "and", "or", "if", "not", "to", "more", "less", "than", "but", "when", "for", "where", "wrong"),
+    )
+)
+LONGEST_UNIT = 6  # words
 POWERS = {"square": "^2", "squared": "^2", "sq": "^2", "cubic": "^3", "cubed": "^3"}
 
 
@@ -127,7 +138,7 @@ def _word(found: re.Match[str]) -> str:
     if before and before in "0123456789)}" and (inside in KNOWN_UNITS or "/" in inside):
         return f"{WORD_BEGINS}{inside}{WORD_ENDS}"
     if re.fullmatch(r"(?:and|or|,|\s)+", inside):
-        return ","
+        return OR if "or" in inside else ","
     if len(inside) <= 1 or not re.search(r"[^\W\d_]{2}", inside):
         return found[1]
     return f"{WORD_BEGINS}{inside}{WORD_ENDS}"
@@ -147,9 +158,11 @@ def without_unit(text: str) -> tuple[str, str]:
     found = SPELLED_UNIT.fullmatch(text) or BARE_UNIT.fullmatch(text)
     if not found:
         return text, ""
-    words = found[2].casefold().replace(".", " ").split()
+    words = [word.casefold() if len(word) > 1 or word == "L" else word for word in re.findall(r"[^\s.,;()]+", found[2])]
     power = "".join(POWERS[word] for word in words if word in POWERS) or re.sub(r"[\s{}]", "", found[3] or "")
     units = [known_unit(word) for word in words if word not in POWERS]
+    if not units or len(units) > LONGEST_UNIT or not NO_UNITS.isdisjoint(words):
+        return text, ""
     if all(units) or found.re is SPELLED_UNIT:
         return found[1].strip(), " ".join(unit or word for unit, word in zip(units, words, strict=False)) + power
     return text, ""

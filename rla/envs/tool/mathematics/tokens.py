@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 from typing import NamedTuple
 
 MOST_TOKENS = 500
+LONGEST_DECIMAL = 50_000  # digits, with its exponent
 
 GREEK = (
     *("alpha", "beta", "gamma", "delta", "epsilon", "varepsilon", "zeta", "eta", "theta", "vartheta", "iota", "kappa"),
@@ -46,6 +48,8 @@ def tokens_of(text: str) -> list[Token]:
             raise NotMathematics(part)
         if kind == "name":
             for name in NAME.findall(part):
+                if name == "I" and found and found[-1].text == "*":
+                    name = "i"  # in program notation
                 found.append(Token("name", name, spaced))
                 spaced = False
         elif kind != "space":
@@ -54,3 +58,10 @@ def tokens_of(text: str) -> list[Token]:
     if len(found) > MOST_TOKENS:
         raise NotMathematics("too long")
     return found
+
+
+def exact_decimal(text: str) -> Fraction:
+    digits, _, exponent = text.lower().partition("e")
+    if abs(int(exponent or 0)) > LONGEST_DECIMAL or len(digits) > LONGEST_DECIMAL:
+        raise NotMathematics("a number that is too long")
+    return Fraction(digits.rstrip(".") or "0") * Fraction(10) ** int(exponent or 0)

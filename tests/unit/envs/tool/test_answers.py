@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from rla.envs.adapters.reasoning_items import Item, made_entry
-from rla.envs.coding.data.problems import Problem, StdioTest, problem_payload
+from rla.envs.coding.data.checkers import Checker, CheckerKind
+from rla.envs.coding.data.problems import CallTest, Problem, StdioTest, problem_payload
 from rla.envs.coding.running import Runner
 from rla.envs.execution.records import ExecutionConfig
 from rla.envs.observation import EnvironmentFailure
@@ -233,6 +234,13 @@ def test_a_letter_stands_for_its_option_if_the_truth_is_the_option_itself() -> N
     assert scores([(asked, reply) for reply in replies]) == [1, 1, 1, 0, 0, 0]
 
 
+def test_a_percentage_may_be_written_with_its_sign_if_the_question_asks_for_one() -> None:
+    asked = Question(text="What percent of them is red?", check="math", answer="25", source="test")
+    other = Question(text="How many are red?", check="math", answer="25", source="test")
+    assert scores([(one, "\\boxed{25\\%}") for one in (asked, other)]) == [1, 0]
+    assert scores([(asked, f"\\boxed{{{said}}}") for said in ("24\\%", "0.25")]) == [0, 0]
+
+
 def test_the_published_comparison_is_of_characters() -> None:
     asked = [
         (question("42"), "\\boxed{42}"),
@@ -275,6 +283,27 @@ def test_a_program_is_run_on_the_tests() -> None:
             await runner.close()
 
     assert run(main()) == [1.0, 0.5, 0.0]
+
+
+def test_a_function_that_only_the_prelude_imports_is_no_answer() -> None:
+    problem = Problem(
+        statement="The greatest common divisor.",
+        tests=(CallTest((4, 6), 2),),
+        checker=Checker(kind=CheckerKind.VALUES),
+        function="gcd",
+        prelude="from math import gcd",
+    )
+    asked = question("", "code", problem=problem_payload(problem))
+    programs = ["pass", "def gcd(a, b):\n    return a if b == 0 else gcd(b, a % b)"]
+
+    async def main() -> list[float]:
+        runner = Runner(ExecutionConfig(backend="rlimits"))
+        try:
+            return await rated([(asked, f"```python\n{one}\n```") for one in programs], runner=runner)
+        finally:
+            await runner.close()
+
+    assert run(main()) == [0.0, 1.0]
 
 
 def test_the_last_python_block_is_the_program() -> None:
