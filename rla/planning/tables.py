@@ -44,7 +44,7 @@ def stage_table(needs: Sequence[StageNeed], machine: Machine, guesses: Guesses) 
             readable_bytes(one.host) if one.host else ABSENT,
             f"{one.tokens / 1e6:,.2f}" if one.host else ABSENT,
             f"{one.flops / 1e15:,.2f}" if one.host else ABSENT,
-            readable_seconds(one.seconds) if one.host else "nothing to do",
+            readable_seconds(one.seconds) if one.host else ABSENT,
         )
         for one in needs
     )
@@ -55,6 +55,7 @@ def stage_table(needs: Sequence[StageNeed], machine: Machine, guesses: Guesses) 
         f"which training and prompts reach {machine.training_share:g} and sampled tokens {machine.decoding_share:g}; "
         f"guessed: prompts of {guesses.prompt} tokens, observations of {guesses.observation}, replies of "
         f"{guesses.reply:g} max_tokens, episodes of {guesses.steps:g} env.max_steps"
+        f"{'' if all(one.host for one in needs) else f'; {ABSENT}: nothing to do'}"
     )
     columns = ("stage", "GPUs", "memory of each", "host memory", "million tokens", "PFLOP", "time")
     return Table(title="Stages of an iteration", columns=columns, rows=rows, note=note)
