@@ -35,12 +35,13 @@ from rla.store.atomic import write_json
 from rla.store.call_lock import lock_outputs
 from rla.store.layout import earlier_judgements
 from rla.store.regular import read_regular
-from rla.store.run_config import update_run_config
+from rla.store.run_config import run_config_path, update_run_config
 from rla.store.slices import WHOLE, is_complete
 from stages import STAGES
 
 FINISHING = ("train-policy", "train-rm", "adapt-env", "evaluate")  # any of these may be the last of an iteration
-FOLLOWED = {path.partition(".")[0] for spec in STAGES for path in spec.sections}  # all others are as in the last call
+# Sections that a stage reads; all others are as in the last call, but for the pool, which is the matter of one call.
+FOLLOWED = {path.partition(".")[0] for spec in STAGES for path in spec.sections} | {"pool"}
 COMPLETE = ("checkpoint.json", "config.json", "report.json")
 
 Echo = Callable[[str], None]
@@ -75,7 +76,7 @@ def call_here(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo, own: bo
     from rla.cli.tracked import check_trackers, show_curves
 
     run, params = called_on(spec, values)
-    if spec.name in LOOKING:
+    if spec.name in LOOKING and not values["dry_run"]:
         existing_run(run)  # before a lock makes the folder
     config = load_config(params, overrides_of(values))
     if own and speaks() and spec.sections:
@@ -198,7 +199,13 @@ def timed(ctx: StageContext) -> dict[str, Any]:
     resumed = any(ctx.path(option).exists() for option, _ in ctx.spec.writes)
     calls, before = earlier_calls(record) if resumed else [], output_stamps(ctx)
     started, clock = datetime.now(UTC), time.perf_counter()
-    summary: dict[str, Any] = import_module(ctx.spec.module).run(ctx)
+    has_config = run_config_path(ctx.run).exists()
+    try:
+        summary: dict[str, Any] = import_module(ctx.spec.module).run(ctx)
+    except UserError:
+        if not has_config:  # parameters that were refused are not those of the run
+            run_config_path(ctx.run).unlink(missing_ok=True)
+        raise
     seconds = round(time.perf_counter() - clock, 3)
     if speaks():
         done = {"made": output_stamps(ctx) != before, "origin": origin_digits(ctx)}

@@ -45,6 +45,7 @@ warm_start:
   reward: {examples: 4, steps: 1, batch_size: 2, noise: 0.5}
 evaluation: {rollouts_per_task: 4, temperature: 1.0, max_steps: 1}
 """
+WARN = "guards: {first_group: warn}\n"  # for models that have learnt nothing
 LOOP = ("rollout", "score-steps", "validate-tasks", "compute-rewards", "train-policy", "train-rm", "adapt-env")
 
 
@@ -129,8 +130,8 @@ def test_an_evaluation_asks_again_for_replies_that_a_chat_server_has_not_given(r
     call = ("evaluate", "--run", "r", "--tasks", str(example / "r/0/pool"), "--policy", str(example / "r/init/policy"))
     angry = True
     with ChatCompletions(answer) as server:
-        keys = ("backend=server", f"server.url={server.url}", "server.model=m")
-        call += tuple(word for key in keys for word in ("--set", f"judge.{key}"))
+        keys = ("judge.backend=server", f"judge.server.url={server.url}", "judge.server.model=m")
+        call += tuple(word for key in (*keys, "guards.first_group=warn") for word in ("--set", key))
         code, _, error = rla(*call)
         assert code == 2 and f"replies of {server.url} failed, more than rollout.max_failed_share" in error
         angry = False
@@ -150,7 +151,9 @@ def test_the_loop_turns_twice_on_built_in_problems_with_a_model_that_has_learnt_
 ) -> None:
     """Nothing is solved, so tasks that should be easier are proposed, proven and pending."""
     small = PARAMS.replace("backend: scripted", "backend: transformers").replace("max_tokens: 96", "max_tokens: 8")
-    (tmp_path / "params.yaml").write_text(small.replace("size: tiny", "size: small").replace("plain", "published"))
+    (tmp_path / "params.yaml").write_text(
+        small.replace("size: tiny", "size: small").replace("plain", "published") + WARN
+    )
     stages(rla, "make-tasks", "init-model", "warm-start", *LOOP)
     stages(rla, *LOOP, **{"--iteration": "2"})
     stages(rla, "evaluate", "report", **{"--iteration": "2"})

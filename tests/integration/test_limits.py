@@ -35,11 +35,12 @@ def test_prompts_that_outgrow_the_context(rla: Rla, tmp_path: Path) -> None:
 
 
 def test_replies_that_max_tokens_cuts(rla: Rla, tmp_path: Path) -> None:
-    played = limited(rla, tmp_path, "rollout", "policy.max_tokens=1")
+    counted = "guards.first_group=warn"
+    played = limited(rla, tmp_path, "rollout", "policy.max_tokens=1", counted)
     assert played["truncated"] == played["invalid_actions"] == played["steps"] > 0
-    judged = limited(rla, tmp_path, "score-steps", "judge.max_tokens=1")
+    judged = limited(rla, tmp_path, "score-steps", "judge.max_tokens=1", counted)
     assert judged["truncated"] == judged["unparsable"] == judged["judgements"] == 3 * played["steps"]
-    assert limited(rla, tmp_path, "evaluate", "policy.max_tokens=1")["truncated"] > 0
+    assert limited(rla, tmp_path, "evaluate", "policy.max_tokens=1", counted)["truncated"] > 0
     assert "Limits" in rla("report", "--run", "r")[1]
     assert "| evaluation 0 |" in (tmp_path / "r/report/report.md").read_text()
 
