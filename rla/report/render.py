@@ -84,12 +84,11 @@ def column_widths(table: Table, width: int) -> list[int]:
 
 def longest_word(table: Table, index: int) -> int:
     """What a column needs so that no word of it is broken, unless one is very long. Figures of several words, such as
-    `+3.1 [-1.2, +7.5]`, stay on one line.
+    `+3.1 [-1.2, +7.5]`, stay on one line, and so do the labels of rows.
     """
     cells = [printable(row[index]) for row in table.rows]
-    whole = [
-        cell for cell in cells if len(cell) <= LONG and cell[:1] and cell[0] in "+-[0123456789" and cell.isprintable()
-    ]
+    figures = [cell for cell in cells if cell[:1] and cell[0] in "+-[0123456789" and cell.isprintable()]
+    whole = [cell for cell in (cells if index == 0 else figures) if len(cell) <= LONG]
     words = [word for text in (printable(table.columns[index]), *cells) for word in text.split()]
     return min(max(map(len, (*words, *whole)), default=0), LONG)
 

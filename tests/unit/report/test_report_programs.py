@@ -7,6 +7,7 @@ from pathlib import Path
 from rla.report.collect import RunSummary
 from rla.report.programs import program_tables
 from rla.report.render import as_text
+from rla.report.tables import Table
 
 MEASURED = {
     **{"iteration": 2, "pass_at_1": 0.25, "best_of_4": 0.5, "unparsable_tests": 0.125},
@@ -54,3 +55,8 @@ def test_each_iteration_is_one_line_of_a_narrow_terminal() -> None:
 
 def test_other_settings_have_no_rows() -> None:
     assert all(table.rows == () for table in program_tables(summary({"iteration": 1, "success": 0.5})))
+
+
+def test_the_label_of_a_row_stays_on_one_line() -> None:
+    table = Table(title="T", columns=("iteration", *("a rather long title",) * 5), rows=(("evaluation 12", *"12345"),))
+    assert "evaluation 12" in as_text("Run r", [table], width=60)
