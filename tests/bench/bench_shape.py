@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, Qwen2Config, Qwen3Config
+from transformers import AutoModelForCausalLM, Qwen2Config, Qwen3_5TextConfig, Qwen3Config
 
 from rla.config.training import TrainConfig
 from rla.models.shapes import SHAPES, ModelShape
@@ -32,9 +32,9 @@ from rla.training.speed import Work, matrix_rate
 from rla.training.state import TrainState
 
 
-def config_of(shape: ModelShape) -> Qwen2Config | Qwen3Config:
+def config_of(shape: ModelShape) -> Qwen2Config | Qwen3Config | Qwen3_5TextConfig:
     """The architecture that has this shape."""
-    kind = Qwen3Config if shape.head_norms else Qwen2Config
+    kind = Qwen3_5TextConfig if shape.linear else Qwen3Config if shape.head_norms else Qwen2Config
     return kind(
         hidden_size=shape.hidden,
         intermediate_size=shape.intermediate,
@@ -45,6 +45,7 @@ def config_of(shape: ModelShape) -> Qwen2Config | Qwen3Config:
         vocab_size=shape.vocabulary,
         tie_word_embeddings=shape.tied,
         max_position_embeddings=32768,
+        **({"linear_num_value_heads": shape.linear.value_heads} if shape.linear else {}),
     )
 
 

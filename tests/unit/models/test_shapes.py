@@ -56,21 +56,13 @@ def test_the_architecture_itself_has_as_many(name: str) -> None:
 @pytest.mark.parametrize("name", ["qwen3.5-0.8b", "qwen3.5-4b", "qwen3.5-9b"])
 def test_a_hybrid_architecture_has_as_many_and_is_read_from_its_config(name: str) -> None:
     torch = pytest.importorskip("torch")
-    from transformers import AutoModelForCausalLM, Qwen3_5TextConfig
+    from transformers import AutoModelForCausalLM
+
+    from tests.bench.bench_shape import config_of
 
     shape = SHAPES[name]
-    assert shape.linear is not None and shape.attending == shape.layers // 4
-    config = Qwen3_5TextConfig(
-        hidden_size=shape.hidden,
-        intermediate_size=shape.intermediate,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        num_key_value_heads=shape.key_heads,
-        head_dim=shape.width,
-        vocab_size=shape.vocabulary,
-        tie_word_embeddings=shape.tied,
-        linear_num_value_heads=shape.linear.value_heads,
-    )
+    assert shape.attending == shape.layers // 4
+    config = config_of(shape)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
     assert sum(one.numel() for one in model.parameters()) == shape.weights
