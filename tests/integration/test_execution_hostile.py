@@ -255,7 +255,7 @@ def test_proc_shows_the_box_alone() -> None:
 import os
 pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
 assert os.listdir("/proc/sys") == [], "the kernel's own switches"
-print(sorted(pids) == [1, os.getpid()], sorted(os.listdir("/proc/self/fd")))
+print(os.getpid() in pids and set(pids) <= {1, os.getpid()}, sorted(os.listdir("/proc/self/fd")))
 readers = {"mem": open, "environ": open, "maps": open, "fd": os.listdir, "cwd": os.readlink, "root": os.readlink}
 for name, read in readers.items():
     try:
