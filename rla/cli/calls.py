@@ -127,10 +127,7 @@ def warnings_of(ctx: StageContext) -> list[Warned]:
     """What the guards of the stage say of its iteration, where its outputs lie in the run."""
     if ctx.paths or ctx.spec.name not in {guard.stage for guard in GUARDS}:
         return []
-    from rla.report.collect import (
-        iteration_row,
-        setting_of,
-    )  # brings numpy and pyarrow, which `--dry-run` has no need of
+    from rla.report.collect import iteration_row, setting_of  # bring numpy and pyarrow, which `--dry-run` does not need
 
     first = iteration_row(ctx.run, 1)
     figures = first if ctx.iteration == 1 else iteration_row(ctx.run, ctx.iteration)

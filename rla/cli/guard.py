@@ -27,13 +27,10 @@ def guard(call: Callable[[], Any]) -> None:
     try:
         with terminated_as_interrupted(ended):
             call()
-    except KeyboardInterrupt:
-        if speaks():
-            typer.echo(INTERRUPTED, err=True)
-        raise typer.Exit(128 + (signal.SIGTERM if ended.is_set() else signal.SIGINT)) from None
-    except Exception as error:
-        if ended.is_set() or from_interrupt(error):  # a library that was being imported made another error of it
-            typer.echo(INTERRUPTED, err=True)
+    except (KeyboardInterrupt, Exception) as error:
+        if ended.is_set() or from_interrupt(error):  # a library that was being imported may make another error of it
+            if speaks():
+                typer.echo(INTERRUPTED, err=True)
             raise typer.Exit(128 + (signal.SIGTERM if ended.is_set() else signal.SIGINT)) from None
         text = what_to_mend(error)
         if text is None:
@@ -54,7 +51,7 @@ def from_interrupt(error: BaseException | None) -> bool:
     return False
 
 
-def what_to_mend(error: Exception) -> str | None:
+def what_to_mend(error: BaseException) -> str | None:
     """What somebody can mend, in words; None for a defect."""
     if isinstance(error, UserError):
         return str(error)

@@ -22,7 +22,7 @@ NUMBERED = re.compile(r"\(os error (\d+)\)|\[errno (\d+)\]", re.IGNORECASE)
 REMEDY = "mend that and call the command again: what is finished is kept"
 
 
-def system_refusal(error: Exception) -> str | None:
+def system_refusal(error: BaseException) -> str | None:
     """What the system refused and the remedy; None for an error that is none of the system's refusals."""
     if isinstance(error, shutil.Error) and error.args and isinstance(error.args[0], list) and error.args[0]:
         _, target, reason = error.args[0][0]

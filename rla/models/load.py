@@ -35,7 +35,7 @@ def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
     else:
         from transformers import AutoTokenizer
 
-        with loadable(source), _without_its_code(source):
+        with loadable(source):
             tokenizer = AutoTokenizer.from_pretrained(str(source), trust_remote_code=False)
     if not tokenizer.chat_template:
         raise UserError(
@@ -64,10 +64,7 @@ def load_model(source: str | Path, *, dtype: str = "float32", device: str = "cpu
         raise UserError(f"dtype {dtype!r} is not one of float32, bfloat16, float16")
     with loadable(source):
         loads = _loading_class(_config_of(folder or source))
-        with _without_its_code(source):
-            model: Any = loads.from_pretrained(
-                str(folder or source), dtype=getattr(torch, dtype), trust_remote_code=False
-            )
+        model: Any = loads.from_pretrained(str(folder or source), dtype=getattr(torch, dtype), trust_remote_code=False)
     return cast("PreTrainedModel", model.to(device).eval())
 
 
@@ -80,41 +77,33 @@ def hollow_model(folder: Path) -> PreTrainedModel:
 
     with loadable(folder):
         config = _config_of(folder)
-    with init_empty_weights(include_buffers=False), _without_its_code(folder):
+    with loadable(folder), init_empty_weights(include_buffers=False):
         model: Any = _loading_class(config).from_config(config, dtype=torch.float32, trust_remote_code=False)
     return cast("PreTrainedModel", model.eval())
 
 
 @contextmanager
 def loadable(source: str | Path) -> Iterator[None]:
-    """Inside, a library reads files that anyone may have written: whatever it raises is a UserError in one line."""
+    """Inside, a library reads files that anyone may have written: whatever it raises is a UserError in one line. So is
+    a model that can only be read by Python code that it brings (`auto_map`), which is never run.
+    """
     try:
         yield
     except (UserError, MemoryError):
         raise
     except Exception as error:  # each library has errors of its own, and some are bare KeyErrors
+        if isinstance(error, ValueError) and "trust_remote_code" in str(error):
+            raise UserError(
+                f"{source}: its auto_map names Python code of its own, which rla never runs; use a model that "
+                "transformers implements, or convert it to one"
+            ) from None
         raise UserError(_hub_message(source, error)) from error
 
 
 def _config_of(source: str | Path) -> Any:
     from transformers import AutoConfig
 
-    with _without_its_code(source):
-        return AutoConfig.from_pretrained(str(source), trust_remote_code=False)
-
-
-@contextmanager
-def _without_its_code(source: str | Path) -> Iterator[None]:
-    """Raises UserError if a model can only be read by Python code that it brings (`auto_map`), which is never run."""
-    try:
-        yield
-    except ValueError as error:
-        if "trust_remote_code" not in str(error):
-            raise
-        raise UserError(
-            f"{source}: its auto_map names Python code of its own, which rla never runs; use a model that transformers "
-            "implements, or convert it to one"
-        ) from None
+    return AutoConfig.from_pretrained(str(source), trust_remote_code=False)
 
 
 def _loading_class(config: Any) -> Any:
@@ -186,8 +175,7 @@ def _load_local_tokenizer(folder: Path) -> Any:
         return PreTrainedTokenizerFast.from_pretrained(folder, trust_remote_code=False)
     from transformers import AutoTokenizer
 
-    with _without_its_code(folder):
-        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
 
 
 def _hub_message(source: str | Path, error: Exception) -> str:
