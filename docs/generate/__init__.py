@@ -1,5 +1,6 @@
-"""The reference pages of the documentation, made from docstrings, JSON Schemas and the command line.
+"""What the documentation takes from the code: the reference pages, from docstrings, JSON Schemas and the command line,
+and the tables of the paper's parameters.
 
-`python -m docs.generate` writes them below `docs/reference/`; `tests/unit/docs/test_reference.py` fails where the
-committed pages differ. Nothing that differs between two machines enters a page: no time, no path, no width.
+`make docs` makes the reference pages anew for each site; they are not committed. Nothing that differs between two
+machines enters a page: no time, no path, no width.
 """

@@ -1,29 +1,17 @@
-"""`python -m docs.generate`: write every reference page, remove pages that nothing makes any more, and write the tables
-of the paper's parameters.
+"""`python -m docs.generate`: write the tables of the paper's parameters into their page, which is committed.
+`python -m docs.generate FOLDER`: write the sources of the site into a folder.
 """
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
-from docs.generate.pages import reference_pages
 from docs.generate.published import PAGE, with_tables
-
-FOLDER = Path(__file__).resolve().parents[1] / "reference"
-
-
-def write_reference(folder: Path) -> None:
-    """`folder` then holds the reference pages and nothing else."""
-    pages = reference_pages()
-    for path, text in pages.items():
-        target = folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8")
-    for found in folder.rglob("*.md"):
-        if found.relative_to(folder).as_posix() not in pages:
-            found.unlink()
-
+from docs.generate.site import write_sources
 
 if __name__ == "__main__":
-    write_reference(FOLDER)
-    PAGE.write_text(with_tables(PAGE.read_text()))
+    if sys.argv[1:]:
+        write_sources(Path(sys.argv[1]))
+    else:
+        PAGE.write_text(with_tables(PAGE.read_text()))

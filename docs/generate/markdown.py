@@ -1,4 +1,4 @@
-"""Markdown that GitHub and MkDocs show alike: pages, headings, tables, and docstrings as paragraphs."""
+"""Markdown as the site and repository hosts show it: pages, headings, tables, and docstrings as paragraphs."""
 
 from __future__ import annotations
 

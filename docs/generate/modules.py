@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from docs.generate.markdown import fenced, page, prose
 from docs.generate.source import Definition, read_module
 
+# Page -> its title and modules, those of packages included. Everything that a page shows is named here.
 PAGES = {
     "envs": (
         "rla.envs",

@@ -1,4 +1,4 @@
-"""All reference pages: path below `docs/reference/` -> Markdown."""
+"""All reference pages: path below `reference/` -> Markdown."""
 
 from __future__ import annotations
 
@@ -38,8 +38,7 @@ def index(commands: dict[str, str], shards: dict[str, str], modules: dict[str, s
     """The first page: every other one with its first sentence."""
     return page(
         "Reference",
-        "`make docs-reference` makes these pages from the code: from docstrings, from `schemas/` and from the command "
-        "line. Change the code, then make them again.",
+        "`make docs` makes these pages from the code: from docstrings, from `schemas/` and from the command line.",
         "- [Parameters](parameters.md): every key of a params file, with its default.\n"
         "- [Protocols](protocols.md): what an environment may offer.",
         "## Commands",

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[2]
+PACKAGES = sorted(path.parent for path in TOP.glob("packages/*/pyproject.toml"))  # distributions beside the core
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -48,9 +49,12 @@ class ModuleSource:
 
 @cache
 def read_module(name: str) -> ModuleSource:
-    """The module `rla.x.y`, or a package."""
-    path = TOP.joinpath(*name.split("."))
-    text = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text(encoding="utf-8")
+    """The module or package `name`, of the core or of a distribution beside it."""
+    roots = (root.joinpath(*name.split(".")) for root in (TOP, *PACKAGES))
+    files = [file for path in roots for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()]
+    if not files:
+        raise FileNotFoundError(f"no module {name} in {TOP} or its packages")
+    text = files[0].read_text(encoding="utf-8")
     return ModuleSource(text=text, tree=ast.parse(text))
 
 

@@ -23,8 +23,8 @@ class Block(NamedTuple):
 
 
 def pages() -> list[Path]:
-    """Every page, and the README."""
-    return [TOP / "README.md", *sorted(DOCS.rglob("*.md"))]
+    """Every page that people write, those of packages included, and the README."""
+    return [TOP / "README.md", *sorted(DOCS.rglob("*.md")), *sorted(TOP.glob("packages/*/docs/**/*.md"))]
 
 
 def name_of(page: Path) -> str:

@@ -12,7 +12,7 @@ import pytest
 
 from rla.config.sections import Config
 from rla.envs.registry import BUILTIN, params_of
-from tests.unit.docs.markdown_pages import DOCS, TOP, blocks, code_spans, name_of, pages
+from tests.unit.docs.markdown_pages import TOP, blocks, code_spans, name_of, pages
 
 DOTTED = re.compile(r"\brla(?:\.[A-Za-z_]\w*)+")
 KEY = re.compile(r"([a-z_]+(?:\.[a-z_]\w*)+)(?::? .*|=.*)?$")
@@ -50,18 +50,13 @@ def resolves(name: str) -> bool:
     return False
 
 
-def written() -> list[Path]:
-    """Pages that people write: the reference is made from the names themselves."""
-    return [page for page in pages() if DOCS / "reference" not in page.parents]
-
-
-@pytest.mark.parametrize("page", written(), ids=name_of)
+@pytest.mark.parametrize("page", pages(), ids=name_of)
 def test_every_dotted_name_exists(page: Path) -> None:
     names = set(DOTTED.findall(page.read_text())) - NO_MODULES
     assert not sorted(name for name in names if not resolves(name))
 
 
-@pytest.mark.parametrize("page", written(), ids=name_of)
+@pytest.mark.parametrize("page", pages(), ids=name_of)
 def test_every_key_exists(page: Path) -> None:
     """In running text, and after --set in commands."""
     text = page.read_text()
@@ -74,13 +69,13 @@ def test_every_key_exists(page: Path) -> None:
     assert not sorted(unknown)
 
 
-@pytest.mark.parametrize("page", written(), ids=name_of)
+@pytest.mark.parametrize("page", pages(), ids=name_of)
 def test_every_file_exists(page: Path) -> None:
     named = {span.rstrip("/") for span in code_spans(page.read_text()) if PLACE.fullmatch(span.rstrip("/"))}
     assert not sorted(name for name in named if not (TOP / name).exists())
 
 
-@pytest.mark.parametrize("page", written(), ids=name_of)
+@pytest.mark.parametrize("page", pages(), ids=name_of)
 def test_the_words_are_those_of_the_code(page: Path) -> None:
     """An environment, parameters and a pipeline are never called a setting."""
     found = re.findall(r".*\bsettings?\b.*", page.read_text(), re.IGNORECASE)
@@ -92,7 +87,7 @@ def test_the_readme_is_short() -> None:
 
 
 def test_links_of_the_readme_lead_somewhere() -> None:
-    """MkDocs checks all other pages, but does not see this one."""
+    """docs/generate/site.py checks those of all other pages, but does not see this one."""
     targets = re.findall(r"\]\(([^)#]+)\)", TOP.joinpath("README.md").read_text())
     assert not sorted(target for target in targets if not (TOP / target).exists())
 

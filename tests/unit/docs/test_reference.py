@@ -1,4 +1,4 @@
-"""The pages below docs/reference/ are those that the code makes now."""
+"""The reference is made from the code, and so are the tables of the paper's parameters."""
 
 from __future__ import annotations
 
@@ -6,25 +6,28 @@ import re
 
 import pytest
 
+from docs.generate.commands import command_pages
 from docs.generate.modules import PAGES
-from docs.generate.pages import reference_pages
 from docs.generate.published import PAGE, rows, with_tables
+from docs.generate.source import read_module
 from tests.unit.docs.markdown_pages import DOCS
 
-FOLDER = DOCS / "reference"
 
-
-def test_the_committed_pages_are_those_of_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_do_not_depend_on_the_width_of_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
-    expected = reference_pages()
-    found = {path.relative_to(FOLDER).as_posix(): path.read_text() for path in FOLDER.rglob("*.md")}
-    stale = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
-    assert not stale, "call `make docs-reference` and commit what it writes"
+    narrow = command_pages()
+    monkeypatch.setenv("COLUMNS", "200")
+    assert command_pages() == narrow
+
+
+def test_a_module_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(FileNotFoundError, match=r"no module rla\.nothing"):
+        read_module("rla.nothing")
 
 
 def test_the_table_of_the_papers_parameters_is_that_of_the_params_files() -> None:
     page = PAGE.read_text()
-    assert with_tables(page) == page, "call `make docs-reference` and commit what it writes"
+    assert with_tables(page) == page, "call `make docs-tables` and commit what it writes"
     assert page.count("| reward model | `model.reward` |") == 3
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -10,30 +9,68 @@ from pathlib import Path
 
 import pytest
 
+from docs.generate.modules import PAGES
+from docs.generate.site import with_site_links, write_sources
+from rla.store.layout import SHARD_KINDS
+from stages import STAGES
 from tests.unit.docs.markdown_pages import DOCS, TOP
 
 LOADED = re.compile(r'<(?:script|img|iframe)[^>]*\bsrc="(https?:[^"]*)|<link rel="stylesheet" href="(https?:[^"]*)')
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("mkdocs", reason="needs the dev extra")
-    folder = tmp_path_factory.mktemp("site")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pages and configuration, as Zensical reads them."""
+    folder = tmp_path_factory.mktemp("sources")
+    write_sources(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def site(sources: Path) -> Path:
+    pytest.importorskip("zensical", reason="needs the dev extra")
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],  # --quiet counts no warnings
-        cwd=TOP,
-        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        [sys.executable, "-m", "zensical", "build", "--strict", "--config-file", str(sources / "mkdocs.yml")],
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    return folder
+    assert done.returncode == 0, done.stdout + done.stderr
+    return sources / "site"
 
 
-def test_every_page_is_there(site: Path) -> None:
-    pages = {path.relative_to(TOP / "docs").with_suffix(".html") for path in (TOP / "docs").rglob("*.md")}
+def test_the_reference_has_a_page_for_each_command_shard_and_group_of_modules(sources: Path) -> None:
+    reference = sources / "docs/reference"
+    commands = {f"commands/{spec.name}.md" for spec in STAGES}
+    shards = {f"shards/{kind}.md" for kind in SHARD_KINDS.values()}
+    found = {path.relative_to(reference).as_posix() for path in reference.rglob("*.md")}
+    assert commands | shards | {f"modules/{name}.md" for name in PAGES} <= found
+    assert "| `env.max_steps` | integer, 1 or more |" in (reference / "parameters.md").read_text()
+
+
+def test_links_to_sources_lead_to_the_pages_that_are_made_from_them(sources: Path) -> None:
+    assert "[`rla rollout`](../reference/commands/rollout.md)" in (sources / "docs/guide/runs.md").read_text()
+    assert "[security](SECURITY.md)" in (sources / "docs/index.md").read_text()
+    assert "(guide/desktop.md#security)" in (sources / "docs/SECURITY.md").read_text()
+
+
+def test_a_link_to_nothing_is_refused() -> None:
+    places = {"docs/guide/runs.md": "guide/runs.md"}
+    assert with_site_links("[`x`](runs.md#a)", "docs/guide/runs.md", places) == "[`x`](runs.md#a)"
+    with pytest.raises(ValueError, match=r"docs/guide/runs\.md: its link \.\./none\.png leads to nothing"):
+        with_site_links("![x](../none.png)", "docs/guide/runs.md", places)
+
+
+def test_a_page_that_the_navigation_lacks_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("docs.generate.site.site_places", lambda: {"docs/site.css": "lost.md"})
+    monkeypatch.setattr("docs.generate.site.reference_pages", dict)
+    with pytest.raises(ValueError, match=r"its nav and the pages differ: .*lost\.md"):
+        write_sources(tmp_path)
+
+
+def test_every_page_is_there(sources: Path, site: Path) -> None:
+    pages = {path.relative_to(sources / "docs").with_suffix(".html") for path in (sources / "docs").rglob("*.md")}
     assert pages <= {path.relative_to(site) for path in site.rglob("*.html")}
 
 
