@@ -167,3 +167,14 @@ def course_of_one_phase(episodes: Sequence[Mapping[str, Any]], *, name: str = "p
 
 def _as_offered(observation: Observation, config: Config) -> Observation:
     return replace(observation, commands=offered(observation.commands, config.env.omit_commands))
+
+
+def is_text(value: str, *, longest: int) -> bool:
+    """Whether the text is short enough and can be written as UTF-8: no lone surrogates, no NUL."""
+    if len(value) > longest or "\x00" in value:
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

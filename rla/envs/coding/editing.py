@@ -18,10 +18,10 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
+from rla.envs.authoring import is_text
 from rla.envs.coding.builtin.recall import Entry, entry_of, relatives
 from rla.envs.coding.data.checkers import Checker, CheckerKind
 from rla.envs.coding.data.problems import InvalidProblem, Problem, Test, given, problem_of, task_from_problem
-from rla.envs.coding.fences import is_text
 from rla.envs.coding.writing import LONGEST_TEXT, Written, read_test
 from rla.envs.spacing import single_spaced
 from rla.envs.views import RejectedEdit

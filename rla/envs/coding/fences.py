@@ -41,14 +41,3 @@ def fenced_blocks(lines: list[str]) -> list[FencedBlock]:
             found.append(FencedBlock(tag, "\n".join(lines[start + 1 : index]), start, index + 1))
             start = -1
     return found
-
-
-def is_text(value: str, *, longest: int) -> bool:
-    """Whether the text is short enough and can be written as UTF-8: no lone surrogates, no NUL."""
-    if len(value) > longest or "\x00" in value:
-        return False
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from rla.envs.authoring import is_text
 from rla.envs.chat_prompts import user
-from rla.envs.coding.fences import fenced_blocks, is_text, lines_of
+from rla.envs.coding.fences import fenced_blocks, lines_of
 from rla.envs.views import Message
 from rla.thoughts import after_thinking
 

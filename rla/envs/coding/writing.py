@@ -17,10 +17,11 @@ import json
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
+from rla.envs.authoring import is_text
 from rla.envs.chat_prompts import user
 from rla.envs.coding.data.checkers import Json
 from rla.envs.coding.data.problems import CallTest, InvalidProblem, Problem, StdioTest, Test, json_value, question
-from rla.envs.coding.fences import FENCE, fenced_blocks, is_text, lines_of
+from rla.envs.coding.fences import FENCE, fenced_blocks, lines_of
 from rla.envs.coding.prompts import LONGEST_REPLY
 from rla.envs.quoting import framed
 from rla.envs.views import Message

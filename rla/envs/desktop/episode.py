@@ -20,8 +20,7 @@ from rla.envs.desktop.official import OfficialMetrics
 from rla.envs.desktop.params import DesktopParams, DesktopSuccess
 from rla.envs.desktop.scenarios import Scenario, ScenarioError, scenario_of
 from rla.envs.desktop.setting_up import SetupFailure, set_up
-from rla.envs.desktop.supporting import unsupported
-from rla.envs.desktop.verifying import NotScored, StateVerifier
+from rla.envs.desktop.verifying import NotScored, StateVerifier, unplayable_reason
 from rla.envs.observation import EnvironmentFailure, Observation
 from rla.envs.screens.deeds import Motion, Point, ScreenDeed, pixel_of
 from rla.envs.screens.forms import deed_of_action
@@ -67,7 +66,7 @@ class DesktopEpisode:
     async def reset(self) -> Observation:
         await self.end()
         scenario = self._scenario()
-        if reason := unsupported(scenario, self._own):
+        if reason := unplayable_reason(scenario, self._own):
             raise EnvironmentFailure(f"the task cannot be played here: {reason}")
         self._machine = await self._pool.take()
         try:

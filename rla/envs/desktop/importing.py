@@ -15,8 +15,8 @@ from rla.envs.desktop.official import official_names
 from rla.envs.desktop.params import DesktopParams
 from rla.envs.desktop.resources import is_plain_file
 from rla.envs.desktop.scenarios import ScenarioError, scenario_of, scenario_of_json, task_of_scenario
-from rla.envs.desktop.supporting import unsupported
 from rla.envs.desktop.tasks import is_held_out_scene
+from rla.envs.desktop.verifying import unplayable_reason
 from rla.errors import UserError
 from rla.store.records import Task
 
@@ -97,12 +97,15 @@ def first_playable(
 def read_task(
     place: Path, own: DesktopParams, *, domain: str, split: str, official: Collection[str] | None = None
 ) -> tuple[Task, bool]:
-    """The task of a file, and whether its id holds it out. `official`: as in `unsupported`. Raises Unplayable."""
+    """The task of a file, and whether its id holds it out. `official`: as in `unplayable_reason`. Raises Unplayable,
+    and UserError as `unplayable_reason` does."""
     try:
         scenario = scenario_of_json(json.loads(place.read_text(encoding="utf-8")), domain=domain)
-        if reason := unsupported(scenario, own, official):
+        if reason := unplayable_reason(scenario, own, official):
             raise Unplayable(reason)
         return task_of_scenario(scenario, split=split), is_held_out_scene(scenario.id or place.stem)
+    except UserError as error:
+        raise UserError(f"tasks.path: {place}: {error}") from None
     except (OSError, ValueError, RecursionError, ScenarioError) as error:
         raise Unplayable(f"{place} cannot be read as a task ({error})") from None
 

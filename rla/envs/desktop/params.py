@@ -29,8 +29,7 @@ class DesktopParams:
     still_ms: int = ranged(
         1500, least=0, most=10000
     )  # a screenshot waits so long at most until the screen stands still
-    metrics: Literal["own", "osworld"] = "own"  # osworld: every metric by OSWorld's own code
-    osworld_python: str = ""  # the Python of a virtual environment with desktop_env, for metrics that are not ours
+    osworld_python: str = ""  # the Python of a virtual environment with desktop_env, which measures OSWorld's tasks
     test_path: str = ""  # where held-out tasks are imported from; empty: those of tasks.path that their ids hold out
     files: str = ""  # a folder with the files that tasks download, by their names; empty: none
     download: bool = False  # whether files of tasks may be fetched from the network
@@ -70,8 +69,6 @@ def check_desktop(config: Config) -> None:
         raise UserError(f"env.own.addresses: {twice[0]} is named twice, and one screen is for one episode at a time")
     if own.machine == "docker" and not own.image:
         raise UserError("env.own.machine is docker; set env.own.image to an image that serves OSWorld's protocol")
-    if own.metrics == "osworld" and not own.osworld_python:
-        raise UserError("env.own.metrics is osworld; set env.own.osworld_python to a Python that has desktop_env")
     if own.osworld and not own.guest_python:
         raise UserError("env.own.osworld is set; set env.own.guest_python to a Python with what its server needs")
     if own.actions == "computer_use" and config.policy.history != "window":

@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rla.envs.authoring import root_task
-from rla.envs.coding.fences import is_text
+from rla.envs.authoring import is_text, root_task
 from rla.store.records import Task
 
 NAME = "desktop"

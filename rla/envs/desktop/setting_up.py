@@ -25,6 +25,10 @@ SIZES = ("{SCREEN_WIDTH}", "{SCREEN_HEIGHT}", "{SCREEN_WIDTH_HALF}", "{SCREEN_HE
 PLACEHOLDER = re.compile(r"(?<!\$)\{[A-Z][A-Z0-9_]+\}")  # `${HOME}` is the shell's
 
 
+# What a part of a task raises if it has another shape than it should.
+MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
+
+
 class SetupFailure(Exception):
     """A step that did not work; the message names it."""
 
@@ -37,7 +41,7 @@ async def set_up(steps: Sequence[Step], client: GuestClient, own: DesktopParams)
             raise SetupFailure(f"there is no setup {step.get('type')!r} here")
         try:
             await done(step.get("parameters", {}), client, own)
-        except (GuestRefusal, ResourceMissing, LookupError, TypeError, ValueError) as error:
+        except (GuestRefusal, ResourceMissing, *MALFORMED) as error:
             raise SetupFailure(f"{step['type']} failed ({type(error).__name__}: {error})") from None
 
 
@@ -130,6 +134,21 @@ def never_filled(command: Any) -> str:
     return next((f"the placeholder {name[:40]}" for name in PLACEHOLDER.findall(text) if name not in SIZES), "")
 
 
+RUN, WINDOW = (
+    frozenset({"command", "shell", "until", "stdout", "stderr"}),
+    frozenset({"window_name", "strict", "by_class"}),
+)
+FIELDS: Mapping[str, frozenset[str]] = {  # a step with another field asks for something that is not done here
+    "download": frozenset({"files"}),
+    "upload_file": frozenset({"files"}),
+    "open": frozenset({"path"}),
+    "launch": frozenset({"command", "shell"}),
+    "execute": RUN,
+    "command": RUN,
+    "sleep": frozenset({"seconds"}),
+    "activate_window": WINDOW,
+    "close_window": WINDOW,
+}
 STEPS: Mapping[str, Callable[[Step, GuestClient, DesktopParams], Awaitable[None]]] = {
     "download": _download,
     "upload_file": _upload,

@@ -6,18 +6,19 @@ be full (`or`), or none empty, and then their mean counts (`and`). What is not s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from rla.envs.desktop.client import GuestClient, GuestRefusal
 from rla.envs.desktop.getting import GETTERS
-from rla.envs.desktop.json_rules import lacking_of_json
 from rla.envs.desktop.measuring import METRICS, OURS, metric_score
 from rla.envs.desktop.official import OfficialFailure, OfficialMetrics
 from rla.envs.desktop.params import DesktopParams
-from rla.envs.desktop.resources import ResourceMissing
-from rla.envs.desktop.scenarios import INFEASIBLE
-from rla.envs.desktop.setting_up import SetupFailure, set_up
+from rla.envs.desktop.resources import ResourceMissing, data_of_url, reachable
+from rla.envs.desktop.scenarios import INFEASIBLE, Scenario
+from rla.envs.desktop.setting_up import FIELDS, MALFORMED, SetupFailure, never_filled, set_up
+from rla.errors import UserError
 
 Evaluator = Mapping[str, Any]
 
@@ -47,12 +48,84 @@ def evaluator_parts(evaluator: Evaluator) -> list[tuple[str, Any, Any, Mapping[s
     return [(str(name), *rest) for name, *rest in zip(funcs, *fields, strict=True)]
 
 
-def measured_here(name: str, rules: Any, options: Mapping[str, Any], own: DesktopParams) -> bool:
-    """Whether it is a metric of our own that scores. YAML always is: OSWorld's own reader runs what the file says."""
-    if name not in METRICS or name in OURS or options.get("is_yaml"):
-        return name in METRICS
-    lacking = name == "check_json" and bool(own.osworld_python) and lacking_of_json(rules) != ""
-    return own.metrics == "own" and not lacking
+def measured_here(name: str, own: DesktopParams) -> bool:
+    """Whether it is a metric of our own that scores: OSWorld's package comes first if there is one."""
+    return name in OURS or (name in METRICS and not own.osworld_python)
+
+
+def unplayable_reason(scenario: Scenario, own: DesktopParams, official: Collection[str] | None = None) -> str:
+    """Why a task cannot be played and judged here, in a few words; empty if it can. Found without a machine.
+
+    `official`: the metrics of OSWorld's package; None if it was not asked. Tasks are data of others and may have any
+    shape of JSON. Raises UserError for a task that needs OSWorld's package if there is none.
+    """
+    try:
+        return next(_flaws(scenario, own, official), "")
+    except NotScored as flaw:
+        return str(flaw)
+    except MALFORMED as error:
+        return f"its setup or its evaluator is malformed ({type(error).__name__}: {error})"
+
+
+def _flaws(scenario: Scenario, own: DesktopParams, official: Collection[str] | None) -> Iterator[str]:
+    evaluator = scenario.evaluator
+    for step in (*scenario.config, *(evaluator.get("postconfig") or [])):
+        yield from _flaws_of_step(step, own)
+    if evaluator["func"] == INFEASIBLE:
+        return
+    if evaluator.get("conj", "and") not in ("and", "or"):
+        yield f"conj {str(evaluator['conj'])[:40]!r}"
+    for name, result, expected, options in evaluator_parts(evaluator):
+        for look in (result, expected) if expected else (result,):
+            yield from _flaws_of_look(look, own)
+        if options.get("is_yaml"):
+            yield f"metric {name[:40]!r} of YAML, whose tags OSWorld's reader executes"
+        if measured_here(name, own):
+            continue
+        if not own.osworld_python:
+            raise UserError(
+                f"the metric {name[:40]!r} is OSWorld's; set env.own.osworld_python to a Python that has desktop_env"
+            )
+        if official is not None and name not in official:
+            yield f"metric {name[:40]!r}, which the desktop_env of env.own.osworld_python does not have"
+
+
+def _flaws_of_step(step: Mapping[str, Any], own: DesktopParams) -> Iterator[str]:
+    kind, given = step.get("type"), step.get("parameters", {})
+    if not isinstance(kind, str) or kind not in FIELDS:
+        yield f"setup {str(kind)[:40]!r}"
+        return
+    if unknown := sorted(given.keys() - FIELDS[kind]):
+        yield f"setup {kind} with {unknown[0][:40]!r}"
+    if lacking := never_filled(given.get("command", "")):
+        yield f"setup {kind} with {lacking}"
+    for entry in given.get("files", []):
+        yield from _flaws_of_file(entry["url"] if kind == "download" else Path(entry["local_path"]).name, own)
+
+
+def _flaws_of_look(look: Mapping[str, Any], own: DesktopParams) -> Iterator[str]:
+    """Of a getter."""
+    kind = look["type"]
+    if kind not in GETTERS:
+        yield f"getter {str(kind)[:40]!r}"
+    if lacking := never_filled(look.get("command", "")):
+        yield f"getter {kind} with {lacking}"
+    if look.get("time_suffix"):
+        yield f"getter {kind} with 'time_suffix'"
+    if kind == "cloud_file":
+        for address in look["path"] if look.get("multi") else [look["path"]]:
+            yield from _flaws_of_file(address, own)
+
+
+def _flaws_of_file(address: str, own: DesktopParams) -> Iterator[str]:
+    try:
+        if address.startswith("data:"):
+            data_of_url(address)
+        had = reachable(address, own)
+    except (ResourceMissing, ValueError):
+        had = False
+    if not had:
+        yield "a file that cannot be had (env.own.files, env.own.download)"
 
 
 class StateVerifier:
@@ -72,7 +145,7 @@ class StateVerifier:
             return await self._parts(evaluator, client)
         except (SetupFailure, GuestRefusal, ResourceMissing, OfficialFailure) as error:
             raise NotScored(str(error)) from None
-        except (LookupError, TypeError, ValueError) as error:
+        except MALFORMED as error:
             raise NotScored(f"its evaluator is flawed ({type(error).__name__}: {error})") from None
 
     async def _parts(self, evaluator: Evaluator, client: GuestClient) -> float:
@@ -91,7 +164,7 @@ class StateVerifier:
     ) -> float:
         found = await GETTERS[result["type"]](result, client, self._own)
         wanted = await GETTERS[expected["type"]](expected, client, self._own) if expected else None
-        if measured_here(name, wanted, options, self._own):
+        if measured_here(name, self._own):
             return metric_score(name, found, wanted, options, has_expected=bool(expected))
         if self._official is None:
             raise NotScored(f"metric {name!r} is OSWorld's; set env.own.osworld_python")

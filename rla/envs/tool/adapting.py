@@ -17,8 +17,7 @@ from typing import Any
 from rla.envs.adapters.reasoning_families import Family, opened_family
 from rla.envs.adapters.reasoning_items import Item
 from rla.envs.adapters.reasoning_levels import FIELDS, GYM, LevelPrompt, drawn_level_edits, moved_item
-from rla.envs.authoring import changed_task, edit_values
-from rla.envs.coding.fences import is_text
+from rla.envs.authoring import changed_task, edit_values, is_text
 from rla.envs.course import Course, Phase
 from rla.envs.prompts import ProposalPrompt
 from rla.envs.quoting import QUOTED, quoted

@@ -11,8 +11,9 @@ import re
 
 from rla.config.extras import need_package
 from rla.envs.adapters.reasoning_items import NAME
+from rla.envs.authoring import is_text
 from rla.envs.coding.data.problems import problem_of
-from rla.envs.coding.fences import fenced_blocks, is_text, lines_of
+from rla.envs.coding.fences import fenced_blocks, lines_of
 from rla.envs.coding.prompts import LONGEST_PROGRAM, TAGS
 from rla.envs.coding.running import Runner
 from rla.envs.observation import EnvironmentFailure

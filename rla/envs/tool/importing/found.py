@@ -7,8 +7,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from rla.envs.authoring import is_text
 from rla.envs.coding.data.problems import InvalidProblem, Problem
-from rla.envs.coding.fences import is_text
 from rla.envs.coding.importing.columns import Row, optional, parsed_column
 
 LONGEST_QUESTION = 20_000  # characters

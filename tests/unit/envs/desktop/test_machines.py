@@ -167,7 +167,7 @@ def test_a_python_without_desktop_env_is_refused() -> None:
 def test_tasks_whose_metric_osworld_does_not_have_are_left_out_when_they_are_made(
     osworld_python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`exact_match` is ours, and with `metrics: osworld` it has to be OSWorld's, too."""
+    """`exact_match` is ours, too, but OSWorld's package comes first if there is one."""
     (tmp_path / "tasks" / "os").mkdir(parents=True)
     look = {"type": "vm_command_line", "command": "x"}
     for func in ("same", "diff_text", "exact_match", "check_lines"):
@@ -192,11 +192,9 @@ def test_tasks_whose_metric_osworld_does_not_have_are_left_out_when_they_are_mad
 
     left_out = "os/{0}: left out, not supported: metric '{0}', which the desktop_env of env.own.osworld_python"
     ids, told = made(DesktopParams(osworld_python=osworld_python))
-    assert ids == {"same", "exact_match", "check_lines"} and len(begun) == 1
-    assert len(told) == 2 and told[0].startswith(left_out.format("diff_text"))
-    ids, told = made(DesktopParams(osworld_python=osworld_python, metrics="osworld"))
-    assert ids == {"same", "check_lines"}
-    assert len(told) == 3 and told[1].startswith(left_out.format("exact_match"))
+    assert ids == {"same", "check_lines"} and len(begun) == 1
+    assert len(told) == 3 and told[0].startswith(left_out.format("diff_text"))
+    assert told[1].startswith(left_out.format("exact_match"))
     with pytest.raises(UserError, match=r"env\.own\.osworld_python: /nowhere/python does not run"):
         made(DesktopParams(osworld_python="/nowhere/python"))
 

@@ -14,7 +14,6 @@ from rla.envs.desktop.importing import import_desktop_tasks
 from rla.envs.desktop.params import DesktopParams
 from rla.envs.desktop.resources import ResourceMissing, data_of_url, local_file
 from rla.envs.desktop.scenarios import ScenarioError, scenario_of, scenario_of_json, task_of_scenario
-from rla.envs.desktop.supporting import unsupported
 from rla.envs.desktop.verifying import NotScored, evaluator_parts
 from rla.errors import UserError
 
@@ -59,25 +58,6 @@ def test_what_is_no_task_is_refused(change: dict[str, object], reason: str) -> N
         scenario_of_json(PLAIN | change)
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({}, ""),
-        ({"config": [{"type": "googledrive", "parameters": {}}]}, "setup 'googledrive'"),
-        ({"evaluator": {"func": "compare_pptx", "result": LINE}}, "metric 'compare_pptx'"),
-        ({"evaluator": {"func": "exact_match", "result": {"type": "vlc_config"}, "expected": RULE}}, "'vlc_config'"),
-        (
-            {"config": [{"type": "download", "parameters": {"files": [{"url": "https://a.b/c", "path": "/x"}]}}]},
-            "a file that cannot be had",
-        ),
-        ({"evaluator": {"func": ["exact_match"], "result": [LINE, LINE], "expected": [RULE]}}, "another number"),
-    ],
-)
-def test_what_is_not_supported_is_told(change: dict[str, object], reason: str) -> None:
-    found = unsupported(scenario_of_json(PLAIN | change), DesktopParams())
-    assert (reason in found) if reason else found == ""
-
-
 def test_parts_of_an_evaluator_with_several_metrics() -> None:
     evaluator = {"func": ["a", "b"], "result": [LINE, LINE], "expected": [RULE, None], "options": [{}, {"x": 1}]}
     assert evaluator_parts(evaluator) == [("a", LINE, RULE, {}), ("b", LINE, None, {"x": 1})]
@@ -90,7 +70,7 @@ def test_import_leaves_out_what_it_cannot_play_and_says_so(tmp_path: Path) -> No
     for name, found in (
         ("7", PLAIN),
         ("8", PUBLISHED),
-        ("9", PLAIN | {"evaluator": {"func": "compare_pptx", "result": LINE}}),
+        ("9", PLAIN | {"config": [{"type": "googledrive", "parameters": {}}]}),
     ):
         (tmp_path / "examples" / "os" / f"{name}.json").write_text(json.dumps(found))
     listed = tmp_path / "all.json"

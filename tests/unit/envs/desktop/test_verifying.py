@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,16 +17,14 @@ from rla.envs.desktop.machines import GuestAddress
 from rla.envs.desktop.params import DesktopParams
 from rla.envs.desktop.resources import ResourceMissing, keep, local_file, task_resource
 from rla.envs.desktop.scenarios import scenario_of, scenario_of_json
-from rla.envs.desktop.setting_up import set_up
-from rla.envs.desktop.supporting import unsupported
-from rla.envs.desktop.verifying import StateVerifier
+from rla.envs.desktop.setting_up import SetupFailure, set_up
+from rla.envs.desktop.verifying import NotScored, StateVerifier, unplayable_reason
 from rla.errors import UserError
 
 RULE = {"type": "rule", "rules": {"expected": "z"}}
 LINE = {"type": "vm_command_line", "command": ["echo", "x"]}
 FILE = {"type": "vm_file", "path": "/home/user/a.json", "dest": "a.json"}
 TEXT = {"type": "cloud_file", "path": "data:,a", "dest": "b.txt"}
-SETTING = {"key": ["a", 0], "method": "approx:0.5", "ref": 1}
 WINDOW = {"window_name": "a", "strict": True}
 TASK: dict[str, Any] = {
     "id": "7",
@@ -42,46 +41,28 @@ TASK: dict[str, Any] = {
     ],
     "evaluator": {
         "postconfig": [{"type": "close_window", "parameters": WINDOW}],
-        "func": ["exact_match", "check_json", "compare_text_file", "check_include_exclude", "literal_match"],
+        "func": ["exact_match", "check_lines", "check_include_exclude", "check_cells", "exact_match"],
         "conj": "or",
-        "result": [LINE, FILE, FILE | {"multi": True, "path": ["/a", "/b"], "dest": ["a", "b"]}, LINE, LINE],
+        "result": [
+            LINE,
+            FILE | {"multi": True, "path": ["/a", "/b"], "dest": ["a", "b"], "gives": [1]},
+            LINE | {"multi": True, "gives": 5},
+            FILE,
+            {"type": "list_directory", "path": "/a"},
+        ],
         "expected": [
             RULE,
-            {"type": "rule", "rules": {"expect": [SETTING], "unexpect": [SETTING | {"method": "eq"}]}},
-            TEXT,
+            {"type": "rule", "rules": {"lines": ["a"], "share": True}},
             {"type": "rule", "rules": {"include": ["a"], "exclude": ["b"]}},
-            {"type": "rule", "rules": "y"},
+            {"type": "rule", "rules": {"cells": {"B2": "5"}, "sheet": "S", "sheets": ["S"]}},
+            TEXT,
         ],
-        "options": [{}, {"is_yaml": True}, {"ignore_case": True}, {}, {"type": "str"}],
+        "options": [{}, {}, {}, {}, {}],
     },
     "task_template": {"evaluator1": "Do it."},
     "solutions": {"evaluator1": ["done()"]},
     "wrong": [["fail()"]],
     "hints": ["Look."],
-}
-# Getters with what only those of files have, and metrics that take what others do not.
-SECOND: dict[str, Any] = TASK | {
-    "config": [],
-    "evaluator": {
-        "func": ["exact_match", "is_in_list", "match_in_list", "check_cells", "compare_csv", "check_lines"],
-        "conj": "or",
-        "result": [
-            LINE | {"multi": True, "gives": 5},
-            LINE | {"multi": True, "gives": None},
-            FILE | {"multi": True, "path": ["/a", "/b"], "dest": ["a", "b"], "gives": [1]},
-            FILE,
-            FILE,
-            {"type": "list_directory", "path": "/a", "multi": 1, "gives": []},
-        ],
-        "expected": [
-            RULE,
-            RULE,
-            {"type": "rule", "rules": {"expected": ["z"]}},
-            {"type": "rule", "rules": {"cells": {"B2": "5"}, "sheet": "S", "sheets": ["S"]}},
-            TEXT | {"multi": True, "path": ["data:,a", "data:,b"], "dest": ["a", "b"], "gives": [0, 1]},
-            {"type": "rule", "rules": {"lines": ["a"], "share": True}},
-        ],
-    },
 }
 ODD: tuple[Any, ...] = (
     *(None, 0, -1, 1.5, True, 10**400, "", "x", "a\0", "\ud800", "http://[", "data:x", "y" * 300),
@@ -114,113 +95,82 @@ async def played(scenario: Any, own: DesktopParams, client: GuestClient | None =
     await StateVerifier(own, None).score(scenario.evaluator, client, failed=False)
 
 
-@pytest.mark.parametrize("task", [TASK, SECOND], ids=["first", "second"])
 @pytest.mark.parametrize("odd", ODD, ids=lambda odd: repr(odd)[:12])
-def test_a_task_of_any_shape_is_told_to_be_none_or_can_be_played_and_scored(
-    odd: Any, task: dict[str, Any], tmp_path: Path
+def test_a_task_of_any_shape_is_left_out_or_played_or_fails_in_one_of_two_ways(
+    odd: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    async def at_once(seconds: float) -> None:
+        assert seconds >= 0
+
+    monkeypatch.setattr("asyncio.sleep", at_once)
     own, place = DesktopParams(), tmp_path / "7.json"
 
     async def every() -> int:
         tasks = 0
-        for found in changed(task, odd):
+        for found in changed(TASK, odd):
             place.write_text(json.dumps(found))
             try:
                 read, _ = read_task(place, own, domain="os", split="train")
-            except Unplayable:
+            except (Unplayable, UserError):
                 continue
             tasks += 1
-            if not longest_wait(found):
+            with contextlib.suppress(SetupFailure, NotScored):
                 await played(scenario_of(read), own)
         return tasks
 
     assert asyncio.run(every())
 
 
-def longest_wait(found: Any) -> bool:
-    """Whether it is a task that sleeps, or waits for what does not come."""
-    steps = [step for step in found.get("config") or [] if step["type"] in ("sleep", "execute")]
-    return any(float(step["parameters"].get("seconds", 0)) or step["parameters"].get("until") for step in steps)
-
-
 def test_the_task_itself_is_played() -> None:
-    assert unsupported(scenario_of_json(TASK), DesktopParams()) == ""
-    assert unsupported(scenario_of_json(SECOND), DesktopParams()) == ""
-
-
-@pytest.mark.parametrize(
-    ("metric", "expected", "options", "reason"),
-    [
-        ("check_json", {"expect": [SETTING | {"method": "re"}]}, {}, "check_json with the method 're'"),
-        ("check_json", {"expect": [SETTING | {"ref": "1"}]}, {}, "a ref that 'approx:0.5' cannot take"),
-        ("literal_match", "x", {"type": "set"}, "literal_match of 'set'"),
-        ("exact_match", {"expected": "x"}, {"strict": True}, "the option 'strict'"),
-        ("exact_match", {"want": "x"}, {}, "rules that it cannot take"),
-        ("compare_csv", {"expected": "x"}, {}, "in place of a file"),
-    ],
-)
-def test_what_a_metric_of_ours_does_not_have_is_told(
-    metric: str, expected: Any, options: dict[str, Any], reason: str
-) -> None:
-    asked = {"func": metric, "result": LINE, "expected": {"type": "rule", "rules": expected}, "options": options}
-    assert reason in unsupported(scenario_of_json(TASK | {"evaluator": asked}), DesktopParams())
-
-
-@pytest.mark.parametrize(
-    ("metric", "result", "expected", "reason"),
-    [
-        ("check_lines", FILE | {"multi": True, "path": ["/a"], "dest": []}, {"lines": []}, "with this 'dest'"),
-        ("check_cells", LINE, {"cells": {}}, "check_cells of what is no file"),
-        ("is_in_list", FILE, {"expected": "a"}, "is_in_list of a file"),
-        ("is_in_list", {"type": "rule", "rules": 5}, {"expected": "a"}, "of a rule that is no list"),
-        ("is_in_list", LINE, {"expected": ["a"]}, "is_in_list with rules that it cannot take"),
-        ("match_in_list", LINE, {"expected": "ab"}, "match_in_list with rules that it cannot take"),
-    ],
-)
-def test_what_can_never_be_scored_is_told(metric: str, result: Any, expected: Any, reason: str) -> None:
-    asked = {"func": metric, "result": result, "expected": {"type": "rule", "rules": expected}}
-    assert reason in unsupported(scenario_of_json(TASK | {"evaluator": asked}), DesktopParams())
-
-
-def test_only_tables_are_compared_with_several_files() -> None:
-    several = TEXT | {"multi": True, "path": ["data:,a", "data:,b"], "dest": ["a", "b"], "gives": [0, 1]}
-    asked = {"func": "compare_text_file", "result": FILE, "expected": several}
-    reasons = [
-        unsupported(scenario_of_json(TASK | {"evaluator": asked | {"func": name}}), DesktopParams())
-        for name in ("compare_text_file", "literal_match", "compare_csv")
-    ]
-    told = "with several files to compare with"
-    assert reasons == [f"compare_text_file {told}", f"literal_match {told}", ""]
-
-
-def test_rules_that_ours_does_not_have_go_to_osworld_s_where_it_is_there_but_never_yaml() -> None:
-    rules = {"type": "rule", "rules": {"expect": [SETTING | {"method": "re"}]}}
-    asked = {"func": "check_json", "result": FILE, "expected": rules}
-    own = DesktopParams(osworld_python="python", metrics="osworld")
-    assert unsupported(scenario_of_json(TASK | {"evaluator": asked}), own) == ""
-    yaml = asked | {"options": {"is_yaml": True}}
-    assert "the method 're'" in unsupported(scenario_of_json(TASK | {"evaluator": yaml}), own)
+    assert unplayable_reason(scenario_of_json(TASK), DesktopParams()) == ""
 
 
 @pytest.mark.parametrize(
     ("step", "reason"),
     [
-        ({"type": "launch", "parameters": {"command": "x", "wait": 3}}, "setup launch with this 'wait'"),
-        ({"type": "open", "parameters": {}}, "setup open without 'path'"),
-        ({"type": "sleep", "parameters": {"seconds": "long"}}, "setup sleep with this 'seconds'"),
+        ({"type": "googledrive", "parameters": {}}, "setup 'googledrive'"),
+        ({"type": "launch", "parameters": {"command": "x", "wait": 3}}, "setup launch with 'wait'"),
         ({"type": "execute", "parameters": {"command": "echo {CLIENT_PASSWORD}"}}, "with a password"),
         ({"type": "launch", "parameters": {"command": ["x", "{A_B} {SCREEN_WIDTH}"]}}, "with the placeholder {A_B}"),
         ({"type": "upload_file", "parameters": {"files": [{"local_path": "a", "path": "/a"}]}}, "cannot be had"),
+        ({"type": "download", "parameters": {"files": [{"path": "/a"}]}}, "is malformed (KeyError: 'url')"),
     ],
 )
 def test_what_a_step_does_not_have_is_told(step: dict[str, Any], reason: str) -> None:
-    assert reason in unsupported(scenario_of_json(TASK | {"config": [step]}), DesktopParams())
+    assert reason in unplayable_reason(scenario_of_json(TASK | {"config": [step]}), DesktopParams())
 
 
-def test_a_command_that_is_looked_at_with_an_unknown_placeholder_is_told() -> None:
-    asked = {"func": "exact_match", "result": LINE | {"command": "echo {PROXY_PORT}"}, "expected": RULE}
-    reason = unsupported(scenario_of_json(TASK | {"evaluator": asked}), DesktopParams())
-    assert reason == "getter vm_command_line with the placeholder {PROXY_PORT}"
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (
+            {"result": LINE | {"command": "echo {PROXY_PORT}"}},
+            "with the placeholder {PROXY_PORT}",
+        ),
+        ({"result": {"type": "vlc_config"}}, "getter 'vlc_config'"),
+        ({"result": FILE | {"time_suffix": True}}, "getter vm_file with 'time_suffix'"),
+        ({"expected": {"type": "cloud_file", "path": "https://a.b/c"}}, "a file that cannot be had"),
+        ({"result": [LINE, LINE], "func": ["exact_match"]}, "1 metrics, and another number of result"),
+        ({"conj": "xor"}, "conj 'xor'"),
+    ],
+)
+def test_what_an_evaluator_asks_that_is_not_had_is_told(change: dict[str, Any], reason: str) -> None:
+    asked = {"func": "exact_match", "result": LINE, "expected": RULE} | change
+    assert reason in unplayable_reason(scenario_of_json(TASK | {"evaluator": asked}), DesktopParams())
+
+
+def test_metrics_of_osworld_need_its_package_and_never_read_yaml(tmp_path: Path) -> None:
+    asked = {"func": "compare_table", "result": FILE, "expected": RULE}
+    scenario, own = scenario_of_json(TASK | {"evaluator": asked}), DesktopParams(osworld_python="python")
+    assert unplayable_reason(scenario, own) == unplayable_reason(scenario, own, {"compare_table"}) == ""
+    assert "'compare_table', which the desktop_env" in unplayable_reason(scenario, own, {"exact_match"})
+    yaml = scenario_of_json(TASK | {"evaluator": asked | {"func": "check_json", "options": {"is_yaml": True}}})
+    assert "'check_json' of YAML" in unplayable_reason(yaml, own)
+    (tmp_path / "7.json").write_text(json.dumps(TASK | {"evaluator": asked}))
+    with pytest.raises(
+        UserError, match=r"7\.json: the metric 'compare_table' is OSWorld's; set env\.own\.osworld_python"
+    ):
+        import_desktop_tasks(str(tmp_path), DesktopParams(), split="train", held_out=None, limit=None, tell=None)
 
 
 class Screen(GuestClient):
@@ -246,7 +196,7 @@ def test_a_screen_is_as_large_as_the_machine_says_and_asked_once() -> None:
     look = LINE | {"command": ["echo", "{SCREEN_WIDTH}"]}
     asked = {"func": "exact_match", "result": look, "expected": RULE}
     scenario, client = scenario_of_json(TASK | {"config": steps, "evaluator": asked}), Screen()
-    assert unsupported(scenario, DesktopParams()) == ""
+    assert unplayable_reason(scenario, DesktopParams()) == ""
     asyncio.run(played(scenario, DesktopParams(), client))
     assert [path for path, _ in client.asked].count("/screen_size") == 1
     assert [body["command"] for _, body in client.asked if body] == [
