@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from docs.generate.source import PACKAGES
 from rla.config.sections import Config
 from rla.envs.registry import BUILTIN, params_of
 from tests.unit.docs.markdown_pages import TOP, blocks, code_spans, name_of, pages
@@ -93,9 +94,10 @@ def test_links_of_the_readme_lead_somewhere() -> None:
 
 
 def test_code_names_pages_that_exist() -> None:
-    """Comments, messages and parameters send readers to a page."""
+    """Comments, messages and parameters send readers to a page, of the core or of a package."""
     places = [TOP / "params.yaml", TOP / "Makefile", TOP / "dvc.yaml", TOP / "mkdocs.yml"]
-    for folder in ("rla", "stages", "schemas", "pipelines", "examples"):
+    for folder in ("rla", "stages", "schemas", "pipelines", "examples", *(root.relative_to(TOP) for root in PACKAGES)):
         places += [path for path in (TOP / folder).rglob("*") if path.suffix in (".py", ".json", ".yaml", ".sbatch")]
     named = {(path, found) for path in places for found in re.findall(r"docs/[\w/-]+\.md", path.read_text())}
-    assert not sorted(f"{name_of(path)}: {found}" for path, found in named if not (TOP / found).exists())
+    exists = {found: any((root / found).is_file() for root in (TOP, *PACKAGES)) for _, found in named}
+    assert not sorted(f"{name_of(path)}: {found}" for path, found in named if not exists[found])
