@@ -30,6 +30,7 @@ from rla.envs.desktop.scripts import labels_by_replay
 from rla.envs.desktop.tasks import asked_otherwise, own_scenarios
 from rla.envs.execution.interpreter import base_interpreter
 from rla.envs.observation import EnvironmentFailure
+from rla.errors import UserError
 from tests.desktop.places import needs_desktop
 from tests.seeing import noise_png
 
@@ -241,16 +242,17 @@ def test_labels_by_replay_tell_help_from_waste_and_from_harm() -> None:
     assert on_machines(replace(OWN, success="score"), labelled) == [1, -1, -1, 1, 1, 1]
 
 
-def test_what_cannot_be_scored_ends_the_episode_and_is_no_loss() -> None:
-    flawed = scenario_of_json(
-        {
-            "id": "x",
-            "instruction": "Do it.",
-            "evaluator": {"func": "compare_pptx", "result": {"type": "vm_file", "path": "/x"}},
-        }
-    )
-    task = task_of_scenario(flawed, split="train")
-    with pytest.raises(EnvironmentFailure, match="cannot be played here: metric 'compare_pptx'"):
+@pytest.mark.parametrize(
+    ("func", "look", "raised", "said"),
+    [
+        ("exact_match", "vlc_config", EnvironmentFailure, "cannot be played here: getter 'vlc_config'"),
+        ("compare_pptx", "vm_file", UserError, r"'compare_pptx' is OSWorld's; set env\.own\.osworld_python"),
+    ],
+)
+def test_what_cannot_be_scored_is_no_loss(func: str, look: str, raised: type[Exception], said: str) -> None:
+    asked = {"func": func, "result": {"type": look, "path": "/x"}}
+    task = task_of_scenario(scenario_of_json({"id": "x", "instruction": "Do it.", "evaluator": asked}), split="train")
+    with pytest.raises(raised, match=said):
         on_machines(OWN, lambda service: play_script(service, task, ["done()"], threshold=1.0))
 
 

@@ -52,7 +52,9 @@ def score_wins(score: float, success: DesktopSuccess) -> bool:
 
 
 class DesktopEpisode:
-    """Raises EnvironmentFailure where the machine fails or there is no score, UserError where no machine can be had."""
+    """Raises EnvironmentFailure if the machine fails or there is no score, UserError if no machine can be had or if the
+    task needs OSWorld's package and there is none.
+    """
 
     def __init__(self, pool: MachinePool, verifier: StateVerifier, task: Task) -> None:
         self._pool, self._verifier, self._own = pool, verifier, pool.own
