@@ -13,7 +13,6 @@ from rla.pipeline.context import StageContext
 from rla.pipeline.dividing import counts_of, divided, slice_of
 from rla.pipeline.fallback import policy_of
 from rla.pipeline.origins import origin
-from rla.pipeline.restoring import make_whole
 from rla.rollouts.score_shard import refuse_failed_share, score_counts, score_played
 from rla.store.reading import read_manifest
 from rla.store.shards import ShardWriter
@@ -42,8 +41,6 @@ def run(ctx: StageContext) -> dict[str, Any]:
     writer = ShardWriter(
         folder, "scores", made_from, overwrite=ctx.overwrite, part=slice_of(ctx), tell=ctx.progress.note
     )
-    if rm and not writer.complete:
-        make_whole(ctx, "rm")
     check = partial(verified_once, ctx.config.generator, rm)
     if not (writer.complete or divided(ctx, writer, check=check)):
         if judged:
