@@ -19,7 +19,6 @@ from rla.pipeline.context import StageContext
 from rla.pipeline.dividing import counts_of, divided, slice_of
 from rla.pipeline.fallback import policy_of
 from rla.pipeline.origins import origin
-from rla.pipeline.restoring import make_whole
 from rla.rollouts.answers import evaluate_answers
 from rla.rollouts.held_out import evaluated_splits, evaluating, pool_of_split, split_context
 from rla.rollouts.trajectory_shard import image_shard, play_shard
@@ -56,8 +55,6 @@ def evaluate_split(ctx: StageContext, *, probed: bool) -> dict[str, Any]:
         folder, "trajectories", made_from, overwrite=ctx.overwrite, part=slice_of(ctx), tell=ctx.progress.note
     )
     images = image_shard(ctx, writer)
-    if not writer.complete:
-        make_whole(ctx, "policy")
     if not (writer.complete or divided(ctx, writer, check=partial(verified_once, ctx.config.generator, policy))):
         played = replace(ctx, config=evaluating(ctx.config))
         play_shard(played, writer, tasks[:wanted], policy, count=count, iteration=0, training=False, images=images)

@@ -14,7 +14,6 @@ from rla.pipeline.context import StageContext
 from rla.pipeline.dividing import counts_of, divided, slice_of
 from rla.pipeline.fallback import policy_of, pool_of
 from rla.pipeline.origins import origin
-from rla.pipeline.restoring import make_whole
 from rla.rollouts.trajectory_shard import image_shard, play_shard
 from rla.seeds import derive
 from rla.store.pools import read_candidates, read_tasks
@@ -34,8 +33,6 @@ def run(ctx: StageContext) -> dict[str, Any]:
         folder, "trajectories", made_from, overwrite=ctx.overwrite, part=slice_of(ctx), tell=ctx.progress.note
     )
     images = image_shard(ctx, writer)
-    if not writer.complete:
-        make_whole(ctx, "policy")
     check = partial(verified_once, ctx.config.generator, policy)
     if not (writer.complete or divided(ctx, writer, check=check)):
         count = ctx.config.rollout.rollouts_per_task

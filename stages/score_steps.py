@@ -13,9 +13,6 @@ from rla.pipeline.context import StageContext
 from rla.pipeline.dividing import counts_of, divided, slice_of
 from rla.pipeline.fallback import policy_of
 from rla.pipeline.origins import origin
-from rla.pipeline.restoring import make_whole
-from rla.rollouts.following import followed_shard, judge_ahead
-from rla.rollouts.judged_ahead import JudgedAhead
 from rla.rollouts.score_shard import refuse_failed_share, score_counts, score_played
 from rla.store.reading import read_manifest
 from rla.store.shards import ShardWriter
@@ -29,11 +26,10 @@ DECIDING += tuple(f"credit.{model}_{end}" for model in ("policy", "reward_model"
 def run(ctx: StageContext) -> dict[str, Any]:
     """Judges what an interrupted call has left; with `judge.enabled: false` the shard is empty.
 
-    With `judge.backend: server` no reward model is read. With `--follow` it begins while the trajectories are played.
+    With `judge.backend: server` no reward model is read.
     """
-    trajectories, followed = ctx.path("trajectories"), followed_shard(ctx)
-    if followed is None:
-        read_manifest(trajectories, "trajectories")  # before a model is made for nothing
+    trajectories = ctx.path("trajectories")
+    read_manifest(trajectories, "trajectories")  # before a model is made for nothing
     judged = ctx.config.judge.enabled
     rm = policy_of(ctx, "rm", "rm") if judged and ctx.config.judge.trains else None
     folder = ctx.path("out")
@@ -41,28 +37,19 @@ def run(ctx: StageContext) -> dict[str, Any]:
     besides = [*([rm] if rm else []), *([ctx.path(name) for name in DECIDED] if chosen else [])]
     sections = [name for name in ctx.spec.sections if name not in ("credit", "adaptation")]
     sections += DECIDING if chosen else ()
-    if followed is not None and not followed.complete:
-        judge_ahead(ctx, followed, origin(ctx, besides, sections=sections), rm)
     made_from = origin(ctx, [trajectories, *besides], sections=sections)
-    if followed is not None:
-        followed.look()  # these are the trajectories that it began with
     writer = ShardWriter(
         folder, "scores", made_from, overwrite=ctx.overwrite, part=slice_of(ctx), tell=ctx.progress.note
     )
-    ahead = JudgedAhead.beside(folder, made_from, judge=list(made_from.inputs.values())[1:])
-    if rm and not writer.complete:
-        make_whole(ctx, "rm")
     check = partial(verified_once, ctx.config.generator, rm)
     if not (writer.complete or divided(ctx, writer, check=check)):
         if judged:
             only = episodes_to_judge(ctx) if chosen else None
-            score_played(ctx, writer, trajectories, rm, pools=("pool", "candidates"), only=only, ahead=ahead)
+            score_played(ctx, writer, trajectories, rm, pools=("pool", "candidates"), only=only)
         elif writer.slice.takes(0):
             writer.write(0, [])
 
         tokenizer = tokenizer_fingerprint(model_folder(rm)) if rm else None
         counts = score_counts(writer.parts(), ctx.config)
         writer.finish(counts, tokenizer=tokenizer, check=lambda whole: refuse_failed_share(ctx, writer, whole))
-    if writer.complete or writer.slice.index == 0:
-        ahead.clear()
     return {"scores": str(folder), **counts_of(writer)}

@@ -28,7 +28,6 @@ from rla.models.checkpoint import model_folder
 from rla.pipeline.context import StageContext
 from rla.pipeline.fallback import policy_of
 from rla.pipeline.origins import run_async
-from rla.pipeline.restoring import make_whole
 from rla.seeds import derive
 from rla.store.pools import TASK_FIELDS, as_task, read_tasks
 from rla.store.reading import part_rows, read_rows
@@ -94,8 +93,6 @@ def drafter_of(
         yield RulesDrafter(editor), None
         return
     if isinstance(model, Path):
-        if not ctx.config.adaptation.llm.model:
-            make_whole(ctx, "policy")
         model = model_folder(model)
     from rla.adaptation.drafting import ModelDrafter
     from rla.llm.chat import ChatFormat

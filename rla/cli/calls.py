@@ -23,7 +23,6 @@ from rla.envs.configured import load_config
 from rla.errors import UserError
 from rla.metrics.guards import GUARDS, Warned, warned
 from rla.pipeline.ahead import BRIEF, STAGE
-from rla.pipeline.companions import beside
 from rla.pipeline.context import Progress, StageContext
 from rla.pipeline.params_files import default_run, existing_run, params_file, run_and_params
 from rla.pipeline.pruning import prune_run
@@ -90,7 +89,7 @@ def call_here(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo, own: bo
             ctx = context(spec, values, config=config, run=run, progress=progress)
             check_trackers(ctx)
             account = StageAccount(ctx=ctx)
-            with locked_outputs(ctx), beside(ctx):
+            with locked_outputs(ctx):
                 summary = timed(ctx)
             if spec.name in FINISHING and speaks() and world() == 1:
                 prune_run(run, config)

@@ -24,22 +24,7 @@ DIVIDED: list[Option] = [
 
 OWN_OPTIONS: dict[str, list[Option]] = {
     "rollout": DIVIDED,
-    "score-steps": [
-        *DIVIDED,
-        (
-            "own_follow",
-            Annotated[bool, typer.Option("--follow", help="Judge while a rollout plays, each group as it is played.")],
-            False,
-        ),
-        (
-            "own_follow_timeout",
-            Annotated[
-                float | None,
-                typer.Option("--follow-timeout", min=0, help="Seconds that --follow waits without news; 3600."),
-            ],
-            None,
-        ),
-    ],
+    "score-steps": DIVIDED,
     "evaluate": [
         *DIVIDED,
         (

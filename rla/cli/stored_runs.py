@@ -65,7 +65,6 @@ def call_on_store(
     from rla.mirroring.sender import kept_on_store
 
     refuse_ranks(url)
-    refuse_following(url, values)
     mirror, iteration = Mirror(url), values["iteration"]
     mirror.fetch(read_by(spec, iteration), wanted=lambda key: needed(spec, key))
     local = {**values, "run": mirror.folder}
@@ -106,17 +105,6 @@ def refuse_ranks(url: str) -> None:
 
     if launched():
         raise UserError(f"{url}: processes of a launcher share a folder; call the stage once, with launch.training")
-
-
-def refuse_following(url: str, values: Mapping[str, Any]) -> None:
-    """UserError for `--follow`: it looks into the mirror, where no groups of another machine appear."""
-    from rla.errors import UserError
-
-    if values.get("own_follow"):
-        raise UserError(
-            f"{url}: --follow needs a folder that both stages see; give --run such a folder, or call "
-            "score-steps without --follow when the rollout has ended"
-        )
 
 
 def written_by(spec: StageSpec, iteration: int) -> list[str]:

@@ -14,11 +14,6 @@ from rla.errors import UserError
 
 SPLIT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # what a held-out split may be called
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")  # the name of an environment variable
-SBATCH_ARGUMENT = re.compile(r"--([a-z][a-z0-9-]*)(?:=[^\x00-\x1f\x7f]+)?")
-OWN_SBATCH = (
-    *("array", "chdir", "error", "help", "input", "job-name", "output"),
-    *("parsable", "quiet", "test-only", "usage", "version", "wait", "wrap"),
-)
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # vLLM's MaxLoRARanks
 
 
@@ -79,18 +74,10 @@ def check_config(config: Config, where: str) -> None:
 
 
 def check_launch(launch: LaunchConfig, where: str) -> None:
-    """Arguments of sbatch are options, one text each, so that none of them is taken for the script. Workers on Ray are
-    as many as they may become few.
-    """
+    """Training on Ray cannot go on with more workers than it starts with."""
     own = launch.ray
     if own.workers and own.fewest > own.workers:
         raise UserError(f"{where}: launch.ray.fewest is {own.fewest}; it must be at most launch.ray.workers")
-    for argument in launch.sbatch:
-        found = SBATCH_ARGUMENT.fullmatch(argument)
-        if found is None:
-            raise UserError(f"{where}: launch.sbatch: {argument!r}: write it as --name or --name=value, one text each")
-        if found[1] in OWN_SBATCH:
-            raise UserError(f"{where}: launch.sbatch: --{found[1]} is what rla itself says to sbatch; leave it out")
 
 
 def check_splits(tasks: TasksConfig, where: str) -> None:

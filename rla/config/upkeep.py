@@ -77,12 +77,6 @@ class LaunchConfig:
     # FSDP2: groups of processes that each hold the whole model (HSDP), such as one for each node
     replicas: int = ranged(1, least=1, most=MOST_PROCESSES)
     gradient_sync: Literal["pass", "step"] = "pass"  # FSDP2: gradients are added over processes after each pass or step
-    # where the stages that divide run: on this machine, or as a job array of Slurm (`docs/guide/cluster.md`)
-    stage: Literal["local", "slurm"] = "local"
-    slices: int = ranged(4, least=1, most=MOST_PROCESSES)  # `slurm`: tasks of the array
-    # in a loop that DVC turns, what runs at the same time (`docs/guide/cluster.md`)
-    together: tuple[Literal["judging", "training", "adapting"], ...] = ()
-    sbatch: tuple[str, ...] = ()  # `slurm`: further arguments of sbatch, such as --partition=gpu
 
     @property
     def configuration(self) -> str | None:

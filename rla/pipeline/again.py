@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,13 +14,12 @@ from rla.pipeline.context import StageContext
 
 
 @contextmanager
-def called_again(ctx: StageContext, paths: Mapping[str, Path], *, place: Path | None = None) -> Iterator[list[str]]:
+def called_again(ctx: StageContext, paths: Mapping[str, Path]) -> Iterator[list[str]]:
     """Arguments of `rla` for the same stage, run and iteration with these folders.
 
-    The resolved parameters lie in a file that is there inside the block. `place`: the folder for it, where it stays; it
-    has to be one that the other machines see. None: a temporary one of this machine.
+    The resolved parameters lie in a file that exists inside the block.
     """
-    with TemporaryDirectory() if place is None else nullcontext(place) as folder:
+    with TemporaryDirectory() as folder:
         params = Path(folder) / "params.yaml"
         params.write_text(yaml.safe_dump(resolved(ctx.config), sort_keys=False))
         arguments = [ctx.spec.name, "--params", str(params), "--run", str(ctx.run), "--iteration", str(ctx.iteration)]

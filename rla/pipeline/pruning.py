@@ -9,8 +9,9 @@
 
 An iteration is finished once all of its artifacts are made from what is there now (`rla.pipeline.finished`): then
 nothing that `dvc repro` calls reads the checkpoints before it, unless parameters change, and in that case the stage
-that reads one makes it again (`rla.pipeline.restoring`). Record, metrics and `pruned.json` stay. The marker is written
-first, so a removal that is killed leaves a part that nobody reads and that the next removal ends.
+that would read one names the command which makes it again (`rla.store.pruned`). Record, metrics and `pruned.json`
+stay. The marker is written first, so a removal that is killed leaves a part that nobody reads and that the next removal
+ends.
 """
 
 from __future__ import annotations

@@ -36,9 +36,8 @@ class TimedDevice:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedCall:
     """One call of one stage. `started`: seconds since the epoch. `made`: whether it made anything. `origin`: of its
-    outputs. `figures`: what the call measured (`rla.pipeline.execution`), and `idle_seconds` in which it had nothing to
-    do. `host`, `devices`, `part`: where it ran, as `rla.cli.machine` writes it. Records of earlier versions say none of
-    these.
+    outputs. `figures`: what the call measured (`rla.pipeline.execution`). `host`, `devices`, `part`: where it ran, as
+    `rla.cli.machine` writes it. Records of earlier versions say none of these.
     """
 
     stage: str

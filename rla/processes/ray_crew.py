@@ -2,7 +2,6 @@
 
     n = workers, or one for every GPU (one on each node of a cluster without GPUs), all of them at once or none
     a node has room for min(CPUs / launch.ray.cpus, GPUs / launch.ray.gpus) workers, each rounded down
-    half of that where train-policy and train-rm run at the same time (`launch.together`)
 
 No output depends on n. With HSDP (`launch.replicas` groups) a group keeps its size, because it is what holds the model.
 """
@@ -54,7 +53,7 @@ def first_crew(config: LaunchConfig, nodes: Sequence[Resources]) -> Crew:
             f"launch.ray.workers: {wanted.workers} workers of {crew.each} each, and the cluster has room for "
             f"{sum(room)}; lower it to {sum(room)}, or add nodes"
         )
-    workers = wanted.workers or own_share(sum(room) if gpus else sum(map(bool, room)), config)
+    workers = wanted.workers or (sum(room) if gpus else sum(map(bool, room)))
     if workers < wanted.fewest:
         raise UserError(
             f"launch.ray.fewest: {wanted.fewest} workers of {crew.each} each, and the cluster has room for {workers}; "
@@ -70,7 +69,7 @@ def first_crew(config: LaunchConfig, nodes: Sequence[Resources]) -> Crew:
 
 def crew_of_rest(crew: Crew, config: LaunchConfig, nodes: Sequence[Resources]) -> Crew:
     """As many of the workers as still have room. Raises UserError where those are too few to go on."""
-    left = min(crew.workers, own_share(sum(rooms(crew, nodes)), config))
+    left = min(crew.workers, sum(rooms(crew, nodes)))
     group = crew.workers // crew.replicas if crew.replicas > 1 else 1
     workers = left // group * group
     if not workers or workers < config.ray.fewest:
@@ -83,22 +82,9 @@ def crew_of_rest(crew: Crew, config: LaunchConfig, nodes: Sequence[Resources]) -
     return replace(crew, workers=workers, replicas=groups)
 
 
-def own_share(workers: int, config: LaunchConfig) -> int:
-    """Of one of the stages that train at the same time."""
-    return workers // 2 if "training" in config.together and workers > 1 else workers
-
-
 def living_resources(ray: Any) -> list[Resources]:
     """Of each node."""
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
-
-
-def two_fit(config: LaunchConfig, nodes: Sequence[Resources]) -> bool:
-    """Whether two stages can train at the same time: otherwise one would wait for the other. Raises UserError where not
-    even one can.
-    """
-    crew = first_crew(config, nodes)
-    return sum(rooms(crew, nodes)) >= 2 * crew.workers
 
 
 def rooms(crew: Crew, nodes: Sequence[Resources]) -> list[int]:

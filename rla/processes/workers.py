@@ -11,55 +11,50 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, MutableSequence, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
 from rla.processes.cores import usable_cores
-from rla.processes.executors import SliceFailure
 from rla.store.slices import Slice
 
 WATCH = "RLA_END_WITH_STDIN"
-NOT_INHERITED = ("RLA_PREFORK", WATCH)  # of the call that starts slices: its server, and how it ends
+NOT_INHERITED = ("RLA_PREFORK", WATCH)  # of the call that starts workers: its server, and how it ends
 ON_GPUS = ("vllm", "transformers")
 PATIENCE = 20.0  # seconds for a worker to put down its engine after an interrupt
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocalWorkers:
-    """The executor that runs all slices at once on this machine. `asked`: the option or key that set their number.
-    `more`: variables of their environment.
+def run_workers(
+    arguments: Sequence[str],
+    parts: Sequence[Slice],
+    *,
+    generator: GeneratorConfig,
+    asked: str,
+    more: Mapping[str, str],
+) -> dict[Slice, str]:
+    """Run `rla <arguments> --slice i/n` for all slices at once; returns the failed ones, each with its exit status.
+
+    A worker that fails does not stop the others: what they finish need not be done again. `asked`: the option or key
+    that set their number. `more`: variables of their environment. Raises UserError for more GPUs than are visible.
     """
-
-    generator: GeneratorConfig
-    asked: str
-    more: Mapping[str, str] = field(default_factory=dict)
-
-    def run(self, arguments: Sequence[str], slices: Sequence[Slice]) -> list[SliceFailure]:
-        """One that fails does not stop the others: what they finish need not be done again. Raises UserError for more
-        GPUs than are visible.
-        """
-        workers = len(slices)
-        gpus = gpu_shares(self.generator, workers, asked=self.asked)
-        environments = [worker_environment(workers=workers, gpus=own) | dict(self.more) for own in gpus]
-        running = []
-        try:
-            for part, own in zip(slices, environments, strict=True):
-                running.append(start_worker([*arguments, "--slice", str(part)], own))
-            listeners = [listen(process, f"[{part}] ") for part, process in zip(slices, running, strict=True)]
-            codes = [process.wait() for process in running]
-            for listener in listeners:
-                listener.join()
-        except KeyboardInterrupt:
-            interrupt(running)
-            raise
-        finally:
-            for process in running:
-                if process.stdin is not None:
-                    process.stdin.close()
-        ended = zip(slices, codes, strict=True)
-        return [SliceFailure(part=part, reason=exit_text(code)) for part, code in ended if code]
+    gpus = gpu_shares(generator, len(parts), asked=asked)
+    running = []
+    try:
+        for part, own in zip(parts, gpus, strict=True):
+            environment = worker_environment(workers=len(parts), gpus=own) | dict(more)
+            running.append(start_worker([*arguments, "--slice", str(part)], environment))
+        listeners = [listen(process, f"[{part}] ") for part, process in zip(parts, running, strict=True)]
+        codes = [process.wait() for process in running]
+        for listener in listeners:
+            listener.join()
+    except KeyboardInterrupt:
+        interrupt(running)
+        raise
+    finally:
+        for process in running:
+            if process.stdin is not None:
+                process.stdin.close()
+    return {part: exit_text(code) for part, code in zip(parts, codes, strict=True) if code}
 
 
 def start_worker(arguments: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
@@ -122,18 +117,13 @@ def visible_gpus() -> list[str]:
     return [str(index) for index in range(torch.cuda.device_count())]
 
 
-def listen(
-    process: subprocess.Popen[bytes], prefix: str, *, heard: MutableSequence[str] | None = None
-) -> threading.Thread:
-    """Pass on what a process says, line by line, each with its slice in front. `heard` gets the lines, too."""
+def listen(process: subprocess.Popen[bytes], prefix: str) -> threading.Thread:
+    """Pass on what a process says, line by line, each with its slice in front."""
 
     def pump() -> None:
         assert process.stderr is not None
         for line in process.stderr:
-            text = line.decode(errors="replace")
-            if heard is not None:
-                heard.append(text)
-            sys.stderr.write(prefix + text)
+            sys.stderr.write(prefix + line.decode(errors="replace"))
             sys.stderr.flush()
 
     thread = threading.Thread(target=pump, daemon=True)

@@ -8,7 +8,6 @@ report, and those of outputs that were replaced since are left out. A call that 
 | wall | from the start of the first call to the end of the last one |
 | busy, of a device | the union of its calls: stages that ran at the same time count once |
 | idle share | of the wall time in which no stage ran at all; of a device, in which none ran on it |
-| waited | seconds in which stages themselves had nothing to do, as far as they measure it (`score-steps --follow`) |
 | GPU hours, busy and wall | the busy time of all GPUs; all GPUs times the wall time |
 """
 
@@ -27,7 +26,6 @@ from rla.pipeline.timings import TimedCall, TimedDevice, timed_calls
 CPU = "CPU"
 HOUR = 3600.0
 LABEL = 40  # characters of a name that a record holds
-IDLE = "idle_seconds"  # figure of a call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -53,7 +51,6 @@ class Span:
     part: str
     start: float
     end: float
-    waited: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,9 +82,6 @@ class Timeline:
     def busy(self, *devices: Device) -> float:
         """Seconds in which a stage ran on one of the devices; on any where none is named."""
         return union_seconds((one.start, one.end) for one in self.spans if not devices or one.device in devices)
-
-    def waited(self, device: Device) -> float:
-        return min(sum(one.waited for one in self.spans if one.device == device), self.busy(device))
 
     def idle_share(self, *devices: Device) -> float:
         return 1 - self.busy(*devices) / self.wall if self.wall else 0.0
@@ -146,7 +140,6 @@ def spans_of(call: TimedCall) -> Iterator[Span]:
             name=f"GPU {one_line(one.gpu, LABEL)}" if one.gpu else CPU,
             model=one_line(one.model, LABEL),
         )
-        waited = call.figures.get(IDLE, 0.0)
         for start, end in one.spans or [whole]:
             yield Span(
                 device=device,
@@ -155,7 +148,6 @@ def spans_of(call: TimedCall) -> Iterator[Span]:
                 part=one_line(call.part, LABEL),
                 start=start,
                 end=max(start, end),
-                waited=0.0 if one.spans else waited,
             )
 
 
@@ -174,7 +166,6 @@ def timeline_json(found: Timeline, *, price: float | None = None) -> dict[str, A
                 "model": device.model,
                 "busy_seconds": round(found.busy(device), 3),
                 "idle_share": round(found.idle_share(device), 4),
-                "waited_seconds": round(found.waited(device), 3),
             }
             for device in devices
         ],

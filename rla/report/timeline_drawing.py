@@ -219,9 +219,6 @@ def told_timeline(found: Timeline, *, price: float | None = None) -> list[str]:
         f"wall time {span_text(found.wall)}; in {100 * found.idle_share():.1f}% of it no stage ran",
         f"idle by device: {idle}",
     ]
-    waited = {names[device]: found.waited(device) for device in devices if found.waited(device)}
-    if waited:
-        lines.append("stages that waited: " + ", ".join(f"{name} {span_text(one)}" for name, one in waited.items()))
     if found.gpus:
         hours = f"{found.busy_gpu_hours:.2f} GPU hours busy of {found.wall_gpu_hours:.2f}"
         models = sorted({device.model for device in found.gpus if device.model})

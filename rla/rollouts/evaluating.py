@@ -17,7 +17,6 @@ from rla.models.checkpoint import model_folder
 from rla.models.fingerprint import tokenizer_fingerprint
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import origin
-from rla.pipeline.restoring import make_whole
 from rla.rollouts.frozen_probe import probe_metrics
 from rla.rollouts.score_shard import refuse_failed_share, score_counts, score_played
 from rla.store.frames import read_episodes, read_judgements
@@ -62,8 +61,6 @@ def held_out_scores(ctx: StageContext) -> Path | None:
     made_from = origin(ctx, [ctx.path("out"), *([rm] if own else [])])
     writer = ShardWriter(folder, "scores", made_from, overwrite=ctx.overwrite, tell=ctx.progress.note)
     if not writer.complete:
-        if own:
-            make_whole(ctx, "rm")
         score_played(ctx, writer, ctx.path("out"), rm if own else None, pools=("tasks",))
         tokenizer = tokenizer_fingerprint(model_folder(rm)) if own else None
         counts = score_counts(writer.parts(), ctx.config)

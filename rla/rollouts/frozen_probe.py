@@ -26,7 +26,6 @@ from rla.models.checkpoint import model_folder
 from rla.models.fingerprint import tokenizer_fingerprint
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import origin
-from rla.pipeline.restoring import make_whole
 from rla.rollouts.ground_truth import labels_in
 from rla.rollouts.images import distinct_images
 from rla.rollouts.score_shard import refuse_failed_share, score_counts, score_played
@@ -144,7 +143,6 @@ def probe_scores(ctx: StageContext, probe: Path, rm: Path) -> Path:
     once = replace(ctx, config=replace(ctx.config, judge=replace(ctx.config.judge, votes=1)))
     writer = ShardWriter(folder, "scores", origin(once, [probe, rm]), overwrite=ctx.overwrite, tell=ctx.progress.note)
     if not writer.complete:
-        make_whole(ctx, "rm")
         score_played(once, writer, probe, rm, pools=("tasks",))
         tokenizer = tokenizer_fingerprint(model_folder(rm))
         counts = score_counts(writer.parts(), once.config)

@@ -1,14 +1,13 @@
 """Groups of coroutines, bounded in number and started in order: what rollouts and judgements are scheduled by.
 
 A group is taken from its iterable when one of its members can start, and forgotten when it is handed over: what is in
-memory is bounded by `concurrency`, not by the number of groups. No group waits for another. An asynchronous iterable
-may wait for its next group while the members of earlier ones run.
+memory is bounded by `concurrency`, not by the number of groups. No group waits for another.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
@@ -31,18 +30,8 @@ class Group(Generic[Result]):
         return [self.found[place] for place in range(self.size)]
 
 
-async def each_of(found: Iterable[Result] | AsyncIterable[Result]) -> AsyncIterator[Result]:
-    """The same items for `async for`, whichever kind of iterable has them."""
-    if isinstance(found, AsyncIterable):
-        async for one in found:
-            yield one
-    else:
-        for one in found:
-            yield one
-
-
 async def run_groups(
-    groups: Iterable[Sequence[Item]] | AsyncIterable[Sequence[Item]],
+    groups: Iterable[Sequence[Item]],
     one: Callable[[Item], Awaitable[Result]],
     *,
     concurrency: int,
@@ -64,9 +53,7 @@ async def run_groups(
             finished(position, group.results())
 
     async with asyncio.TaskGroup() as tasks:
-        position = -1
-        async for items in each_of(groups):
-            position += 1
+        for position, items in enumerate(groups):
             group: Group[Result] = Group(len(items))
             if not items:
                 finished(position, [])

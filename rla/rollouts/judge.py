@@ -7,7 +7,7 @@ slots computes it once. An engine that finds shared prefixes by itself gets all 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +35,7 @@ class Judging:
 
 
 async def judge_groups(
-    groups: Iterable[Sequence[Mapping[str, Any]]] | AsyncIterable[Sequence[Mapping[str, Any]]],
+    groups: Iterable[Sequence[Mapping[str, Any]]],
     shared: Judging,
     *,
     concurrency: int,

@@ -8,14 +8,14 @@ scores.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from rla.envs.observation import EnvironmentFailure
 from rla.envs.services import Prober
 from rla.envs.views import reference_row
-from rla.rollouts.groups import each_of, run_groups
+from rla.rollouts.groups import run_groups
 from rla.rollouts.replying import Replier
 from rla.seeds import derive
 from rla.store.records import Judgement, StepScore, StopReason, Task
@@ -33,7 +33,7 @@ class Probing:
 
 
 async def probe_tasks(
-    tasks: Iterable[tuple[Task, Sequence[Row]]] | AsyncIterable[tuple[Task, Sequence[Row]]],
+    tasks: Iterable[tuple[Task, Sequence[Row]]],
     shared: Probing,
     *,
     concurrency: int,
@@ -48,7 +48,7 @@ async def probe_tasks(
         finished(index, found[0])
 
     try:
-        await run_groups(([item] async for item in each_of(tasks)), one, concurrency=concurrency, finished=done)
+        await run_groups(([item] for item in tasks), one, concurrency=concurrency, finished=done)
     finally:
         await shared.prober.close()
 

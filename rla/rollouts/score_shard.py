@@ -5,7 +5,7 @@ The environment says what is asked: a judgement of every step (`Judged`), or rep
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,9 +23,7 @@ from rla.llm.chat import ChatFormat
 from rla.models.checkpoint import model_folder
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import check_failures, run_async
-from rla.rollouts.first_group import ENOUGH, FirstGroup
-from rla.rollouts.groups import each_of
-from rla.rollouts.judged_ahead import JudgedAhead, only_part
+from rla.rollouts.first_group import FirstGroup
 from rla.rollouts.looking import seeing, with_pngs
 from rla.rollouts.replying import EngineReplier, Replier, ServerReplier, reply_trie
 from rla.store.images import images_folder, refuse_other_images
@@ -51,12 +49,9 @@ class PlayedTask:
     parts: Mapping[Path, Entry]  # each with what the manifest says of it
     steps: int
     only: frozenset[str] | None = None
-    held: Sequence[dict[str, Any]] | None = None  # rows that have been read, of a part that may be replaced
 
     def rows(self) -> list[dict[str, Any]]:
         """Those that have steps, in order; of those with an id in `only` where it is given."""
-        if self.held is not None:
-            return with_pngs(next(iter(self.parts)), self.held)
         found: list[dict[str, Any]] = []
         for part, entry in self.parts.items():
             rows = part_rows(part, COLUMNS, keys={self.task_id}, kind="trajectories", entry=entry)
@@ -94,63 +89,34 @@ def score_played(
     *,
     pools: Sequence[str],
     only: frozenset[str] | None = None,
-    ahead: JudgedAhead | None = None,
 ) -> None:
     """Scores for every played task of the writer's slice that has no part yet. `pools`: options of the folders that
     hold the tasks, for environments that have to know them. `only`: as `played_tasks` takes it. `rm`: the checkpoint
-    of the reward model, where it judges itself. `ahead`: what was judged while the shard was played.
+    of the reward model, where it judges itself.
     """
-    if images_folder(trajectories).exists() and shows_images(environment(ctx.config.env.name), ctx.config):
+    chosen = environment(ctx.config.env.name)
+    if images_folder(trajectories).exists() and shows_images(chosen, ctx.config):
         refuse_other_images(trajectories)
     groups = enumerate(played_tasks(trajectories, only))
     left = [(index, task) for index, task in groups if index not in writer.done and writer.slice.takes(index)]
-    if ahead is not None and only is None:
-        left = [(index, task) for index, task in left if not taken_over(ahead, writer, index, task)]
     ctx.progress.start("score-steps", total=sum(task.steps for _, task in left))
+    if not left:
+        return
+    tasks = [task for _, task in left]
+    asked = chosen.prober(ctx.config) if isinstance(chosen, Probes) else None
+    prompt = None if asked else need(chosen, Judged, "score-steps").judge_prompt(ctx.config)
+    known = known_tasks(ctx, tasks, pools) if asked else {}
+    replier, first_group = make_replier(ctx.config, rm, prompt), FirstGroup(ctx, rm, total=len(tasks))
 
     def finished(position: int, scores: list[StepScore]) -> None:
         writer.write(left[position][0], [score.row() for score in scores])
         ctx.progress.advance(len(scores))
-
-    if left:
-        ask_about(ctx, [task for _, task in left], rm, pools=pools, finished=finished)
-
-
-def taken_over(ahead: JudgedAhead, writer: ShardWriter, index: int, task: PlayedTask) -> bool:
-    """Whether the task was judged ahead: then its scores are part `index` of the shard now."""
-    place = only_part(task.parts)
-    rows = None if place is None else ahead.rows(*place)
-    if place is None or rows is None or {row["task_id"] for row in rows} - {task.task_id}:
-        return False
-    writer.write(index, rows)
-    ahead.drop(place[0])
-    return True
-
-
-def ask_about(
-    ctx: StageContext,
-    tasks: Sequence[PlayedTask] | AsyncIterable[PlayedTask],
-    rm: Path | None,
-    *,
-    pools: Sequence[str],
-    finished: Finished,
-) -> None:
-    """Have the reward model judge, or write about, played tasks; `finished(position, scores)` as each is done."""
-    chosen = environment(ctx.config.env.name)
-    asked = chosen.prober(ctx.config) if isinstance(chosen, Probes) else None
-    prompt = None if asked else need(chosen, Judged, "score-steps").judge_prompt(ctx.config)
-    items = with_rows_of_pools(ctx, tasks, pools) if asked else None
-    total = len(tasks) if isinstance(tasks, Sequence) else ENOUGH
-    replier, first_group = make_replier(ctx.config, rm, prompt), FirstGroup(ctx, rm, total=total)
-
-    def judged(position: int, scores: list[StepScore]) -> None:
-        finished(position, scores)
         first_group.judged(scores)
 
-    if asked is not None and items is not None:
-        _probe(ctx, items, asked, replier, judged)
+    if asked is not None:
+        _probe(ctx, ((known[task.task_id], task.rows()) for task in tasks), asked, replier, finished)
     elif prompt is not None:
-        _judge(ctx, tasks, prompt, replier, judged)
+        _judge(ctx, (task.rows() for task in tasks), prompt, replier, finished)
     replier.close()
 
 
@@ -174,7 +140,7 @@ def make_replier(config: Config, rm: Path | None, prompt: JudgePrompt | None) ->
 
 def _judge(
     ctx: StageContext,
-    tasks: Sequence[PlayedTask] | AsyncIterable[PlayedTask],
+    groups: Iterable[Sequence[dict[str, Any]]],
     prompt: JudgePrompt,
     replier: Replier,
     finished: Finished,
@@ -189,19 +155,12 @@ def _judge(
         at_once=engine in FINDS_PREFIXES,
         images=ctx.config.judge.images,
     )
-    run_async(
-        judge_groups(
-            (task.rows() async for task in each_of(tasks)),
-            shared,
-            concurrency=trajectories_at_once(ctx.config),
-            finished=finished,
-        )
-    )
+    run_async(judge_groups(groups, shared, concurrency=trajectories_at_once(ctx.config), finished=finished))
 
 
 def _probe(
     ctx: StageContext,
-    tasks: AsyncIterable[tuple[Task, PlayedTask]],
+    tasks: Iterable[tuple[Task, list[dict[str, Any]]]],
     prober: Prober,
     replier: Replier,
     finished: Finished,
@@ -209,21 +168,7 @@ def _probe(
     from rla.rollouts.probe import Probing, probe_tasks
 
     shared = Probing(replier=replier, prober=prober, seed=ctx.config.seed)
-    items = ((row, played.rows()) async for row, played in tasks)
-    run_async(probe_tasks(items, shared, concurrency=ctx.config.rollout.concurrency, finished=finished))
-
-
-def with_rows_of_pools(
-    ctx: StageContext, tasks: Sequence[PlayedTask] | AsyncIterable[PlayedTask], pools: Sequence[str]
-) -> AsyncIterator[tuple[Task, PlayedTask]]:
-    """Each played task with its row of a pool. Raises UserError before the first one where all are known by now."""
-    rows = known_tasks(ctx, tasks, pools) if isinstance(tasks, Sequence) else {}
-
-    async def found() -> AsyncIterator[tuple[Task, PlayedTask]]:
-        async for task in each_of(tasks):
-            yield rows.get(task.task_id) or known_tasks(ctx, [task], pools)[task.task_id], task
-
-    return found()
+    run_async(probe_tasks(tasks, shared, concurrency=ctx.config.rollout.concurrency, finished=finished))
 
 
 def known_tasks(ctx: StageContext, tasks: Sequence[PlayedTask], pools: Sequence[str]) -> dict[str, Task]:

@@ -11,7 +11,6 @@
 <run>/splits/<split>/{test/pool,eval/<i>/...}  the same of every further held-out split
 <run>/0/conversations                      of `rla collect`, for the warm start
 <run>/report
-<run>/slurm/<i>-<stage>-<n>                scripts and logs of job arrays (`launch.stage: slurm`); no stage reads them
 <run>/inspect                              logs that `rla view` and `rla export` make of the shards; no stage reads them
 <run>/tensorboard/<stage>, <run>/tracking/<stage>  curves of training, and `iterations`: of the run; no stage reads them
 """

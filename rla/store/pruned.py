@@ -1,16 +1,15 @@
 """What was removed of a checkpoint to save space: `pruned.json` in its folder names the parts.
 
-The marker is written before a file goes and leaves after the last file is back, so a part that is named is never read,
-whether some of its files are there or not. A checkpoint's record and metrics are never removed: what was made from it
-still says so, and reports stay whole.
+The marker is written before a file goes, so a part that is named is never read, whether some of its files are there or
+not. A checkpoint's record and metrics are never removed: what was made from it still says so, and reports stay whole.
 """
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from rla.errors import UserError
-from rla.store.layout import making_call
 from rla.store.slices import optional_json
 
 PRUNED = "pruned.json"
@@ -25,9 +24,28 @@ def pruned_parts(checkpoint: Path) -> frozenset[str]:
 
 
 def refuse_pruned(checkpoint: Path, part: str) -> None:
-    """UserError where `part` was removed. The run's own stages make it again before they read it."""
+    """UserError with the command that makes the checkpoint again if `part` was removed."""
     if part in pruned_parts(checkpoint):
         raise UserError(
-            f"{checkpoint}: its {part}/ was pruned to save space; take a later checkpoint, or remove this folder and "
-            f"call {making_call(checkpoint)} again (checkpoints.every and checkpoints.export_every say which ones stay)"
+            f"{checkpoint}: its {part}/ was pruned to save space; take a later checkpoint{remaking(checkpoint)} "
+            "(checkpoints.every and checkpoints.export_every say which ones stay)"
         )
+
+
+def remaking(checkpoint: Path) -> str:
+    """How to make the checkpoint of a run again, from the last one before it that is whole; empty for other folders.
+
+    A finished checkpoint is never trained again, so its folder goes first. `checkpoints.keep=0`: the stage would prune
+    again what it has just made.
+    """
+    numbered, name = checkpoint.parent, checkpoint.name
+    if name not in ("policy", "rm") or not numbered.name.isdecimal():
+        return ""
+    last = first = int(numbered.name)
+    while pruned_parts(numbered.with_name(str(first - 1)) / name):
+        first -= 1
+    run, i = shlex.quote(str(numbered.parent)), "$i" if first < last else str(last)
+    command = f"rm -r {run}/{i}/{name} && rla train-{name} --run {run} --iteration {i} --set checkpoints.keep=0"
+    if first < last:
+        command = f"for i in $(seq {first} {last}); do {command} || break; done"
+    return f", or make it again with `{command}`"

@@ -119,18 +119,6 @@ class ShardWriter:
             self._entries = self._place.entries(self._tell, overwrite=True)
             self._replaces = False
 
-    def unmade_slices(self) -> list[Slice]:
-        """The slices that have no manifest of this origin. All of them where they replace what lies here, and where all
-        have one: then one of them found a fault when it joined them.
-        """
-        found = {} if self._replaces else slice_manifests(self.folder, self.slice.count)
-        left = [
-            part
-            for part in slices(self.slice.count)
-            if any((found.get(part) or {}).get(key) != value for key, value in self._header.items())
-        ]
-        return left or slices(self.slice.count)
-
     def part(self, index: int) -> Path:
         """The file of part `index`, whether it is there or not."""
         return self.folder / part_name(index)

@@ -22,12 +22,10 @@ from rla.pipeline.again import called_again
 from rla.pipeline.context import StageContext
 from rla.pipeline.fallback import policy_of
 from rla.pipeline.origins import origin, refuse_stale
-from rla.pipeline.restoring import make_whole
 from rla.processes.launch import launch, launcher
 from rla.processes.ranks import launched, world
 from rla.seeds import derive
 from rla.store.origin import PARAMETERS, unlike_text
-from rla.store.pruned import MODEL, STATE
 from rla.store.reading import read_manifest, stream_rows
 from rla.store.slices import read_json
 from rla.training.checkpoint_writing import refuse_existing, settle_checkpoint
@@ -95,7 +93,6 @@ def train_stage(
     marker = {"origin": made_from.as_json(), **made_from.named()}
     if agreed_answer(lambda: finished_checkpoint(out, marker, overwrite=ctx.overwrite, folders=made_from.folders)):
         return {checkpoint: str(out), **read_json(out / "metrics.json")}
-    make_whole(ctx, checkpoint, parts=(STATE, MODEL))
     check_inputs(config, source, [data[0], *(tokens for tokens, _ in earlier)])
     file = launcher(ctx.config)
     if not launched():

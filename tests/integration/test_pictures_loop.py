@@ -277,15 +277,6 @@ def test_a_text_model_is_not_trained_on_pictures(
     assert "reads texts alone" in capfd.readouterr().err
 
 
-def test_judging_that_follows_a_rollout_sees_the_same_pictures(folder: Path, tmp_path: Path) -> None:
-    call("score-steps", "--follow", "--out", str(tmp_path / "scores"))
-    for one, other in zip(
-        read_rows(tmp_path / "scores", "scores"), read_rows(Path("r/1/scores"), "scores"), strict=True
-    ):
-        assert (one["prompt_ids"], one["image_spans"]) == (other["prompt_ids"], other["image_spans"])
-        assert one["mean_score"] == other["mean_score"]
-
-
 def test_pictures_are_fetched_for_those_stages_alone_that_look_at_them() -> None:
     from rla.cli.stored_runs import read_by, written_by
     from stages import STAGES

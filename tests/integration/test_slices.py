@@ -167,14 +167,16 @@ def made(folder: Path) -> int:
     return len(list((folder / "w").glob("part-*")))
 
 
-def test_the_slurm_example_calls_a_slice_each(rla: Rla, tmp_path: Path) -> None:
-    assert rla("rollout", "--run", "r")[0] == 0
+def test_each_task_of_the_slurm_array_makes_its_slice(rla: Rla, tmp_path: Path) -> None:
+    for stage in STAGES:
+        assert rla(stage, "--run", "r")[0] == 0
     (tmp_path / ".venv/bin").mkdir(parents=True)
     (tmp_path / ".venv/bin/activate").write_text("")
     script = resource("pipelines/slurm/rollout.sbatch")
     asked = {"SLURM_SUBMIT_DIR": str(tmp_path), "PARAMS": "params.yaml", "RUN": "r", "SLICES": "2"}
-    shutil.move(tmp_path / "r/1/trajectories", tmp_path / "whole")
-    for index in ("2", "1"):
-        variables = environment() | asked | {"SLURM_ARRAY_TASK_ID": index}
-        subprocess.run(["bash", str(script)], env=variables, check=True, capture_output=True, timeout=120)
-    assert parts_and_manifest(tmp_path / "r/1/trajectories") == contents(tmp_path / "whole")
+    for stage, name in STAGES.items():
+        whole = (tmp_path / "r/1" / name).rename(tmp_path / name)
+        for index in ("2", "1"):
+            variables = environment() | asked | {"STAGE": stage, "SLURM_ARRAY_TASK_ID": index}
+            subprocess.run(["bash", str(script)], env=variables, check=True, capture_output=True, timeout=120)
+        assert parts_and_manifest(tmp_path / "r/1" / name) == contents(whole)

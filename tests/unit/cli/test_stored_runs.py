@@ -31,13 +31,6 @@ def fetched() -> set[str]:
     return set(Mirror(URL).present())
 
 
-def test_following_a_rollout_on_a_store_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["score-steps", "--follow", "--run", URL]) == 2
-    error = capsys.readouterr().err
-    assert error.count("error:") == 1 and "give --run such a folder, or call score-steps without --follow" in error
-    assert not mirror_folder(URL).exists()
-
-
 def test_a_timeline_fetches_times_alone(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["timeline", URL, "--json"]) == 0
     assert '"rollout"' in capsys.readouterr().out and fetched() == {"timings/1-rollout.json"}

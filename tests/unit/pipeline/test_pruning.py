@@ -134,6 +134,25 @@ def test_whoever_reads_what_was_pruned_is_told(tmp_path: Path) -> None:
             read(without_model)
 
 
+def test_the_error_names_the_command_that_makes_a_pruned_checkpoint_again(tmp_path: Path) -> None:
+    run = finished_run(tmp_path / "a run", 5)
+    prune_run(run, configured("checkpoints.keep=1", "checkpoints.every=2"))
+    with pytest.raises(UserError) as caught:
+        model_folder(artifact(run, "rm", 3))
+    again = f"rla train-rm --run '{run}' --iteration 3 --set checkpoints.keep=0"
+    assert f"or make it again with `rm -r '{run}'/3/rm && {again}`" in str(caught.value)
+
+    prune_run(run, configured("checkpoints.keep=1"))  # 2 goes, too: the last one that is whole is that of 0
+    with pytest.raises(UserError) as caught:
+        model_folder(artifact(run, "policy", 3))
+    assert f"`for i in $(seq 1 3); do rm -r '{run}'/$i/policy && rla train-policy --run '{run}' --iteration $i" in str(
+        caught.value
+    )
+    elsewhere = artifact(run, "policy", 3).rename(tmp_path / "copy")
+    with pytest.raises(UserError, match=r"take a later checkpoint \(checkpoints.every"):
+        model_folder(elsewhere)
+
+
 def test_the_first_weights_stay_where_an_adapter_does(tmp_path: Path) -> None:
     run = finished_run(tmp_path / "r", 3)
     for number in (1, 2):

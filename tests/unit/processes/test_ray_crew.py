@@ -9,7 +9,7 @@ import pytest
 
 from rla.config.upkeep import LaunchConfig
 from rla.errors import UserError
-from rla.processes.ray_crew import Crew, crew_of_rest, first_crew, two_fit
+from rla.processes.ray_crew import Crew, crew_of_rest, first_crew
 from rla.training.ray_rank import RankOrder, ReportedProgress, run_rank
 from tests.unit.builders import configured
 
@@ -82,23 +82,6 @@ def test_groups_keep_their_size() -> None:
     assert crew_of_rest(left, config, GPUS[:2]).replicas == 2
     with pytest.raises(UserError, match=r"room for 3 workers .* fewer than 4 of a group \(launch.replicas\)"):
         crew_of_rest(left, config, [{"CPU": 64.0, "GPU": 3.0}])
-
-
-def test_stages_that_train_at_the_same_time_have_half_each() -> None:
-    config = launch("together=[training]")
-    crew = first_crew(config, GPUS)
-    assert crew.workers == 8
-    assert crew_of_rest(crew, config, GPUS[:2]).workers == 4
-    assert first_crew(launch("together=[training]", "ray.workers=12"), GPUS).workers == 12
-    assert first_crew(config, CPUS[:1]).workers == 1
-
-
-def test_two_stages_train_at_the_same_time_where_both_have_room() -> None:
-    config = launch("together=[training]")
-    assert two_fit(config, GPUS) and two_fit(config, [{"CPU": 64.0, "GPU": 3.0}])
-    assert not two_fit(config, [{"CPU": 64.0, "GPU": 1.0}])
-    explicit = launch("together=[training]", "ray.workers=9")
-    assert not two_fit(explicit, GPUS)  # of 16
 
 
 def order(tmp_path: Path, **changed: Any) -> RankOrder:

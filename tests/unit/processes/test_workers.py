@@ -10,7 +10,7 @@ import pytest
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
 from rla.processes import workers
-from rla.processes.workers import LocalWorkers, gpu_shares, worker_environment, workers_of
+from rla.processes.workers import gpu_shares, run_workers, worker_environment, workers_of
 from rla.store.slices import slices
 
 
@@ -75,8 +75,8 @@ def test_workers_are_told_what_was_found_for_all_of_them(monkeypatch: pytest.Mon
     monkeypatch.setattr(workers, "start_worker", started)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     config = GeneratorConfig(backend="scripted")
-    LocalWorkers(generator=config, asked="--workers", more={"FOUND": "here"}).run(["rollout"], slices(2))
-    assert told == ["here", "here"]
+    failed = run_workers(["rollout"], slices(2), generator=config, asked="--workers", more={"FOUND": "here"})
+    assert told == ["here", "here"] and failed == {}
 
 
 def test_what_a_worker_is_started_with(monkeypatch: pytest.MonkeyPatch) -> None:
