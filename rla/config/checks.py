@@ -79,12 +79,7 @@ def check_config(config: Config, where: str) -> None:
 
 
 def check_launch(launch: LaunchConfig, where: str) -> None:
-    """Arguments of sbatch are options, one text each, so that none of them is taken for the script. Workers on Ray are
-    as many as they may become few.
-    """
-    own = launch.ray
-    if own.workers and own.fewest > own.workers:
-        raise UserError(f"{where}: launch.ray.fewest is {own.fewest}; it must be at most launch.ray.workers")
+    """Arguments of sbatch are options, one text each, so that none of them is taken for the script."""
     for argument in launch.sbatch:
         found = SBATCH_ARGUMENT.fullmatch(argument)
         if found is None:

@@ -18,7 +18,6 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from rla.config.upkeep import ON_RAY
 from rla.pipeline.again import called_again
 from rla.pipeline.ahead import planned_loop
 from rla.pipeline.context import StageContext
@@ -47,7 +46,7 @@ def companions_of(ctx: StageContext) -> list[list[str]]:
         return [["score-steps", "--follow"]] if fits else []
     found = []
     if ctx.spec.name == "train-policy" and "training" in together and judge.enabled:
-        fits = two_train_on_ray(ctx) if launch.training == ON_RAY else not visible_gpus()
+        fits = two_train_on_ray(ctx) if launch.own is not None else not visible_gpus()
         found += [["train-rm"]] if fits else []
     if ctx.spec.name == "train-policy" and "adapting" in together and not proposes_by_engine(ctx):
         found.append(["adapt-env"])
@@ -58,10 +57,10 @@ def two_train_on_ray(ctx: StageContext) -> bool:
     """Whether the cluster has room for the training beside this one. Raises UserError where there is no cluster, or
     one without room for this one alone.
     """
-    from rla.processes.ray_connection import connected
+    from rla.processes.ray_connection import address_of, connected
     from rla.processes.ray_crew import living_resources, two_fit
 
-    ray = connected(ctx.config.generator.ray.address, what="launch.training ray")
+    ray = connected(address_of(ctx.config.launch.own, ctx.config.generator), what="launch.training ray")
     return two_fit(ctx.config.launch, living_resources(ray))
 
 

@@ -19,7 +19,7 @@ MANY = tuple(word for value in VALUES for word in ("--set", value))
 
 def test_judging_follows_a_rollout_on_the_engines_of_the_same_cluster(rla: Rla, tmp_path: Path, nodes: Nodes) -> None:
     begun(rla, "--set", "generator.backend=transformers", "--set", "generator.max_sequences=8", *MANY)
-    options = [*MANY, *on_ray(nodes, "transformers", "max_sequences=8", "ray.replicas=2")]
+    options = [*MANY, *on_ray(nodes, "transformers", "max_sequences=8", "own.replicas=2")]
     rla("make-tasks", "--run", "both")
     rla("init-model", "--run", "both")
     warm = ("--model", "both/init/policy", "--set", "generator.context=512", *options[len(MANY) :])
