@@ -130,7 +130,8 @@ def without_removed(data: Mapping[str, Any], where: str) -> dict[str, Any]:
     kept = dict(data)
     if kept.pop("engine", NOT_RESIDENT) not in (NOT_RESIDENT, {}, None):
         raise UserError(
-            f"{where}: the key engine is gone; remove it. docs/guide/engines.md says how engines stay between stages"
+            f"{where}: the key engine is gone; remove it. Engines stay between stages with generator.backend: ray "
+            "(docs/guide/engines.md)"
         )
     return kept
 
