@@ -57,7 +57,7 @@ def with_own_parameters(config: Config, build: Build, *, where: str) -> Config:
                 f"{where}: {key}: {name} is {entry.value}, which cannot be used ({type(error).__name__}: {error}); "
                 "mend its package"
             ) from error
-        if not is_dataclass(shape):
+        if not (isinstance(shape, type) and is_dataclass(shape)):
             raise UserError(f"{where}: {key}: {name} is {entry.value}, which is not a dataclass; mend its package")
         try:
             return build(shape, data or {}, where, f"{section}.")

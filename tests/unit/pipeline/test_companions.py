@@ -80,7 +80,7 @@ def test_what_would_take_the_gpus_of_the_stage_itself_is_not_started(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     for name, started in (("transformers", []), ("vllm", []), ("scripted", ["score-steps --follow"])):
         assert beside(in_loop, "rollout", generator={"backend": name}) == started
-    ray: dict[str, Any] = {"backend": "ray", "ray": {"engine": "transformers"}}
+    ray: dict[str, Any] = {"backend": "ray", "own": {"engine": "transformers"}}
     assert beside(in_loop, "rollout", generator=ray) == ["score-steps --follow"]
     assert beside(in_loop, "train-policy") == ["adapt-env"]
     for fits, more in ((True, ["train-rm"]), (False, [])):
