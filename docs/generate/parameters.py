@@ -71,8 +71,8 @@ def rows(section: Any, prefix: str, only: str | None = None) -> Iterator[Row]:
         else:
             free = not entry.metadata.get("effect", True) and not entry.metadata.get("recorded")
             mark = " †" if free else ""
-            any_kind = hints[entry.name] is Any  # `env.own`, whose type is the environment's to say
-            meaning = "what the environment itself has, listed below" if any_kind else cell(said[entry.name])
+            any_kind = hints[entry.name] is Any  # `own`, whose type is the environment's or the package's to say
+            meaning = cell(said[entry.name] or "what the environment itself has, listed below")
             yield Row(
                 code(key) + mark,
                 type_and_bounds(hints[entry.name], entry.metadata),

@@ -62,7 +62,7 @@ def start_engines(
             )
         generator, _ = make_generator(config.generator, model=model_folder(model), seed=config.seed)
         generator.close()
-        list_engines(config.generator.ray.address)
+        list_engines(config.generator.own.address)
 
     guard(started)
 

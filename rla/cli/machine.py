@@ -3,8 +3,8 @@ call (`rla.pipeline.timings`) and in no shard.
 
     {"host": "node-3", "devices": [{"gpu": "2", "name": "NVIDIA H200"}], "slice": "3/4"}
 
-`devices` is empty where the stage ran on the CPU, or asked a server elsewhere. Devices of a Ray cluster have their host
-and the spans of their use (`rla.processes.devices`).
+`devices` is empty where the stage ran on the CPU, or asked a server elsewhere. Devices of other machines have their
+host and the spans of their use (`rla.processes.devices`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-from rla.config.upkeep import ON_RAY
 from rla.pipeline.context import StageContext
 from rla.processes.devices import USED, model_name, uuid_of
 from rla.processes.ranks import world
@@ -45,7 +44,7 @@ def gpus_of_stage(ctx: StageContext) -> int | None:
     if ctx.spec.name == "warm-start":  # trains in this process, whatever `launch.training` says
         return world()
     if ctx.spec.name in TRAINING:
-        if config.launch.training == ON_RAY:
+        if config.launch.own is not None:
             return 0
         return None if config.launch.training else world()
     asks = "generator" in ctx.spec.sections

@@ -9,7 +9,6 @@ from urllib.parse import SplitResult, urlsplit
 from rla.config.judging import JudgeConfig, JudgeServerConfig
 from rla.config.sections import Config, CreditConfig, GeneratorConfig, RolloutConfig, TasksConfig
 from rla.config.training import TrainConfig
-from rla.config.upkeep import LaunchConfig
 from rla.errors import UserError
 
 SPLIT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # what a held-out split may be called
@@ -37,7 +36,6 @@ def check_config(config: Config, where: str) -> None:
     check_adaptation(config, where)
     check_proposer(config, where)
     check_adapters(config, where)
-    check_launch(config.launch, where)
     for name, train in (("train_policy", config.train_policy), ("train_rm", config.train_rm)):
         check_ratios(train, f"{where}: {name}")
         if train.correction != "none" and train.old != "trainer":
@@ -71,13 +69,6 @@ def check_config(config: Config, where: str) -> None:
             f"{where}: warm_start.expert plays demonstrations, and warm_start.conversations takes their place; set "
             "warm_start.expert.steps and warm_start.expert.epochs to 0"
         )
-
-
-def check_launch(launch: LaunchConfig, where: str) -> None:
-    """Training on Ray cannot go on with more workers than it starts with."""
-    own = launch.ray
-    if own.workers and own.fewest > own.workers:
-        raise UserError(f"{where}: launch.ray.fewest is {own.fewest}; it must be at most launch.ray.workers")
 
 
 def check_splits(tasks: TasksConfig, where: str) -> None:

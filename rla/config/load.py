@@ -14,6 +14,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
+from rla.config.backends import with_own_parameters
 from rla.config.bounds import flaw_of
 from rla.config.checks import check_config
 from rla.config.plain_yaml import plain_data, yaml_flaw
@@ -93,7 +94,7 @@ def config_of(data: Mapping[str, Any], *, where: str, params_of: ParamsOf | None
             )
         own = build(params_of(config.env.name), config.env.own or {}, where, "env.own.")
         config = replace(config, env=replace(config.env, own=own))
-    config = with_protection(config)
+    config = with_own_parameters(with_protection(config), build, where=where)
     check_config(config, where)
     return config
 
@@ -108,7 +109,7 @@ def apply_overrides(data: Mapping[str, Any], overrides: Sequence[str]) -> dict[s
         node = result
         *parents, last = key.split(".")
         for parent in parents:
-            child = node.setdefault(parent, {})
+            child = node[parent] = {} if node.get(parent) is None else node[parent]
             if not isinstance(child, dict):
                 raise UserError(f"--set {text}: {parent} is not a section")
             node = child

@@ -11,7 +11,6 @@ from typing import Any, Literal
 from rla.config.bounds import LARGEST, LONGEST_WAIT, MOST_PROCESSES, fraction, from_one, from_zero, heat, ranged
 from rla.config.collecting import CollectConfig
 from rla.config.effect import WITHOUT_EFFECT, recorded_apart, recorded_as, recorded_if_set, without_effect
-from rla.config.engines import RayConfig
 from rla.config.judging import JudgeConfig
 from rla.config.pool import PoolConfig as PoolConfig
 from rla.config.shaping import ShapingConfig
@@ -108,8 +107,9 @@ class GeneratorConfig:
     """The inference engine of rollout, judging and evaluation."""
 
     # `docs/guide/engines.md`
-    backend: Literal["transformers", "vllm", "server", "scripted", "ray"] = recorded_as("transformers", "engine_name")
-    ray: RayConfig = field(default_factory=RayConfig, metadata=WITHOUT_EFFECT)  # `ray`: engines on a cluster
+    # transformers, vllm, server, scripted, or what an installed package brings
+    backend: str = recorded_as("transformers", "engine_name")
+    own: Any = field(default=None, metadata=WITHOUT_EFFECT)  # of an engine that a package brings
     max_sequences: int = ranged(64, least=1, most=65536)  # sequences that are generated at once
     context: int = ranged(1024, least=2, most=MOST_CONTEXT)  # tokens of prompt and reply together
     dtype: Literal["float32", "bfloat16"] = "float32"  # what it computes in
@@ -132,8 +132,8 @@ class GeneratorConfig:
 
     @property
     def engine_name(self) -> str:
-        """The backend that computes: an engine on a cluster gives what it would give in the stage's process."""
-        return self.ray.engine if self.backend == "ray" else self.backend
+        """The backend that computes: an engine elsewhere gives what it would give in the stage's process."""
+        return str(getattr(self.own, "engine", self.backend))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

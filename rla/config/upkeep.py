@@ -4,8 +4,8 @@ it runs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from rla.config.bounds import MOST_PROCESSES, from_zero, ranged
 
@@ -51,29 +51,13 @@ class GuardsConfig:
     first_group: Literal["stop", "warn"] = "stop"
 
 
-ON_RAY = "ray"  # of `launch.training`
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RayTrainingConfig:
-    """The workers that train with `launch.training: ray`, on the cluster of `generator.ray.address`."""
-
-    configuration: str = "pipelines/accelerate/ddp.yaml"  # of accelerate: how the workers share the model
-    # how many; 0: one for every GPU of the cluster, one on each node where it has none
-    workers: int = ranged(0, least=0, most=MOST_PROCESSES)
-    fewest: int = ranged(1, least=1, most=MOST_PROCESSES)  # with which training goes on after a loss
-    cpus: int = ranged(1, least=1, most=MOST_PROCESSES)  # that Ray reserves for each worker
-    gpus: int | Literal["auto"] = ranged("auto", least=0, most=1)  # of each worker; auto: 1 where the cluster has any
-    restarts: int = ranged(3, least=0, most=1000)  # how often training starts again after a loss
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchConfig:
     """On which processes stages run. No output depends on it: it may change within a run."""
 
-    # a configuration of `accelerate launch`; `ray`: workers on a Ray cluster; none: this process
+    # a configuration of `accelerate launch`, or a launcher of an installed package; none: this process
     training: str | None = None
-    ray: RayTrainingConfig = field(default_factory=RayTrainingConfig)  # `training: ray` (`docs/guide/cluster.md`)
+    own: Any = None  # parameters of that launcher
     # FSDP2: groups of processes that each hold the whole model (HSDP), such as one for each node
     replicas: int = ranged(1, least=1, most=MOST_PROCESSES)
     gradient_sync: Literal["pass", "step"] = "pass"  # FSDP2: gradients are added over processes after each pass or step
@@ -81,4 +65,4 @@ class LaunchConfig:
     @property
     def configuration(self) -> str | None:
         """The configuration of accelerate with which training is launched; None where it is not."""
-        return self.ray.configuration if self.training == ON_RAY else self.training
+        return self.training if self.own is None else str(self.own.configuration)

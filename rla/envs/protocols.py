@@ -125,7 +125,7 @@ class Shares(Protocol):
 @runtime_checkable
 class Spreads(Protocol):
     """What a `Shares` has beside where its episodes compute on the machine of their service, so that each node of a
-    cluster may have a service of its own (`pool.backend: ray`). They are deterministic: one that is lost with its node
+    cluster may have a service of its own (`pool.backend`). They are deterministic: one that is lost with its node
     is played again on another.
     """
 

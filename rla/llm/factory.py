@@ -1,10 +1,13 @@
-"""From the `generator` section to an engine and its tokenizer; only the backend asked for is imported."""
+"""From the `generator` section to an engine and its tokenizer; only the backend asked for is imported.
+
+Engines of other packages are registered as `rla.config.backends` says.
+"""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from rla.config.sections import GeneratorConfig
 from rla.llm.base import Generator
@@ -13,7 +16,24 @@ from rla.llm.loading import make_transformers, verification
 VERIFIED = "RLA_VERIFIED"  # the model whose files the process that started this one has compared already
 
 if TYPE_CHECKING:
+    from rla.llm.chat import ChatFormat
     from rla.models.plain_tokenizer import ChatTokenizer
+
+
+class OwnEngine(Protocol):
+    """What a package registers in `rla.engines`; `config.own` is an instance."""
+
+    engine: str  # whose replies these are: a backend of ours, or the registered name
+
+    def generator(
+        self, config: GeneratorConfig, *, model: Path | str, chat: ChatFormat, seed: int, training: bool
+    ) -> Generator:
+        """As `make_generator`. Its weights have not been compared with what was recorded of them."""
+        ...
+
+    def free_memory(self, config: GeneratorConfig) -> None:
+        """Called before a model is trained: engines that stay give their GPUs back. Raises UserError."""
+        ...
 
 
 def make_generator(
@@ -39,10 +59,10 @@ def make_generator(
         from rla.llm.server_probe import connect
 
         return connect(config, model=model, chat=ChatFormat(tokenizer), training=training), tokenizer
-    if config.backend == "ray":
-        from rla.llm.ray_pool import cluster_engines
-
-        return cluster_engines(config, model=model, chat=ChatFormat(tokenizer), seed=seed), tokenizer
+    if config.own is not None:
+        own: OwnEngine = config.own
+        made = own.generator(config, model=model, chat=ChatFormat(tokenizer), seed=seed, training=training)
+        return made, tokenizer
     stop_ids = ChatFormat(tokenizer).stop_ids
     if os.environ.get(VERIFIED) != named_content(model):
         verify(model)
@@ -51,6 +71,13 @@ def make_generator(
 
         return VllmGenerator(config, model=model, stop_ids=stop_ids, seed=seed), tokenizer
     return make_transformers(config, model, stop_ids), tokenizer
+
+
+def free_memory(config: GeneratorConfig) -> None:
+    """Have engines that stay give their memory back before training takes it. Raises UserError if they are in use."""
+    if config.own is not None:
+        own: OwnEngine = config.own
+        own.free_memory(config)
 
 
 def verified_once(config: GeneratorConfig, checkpoint: Path | None) -> dict[str, str]:

@@ -23,7 +23,8 @@ from rla.llm.ray_weights import model_from_files, visible
 from rla.llm.refusals import as_told
 from rla.llm.seats import Seats
 from rla.processes.code_digest import refuse_other_code
-from rla.processes.devices import UsedDevice, devices_of_ray_worker
+from rla.processes.devices import UsedDevice
+from rla.processes.ray_connection import devices_of_ray_worker
 
 LEASE = 15.0  # seconds without a call of the stage; less than `Seats` waits for other weights
 WAIT = 5.0  # seconds after which a call for replies returns without any

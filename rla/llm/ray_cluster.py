@@ -49,12 +49,12 @@ def wanted_count(nodes: Sequence[Mapping[str, float]], config: GeneratorConfig) 
             f"generator.tensor_parallel: {each} GPUs of one node hold one model, and the nodes of the cluster have "
             f"{', '.join(map(str, sorted(gpus)))}; lower it, or add nodes"
         )
-    if any(gpus) and config.ray.replicas > most:
+    if any(gpus) and config.own.replicas > most:
         raise UserError(
-            f"generator.ray.replicas: {config.ray.replicas} engines of {each} GPU{'s' * (each > 1)} each, and the "
+            f"generator.own.replicas: {config.own.replicas} engines of {each} GPU{'s' * (each > 1)} each, and the "
             f"cluster has room for {most}; lower it to {most}"
         )
-    return config.ray.replicas or max(most, 1)
+    return config.own.replicas or max(most, 1)
 
 
 def living_nodes(ray: Any) -> list[dict[str, Any]]:
@@ -169,9 +169,9 @@ def worker_share(ray: Any, config: GeneratorConfig) -> float:
     known = known_engines(ray)
     if config.backend != "ray" or not known:
         return 1.0
-    if not config.ray.sleep:
+    if not config.own.sleep:
         raise UserError(
-            "generator.ray.sleep: false, and the workers of launch.training: ray need the GPUs of the engines; set it "
+            "generator.own.sleep: false, and the workers of launch.training: ray need the GPUs of the engines; set it "
             "to true, or train elsewhere (launch.training)"
         )
     gpus = int(sum(node["Resources"].get("GPU", 0) for node in living_nodes(ray)))
@@ -184,14 +184,14 @@ def worker_share(ray: Any, config: GeneratorConfig) -> float:
 def engines_asleep(config: GeneratorConfig) -> None:
     """Have all engines that stand give their memory back, before something else takes it.
 
-    Raises UserError where a stage uses one for longer than `generator.ray.patience`.
+    Raises UserError where a stage uses one for longer than `generator.own.patience`.
     """
-    if config.backend != "ray" or not config.ray.sleep:
+    if config.backend != "ray" or not config.own.sleep:
         return
     from ray.exceptions import GetTimeoutError, RayError
 
-    ray = connected(config.ray.address)
-    until = time.monotonic() + config.ray.patience
+    ray = connected(config.own.address)
+    until = time.monotonic() + config.own.patience
     awake = known_engines(ray)
     while awake:
         calls = {engine.name: engine.handle.sleep.remote(len(awake)) for engine in awake}
@@ -210,7 +210,7 @@ def engines_asleep(config: GeneratorConfig) -> None:
         if awake and time.monotonic() > until:
             raise UserError(
                 f"generator.backend ray: {awake[0].name} is in use by another stage, and training needs its memory; "
-                "wait for that stage, or set generator.ray.sleep: false"
+                "wait for that stage, or set generator.own.sleep: false"
             )
         time.sleep(1.0 if awake else 0.0)
 

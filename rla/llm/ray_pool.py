@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from rla.config.engines import RayConfig
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
 from rla.llm.base import Completion, Request
@@ -45,7 +44,7 @@ def cluster_engines(config: GeneratorConfig, *, model: Path | str, chat: ChatFor
 
     Raises UserError without a cluster, and for what the engines refuse. Not to be called in an event loop.
     """
-    ray = connected(config.ray.address)
+    ray = connected(config.own.address)
     wanted = Wanted(
         model=absolute_model(model),
         config=standing_alone(config),
@@ -53,12 +52,12 @@ def cluster_engines(config: GeneratorConfig, *, model: Path | str, chat: ChatFor
         seed=seed,
         end_id=chat.end_id,
     )
-    return RayGenerator(ray, stood_engines(ray, config), wanted=wanted, patience=config.ray.patience)
+    return RayGenerator(ray, stood_engines(ray, config), wanted=wanted, patience=config.own.patience)
 
 
 def standing_alone(config: GeneratorConfig) -> GeneratorConfig:
     """The parameters of an engine on the cluster: those that it would have in the stage's own process."""
-    return replace(config, backend=config.ray.engine, ray=RayConfig())
+    return replace(config, backend=config.own.engine, own=None)
 
 
 class RayGenerator:

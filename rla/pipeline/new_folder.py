@@ -14,11 +14,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from rla.config.load import read_yaml
-from rla.config.upkeep import ON_RAY, RayTrainingConfig
+from rla.config.load import read_config, read_yaml
 from rla.envs.registry import environment
 from rla.errors import UserError
-from rla.pipeline.params_files import SMALL_RUN, params_content
+from rla.pipeline.params_files import SMALL_RUN
 from rla.pipeline.plan import Plan, document, iterations_text
 from rla.store.atomic import write_text
 from rla.store.resources import resource
@@ -80,10 +79,7 @@ def refuse_other_environment(pipeline: str, env: str | None) -> None:
 
 def launch_files(params: Path) -> dict[str, str]:
     """Name -> text of the launcher's configuration that a packaged params file names: a copy can be edited."""
-    launch = params_content(params).get("launch", {})
-    name = launch.get("training")
-    if name == ON_RAY:
-        name = launch.get("ray", {}).get("configuration", RayTrainingConfig().configuration)
+    name = read_config(params, params_of=None).launch.configuration
     return {} if name is None else {name: resource(name).read_text()}
 
 

@@ -100,11 +100,11 @@ def differing_parameters(run: Path, config: Config, sections: Sequence[str], *, 
 
 
 def recorded_engine(recorded: Mapping[str, Any]) -> dict[str, Any]:
-    """`generator.backend` of a run whose engines stood on a cluster: outputs depend on the engine that computed, as
+    """`generator.backend` of a run whose engines stood elsewhere: outputs depend on the engine that computed, as
     `GeneratorConfig.engine_name` says, and `config.yaml` has what was asked for.
     """
-    engine = value_at(recorded, "generator.ray.engine")
-    return {"generator.backend": engine} if engine and value_at(recorded, "generator.backend") == "ray" else {}
+    engine = value_at(recorded, "generator.own.engine")
+    return {"generator.backend": engine} if engine else {}
 
 
 def ineffective_keys(config: Config) -> set[str]:

@@ -10,7 +10,6 @@ from typing import Any
 from rla.config import Config
 from rla.config.load import read_yaml
 from rla.config.training import TrainConfig
-from rla.config.upkeep import ON_RAY
 from rla.errors import UserError
 from rla.models.shapes import ModelShape
 from rla.planning.memory import BYTES, Launched, held_tokens, inference_bytes, training_bytes
@@ -74,7 +73,7 @@ class StageNeed:
 def read_launch(config: Config, machine: Machine) -> Launched:
     """On which processes `launch.training` trains. Raises UserError where its file is not there.
 
-    `ray` without a number of workers counts as a cluster of this one machine.
+    A launcher without a number of workers counts as a cluster of this one machine.
     """
     name = config.launch.configuration
     if name is None:
@@ -86,8 +85,8 @@ def read_launch(config: Config, machine: Machine) -> Launched:
         stage = (found.get("deepspeed_config") or {}).get("zero_stage", 0)
         sharded = found.get("distributed_type") == "FSDP"
         spread = sharded or int(stage) == 3
-        cluster = config.launch.training == ON_RAY
-        workers = config.launch.ray.workers or max(1, machine.gpus)
+        cluster = config.launch.own is not None
+        workers = getattr(config.launch.own, "workers", 0) or max(1, machine.gpus)
         processes = workers if cluster else int(found.get("num_processes", 1))
         return Launched(processes=processes, spread=spread, reads_parts=sharded, cluster=cluster)
     except (AttributeError, TypeError, ValueError):

@@ -1,10 +1,12 @@
-"""Whether processes on different machines run the same code of rla, wherever it is installed."""
+"""Whether processes on different machines run the same code of rla and its packages, wherever they are installed."""
 
 from __future__ import annotations
 
 import platform
 from functools import lru_cache
 from hashlib import blake2b
+from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 
 from rla import __version__
@@ -13,13 +15,19 @@ from rla.errors import UserError
 
 @lru_cache(maxsize=1)
 def code_digest() -> str:
-    """Of the version, and of the names and contents of all Python files of `rla` and `stages`."""
-    package = Path(__file__).resolve().parents[1]
+    """Of the version, and of the names and contents of all Python files of `rla`, `stages` and the packages that
+    register anything with rla.
+    """
+    found = entry_points()
+    groups = (found.select(group=group) for group in found.groups if group.startswith("rla."))
+    ours = {entry.module.partition(".")[0] for entries in groups for entry in entries}
     digest = blake2b(__version__.encode(), digest_size=16)
-    for root in (package, package.parent / "stages"):
-        for file in sorted(root.rglob("*.py")):
-            if "_data" not in file.parts:
-                digest.update(repr((file.relative_to(package.parent).as_posix(), file.read_bytes())).encode())
+    for name in sorted(ours | {"rla", "stages"}):
+        spec = find_spec(name)
+        for root in map(Path, (spec.submodule_search_locations or ()) if spec is not None else ()):
+            for file in sorted(root.rglob("*.py")):
+                if "_data" not in file.parts:
+                    digest.update(repr((name, file.relative_to(root).as_posix(), file.read_bytes())).encode())
     return digest.hexdigest()
 
 

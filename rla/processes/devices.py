@@ -1,12 +1,11 @@
-"""Which GPUs of a cluster the stage of this process has used, and when: for the records of times (`rla.cli.machine`).
+"""Which GPUs of other machines this process's stage has used, and when: for the records of times (`rla.cli.machine`).
 
-A stage whose engines or training workers stand on a cluster does not use the devices of its own machine. What it uses
+A stage whose engines or training workers stand elsewhere does not use the devices of its own machine. What it uses
 is noted here as it begins and ends.
 """
 
 from __future__ import annotations
 
-import platform
 import sys
 import time
 from collections.abc import Hashable, Iterable
@@ -61,18 +60,6 @@ class DeviceLog:
 
 
 USED = DeviceLog()
-
-
-def devices_of_ray_worker() -> tuple[UsedDevice, ...]:
-    """The GPUs that Ray has given to this process, one of its workers; without one the CPU of its node."""
-    import ray
-
-    host = platform.node()
-    found = [
-        UsedDevice(host=host, gpu=f"{number}{uuid_of(place)}", model=model_name(place))
-        for place, number in enumerate(ray.get_gpu_ids())
-    ]
-    return tuple(found) or (UsedDevice(host=host),)
 
 
 def model_name(index: int) -> str:

@@ -3,13 +3,12 @@
 `launch.training` names a configuration of accelerate (`pipelines/accelerate/`). So `dvc repro` on a node with GPUs
 needs no other command lines than on a laptop. What can be checked is checked before; the processes get the resolved
 parameters in a file and every folder by name. They end with the process that waits for them, and never launch again.
-With `launch.training: ray` the processes are workers on a cluster (`rla.training.on_ray`), and the same configuration
-says how they share the model.
+A launcher of another package (`rla.config.backends`) starts processes elsewhere, and such a configuration says how they
+share the model.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -19,18 +18,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from rla.config import Config
-from rla.config.upkeep import ON_RAY
+from rla.config.backends import LAUNCHERS, registered
 from rla.errors import UserError
 from rla.processes.ranks import LAUNCHED, end_with_parent, launched
 from rla.store.resources import resource
 
-SHARING = (
-    "ACCELERATE_",
-    "FSDP_",
-    "PARALLELISM_CONFIG_",
-)  # variables by which accelerate tells processes of its configuration
 PATIENCE = 40.0  # seconds after an interrupt: the launcher ends its ranks 30 s after it has told them
-TELL = "import json, os; print(json.dumps(dict(os.environ)))"
 
 
 def launcher(config: Config) -> Path | None:
@@ -44,10 +37,11 @@ def launcher(config: Config) -> Path | None:
     try:
         return resource(name)
     except UserError:
-        key = "launch.ray.configuration" if config.launch.training == ON_RAY else "launch.training"
+        key = "launch.training" if config.launch.own is None else "launch.own.configuration"
+        others = ", ".join(registered(LAUNCHERS)) or "none"
         raise UserError(
-            f"{key}: {name}: no such file; name a configuration of accelerate launch, "
-            "such as pipelines/accelerate/fsdp2.yaml"
+            f"{key}: {name}: no such file; name a configuration of accelerate launch, such as "
+            f"pipelines/accelerate/fsdp2.yaml, or a launcher (installed: {others}; others come with their package)"
         ) from None
 
 
@@ -70,21 +64,3 @@ def launch(file: Path, arguments: Sequence[str]) -> None:
             raise
     if status:
         raise UserError(f"{arguments[0]}: the processes of {file} ended with status {status}; they say why above")
-
-
-def told_by_launcher(file: Path) -> dict[str, str]:
-    """The variables by which accelerate tells its processes what `file` says, whoever starts them. Raises UserError.
-
-    The launcher itself is asked, with a process that prints them.
-    """
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(file)]
-    command += ["--num_processes", "1", "--num_machines", "1", "--main_process_port", "0", "--no_python"]
-    done = subprocess.run(
-        [*command, sys.executable, "-c", TELL], capture_output=True, text=True, preexec_fn=end_with_parent, check=False
-    )
-    try:
-        told: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
-    except (IndexError, ValueError):
-        last = (done.stderr.strip().splitlines() or ["it says nothing"])[-1]
-        raise UserError(f"{file}: accelerate launch does not take it: {last}") from None
-    return {name: value for name, value in told.items() if name.startswith(SHARING)}

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import logging
 import os
+import platform
 import socket
 from typing import Any
 
+from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
+from rla.processes.devices import UsedDevice, model_name, uuid_of
 
 NAMESPACE = "rla"
 KNOCK = 20.0  # seconds
 # How often Ray tries to reach a head that has just answered a knock. A try may take a minute, and Ray makes twenty: a
 # stage would wait for all of them where the head dies behind the knock.
 TRIES = ("RAY_NUM_REDIS_GET_RETRIES", "2")
+
+
+def address_of(own: Any, generator: GeneratorConfig) -> str:
+    """The cluster for training or environments, whose parameters are `own`: that of the engines unless it names one."""
+    return str(own.address or getattr(generator.own, "address", "auto"))
 
 
 def connected(address: str, *, what: str = "generator.backend ray") -> Any:
@@ -26,7 +34,7 @@ def connected(address: str, *, what: str = "generator.backend ray") -> Any:
         import ray
         from ray.exceptions import AuthenticationError
     except ImportError as error:
-        raise UserError(f"{what}: {error}; install the extra rla[ray]") from error
+        raise UserError(f"{what}: {error}; install what rla-ray needs (pip install rla-ray)") from error
     if ray.is_initialized():
         return ray
     try:
@@ -34,15 +42,27 @@ def connected(address: str, *, what: str = "generator.backend ray") -> Any:
         ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
     except AuthenticationError as error:
         raise UserError(
-            f"generator.ray.address {address}: the cluster refuses this user's token ({first_line(error)}); copy the "
+            f"{what}: the cluster at {address} refuses this user's token ({first_line(error)}); copy the "
             "token of the head's user to this machine, and set RAY_AUTH_MODE=token (docs/guide/engines.md)"
         ) from error
     except (OSError, RuntimeError, ValueError) as error:
         raise UserError(
-            f"generator.ray.address {address}: no Ray cluster answers ({first_line(error)}); call `ray start --head` "
+            f"{what}: no Ray cluster answers at {address} ({first_line(error)}); call `ray start --head` "
             "on one machine and `ray start --address=<head>` on the others"
         ) from error
     return ray
+
+
+def devices_of_ray_worker() -> tuple[UsedDevice, ...]:
+    """The GPUs that Ray has given to this process, one of its workers; without one the CPU of its node."""
+    import ray
+
+    host = platform.node()
+    found = [
+        UsedDevice(host=host, gpu=f"{number}{uuid_of(place)}", model=model_name(place))
+        for place, number in enumerate(ray.get_gpu_ids())
+    ]
+    return tuple(found) or (UsedDevice(host=host),)
 
 
 def knock(address: str) -> None:

@@ -1,7 +1,7 @@
 """How many workers train on a Ray cluster: at first, and on what is left after a loss.
 
     n = workers, or one for every GPU (one on each node of a cluster without GPUs), all of them at once or none
-    a node has room for min(CPUs / launch.ray.cpus, GPUs / launch.ray.gpus) workers, each rounded down
+    a node has room for min(CPUs / launch.own.cpus, GPUs / launch.own.gpus) workers, each rounded down
 
 No output depends on n. With HSDP (`launch.replicas` groups) a group keeps its size, because it is what holds the model.
 """
@@ -36,33 +36,33 @@ class Crew:
 
 def first_crew(config: LaunchConfig, nodes: Sequence[Resources]) -> Crew:
     """The workers that training starts with. Raises UserError where the cluster has too little for them."""
-    wanted = config.ray
+    wanted = config.own
     any_gpu = any(node.get("GPU", 0) >= 1 for node in nodes)
     gpus = int(any_gpu) if wanted.gpus == "auto" else wanted.gpus
     crew = Crew(workers=wanted.workers, cpus=wanted.cpus, gpus=gpus, replicas=config.replicas)
     room = rooms(crew, nodes)
     if not any(room):
         has = "; ".join(f"{node.get('CPU', 0):g} CPUs, {node.get('GPU', 0):g} GPUs" for node in nodes)
-        lower = "launch.ray.cpus" if not gpus else "launch.ray.cpus or launch.ray.gpus"
+        lower = "launch.own.cpus" if not gpus else "launch.own.cpus or launch.own.gpus"
         raise UserError(
-            f"launch.ray: a worker is to have {crew.each}, and no node of the cluster has that (they have {has}); "
+            f"launch.own: a worker is to have {crew.each}, and no node of the cluster has that (they have {has}); "
             f"lower {lower}, or add nodes"
         )
     if wanted.workers > sum(room):
         raise UserError(
-            f"launch.ray.workers: {wanted.workers} workers of {crew.each} each, and the cluster has room for "
+            f"launch.own.workers: {wanted.workers} workers of {crew.each} each, and the cluster has room for "
             f"{sum(room)}; lower it to {sum(room)}, or add nodes"
         )
     workers = wanted.workers or (sum(room) if gpus else sum(map(bool, room)))
     if workers < wanted.fewest:
         raise UserError(
-            f"launch.ray.fewest: {wanted.fewest} workers of {crew.each} each, and the cluster has room for {workers}; "
+            f"launch.own.fewest: {wanted.fewest} workers of {crew.each} each, and the cluster has room for {workers}; "
             "lower it, or add nodes"
         )
     if workers % config.replicas:
         raise UserError(
             f"launch.replicas is {config.replicas}, with {workers} workers on the cluster; it must divide their "
-            "number: set launch.ray.workers"
+            "number: set launch.own.workers"
         )
     return replace(crew, workers=workers)
 
@@ -72,8 +72,8 @@ def crew_of_rest(crew: Crew, config: LaunchConfig, nodes: Sequence[Resources]) -
     left = min(crew.workers, sum(rooms(crew, nodes)))
     group = crew.workers // crew.replicas if crew.replicas > 1 else 1
     workers = left // group * group
-    if not workers or workers < config.ray.fewest:
-        least = f"{group} of a group (launch.replicas)" if group > config.ray.fewest else f"{config.ray.fewest}"
+    if not workers or workers < config.own.fewest:
+        least = f"{group} of a group (launch.replicas)" if group > config.own.fewest else f"{config.own.fewest}"
         raise UserError(
             f"launch.training ray: what is left of the cluster has room for {left} workers of {crew.each} each, fewer "
             f"than {least}; add nodes and call the same again, which goes on from the last saved update"

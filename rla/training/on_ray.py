@@ -9,7 +9,10 @@ workers go on from, so Ray's checkpoints are not used. An error that the user ca
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, wait
@@ -26,8 +29,8 @@ from rla.models.checkpoint import MANIFEST
 from rla.pipeline.context import Progress, StageContext
 from rla.processes.code_digest import code_digest
 from rla.processes.devices import USED
-from rla.processes.launch import told_by_launcher
-from rla.processes.ray_connection import connected, first_line
+from rla.processes.ranks import end_with_parent
+from rla.processes.ray_connection import address_of, connected, first_line
 from rla.processes.ray_crew import Crew, crew_of_rest, first_crew, living_resources
 from rla.training.ray_rank import USED_DEVICES, RankOrder, ReportedProgress, run_rank
 from rla.training.resume import TrainingProgress
@@ -35,6 +38,9 @@ from rla.training.resume import TrainingProgress
 KEY = "launch.training"
 SHOWN = 0.5  # seconds between looks at the progress
 RELEASE = 60.0  # seconds in which workers of an ended attempt let go of the output
+TELL = "import json, os; print(json.dumps(dict(os.environ)))"
+# Variables by which accelerate tells processes of its configuration.
+SHARING = ("ACCELERATE_", "FSDP_", "PARALLELISM_CONFIG_")
 STARTING = ("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "30")  # seconds, after which the cluster is counted again
 
 
@@ -49,10 +55,11 @@ class Ended(Exception):
 def train_on_ray(ctx: StageContext, file: Path, *, out: Path, reads: Sequence[Path]) -> None:
     """Train the stage of `ctx` into `out`; `file` is the configuration of accelerate, `reads` are the stage's inputs.
 
-    Raises UserError where the cluster has too little, where workers are lost more than `launch.ray.restarts` times,
+    Raises UserError where the cluster has too little, where workers are lost more than `launch.own.restarts` times,
     and what the stage raises in a worker.
     """
-    launch, ray = ctx.config.launch, connected(ctx.config.generator.ray.address, what=f"{KEY} ray")
+    launch = ctx.config.launch
+    ray = connected(address_of(launch.own, ctx.config.generator), what=f"{KEY} ray")
     crew = first_crew(launch, living_resources(ray))
     if crew.gpus:
         crew = replace(crew, gpu_share=worker_share(ray, ctx.config.generator))
@@ -83,6 +90,24 @@ def train_on_ray(ctx: StageContext, file: Path, *, out: Path, reads: Sequence[Pa
             ctx.progress.note(f"{ctx.spec.name}: {ended.why}; {crew.workers} workers {go_on}")
 
 
+def told_by_launcher(file: Path) -> dict[str, str]:
+    """The variables by which accelerate tells its processes what `file` says, whoever starts them. Raises UserError.
+
+    The launcher itself is asked, with a process that prints them.
+    """
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(file)]
+    command += ["--num_processes", "1", "--num_machines", "1", "--main_process_port", "0", "--no_python"]
+    done = subprocess.run(
+        [*command, sys.executable, "-c", TELL], capture_output=True, text=True, preexec_fn=end_with_parent, check=False
+    )
+    try:
+        told: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+    except (IndexError, ValueError):
+        last = (done.stderr.strip().splitlines() or ["it says nothing"])[-1]
+        raise UserError(f"{file}: accelerate launch does not take it: {last}") from None
+    return {name: value for name, value in told.items() if name.startswith(SHARING)}
+
+
 def checkpoint_manifest(out: Path) -> bytes | None:
     """The manifest of the checkpoint at `out`, which comes with a whole one."""
     file = out / MANIFEST
@@ -96,17 +121,17 @@ def with_replicas(config: Config, crew: Crew) -> Config:
 
 def refuse_to_go_on(ctx: StageContext, ended: Ended, *, losses: int, waited: float) -> None:
     """UserError where that was once too often, or for too long."""
-    name, patience = ctx.spec.name, ctx.config.generator.ray.patience
+    name, patience = ctx.spec.name, ctx.config.launch.own.patience
     again = "call the same again, which goes on from the last saved update"
-    if losses > ctx.config.launch.ray.restarts:
+    if losses > ctx.config.launch.own.restarts:
         raise UserError(
-            f"{name}: {ended.why}, and launch.ray.restarts is {ctx.config.launch.ray.restarts}; see to the cluster and "
+            f"{name}: {ended.why}, and launch.own.restarts is {ctx.config.launch.own.restarts}; see to the cluster and "
             f"{again}"
         )
     if not ended.lost and waited > patience:
         raise UserError(
-            f"{name}: the cluster did not start its workers within generator.ray.patience = {patience:g} seconds "
-            f"({ended.why}); somebody else may use it: wait for that, or set launch.ray.workers, and {again}"
+            f"{name}: the cluster did not start its workers within launch.own.patience = {patience:g} seconds "
+            f"({ended.why}); somebody else may use it: wait for that, or set launch.own.workers, and {again}"
         )
 
 
@@ -162,7 +187,7 @@ def make_trainer(order: RankOrder, crew: Crew) -> Any:
         from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
         from ray.train.torch import TorchConfig, TorchTrainer
     except ImportError as error:
-        raise UserError(f"{KEY} ray: {first_line(error)}; install the extra rla[ray]") from error
+        raise UserError(f"{KEY} ray: {first_line(error)}; install what rla-ray needs (pip install rla-ray)") from error
     from torch.distributed import is_nccl_available
 
     from rla.training.ranks import PATIENCE

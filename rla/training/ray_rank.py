@@ -16,8 +16,8 @@ from typing import Any, Protocol
 from rla.errors import UserError
 from rla.pipeline.context import StageContext
 from rla.processes.code_digest import refuse_other_code
-from rla.processes.devices import devices_of_ray_worker
 from rla.processes.ranks import LAUNCHED, rank
+from rla.processes.ray_connection import devices_of_ray_worker
 
 USED_DEVICES = "devices"  # what a worker says of itself, beside the calls of Progress
 SHARED = "training on Ray needs folders that all nodes see, under the same path (docs/guide/cluster.md)"

@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from rla.config.extras import need_package
 from rla.config.training import TrainConfig
-from rla.config.upkeep import ON_RAY
 from rla.errors import UserError
-from rla.llm.ray_cluster import engines_asleep
+from rla.llm.factory import free_memory
 from rla.models.checkpoint import MANIFEST, model_folder
 from rla.models.fingerprint import refuse_other_tokenizer
 from rla.models.verifying import verify_model
@@ -34,6 +33,20 @@ from rla.training.complete import open_to_train
 if TYPE_CHECKING:
     from rla.training.data import TrainingSequence
     from rla.training.sequence_file import Facts
+
+
+class OwnTraining(Protocol):
+    """What a launcher's `Training` is (`rla.config.backends`); `config.launch.own` is an instance."""
+
+    configuration: str  # of accelerate: how the processes share the model
+
+    def train(self, ctx: StageContext, file: Path, *, out: Path, reads: Sequence[Path]) -> None:
+        """Run the stage of `ctx`, whose paths are all named, in processes elsewhere, until the checkpoint is at `out`.
+
+        Each process has the variables RANK, WORLD_SIZE and those of accelerate for `file`. `reads`: the folders that
+        it needs. Raises UserError as the stage does.
+        """
+        ...
 
 
 class Rows(NamedTuple):
@@ -96,7 +109,7 @@ def train_stage(
     check_inputs(config, source, [data[0], *(tokens for tokens, _ in earlier)])
     file = launcher(ctx.config)
     if not launched():
-        engines_asleep(ctx.config.generator)
+        free_memory(ctx.config.generator)
 
     from rla.tracking.trackers import Trackers
 
@@ -104,10 +117,9 @@ def train_stage(
         if file is not None:
             options = [option for option, _ in (*ctx.spec.reads, *ctx.spec.writes)]
             paths = {option: ctx.path(option) for option in options} | {checkpoint: source}
-            if ctx.config.launch.training == ON_RAY:
-                from rla.training.on_ray import train_on_ray
-
-                train_on_ray(replace(ctx, paths=paths), file, out=out, reads=(source, *shards))
+            elsewhere: OwnTraining | None = ctx.config.launch.own
+            if elsewhere is not None:
+                elsewhere.train(replace(ctx, paths=paths), file, out=out, reads=(source, *shards))
             else:
                 with called_again(ctx, paths) as arguments:
                     launch(file, arguments)

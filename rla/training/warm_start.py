@@ -15,8 +15,8 @@ from rla.envs.pictures import shows_images
 from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.llm.chat import ChatFormat
+from rla.llm.factory import free_memory
 from rla.llm.picture_chat import PictureChat
-from rla.llm.ray_cluster import engines_asleep
 from rla.models.checkpoint import model_folder
 from rla.models.verifying import verify_model
 from rla.models.vision import vision_for
@@ -85,7 +85,7 @@ def warm_start_model(
     if not parts:
         carry_over(open_to_train(model), out, metrics={"examples": 0}, record=marker, replace=ctx.overwrite)
         return
-    engines_asleep(ctx.config.generator)
+    free_memory(ctx.config.generator)
     ctx.progress.start(f"warm-start {option}", total=sum(its.updates(len(examples)) for examples, its in parts))
     (first, first_config), *then = parts
     sft(

@@ -57,7 +57,7 @@ class Bench:
         self.options = ["--params", str(resource("params.yaml"))]
         for text in overrides:
             self.options += ["--set", text]
-        ray = ("backend=ray", f"ray.engine={backend}", f"ray.address={address}", "ray.replicas=1", "ray.sleep=false")
+        ray = ("backend=ray", f"own.engine={backend}", f"own.address={address}", "own.replicas=1", "own.sleep=false")
         self.ways = {
             "own": ["--set", f"generator.backend={backend}"],
             "kept": [word for text in ray for word in ("--set", f"generator.{text}")],

@@ -53,7 +53,39 @@ def test_the_stage_is_launched_and_gives_what_one_process_gives(judged: Path) ->
 
 def test_a_configuration_that_is_not_there_is_named(judged: Path) -> None:
     said = rla("train-rm", "--run", "runs/t", "--set", "launch.training=no/such.yaml", folder=judged, status=2)
-    assert "error: launch.training: no/such.yaml: no such file" in said
+    assert "error: launch.training: no/such.yaml: no such file" in said and "a launcher (installed: " in said
+
+
+FARM = """
+from dataclasses import dataclass, replace
+from importlib import import_module
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    configuration: str = "pipelines/accelerate/ddp.yaml"
+
+    def train(self, ctx, file, *, out, reads):
+        assert file.name == "ddp.yaml" and all(folder.exists() for folder in reads) and ctx.path("out") == out
+        ctx.progress.note("the farm trains")
+        import_module(ctx.spec.module).run(replace(ctx, config=replace(ctx.config, launch=type(ctx.config.launch)())))
+
+
+class Launcher:
+    Training = Training
+"""
+
+
+def test_a_launcher_of_another_package_trains(judged: Path) -> None:
+    (judged / "farm_of_a_test.py").write_text(FARM)
+    (judged / "farm-1.0.dist-info").mkdir()
+    (judged / "farm-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: farm\nVersion: 1.0\n")
+    (judged / "farm-1.0.dist-info" / "entry_points.txt").write_text("[rla.launchers]\nfarm = farm_of_a_test:Launcher\n")
+    for out, more in (("alone", ()), ("farm", ("--set", "launch.training=farm"))):
+        said = rla("train-policy", "--run", "runs/t", "--out", out, *more, folder=judged)
+    assert "the farm trains" in said and "policy: farm" in said
+    alone, farm = ((judged / name / "state" / "weights.safetensors").read_bytes() for name in ("alone", "farm"))
+    assert alone == farm
 
 
 @pytest.fixture(scope="module")

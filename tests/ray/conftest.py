@@ -105,7 +105,7 @@ def rla(tmp_path: Path) -> Rla:
 
 def on_ray(nodes: Nodes, engine: str, *more: str) -> list[str]:
     """Options of a stage whose engines stand on the cluster."""
-    values = ("backend=ray", f"ray.engine={engine}", f"ray.address={nodes.address}", *more)
+    values = ("backend=ray", f"own.engine={engine}", f"own.address={nodes.address}", *more)
     return [word for value in values for word in ("--set", f"generator.{value}")]
 
 

@@ -37,7 +37,7 @@ def called(folder: Path, *words: str, status: int = 0) -> str:
 
 def on_nodes(nodes: Nodes, *more: str) -> list[str]:
     """Options of a stage whose environments step on the cluster."""
-    values = ("pool.backend=ray", f"generator.ray.address={nodes.address}", *more)
+    values = ("pool.backend=ray", f"pool.own.address={nodes.address}", *more)
     return [word for value in values for word in ("--set", value)]
 
 
@@ -93,7 +93,8 @@ def check_same(made: Path, plain: Path) -> None:
 @pytest.mark.parametrize("number", [1, 3])
 def test_shards_of_textworld_on_nodes_are_a_plain_call_s_byte_by_byte(played: Path, nodes: Nodes, number: int) -> None:
     out = f"on{number}"
-    said = called(played, "rollout", "--run", "r", "--out", out, *TEXTWORLD, *on_nodes(nodes, f"pool.actors={number}"))
+    options = on_nodes(nodes, f"pool.own.actors={number}")
+    said = called(played, "rollout", "--run", "r", "--out", out, *TEXTWORLD, *options)
     check_same(played / out, played / "r/1/trajectories")
     assert "were lost" not in said
 
@@ -172,5 +173,5 @@ def test_programs_run_in_sandboxes_on_the_nodes(tmp_path: Path, nodes: Nodes) ->
 def test_a_cluster_that_has_too_few_cores_is_one_clear_error(tmp_path: Path, nodes: Nodes) -> None:
     (tmp_path / "params.yaml").write_text(TOOL.replace("FORMAT", "hermes"))
     called(tmp_path, "make-tasks", "--run", "r")
-    said = called(tmp_path, "collect", "--run", "r", *on_nodes(nodes, "pool.cpus=64"), status=2)
-    assert "pool.cpus: 64 cores for each actor" in said and "Traceback" not in said
+    said = called(tmp_path, "collect", "--run", "r", *on_nodes(nodes, "pool.own.cpus=64"), status=2)
+    assert "pool.own.cpus: 64 cores for each actor" in said and "Traceback" not in said

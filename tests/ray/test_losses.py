@@ -36,7 +36,7 @@ def interrupted(folder: Path, stage: str, nodes: Nodes, ray: Any, *, loss: str) 
     gates.mkdir()
     (gates / "1").touch()
     more = ("--metrics", f"{out.name}.json") if stage == "evaluate" else ()
-    options = on_ray(nodes, "scripted", "ray.replicas=3", "ray.patience=120")
+    options = on_ray(nodes, "scripted", "own.replicas=3", "own.patience=120")
     words = [stage, "--run", "r", *STAGES[stage], "--out", out.name, *more, *FEW, *options]
     gated = [sys.executable, "-m", "tests.integration.gated_rollout", str(gates), *words]
     process = subprocess.Popen(

@@ -44,7 +44,7 @@ def test_shards_of_scripted_engines_are_a_plain_call_s_byte_by_byte(
 ) -> None:
     begun(rla)
     rla("evaluate", "--run", "r", "--iteration", "0")
-    options = on_ray(nodes, "scripted", f"ray.replicas={engines}")
+    options = on_ray(nodes, "scripted", f"own.replicas={engines}")
     for stage, name in (("rollout", "trajectories"), ("score-steps", "scores")):
         rla(stage, "--run", "r", "--out", name, *options)
         assert contents(tmp_path / name) == contents(tmp_path / "r/1" / name)
@@ -78,7 +78,7 @@ def started(tmp_path: Path, *words: str) -> subprocess.Popen[str]:
 def slow_rollout(tmp_path: Path, nodes: Nodes) -> subprocess.Popen[str]:
     """One episode after another, so that there is time to kill."""
     words = ("rollout", "--run", "r", "--out", "again", "--set", "rollout.concurrency=2")
-    process = started(tmp_path, *words, *on_ray(nodes, "transformers", "max_sequences=8", "ray.patience=60"))
+    process = started(tmp_path, *words, *on_ray(nodes, "transformers", "max_sequences=8", "own.patience=60"))
     until(lambda: any((tmp_path / "again").glob("part-*.parquet")) or process.poll() is not None, seconds=DEADLINE)
     assert process.poll() is None, process.stderr and process.stderr.read()
     return process
@@ -125,7 +125,7 @@ def test_a_killed_stage_gives_its_engines_back(rla: Rla, tmp_path: Path, nodes: 
 
 
 def test_training_finds_the_engines_asleep(rla: Rla, tmp_path: Path, nodes: Nodes, ray: Any) -> None:
-    options = on_ray(nodes, "transformers", "max_sequences=8", "ray.replicas=1")
+    options = on_ray(nodes, "transformers", "max_sequences=8", "own.replicas=1")
     begun(rla, *options)
     rla("validate-tasks", "--run", "r")
     rla("compute-rewards", "--run", "r")
@@ -140,7 +140,7 @@ def test_training_finds_the_engines_asleep(rla: Rla, tmp_path: Path, nodes: Node
 def test_engines_are_listed_warmed_up_and_stopped(rla: Rla, nodes: Nodes, ray: Any) -> None:
     rla("make-tasks", "--run", "r")
     rla("init-model", "--run", "r")
-    options = ["--params", "params.yaml", *on_ray(nodes, "transformers", "ray.replicas=2")]
+    options = ["--params", "params.yaml", *on_ray(nodes, "transformers", "own.replicas=2")]
     said = rla("engines", "start", "--model", "r/init/policy", *options).stdout
     assert said.count("process ") == 2
     assert rla("engines", "list", "--address", nodes.address).stdout == said
@@ -151,6 +151,6 @@ def test_engines_are_listed_warmed_up_and_stopped(rla: Rla, nodes: Nodes, ray: A
 def test_a_cluster_that_does_not_answer_is_one_clear_error(rla: Rla) -> None:
     rla("make-tasks", "--run", "r")
     rla("init-model", "--run", "r")
-    nowhere = ("--set", "generator.backend=ray", "--set", "generator.ray.address=127.0.0.1:9")
+    nowhere = ("--set", "generator.backend=ray", "--set", "generator.own.address=127.0.0.1:9")
     done = rla("rollout", "--run", "r", *nowhere, check=False)
     assert done.returncode == 2 and "no Ray cluster answers" in done.stderr and "Traceback" not in done.stderr

@@ -20,7 +20,7 @@ MANY = tuple(word for value in VALUES for word in ("--set", value))
 
 def test_a_rollout_and_a_judge_share_the_engines_of_one_cluster(rla: Rla, tmp_path: Path, nodes: Nodes) -> None:
     begun(rla, "--set", "generator.backend=transformers", "--set", "generator.max_sequences=8", *MANY)
-    options = [*MANY, *on_ray(nodes, "transformers", "max_sequences=8", "ray.replicas=2")]
+    options = [*MANY, *on_ray(nodes, "transformers", "max_sequences=8", "own.replicas=2")]
     shutil.copytree(tmp_path / "r", tmp_path / "judged", ignore=shutil.ignore_patterns("scores", "timings"))
     rla("make-tasks", "--run", "played")
     rla("init-model", "--run", "played")

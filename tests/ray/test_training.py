@@ -37,8 +37,8 @@ SPEC = StageSpec(name="dying", module="tests.ray.dying_rank", summary="", exampl
 def on_workers(nodes: Nodes, workers: int, *more: str) -> list[str]:
     """Parameters of a training stage."""
     return [
-        *("launch.training=ray", "launch.ray.restarts=1", f"launch.ray.workers={workers}"),
-        *(f"generator.ray.address={nodes.address}", *more),
+        *("launch.training=ray", "launch.own.restarts=1", f"launch.own.workers={workers}"),
+        *(f"launch.own.address={nodes.address}", *more),
     ]
 
 
@@ -65,11 +65,11 @@ def assert_same(one: Path, two: Path) -> None:
 @pytest.mark.parametrize(
     "sharing",
     [
-        ("launch.ray.configuration=pipelines/accelerate/ddp.yaml",),
+        ("launch.own.configuration=pipelines/accelerate/ddp.yaml",),
         # Two groups of workers: a single process would be refused.
-        ("launch.ray.configuration=pipelines/accelerate/fsdp2.yaml", "launch.replicas=2"),
+        ("launch.own.configuration=pipelines/accelerate/fsdp2.yaml", "launch.replicas=2"),
         pytest.param(
-            ("launch.ray.configuration=pipelines/accelerate/deepspeed_zero2.yaml",),
+            ("launch.own.configuration=pipelines/accelerate/deepspeed_zero2.yaml",),
             marks=[needs_deepspeed, pytest.mark.slow],
         ),
     ],
@@ -91,8 +91,8 @@ def test_too_few_cpus_are_one_clear_error(rla: Rla, tmp_path: Path, nodes: Nodes
     judged(rla, tmp_path)
     done = rla("train-rm", "--run", "r", *options(on_workers(nodes, 9)), check=False)
     assert done.returncode == 2
-    assert "error: launch.ray.workers: 9 workers of 1 CPU each, and the cluster has room for 3" in done.stderr
-    done = rla("train-rm", "--run", "r", *options(on_workers(nodes, 1, "launch.ray.cpus=64")), check=False)
+    assert "error: launch.own.workers: 9 workers of 1 CPU each, and the cluster has room for 3" in done.stderr
+    done = rla("train-rm", "--run", "r", *options(on_workers(nodes, 1, "launch.own.cpus=64")), check=False)
     assert done.returncode == 2 and "a worker is to have 64 CPUs, and no node of the cluster has that" in done.stderr
 
 
@@ -142,7 +142,7 @@ def test_a_killed_node_leaves_the_training_to_the_others(alone: Path, tmp_path: 
     with ThreadPoolExecutor(1) as other:
         killing = other.submit(kill)
         try:
-            said = trained(alone, tmp_path, "node", on_workers(nodes, 3, "launch.ray.fewest=2"))
+            said = trained(alone, tmp_path, "node", on_workers(nodes, 3, "launch.own.fewest=2"))
             killing.result()
         finally:
             nodes.add()
@@ -158,8 +158,8 @@ def test_what_the_user_can_mend_is_not_tried_again(alone: Path, tmp_path: Path, 
 
 
 def test_a_worker_that_is_lost_again_ends_the_stage(alone: Path, tmp_path: Path, nodes: Nodes, ray: Any) -> None:
-    with pytest.raises(UserError, match=r"launch.ray.restarts is 0; .* call the same again"):
-        trained(alone, tmp_path, "worker", on_workers(nodes, 2, "launch.ray.restarts=0"))
+    with pytest.raises(UserError, match=r"launch.own.restarts is 0; .* call the same again"):
+        trained(alone, tmp_path, "worker", on_workers(nodes, 2, "launch.own.restarts=0"))
     assert not (tmp_path / "out").exists()
     assert [path.name for path in (tmp_path / "out.partial").glob("update-*")] == ["update-000002"]
 
@@ -181,7 +181,8 @@ def test_an_engine_shares_its_gpu_with_a_worker_and_one_of_several_gpus_ends(
     own = [f"generator.tensor_parallel={gpus}"] if gpus > 1 else []
     with patience():
         gpu = nodes.cluster.add_node(**node_words(gpus=gpus))  # that Ray counts, and torch does not find
-    values = on_workers(nodes, 1, "generator.backend=ray", "generator.ray.engine=transformers", *own)
+    engines = ("generator.backend=ray", "generator.own.engine=transformers", f"generator.own.address={nodes.address}")
+    values = on_workers(nodes, 1, *engines, *own)
     try:
         until(lambda: ray.available_resources().get("GPU") == gpus, seconds=DEADLINE)
         (engine,) = stood_engines(ray, configured(*values).generator)

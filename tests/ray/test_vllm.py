@@ -33,7 +33,7 @@ def test_engines_on_two_nodes_say_what_one_in_the_process_says(
     rla("make-tasks", "--run", "r", *values)
     rla("init-model", "--run", "r", *values)
     own = (*values, "--set", "generator.backend=vllm")
-    kept = (*values, *on_ray(nodes, "vllm", "ray.replicas=2", "ray.patience=1800"))
+    kept = (*values, *on_ray(nodes, "vllm", "own.replicas=2", "own.patience=1800"))
     evaluated = ("evaluate", "--run", "r", "--iteration", "0")
     rla("rollout", "--run", "r", *own)
     rla("score-steps", "--run", "r", *own)

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from rla.config.engines import RayConfig
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
 from rla.llm import ray_weights
@@ -22,6 +21,7 @@ from rla.llm.base import Request
 from rla.llm.kept_engines import Wanted
 from rla.llm.ray_actor import Opened
 from rla.llm.ray_cluster import stood_engines
+from rla.llm.ray_params import RayEngines
 from rla.llm.ray_weights import model_from_files, put_files, travelling_files, visible, weights_folder
 from rla.llm.seats import weights_of
 from rla.processes.code_digest import code_digest
@@ -36,7 +36,7 @@ def test_a_node_without_the_run_folder_is_sent_the_files(tmp_path: Path, nodes: 
     model = tiny_model(tmp_path / "here" / "model", seed=3)
     digest, away = weights_of(str(model)), tmp_path / "away" / "model"
     own = GeneratorConfig(context=64, threads=1, max_sequences=2)
-    on_cluster = replace(own, backend="ray", ray=RayConfig(engine="transformers", replicas=1))
+    on_cluster = replace(own, backend="ray", own=RayEngines(engine="transformers", replicas=1))
     (engine,) = stood_engines(ray, on_cluster)
     wanted = Wanted(model=str(away), config=own, stop_ids=(0,), seed=0)
     assert ray.get(engine.handle.open.remote("s", wanted, digest, code_digest())) == Opened(lacking=True)
@@ -73,7 +73,7 @@ def test_stages_need_no_folder_that_the_nodes_see(rla: Rla, tmp_path: Path, node
         rla(stage[0], "--run", "r", *stage[1:])
     alone, began = tmp_path / "alone", time.time() - 1.0
     alone.mkdir()
-    options = on_ray(nodes, "transformers", "max_sequences=8", "ray.replicas=2")
+    options = on_ray(nodes, "transformers", "max_sequences=8", "own.replicas=2")
     for stage, name in (("rollout", "trajectories"), ("score-steps", "scores")):
         words = [sys.executable, "-m", "rla", stage, "--run", "r", "--out", name, *options]
         apart = ["bwrap", "--dev-bind", "/", "/", "--bind", str(tmp_path), str(alone), "--chdir", str(alone), *words]

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 COMMAND = ("rla", "run", "--iterations", "2", "--run", "runs/t")
 OWN = "generator: {backend: scripted, context: 512, threads: 1}"
-ON_RAY = "generator: {backend: ray, context: 512, threads: 1, ray: {engine: scripted, replicas: 3, patience: 120}}"
+ON_RAY = "generator: {backend: ray, context: 512, threads: 1, own: {engine: scripted, replicas: 3, patience: 120}}"
 DEADLINE = 900.0
 
 

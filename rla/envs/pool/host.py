@@ -145,7 +145,7 @@ class EnvironmentHost:
 
 def of_one_node(config: Config) -> Config:
     """The config of a stage whose environments step on this node alone, in processes of their own where they may."""
-    return replace(config, pool=replace(config.pool, backend="local", mode="always"))
+    return replace(config, pool=replace(config.pool, backend="local", own=None, mode="always"))
 
 
 def refusal_of_node(error: UserError) -> PoolMessage:

@@ -7,25 +7,44 @@ again by Ray, where there is room.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from rla.config import Config, resolved
-from rla.config.pool import PoolConfig
+from rla.envs.pool.own import Environments
 from rla.envs.pool.remote import Lost
+from rla.envs.pool.spreading import HostPool
 from rla.envs.pool.wire import PoolMessage
 from rla.errors import UserError
 from rla.processes.code_digest import code_digest
-from rla.processes.ray_connection import connected, first_line
+from rla.processes.ray_connection import address_of, connected, first_line
 
 OPEN_CALLS = 65536  # of an actor: each episode has one at most
 NEVER = "creation task"  # in what Ray says of an actor that cannot be made
 
 
+@contextmanager
+def cluster_environments(config: Config, *, note: Callable[[str], None]) -> Iterator[Environments]:
+    """What makes environments in actors; at the end these are gone, and `note` says which were replaced.
+
+    Raises UserError.
+    """
+    with HostPool(
+        cluster_hosts(config),
+        places=config.rollout.concurrency,
+        deadline_s=config.pool.step_deadline_s,
+        patience_s=config.pool.own.patience,
+    ) as pool:
+        yield Environments(pool.environment, pool.close, lambda: pool.figures, pool.prepared)
+    if pool.lost:
+        note(f"{pool.lost} actors with environments were lost, and {pool.replaced} times an episode went on elsewhere")
+
+
 def cluster_hosts(config: Config) -> list[RayHost]:
     """Actors that start, on the nodes of the cluster. Raises UserError where there is no cluster, or no room."""
-    ray = connected(config.generator.ray.address, what="pool.backend ray")
+    ray = connected(address_of(config.pool.own, config.generator), what="pool.backend ray")
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     from rla.envs.pool.host import EnvironmentHost
@@ -33,7 +52,7 @@ def cluster_hosts(config: Config) -> list[RayHost]:
     cores = {str(node["NodeID"]): int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]}
     make = ray.remote(EnvironmentHost)
     hosts = []
-    for node, count in placed_actors(cores, config.pool, most=config.rollout.concurrency):
+    for node, count in placed_actors(cores, config.pool.own, most=config.rollout.concurrency):
         options = make.options(
             num_cpus=count,
             max_restarts=-1,
@@ -45,10 +64,10 @@ def cluster_hosts(config: Config) -> list[RayHost]:
     return hosts
 
 
-def placed_actors(cores: Mapping[str, int], pool: PoolConfig, *, most: int) -> list[tuple[str, int]]:
-    """Node and cores of each actor: one for each `pool.cpus` cores of a node, all nodes in turn, `most` at most.
+def placed_actors(cores: Mapping[str, int], pool: Any, *, most: int) -> list[tuple[str, int]]:
+    """Node and cores of each actor: one for each `pool.own.cpus` cores of a node, all nodes in turn, `most` at most.
 
-    `cores`: of each node. Raises UserError where no node has so many.
+    `cores`: of each node; `pool`: of `pool.own`. Raises UserError where no node has so many.
     """
     each = {node: pool.cpus or count for node, count in cores.items() if count}
     room = {node: cores[node] // count for node, count in each.items()}
@@ -56,7 +75,7 @@ def placed_actors(cores: Mapping[str, int], pool: PoolConfig, *, most: int) -> l
     found = [(node, each[node]) for turn in rounds for node in sorted(room) if turn < room[node]]
     if not found:
         raise UserError(
-            f"pool.cpus: {pool.cpus or 'all'} cores for each actor with environments, and the cluster's nodes have "
+            f"pool.own.cpus: {pool.cpus or 'all'} cores for each actor with environments, and the cluster's nodes have "
             f"{sorted(cores.values())}; lower it, or start Ray with more (`ray start --num-cpus`)"
         )
     return found[: min(pool.actors or len(found), most)]

@@ -271,5 +271,5 @@ class HostPool:
             raise UserError(
                 f"pool.backend ray: for {self._patience:.0f} seconds none of {len(self._hosts)} actors with "
                 "environments could be had: their nodes are lost, or other work has their cores; mend the cluster, or "
-                "lower pool.cpus, and call the stage again: it goes on where it stopped"
+                "lower pool.own.cpus, and call the stage again: it goes on where it stopped"
             ) from None

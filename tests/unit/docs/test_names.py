@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from docs.generate.source import PACKAGES
+from rla.config.backends import ENGINES, LAUNCHERS, registered
 from rla.config.sections import Config
 from rla.envs.registry import BUILTIN, params_of
 from tests.unit.docs.markdown_pages import TOP, blocks, code_spans, name_of, pages
@@ -33,6 +34,9 @@ def keys(section: Any, prefix: str = "") -> set[str]:
 
 
 KEYS = keys(Config()).union(*(keys(params_of(name)(), "env.own.") for name in BUILTIN))
+KEYS |= {key for entry in registered(ENGINES).values() for key in keys(entry.load()(), "generator.own.")}
+for launcher in (entry.load() for entry in registered(LAUNCHERS).values()):
+    KEYS |= keys(launcher.Training(), "launch.own.") | keys(launcher.Pool(), "pool.own.")
 
 
 def resolves(name: str) -> bool:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from rla.config import resolved
-from rla.config.pool import PoolConfig
 from rla.envs.alfworld.environment import Alfworld
 from rla.envs.observation import (
     CallResult,
@@ -32,6 +31,7 @@ from rla.errors import UserError
 from rla.processes.code_digest import code_digest
 from rla.processes.cores import CORES
 from rla.store.records import Task
+from rla.training.ray_launcher import RayPool
 from tests.unit.builders import configured, task
 from tests.unit.envs.odd import Odd
 
@@ -454,13 +454,13 @@ def test_an_observation_is_the_same_after_its_journey() -> None:
 
 def test_actors_have_all_cores_of_a_node_or_so_many_of_them() -> None:
     cores = {"a": 8, "b": 3, "head": 0}
-    assert placed_actors(cores, PoolConfig(), most=64) == [("a", 8), ("b", 3)]
-    two = placed_actors(cores, PoolConfig(cpus=2), most=64)
+    assert placed_actors(cores, RayPool(), most=64) == [("a", 8), ("b", 3)]
+    two = placed_actors(cores, RayPool(cpus=2), most=64)
     assert two == [("a", 2), ("b", 2), ("a", 2), ("a", 2), ("a", 2)]
-    assert placed_actors(cores, PoolConfig(cpus=2, actors=3), most=64) == two[:3]
-    assert placed_actors(cores, PoolConfig(cpus=2), most=1) == two[:1]
-    with pytest.raises(UserError, match=r"pool.cpus: 9 cores .* have \[0, 3, 8\]; lower it"):
-        placed_actors(cores, PoolConfig(cpus=9), most=64)
+    assert placed_actors(cores, RayPool(cpus=2, actors=3), most=64) == two[:3]
+    assert placed_actors(cores, RayPool(cpus=2), most=1) == two[:1]
+    with pytest.raises(UserError, match=r"pool.own.cpus: 9 cores .* have \[0, 3, 8\]; lower it"):
+        placed_actors(cores, RayPool(cpus=9), most=64)
 
 
 def test_an_actor_without_a_sandbox_names_its_node_and_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,9 +17,9 @@ HEAD, CPUS, FOUR, EIGHT = {"CPU": 8.0}, {"CPU": 64.0}, {"CPU": 32.0, "GPU": 4.0}
         ([HEAD, EIGHT, EIGHT], [], 16),
         ([HEAD, EIGHT, EIGHT], ["tensor_parallel=8"], 2),
         ([FOUR, FOUR, EIGHT], ["tensor_parallel=8"], 1),  # a model does not stand on two nodes
-        ([EIGHT], ["ray.replicas=3"], 3),
+        ([EIGHT], ["own.replicas=3"], 3),
         ([HEAD, CPUS, CPUS], [], 3),
-        ([CPUS], ["ray.replicas=5"], 5),
+        ([CPUS], ["own.replicas=5"], 5),
     ],
 )
 def test_the_gpus_of_each_node_count(nodes: list[dict[str, float]], values: list[str], count: int) -> None:
@@ -31,6 +31,6 @@ def test_what_no_node_holds_is_refused() -> None:
     config = configured("generator.backend=ray", "generator.tensor_parallel=8").generator
     with pytest.raises(UserError, match=r"8 GPUs of one node hold one model, and the nodes .* have 0, 4, 4"):
         wanted_count([HEAD, FOUR, FOUR], config)
-    config = configured("generator.backend=ray", "generator.ray.replicas=9").generator
+    config = configured("generator.backend=ray", "generator.own.replicas=9").generator
     with pytest.raises(UserError, match=r"9 engines of 1 GPU each, and the cluster has room for 8; lower it to 8"):
         wanted_count([EIGHT], config)

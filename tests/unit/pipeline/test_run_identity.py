@@ -157,7 +157,7 @@ def test_the_config_of_a_run_follows_the_stages_that_read_it(finished: Path) -> 
 
 
 def test_a_run_goes_on_whether_its_engines_stand_on_a_cluster_or_not(finished: Path) -> None:
-    on_cluster = ("generator.backend=ray", "generator.ray.engine=transformers")
+    on_cluster = ("generator.backend=ray", "generator.own.engine=transformers")
     update_run_config(X, resolved(load_config(PARAMS, list(on_cluster))), ["generator"])
     assert planned(finished, *on_cluster, run=X) == planned(finished, run=X) == "runs/x"
     with pytest.raises(UserError, match=r"made with generator\.backend transformers, this call has scripted; name"):

@@ -89,10 +89,10 @@ def test_the_launch_file_says_how_many_share_the_state() -> None:
 
 
 def test_workers_on_a_ray_cluster_need_not_be_on_this_machine() -> None:
-    own = ("launch.training=ray", "launch.ray.configuration=pipelines/accelerate/fsdp2.yaml")
+    own = ("launch.training=ray", "launch.own.configuration=pipelines/accelerate/fsdp2.yaml")
     spread = Launched(processes=4, spread=True, reads_parts=True, cluster=True)
     assert read_launch(configured(*own), Machine(gpus=4)) == spread
-    assert read_launch(configured(*own, "launch.ray.workers=32"), Machine(gpus=4)) == replace(spread, processes=32)
+    assert read_launch(configured(*own, "launch.own.workers=32"), Machine(gpus=4)) == replace(spread, processes=32)
 
 
 def test_the_published_file_fits_eight_gpus(capsys: Captured) -> None:

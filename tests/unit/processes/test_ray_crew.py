@@ -23,33 +23,33 @@ def launch(*values: str) -> LaunchConfig:
 
 def test_every_gpu_has_a_worker() -> None:
     assert first_crew(launch(), GPUS) == Crew(workers=16, cpus=1, gpus=1)
-    assert first_crew(launch("ray.workers=12"), GPUS).workers == 12
-    assert first_crew(launch("ray.cpus=16"), GPUS).workers == 8  # of 64 CPUs there are four times 16
-    assert first_crew(launch("ray.gpus=0"), GPUS) == Crew(workers=3, cpus=1, gpus=0)
+    assert first_crew(launch("own.workers=12"), GPUS).workers == 12
+    assert first_crew(launch("own.cpus=16"), GPUS).workers == 8  # of 64 CPUs there are four times 16
+    assert first_crew(launch("own.gpus=0"), GPUS) == Crew(workers=3, cpus=1, gpus=0)
 
 
 def test_without_gpus_every_node_has_a_worker() -> None:
     assert first_crew(launch(), CPUS) == Crew(workers=3, cpus=1, gpus=0)
-    assert first_crew(launch("ray.cpus=4"), CPUS) == Crew(workers=2, cpus=4, gpus=0)
-    assert first_crew(launch("ray.workers=4", "ray.cpus=4"), CPUS).workers == 4
+    assert first_crew(launch("own.cpus=4"), CPUS) == Crew(workers=2, cpus=4, gpus=0)
+    assert first_crew(launch("own.workers=4", "own.cpus=4"), CPUS).workers == 4
 
 
 @pytest.mark.parametrize(
     ("values", "nodes", "message"),
     [
         (
-            ["ray.workers=17"],
+            ["own.workers=17"],
             GPUS,
             "17 workers of 1 CPU and 1 GPU each, and the cluster has room for 16;",
         ),
-        (["ray.gpus=1"], CPUS, "a worker is to have 1 CPU and 1 GPU, and no node of the cluster has that"),
+        (["own.gpus=1"], CPUS, "a worker is to have 1 CPU and 1 GPU, and no node of the cluster has that"),
         (
-            ["ray.cpus=9"],
+            ["own.cpus=9"],
             CPUS,
-            "a worker is to have 9 CPUs, and no node .*; lower launch.ray.cpus",
+            "a worker is to have 9 CPUs, and no node .*; lower launch.own.cpus",
         ),
-        (["ray.fewest=4"], CPUS, "launch.ray.fewest: 4 workers of 1 CPU each, and the cluster has room for 3"),
-        (["replicas=3"], GPUS, "launch.replicas is 3, with 16 workers on the cluster; .* set launch.ray.workers"),
+        (["own.fewest=4"], CPUS, "launch.own.fewest: 4 workers of 1 CPU each, and the cluster has room for 3"),
+        (["replicas=3"], GPUS, "launch.replicas is 3, with 16 workers on the cluster; .* set launch.own.workers"),
     ],
 )
 def test_a_cluster_that_is_too_small_is_refused(values: list[str], nodes: list[Any], message: str) -> None:
@@ -58,8 +58,8 @@ def test_a_cluster_that_is_too_small_is_refused(values: list[str], nodes: list[A
 
 
 def test_more_workers_than_the_fewest_are_wanted() -> None:
-    with pytest.raises(UserError, match=r"launch.ray.fewest is 5; it must be at most launch.ray.workers"):
-        launch("ray.workers=4", "ray.fewest=5")
+    with pytest.raises(UserError, match=r"launch.own.fewest is 5; it must be at most launch.own.workers"):
+        launch("own.workers=4", "own.fewest=5")
 
 
 def test_what_is_left_goes_on() -> None:
@@ -67,7 +67,7 @@ def test_what_is_left_goes_on() -> None:
     assert crew_of_rest(crew, launch(), GPUS).workers == 16
     assert crew_of_rest(crew, launch(), GPUS[:2]).workers == 8
     with pytest.raises(UserError, match="has room for 8 workers of 1 CPU and 1 GPU each, fewer than 12; add nodes"):
-        crew_of_rest(crew, launch("ray.fewest=12"), GPUS[:2])
+        crew_of_rest(crew, launch("own.fewest=12"), GPUS[:2])
     with pytest.raises(UserError, match=r"has room for 0 workers .*, fewer than 1"):
         crew_of_rest(crew, launch(), GPUS[:1])
 

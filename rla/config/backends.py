@@ -1,0 +1,91 @@
+"""Engines and launchers of other packages, by the name that a key of the parameters has.
+
+A package registers them in its pyproject.toml:
+
+    [project.entry-points."rla.engines"]
+    farm = "rla_farm.engines:FarmEngines"
+
+    [project.entry-points."rla.launchers"]
+    farm = "rla_farm.launching:FarmLauncher"
+
+| key | dataclass | keys | protocol |
+|---|---|---|---|
+| `generator.backend: farm` | `FarmEngines` | `generator.own` | `rla.llm.factory.OwnEngine` |
+| `launch.training: farm` | `FarmLauncher.Training` | `launch.own` | `rla.training.stage.OwnTraining` |
+| `pool.backend: farm` | `FarmLauncher.Pool` | `pool.own` | `rla.envs.pool.hosting.OwnPool` |
+
+The fields of a dataclass are the keys, with defaults and bounds (`rla.config.bounds.ranged`); its methods do the work.
+A ValueError in `__post_init__` refuses fields that do not go together. No output depends on these keys. A launcher need
+not have both classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import is_dataclass, replace
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from rla.config.sections import Config
+from rla.errors import UserError
+
+ENGINES, LAUNCHERS = "rla.engines", "rla.launchers"
+BUILTIN = ("transformers", "vllm", "server", "scripted")  # engines without parameters of their own
+Build = Callable[[type, Any, str, str], Any]  # `rla.config.load.build`
+
+
+def registered(group: str) -> dict[str, EntryPoint]:
+    """The entry points of an installed group, by name."""
+    return {entry.name: entry for entry in sorted(entry_points(group=group))}
+
+
+def with_own_parameters(config: Config, build: Build, *, where: str) -> Config:
+    """`config` with `own` of generator, launch and pool as the package that each of them names has it.
+
+    Where the core itself does the work `own` is None. Raises UserError, beginning with `where`, for a name that is not
+    installed or cannot be imported, and for keys that its package does not know.
+    """
+
+    def own(key: str, name: str, group: str, data: Any, *, role: str = "") -> Any:
+        section = f"{key.partition('.')[0]}.own"
+        entry = registered(group)[name]
+        try:
+            found = entry.load()
+            shape = getattr(found, role) if role else found
+        except Exception as error:  # a package may raise anything while it is imported
+            raise UserError(
+                f"{where}: {key}: {name} is {entry.value}, which cannot be used ({type(error).__name__}: {error}); "
+                "mend its package"
+            ) from error
+        if not (isinstance(shape, type) and is_dataclass(shape)):
+            raise UserError(f"{where}: {key}: {name} is {entry.value}, which is not a dataclass; mend its package")
+        try:
+            return build(shape, data or {}, where, f"{section}.")
+        except ValueError as error:
+            raise UserError(f"{where}: {section}.{error}") from None
+
+    generator, launch, pool = config.generator, config.launch, config.pool
+    engine = hosts = training = None
+    if generator.backend not in BUILTIN:
+        refuse_unknown("generator.backend", generator.backend, ENGINES, BUILTIN, where)
+        engine = own("generator.backend", generator.backend, ENGINES, generator.own)
+    if pool.backend != "local":
+        refuse_unknown("pool.backend", pool.backend, LAUNCHERS, ("local",), where)
+        hosts = own("pool.backend", pool.backend, LAUNCHERS, pool.own, role="Pool")
+    if launch.training is not None and launch.training in registered(LAUNCHERS):  # else it is a file's name
+        training = own("launch.training", launch.training, LAUNCHERS, launch.own, role="Training")
+    return replace(
+        config,
+        generator=replace(generator, own=engine),
+        launch=replace(launch, own=training),
+        pool=replace(pool, own=hosts),
+    )
+
+
+def refuse_unknown(key: str, name: str, group: str, builtin: tuple[str, ...], where: str) -> None:
+    """Raises UserError unless a package that is installed registers `name`."""
+    if name not in (installed := registered(group)):
+        raise UserError(
+            f"{where}: {key} is {name!r}; installed: {', '.join([*builtin, *installed])}; choose one of these, or "
+            f"install the package that brings {name}"
+        )

@@ -1,0 +1,143 @@
+"""An engine and a launcher of another package: what their keys hold, and that the stages use them."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rla.config.load import resolved
+from rla.envs.alfworld.environment import Alfworld
+from rla.envs.configured import from_mapping
+from rla.envs.pool.hosting import environments
+from rla.errors import UserError
+from rla.llm.base import Request
+from rla.llm.factory import free_memory, make_generator
+from rla.pipeline.run_identity import run_differences
+from tests.unit.builders import configured
+from tests.unit.training.builders import tiny_model
+
+MODULE = """
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from rla.envs.pool.own import own_environments
+from rla.llm.scripted import ScriptedGenerator
+
+told = []
+
+
+@dataclass(frozen=True, kw_only=True)
+class FarmEngines:
+    engine: str = "transformers"
+    barns: int = 2
+    hands: int = 0
+
+    def __post_init__(self):
+        if self.hands > self.barns:
+            raise ValueError("hands: more than barns; lower it")
+
+    def generator(self, config, *, model, chat, seed, training):
+        told.append((self.barns, seed, training))
+        return ScriptedGenerator(context=config.context, stop_id=chat.end_id)
+
+    def free_memory(self, config):
+        told.append("free")
+
+
+class FarmLauncher:
+    @dataclass(frozen=True, kw_only=True)
+    class Pool:
+        fields: int = 1
+
+        @contextmanager
+        def environments(self, config, *, note):
+            note(f"{self.fields} fields")
+            with own_environments(config, note=note) as made:
+                yield made
+
+
+class Half:
+    Training = "no dataclass"
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A package as an installer leaves it: a module, and its entry points in a folder beside it."""
+    (tmp_path / "farm_of_a_test.py").write_text(MODULE)
+    info = tmp_path / "farm-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: farm\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[rla.engines]\n"
+        "farm = farm_of_a_test:FarmEngines\n"
+        "gone = no_such_module_of_a_test:Engines\n"
+        "[rla.launchers]\n"
+        "farm = farm_of_a_test:FarmLauncher\n"
+        "half = farm_of_a_test:Half\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield
+    sys.modules.pop("farm_of_a_test", None)
+
+
+def test_an_engine_of_a_package_answers_and_is_asked_for_its_memory(package: None, tmp_path: Path) -> None:
+    config = configured("generator.backend=farm", "generator.own.barns=3").generator
+    generator, _ = make_generator(config, model=tiny_model(tmp_path / "model", seed=0), seed=7)
+    reply = asyncio.run(generator.generate(Request(prompt_ids=[1, 2], max_tokens=2, temperature=1.0, seed=1)))
+    assert len(reply[0].token_ids) <= 2
+    free_memory(config)
+    assert sys.modules["farm_of_a_test"].told == [(3, 7, True), "free"]
+
+
+def test_outputs_depend_on_the_engine_that_computes_and_not_on_where(package: None) -> None:
+    plain, elsewhere = configured(), configured("generator.backend=farm", "generator.own.barns=9")
+    assert elsewhere.generator.engine_name == "transformers"
+    assert run_differences(resolved(elsewhere), plain, ["generator"]) == {}
+    assert run_differences(resolved(plain), elsewhere, ["generator"]) == {}
+    own = configured("generator.backend=farm", "generator.own.engine=farm")
+    assert run_differences(resolved(own), plain, ["generator"]) != {}
+
+
+def test_parameters_come_back_as_they_were_written(package: None) -> None:
+    config = configured("generator.backend=farm", "generator.own.barns=3", "pool.backend=farm", "pool.own.fields=4")
+    assert from_mapping(resolved(config), where="a stage") == config
+    back = {**resolved(config), "generator": resolved(config)["generator"] | {"backend": "transformers"}}
+    assert from_mapping(back, where="a stage").generator.own is None  # those of another engine are left
+
+
+def test_a_launcher_of_a_package_has_the_environments(package: None) -> None:
+    config = configured("pool.backend=farm", "pool.own.fields=4", "pool.mode=always", "pool.workers=1")
+    notes: list[str] = []
+    with environments(config, note=notes.append) as made:
+        task = Alfworld().tasks(config, split="train", seed=1)[0]
+        assert made.make(task)
+        asyncio.run(made.close())
+    assert notes == ["4 fields"]
+    with environments(configured("pool.backend=farm"), note=notes.append):  # a fast one stays in the process
+        assert notes == ["4 fields"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["generator.backend=fram"], r"generator.backend is 'fram'; installed: transformers, .*farm.*; choose one of"),
+        (["generator.backend=gone"], r"generator.backend: gone is no_such_module_of_a_test:Engines, which cannot be"),
+        (
+            ["pool.backend=fram"],
+            r"pool.backend is 'fram'; installed: local, farm.*; .* install the package that",
+        ),
+        (["launch.training=farm"], r"launch.training: farm is farm_of_a_test:FarmLauncher, .* has no attribute 'Train"),
+        (["launch.training=half"], r"launch.training: half is farm_of_a_test:Half, which is not a dataclass"),
+        (["generator.backend=farm", "generator.own.barn=1"], r"unknown key generator.own.barn; did you mean .*barns"),
+        (["generator.backend=farm", "generator.own.barns=x"], r"generator.own.barns is 'x'; expected int"),
+        (["generator.backend=farm", "generator.own.hands=3"], r"generator.own.hands: more than barns; lower it"),
+    ],
+)
+def test_what_cannot_be_used_is_one_clear_error(package: None, overrides: list[str], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        configured(*overrides)
