@@ -21,6 +21,7 @@ WORK = PARTS | {"pipeline"}
 MAY_IMPORT: dict[str, set[str]] = {
     "rla": set(),
     "errors": set(),
+    "plugins": {"errors"},
     "seeds": set(),
     "thoughts": set(),
     "folding": set(),
@@ -31,11 +32,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "metrics": DATA | {"credit"},
     "models": DATA,
     # an environment knows nothing of language models; its check makes the tokenizer of a new one
-    "envs": DATA | {"processes", "credit", "metrics", "models"},
+    "envs": DATA | {"plugins", "processes", "credit", "metrics", "models"},
     "llm": DATA | {"processes", "models"},  # an engine knows nothing of environments
     "agents": DATA | {"envs", "llm"},
     "mirroring": {"errors", "store"},
-    "pipeline": DATA | {"envs", "processes"},
+    "pipeline": DATA | {"envs", "plugins", "processes"},
     "tracking": DATA | {"processes"},
     "serving": DATA | {"envs", "processes"},
     "rollouts": WORK,
@@ -55,6 +56,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "comparing",
         "mirroring",
         "planning",
+        "plugins",
         "report",
         "serving",
         "showing",

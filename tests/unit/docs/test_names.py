@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rla.config.sections import Config
-from rla.envs.registry import BUILTIN, params_of
+from rla.envs.registry import installed_environments, params_of
 from tests.unit.docs.markdown_pages import DOCS, TOP, blocks, code_spans, name_of, pages
 
 DOTTED = re.compile(r"\brla(?:\.[A-Za-z_]\w*)+")
@@ -31,7 +31,7 @@ def keys(section: Any, prefix: str = "") -> set[str]:
     return found
 
 
-KEYS = keys(Config()).union(*(keys(params_of(name)(), "env.own.") for name in BUILTIN))
+KEYS = keys(Config()).union(*(keys(params_of(name)(), "env.own.") for name in installed_environments()))
 
 
 def resolves(name: str) -> bool:
