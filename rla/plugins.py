@@ -33,6 +33,6 @@ def loaded(entry: EntryPoint) -> Any:
         return entry.load()
     except Exception as error:  # a package may raise anything while it is imported
         raise UserError(
-            f"{entry.group}: {entry.name} is {entry.value}, which cannot be imported ({type(error).__name__}: {error}); "
-            f"mend the package {package_of(entry)}, or uninstall it"
+            f"{entry.group}: {entry.name} is {entry.value}, which cannot be imported "
+            f"({type(error).__name__}: {error}); mend the package {package_of(entry)}, or uninstall it"
         ) from error

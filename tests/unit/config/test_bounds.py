@@ -31,7 +31,9 @@ def numeric_keys(section: Any, prefix: str = "") -> Iterator[tuple[str, Any, Fie
 
 
 KEYS = list(numeric_keys(Config)) + [
-    (f"{name}: {key}", section, entry) for name in installed_environments() for key, section, entry in numeric_keys(params_of(name))
+    (f"{name}: {key}", section, entry)
+    for name in installed_environments()
+    for key, section, entry in numeric_keys(params_of(name))
 ]
 
 
