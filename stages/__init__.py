@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rla.collecting.command import COLLECT
 from rla.pipeline.spec import StageSpec
 
 STAGES = (
@@ -24,16 +25,7 @@ STAGES = (
         sections=("env", "model", "judge.prompt"),
         heavy=True,
     ),
-    StageSpec(
-        name="collect",
-        module="stages.collect",
-        summary="Collect conversations for the warm start: a teacher plays, or the best of what was played is kept.",
-        example="rla collect --set collect.episodes=4",
-        reads=(("pool", "train_tasks"),),
-        writes=(("out", "conversations"),),
-        sections=("env", "policy.reply", "policy.repeat_task", "policy.decoding", "collect"),
-        beside=True,
-    ),
+    COLLECT,
     StageSpec(
         name="warm-start",
         module="stages.warm_start",
@@ -58,6 +50,7 @@ STAGES = (
         writes=(("out", "trajectories"),),
         sections=("env", "generator", "policy", "rollout", "adaptation.acceptance"),
         heavy=True,
+        divided=True,
     ),
     StageSpec(
         name="score-steps",
@@ -76,6 +69,7 @@ STAGES = (
         writes=(("out", "scores"),),
         sections=("env", "generator", "policy.repeat_task", "judge", "rollout", "credit", "adaptation"),
         heavy=True,
+        divided=True,
     ),
     StageSpec(
         name="validate-tasks",
@@ -168,6 +162,7 @@ STAGES = (
             "tasks.test_splits",
         ),
         heavy=True,
+        divided=True,
     ),
     StageSpec(
         name="judge-accuracy",

@@ -11,17 +11,18 @@ from docs.generate.markdown import cell, code, escaped, fenced, link, page, tabl
 from rla.cli.app import app
 from rla.pipeline.spec import StageSpec
 from rla.store.layout import PATHS
-from stages import STAGES
 
 
 def command_pages() -> dict[str, str]:
     """`commands/<name>.md` for every command and every group of commands."""
     root: Any = typer.main.get_command(app)
-    specs = {spec.name: spec for spec in STAGES}
-    return {
-        f"commands/{name}.md": stage_page(command, specs[name]) if name in specs else command_page(name, command)
-        for name, command in root.commands.items()
-    }
+    context = root.make_context("rla", [], resilient_parsing=True)
+    pages = {}
+    for listed in root.list_commands(context):
+        name, command, _ = root.resolve_command(context, [listed])
+        spec = getattr(command.callback, "spec", None)
+        pages[f"commands/{name}.md"] = stage_page(command, spec) if spec else command_page(name, command)
+    return pages
 
 
 def stage_page(command: Any, spec: StageSpec) -> str:

@@ -11,7 +11,7 @@ from docs.generate.markdown import cell, code, link, listed, page, prose, table
 from docs.generate.source import field_comments
 from rla.config.bounds import KEY, bounds_in_words
 from rla.config.sections import Config
-from rla.envs.registry import BUILTIN, params_of
+from rla.envs.registry import installed_environments, params_of
 from stages import STAGES
 
 NAMES = {int: "integer", float: "number", str: "text", bool: "true or false", Any: ""}
@@ -34,7 +34,7 @@ class Row(NamedTuple):
 
 
 def parameters_page() -> str:
-    """All sections of `Config`, then the own parameters of each built-in environment."""
+    """All sections of `Config`, then the own parameters of each installed environment."""
     config = Config()
     blocks = [f"## {name}\n\n{table_of(list(rows(config, '', only=name)))}" for name in ("name", "seed")]
     for entry in fields(Config):
@@ -43,7 +43,7 @@ def parameters_page() -> str:
             said = [prose(type(section).__doc__), read_by(entry.name), table_of(list(rows(section, f"{entry.name}.")))]
             blocks.append("\n\n".join([f"## {entry.name}", *(text for text in said if text)]))
         if entry.name == "env":
-            blocks += [own(name) for name in BUILTIN]
+            blocks += [own(name) for name in installed_environments()]
     return page("Parameters", INTRODUCTION, *blocks)
 
 

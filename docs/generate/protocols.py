@@ -5,7 +5,7 @@ from __future__ import annotations
 from docs.generate.markdown import code, fenced, page, prose, table
 from docs.generate.source import Definition, read_module
 from rla.envs import needing, protocols
-from rla.envs.registry import BUILTIN, environment
+from rla.envs.registry import environment, installed_environments
 
 MODULE = "rla.envs.protocols"
 INTRODUCTION = """\
@@ -25,15 +25,18 @@ def protocols_page() -> str:
         "Protocols of an environment",
         INTRODUCTION,
         "## Who has what",
-        table(("protocol", *map(code, BUILTIN)), [(code(entry.name), *marks(entry.name)) for entry in found]),
+        table(
+            ("protocol", *map(code, installed_environments())),
+            [(code(entry.name), *marks(entry.name)) for entry in found],
+        ),
         *(section(entry, remedies.get(entry.name, "")) for entry in found),
     )
 
 
 def marks(name: str) -> list[str]:
-    """Whether each built-in environment has the protocol."""
+    """Whether each installed environment has the protocol."""
     ability = getattr(protocols, name)
-    return ["yes" if isinstance(environment(target), ability) else "" for target in BUILTIN]
+    return ["yes" if isinstance(environment(target), ability) else "" for target in installed_environments()]
 
 
 def section(entry: Definition, remedy: str) -> str:

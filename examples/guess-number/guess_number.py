@@ -118,3 +118,22 @@ class GuessNumber:
 
     def likeness(self, task: Task) -> str:
         return task.task_id
+
+
+def guess(seed: int = 0) -> None:
+    """Play a game in the terminal: an empty line ends it.
+
+    Example: rla guess --seed 3
+    """
+    low, high = 1, 21
+    game = Game(
+        root_task(
+            env=GuessNumber.name,
+            split="train",
+            instruction="guess the number.",
+            content={"low": low, "high": high, "secret": random.Random(seed).randint(low, high)},
+        )
+    )
+    print(game.reset().text)
+    while not game.over and (said := input("> ").strip()):
+        print(game.step(said).text)

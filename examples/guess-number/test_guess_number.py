@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from guess_number import Game, GuessNumber
+from guess_number import Game, GuessNumber, guess
 
 from rla.envs.checking.check import check_environment
 from rla.envs.configured import load_config
@@ -41,3 +41,12 @@ def test_a_range_that_is_none_is_refused(edit: str) -> None:
 
 def test_it_keeps_the_contract() -> None:
     assert [finding for finding in check_environment(ENV, CONFIG) if not finding.ok] == []
+
+
+def test_a_game_in_the_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    guesses = iter([str(number) for number in range(1, 22)])
+    monkeypatch.setattr("builtins.input", lambda _: next(guesses))
+    guess(seed=3)
+    first, *answers = capsys.readouterr().out.splitlines()
+    assert first == "Guess my number, from 1 to 21."
+    assert set(answers[:-1]) <= {"higher"} and answers[-1] == "right"

@@ -1,43 +1,118 @@
-"""The command line: one command per row of `stages.STAGES`, and a few that serve them.
+"""The command line: one command per row of `stages.STAGES`, a few that serve them, and the commands of packages.
 
 A stage's module is imported only when its command runs, so that `rla --help` stays quick. A UserError becomes
 one line on stderr and exit code 2.
+
+A package registers a command in its pyproject.toml. `rla --help` imports the module, which should therefore import
+nothing heavy:
+
+    [project.entry-points."rla.commands"]
+    guess = "guess_number:guess"
+
+The object is a function as typer takes it, a `typer.Typer` with commands of its own, or a `StageSpec`, which gets the
+options of every stage. A function does its work in `rla.cli.guard.guard`, which turns a UserError into one line.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from rla.cli.ablation import ablation
-from rla.cli.compare import compare
-from rla.cli.engines import engines
-from rla.cli.env import env
 from rla.cli.environments import check_env, envs
 from rla.cli.guard import guard
 from rla.cli.init import init_folder
 from rla.cli.lineage import lineage
-from rla.cli.own_options import OWN_OPTIONS, Option
+from rla.cli.own_options import Option, own_options
 from rla.cli.params import params_command
-from rla.cli.plan_memory import plan_memory
 from rla.cli.prefork import prefork
 from rla.cli.prune import prune
 from rla.cli.run import run_loop
 from rla.cli.show import OptionalCount, show
 from rla.cli.stored_runs import LOOKING, NEWEST, here
-from rla.cli.timeline import timeline
 from rla.cli.version import versions
-from rla.cli.view import export, view
+from rla.errors import UserError
 from rla.mirroring.urls import url_of
 from rla.pipeline.spec import StageSpec
+from rla.plugins import loaded, package_of, registered
 from stages import STAGES
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+GROUP = "rla.commands"
+ANY_WORDS = {"ignore_unknown_options": True, "allow_extra_args": True}
+SPECS = {spec.name: spec for spec in STAGES}
+
+
+class Commands(TyperGroup):
+    """Stages, the core's other commands, and those of packages, which cannot take a name of the core. A stage's options
+    are made when it is called: those of all stages would take as long as the rest of `rla --help`.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = {**{n: TyperCommand(n, help=spec.summary) for n, spec in SPECS.items()}, **self.commands}
+        self.own = list(self.commands)
+
+    @cached_property
+    def registered(self) -> dict[str, EntryPoint]:
+        return registered(GROUP)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        for name in () if ctx.resilient_parsing else self.registered.keys() & self.own:
+            typer.echo(f"left out: the command {name} of {package_of(self.registered[name])}: rla has it", err=True)
+        return list(dict.fromkeys([*self.own, *self.registered]))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in self.commands and cmd_name in self.registered:
+            self.commands[cmd_name] = package_command(self.registered[cmd_name])
+        return super().get_command(ctx, cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command to call. An error names commands of packages, too."""
+        if args and args[0] in SPECS:
+            return args[0], made_command(args[0], SPECS[args[0]]), args[1:]
+        if args and self.get_command(ctx, args[0]) is None:
+            for name in self.registered:
+                self.get_command(ctx, name)
+        return super().resolve_command(ctx, args)
+
+
+def made_command(name: str, found: Any, **options: Any) -> Any:
+    """What typer makes of a function, of a `typer.Typer` or of a `StageSpec`."""
+    app = typer.Typer(rich_markup_mode=None, add_completion=False)
+    if isinstance(found, typer.Typer):
+        app.add_typer(found, name=name, rich_help_panel=None)
+    else:
+        app.command(name, **options)(stage_command(found) if isinstance(found, StageSpec) else found)
+    return typer.main.get_group(app).commands[name]
+
+
+def package_command(entry: EntryPoint) -> Any:
+    """The command of an entry point; one that fails with the reason if there is a flaw."""
+    try:
+        return made_command(entry.name, loaded(entry))
+    except UserError as error:
+        flaw = error
+    except Exception as error:  # not a function, or one of parameters that cannot be options
+        said = f"{type(error).__name__}: {error}"
+        flaw = UserError(f"{GROUP}: {entry.name} is {entry.value}, of which no command can be made ({said})")
+
+    def fail() -> None:
+        raise flaw
+
+    return made_command(entry.name, lambda: guard(fail), help=f"broken: {flaw}", context_settings=ANY_WORDS)
+
 
 app = typer.Typer(
     name="rla",
+    cls=Commands,
     help="Train a policy, a reward model and the tasks of an environment in one closed loop.",
     epilog="`rla <command> --help` shows an example. `rla init` and `rla run` turn the whole loop.",
     rich_markup_mode=None,
@@ -45,9 +120,6 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 app.add_typer(prefork, name="prefork", rich_help_panel=None)
-app.add_typer(engines, name="engines", rich_help_panel=None)
-app.add_typer(ablation, name="ablation", rich_help_panel=None)
-app.add_typer(env, name="env", rich_help_panel=None)
 
 
 def common_options(spec: StageSpec) -> list[Option]:
@@ -113,7 +185,7 @@ def path_options(spec: StageSpec) -> list[Option]:
 
 def stage_command(spec: StageSpec) -> Callable[..., None]:
     """The function that typer turns into a command: its signature is built from the stage table."""
-    options = [*OWN_OPTIONS.get(spec.name, []), *common_options(spec), *path_options(spec)]
+    options = [*own_options(spec), *common_options(spec), *path_options(spec)]
 
     def command(**values: Any) -> None:
         from rla.cli.calls import call_stage
@@ -125,26 +197,18 @@ def stage_command(spec: StageSpec) -> Callable[..., None]:
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {name: annotation for name, annotation, _ in options}
     command.__doc__ = f"{spec.summary}\n\nExample: {spec.example}"
+    command.spec = spec  # type: ignore[attr-defined]
     return command
-
-
-for _spec in STAGES:
-    app.command(_spec.name)(stage_command(_spec))
 
 
 app.command("init")(init_folder)
 app.command("run")(run_loop)
 app.command("lineage")(lineage)
-app.command("timeline")(timeline)
-app.command("compare")(compare)
 app.command("envs")(envs)
 app.command("check-env")(check_env)
 app.command("params")(params_command)
 app.command("prune")(prune)
 app.command("show", cls=OptionalCount)(show)
-app.command("export")(export)
-app.command("view")(view)
-app.command("plan-memory")(plan_memory)
 
 
 @app.callback(invoke_without_command=True)

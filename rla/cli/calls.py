@@ -16,7 +16,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from rla.cli.own_options import DIVIDED, OWN_OPTIONS
 from rla.cli.stored_runs import LOOKING, call_on_store
 from rla.config import Config, resolved
 from rla.envs.configured import load_config
@@ -110,7 +109,7 @@ def locked_outputs(ctx: StageContext) -> AbstractContextManager[None]:
         return nullcontext()
     from rla.pipeline.dividing import slice_of  # brings pyarrow, which `--dry-run` has no need of
 
-    part = slice_of(ctx) if DIVIDED[0] in OWN_OPTIONS.get(ctx.spec.name, ()) else WHOLE
+    part = slice_of(ctx) if ctx.spec.divided else WHOLE
     return lock_outputs([ctx.path(option) for option, _ in ctx.spec.writes], part)
 
 

@@ -13,7 +13,6 @@ from typing import Any
 import typer
 
 from rla.cli.system_errors import system_refusal
-from rla.envs.observation import EnvironmentFailure
 from rla.errors import UserError
 from rla.processes.ranks import rank, speaks
 
@@ -55,6 +54,8 @@ def what_to_mend(error: BaseException) -> str | None:
     """What somebody can mend, in words; None for a defect."""
     if isinstance(error, UserError):
         return str(error)
+    from rla.envs.observation import EnvironmentFailure  # costs each command a hundredth of a second
+
     if isinstance(error, EnvironmentFailure):  # outside of an episode: for the frozen probe, say
         return (
             f"the environment failed: {error}; call the command again, it goes on where it stopped. Where it fails "

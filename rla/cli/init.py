@@ -30,7 +30,10 @@ def init_folder(
         from rla.pipeline.new_folder import begin_folder, pipelines
 
         if pipeline == "list":
-            typer.echo("\n".join(pipelines()))
+            broken: list[str] = []
+            typer.echo("\n".join(pipelines(broken)))
+            for flaw in broken:
+                typer.echo(f"left out: {flaw}", err=True)
             return
         made = begin_folder(folder, pipeline=pipeline, env=env)
         typer.echo(f"{folder}: {', '.join(str(path.relative_to(folder)) for path in made)}")

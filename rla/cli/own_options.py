@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from rla.pipeline.spec import StageSpec
+
 Option = tuple[str, Any, Any]  # name, annotation, default
 
 DIVIDED: list[Option] = [
@@ -23,47 +25,13 @@ DIVIDED: list[Option] = [
 ]
 
 OWN_OPTIONS: dict[str, list[Option]] = {
-    "rollout": DIVIDED,
-    "score-steps": DIVIDED,
     "evaluate": [
-        *DIVIDED,
         (
             "own_from",
             Annotated[
                 Path | None,
                 typer.Option(
                     "--from", metavar="FILE", help="Judge the answers of this .jsonl or .parquet; play nothing."
-                ),
-            ],
-            None,
-        ),
-    ],
-    "collect": [
-        *DIVIDED,
-        (
-            "own_trajectories",
-            Annotated[
-                list[Path] | None,
-                typer.Option("--trajectories", help="Nobody plays: choose from these shards. May be given again."),
-            ],
-            None,
-        ),
-        (
-            "own_scores",
-            Annotated[
-                list[Path] | None,
-                typer.Option("--scores", help="Scores of their steps, by which they are ranked. May be given again."),
-            ],
-            None,
-        ),
-        (
-            "own_conversations",
-            Annotated[
-                list[Path] | None,
-                typer.Option(
-                    "--conversations",
-                    help="Nobody plays: choose from a shard, a Parquet or JSONL file, or hub:owner/name. May be given "
-                    "again.",
                 ),
             ],
             None,
@@ -103,3 +71,9 @@ OWN_OPTIONS: dict[str, list[Option]] = {
         ),
     ],
 }
+
+
+def own_options(spec: StageSpec) -> list[Option]:
+    """Of the core's stages by name, of those of packages as they say themselves."""
+    brought = [(f"own_{name}", annotation, default) for name, annotation, default in spec.options]
+    return [*(DIVIDED if spec.divided else ()), *OWN_OPTIONS.get(spec.name, ()), *brought]

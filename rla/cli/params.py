@@ -13,7 +13,9 @@ from rla.cli.guard import guard
 
 def params_command(
     params: Annotated[Path | None, typer.Option(help="Parameters; ./params.yaml, else the packaged small run.")] = None,
-    env: Annotated[str | None, typer.Option(help="Same as --set env.name=NAME.")] = None,
+    env: Annotated[
+        str | None, typer.Option(help="Same as --set env.name=NAME; with --schema: of this one alone.")
+    ] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one parameter.")
     ] = None,
@@ -25,17 +27,19 @@ def params_command(
 
     Example: rla params --env alfworld --set env.own.engine=textworld
     """
-    guard(lambda: typer.echo(schema_text() if schema else resolved_text(params, env, set_ or []), nl=False))
+    guard(lambda: typer.echo(schema_text(env) if schema else resolved_text(params, env, set_ or []), nl=False))
 
 
-def schema_text() -> str:
-    """The schema of a params file; an environment that cannot be imported is left out."""
+def schema_text(env: str | None = None) -> str:
+    """The schema of a params file, with the own parameters of `env`, or of all that are installed. One that cannot be
+    imported is left out.
+    """
     from rla.envs.configured import schema_of_params
     from rla.envs.registry import environment, installed_environments
     from rla.errors import UserError
 
     usable = []
-    for name in installed_environments():
+    for name in installed_environments() if env is None else [env]:
         try:
             environment(name)
         except UserError as error:

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from rla.cli.guard import guard
-from rla.cli.stored_runs import NEWEST
+from rla.cli.stored_runs import NEWEST, here
 
 if TYPE_CHECKING:
     from rla.config import Config
@@ -66,12 +66,26 @@ def show(
     asked = {name: value for name, value in {"task": task, "episode": episode, **counts}.items() if value is not None}
 
     def call() -> None:
-        from rla.cli.view import run_and_config
-
         place, config = run_and_config(run, params, set_)
         show_episodes(place, config, iteration, split, asked, html)
 
     guard(call)
+
+
+def run_and_config(run: Path | None, params: Path | None, overrides: list[str] | None) -> tuple[Path, Config]:
+    """The run, by default the newest, and its parameters. Raises UserError naming the runs that there are."""
+    from rla.envs.configured import load_config
+    from rla.pipeline.params_files import existing_run, run_and_params
+    from rla.pipeline.run_identity import differing_parameters
+
+    place, file = run_and_params(here(run), params, newest=True)
+    existing_run(place)
+    if run is None and params is None:
+        typer.echo(f"the newest run: {place}", err=True)
+    config = load_config(file, overrides or [])
+    for note in differing_parameters(place, config, (), read=file) if params or overrides else ():
+        typer.echo(note, err=True)
+    return place, config
 
 
 def show_episodes(

@@ -1,4 +1,4 @@
-"""`rla timeline`: which device did which stage when, in the terminal or as JSON."""
+"""`rla timeline`: which device did which stage when, in the terminal, as a figure or as JSON."""
 
 from __future__ import annotations
 
@@ -20,21 +20,23 @@ def timeline(
         float | None, typer.Option(min=0, metavar="PER_GPU_HOUR", help="Also the cost, at this price of a GPU hour.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="All numbers, as JSON.")] = False,
+    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a figure to this file instead.")] = None,
 ) -> None:
     """Draw which GPU (or CPU) did which stage when, with the share of time in which nothing ran, and GPU hours.
 
     Example: rla timeline runs/alfworld-tiny --price 2.5
     """
-    guard(lambda: print_timeline(here(run, places=(TIMES,)), price=price, as_json=as_json))
+    guard(lambda: print_timeline(here(run, places=(TIMES,)), price=price, as_json=as_json, svg=svg))
 
 
-def print_timeline(run: Path | None, *, price: float | None, as_json: bool) -> None:
+def print_timeline(run: Path | None, *, price: float | None, as_json: bool, svg: Path | None) -> None:
     """Raises UserError for a folder without times."""
     from rla.errors import UserError
     from rla.pipeline.params_files import existing_run, stored_runs
     from rla.report.render import terminal_width
     from rla.report.timeline import timeline_json, timeline_of
-    from rla.report.timeline_drawing import timeline_lines, told_timeline
+    from rla.report.timeline_drawing import timeline_lines, timeline_svg, told_timeline
+    from rla.store.atomic import write_text
 
     place = existing_run(run)
     found = timeline_of(place)
@@ -42,6 +44,10 @@ def print_timeline(run: Path | None, *, price: float | None, as_json: bool) -> N
         raise UserError(f"{place}: no stage has left its time there; give one of {', '.join(map(str, stored_runs()))}")
     if as_json:
         typer.echo(json.dumps(timeline_json(found, price=price), indent=1))
+        return
+    if svg is not None:
+        write_text(svg, timeline_svg(found))
+        typer.echo("\n".join([*told_timeline(found, price=price), f"{svg}: the timeline as a figure"]))
         return
     from rich.console import Console
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rla.cli.guard import guard
-from rla.cli.stored_runs import NEWEST, here
+from rla.cli.show import run_and_config
+from rla.cli.stored_runs import NEWEST
 
 if TYPE_CHECKING:
     from rla.config import Config
@@ -84,22 +85,6 @@ def view(
             serve_run(place, config, port) if bundle is None else bundle_run(place, config, bundle)
 
     guard(call)
-
-
-def run_and_config(run: Path | None, params: Path | None, overrides: list[str] | None) -> tuple[Path, Config]:
-    """The run, by default the newest, and its parameters. Raises UserError naming the runs that there are."""
-    from rla.envs.configured import load_config
-    from rla.pipeline.params_files import existing_run, run_and_params
-    from rla.pipeline.run_identity import differing_parameters
-
-    place, file = run_and_params(here(run), params, newest=True)
-    existing_run(place)
-    if run is None and params is None:
-        typer.echo(f"the newest run: {place}", err=True)
-    config = load_config(file, overrides or [])
-    for note in differing_parameters(place, config, (), read=file) if params or overrides else ():
-        typer.echo(note, err=True)
-    return place, config
 
 
 def livecodebench_lines(

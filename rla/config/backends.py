@@ -23,20 +23,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import is_dataclass, replace
-from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from rla.config.sections import Config
 from rla.errors import UserError
+from rla.plugins import loaded, registered
 
 ENGINES, LAUNCHERS = "rla.engines", "rla.launchers"
 BUILTIN = ("transformers", "vllm", "server", "scripted")  # engines without parameters of their own
 Build = Callable[[type, Any, str, str], Any]  # `rla.config.load.build`
-
-
-def registered(group: str) -> dict[str, EntryPoint]:
-    """The entry points of an installed group, by name."""
-    return {entry.name: entry for entry in sorted(entry_points(group=group))}
 
 
 def with_own_parameters(config: Config, build: Build, *, where: str) -> Config:
@@ -49,14 +44,8 @@ def with_own_parameters(config: Config, build: Build, *, where: str) -> Config:
     def own(key: str, name: str, group: str, data: Any, *, role: str = "") -> Any:
         section = f"{key.partition('.')[0]}.own"
         entry = registered(group)[name]
-        try:
-            found = entry.load()
-            shape = getattr(found, role) if role else found
-        except Exception as error:  # a package may raise anything while it is imported
-            raise UserError(
-                f"{where}: {key}: {name} is {entry.value}, which cannot be used ({type(error).__name__}: {error}); "
-                "mend its package"
-            ) from error
+        found = loaded(entry)
+        shape = getattr(found, role, None) if role else found
         if not (isinstance(shape, type) and is_dataclass(shape)):
             raise UserError(f"{where}: {key}: {name} is {entry.value}, which is not a dataclass; mend its package")
         try:

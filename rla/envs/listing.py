@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import Any
 
 from rla import __version__
 from rla.envs import protocols
-from rla.envs.registry import GROUP, installed_environments, instance
+from rla.envs.registry import BUILTIN, GROUP, installed_environments, instance
 from rla.errors import UserError
+from rla.plugins import package_of, registered
 
 ABILITIES: tuple[type, ...] = (
     protocols.Judged,
@@ -50,7 +51,7 @@ class Installed:
 
 def installed_list() -> list[Installed]:
     """All of them, by name."""
-    entries = {entry.name: entry for entry in entry_points(group=GROUP)}
+    entries = {name: entry for name, entry in registered(GROUP).items() if name not in BUILTIN}
     return [described(name, target, entries.get(name)) for name, target in installed_environments().items()]
 
 
@@ -58,7 +59,7 @@ def described(name: str, target: str, entry: EntryPoint | None) -> Installed:
     """One of them; `entry` where a package of its own brings it."""
     package, version = "rla", __version__
     if entry is not None:
-        package, version = (entry.dist.name, entry.dist.version) if entry.dist is not None else ("(unknown)", "")
+        package, version = package_of(entry), entry.dist.version if entry.dist is not None else ""
     known: dict[str, Any] = {}
     try:
         env = instance(name, target)

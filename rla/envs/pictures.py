@@ -82,12 +82,12 @@ class PicturesJudge(Protocol):
 
 
 @runtime_checkable
-class PointsAtPictures(Protocol):
-    """What a `PolicyPrompt` has beside, for whoever shows episodes, where actions point at places of a picture."""
+class DrawsActions(Protocol):
+    """What a `PolicyPrompt` has beside, for whoever shows episodes, if actions point at places of a picture."""
 
-    def pointed(self, action: str) -> Sequence[tuple[float, float]]:
-        """The place, or both ends of a drag, as shares of width and height from the upper left corner; none for other
-        actions. `action` is text of a model.
+    def drawn(self, action: str, png: bytes) -> bytes:
+        """The last picture before an action, with the places it points at marked; unchanged for other actions. `action`
+        is text of a model. Raises UserError for a damaged picture.
         """
         ...
 

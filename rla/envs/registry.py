@@ -1,4 +1,4 @@
-"""Environments by name: the built-in ones, and those of the entry-point group `rla.envs` of any installed package.
+"""Environments by name: the core's own, and those of the entry-point group `rla.envs` of any installed package.
 
 A package that brings an environment says so in its pyproject.toml:
 
@@ -10,35 +10,30 @@ from __future__ import annotations
 
 import difflib
 from importlib import import_module
-from importlib.metadata import entry_points
 
 from rla.envs.protocols import Env
 from rla.errors import UserError
+from rla.plugins import registered
 
 GROUP = "rla.envs"
-BUILTIN = {
-    "alfworld": "rla.envs.alfworld.environment:Alfworld",
-    "browser": "rla.envs.browser.environment:BrowserPages",
-    "coding": "rla.envs.coding.environment:Coding",
-    "desktop": "rla.envs.desktop.environment:Desktop",
-    "openenv": "rla.envs.adapters.openenv:OpenEnv",
-    "reasoning-gym": "rla.envs.adapters.reasoning_gym:ReasoningGym",
-    "textarena": "rla.envs.adapters.textarena:TextArena",
-    "tool": "rla.envs.tool.environment:Tool",
-}
+BUILTIN = {"alfworld": "rla.envs.alfworld.environment:Alfworld"}  # a package cannot take these names
 
 
 def installed_environments() -> dict[str, str]:
     """The name of every environment that is there, with the `module:class` that it is."""
-    return dict(sorted((BUILTIN | {entry.name: entry.value for entry in entry_points(group=GROUP)}).items()))
+    return dict(sorted(({name: entry.value for name, entry in registered(GROUP).items()} | BUILTIN).items()))
 
 
 def environment(name: str | None) -> Env:
     """A new instance of the environment `name`. Raises UserError for an unknown name, and as `instance` does."""
-    targets = installed_environments()
+    targets = BUILTIN if name in BUILTIN else installed_environments()
     if name is None or name not in targets:
         near = difflib.get_close_matches(name or "", targets, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"installed: {', '.join(targets)}"
+        hint = (
+            f"did you mean {near[0]}?"
+            if near
+            else f"installed: {', '.join(targets)}; install the package of another first"
+        )
         raise UserError(f"env.name is {name!r}; {hint}")
     return instance(name, targets[name])
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from rla.config.load import read_config, read_yaml
 from rla.envs.registry import environment
 from rla.errors import UserError
-from rla.pipeline.params_files import SMALL_RUN
+from rla.pipeline.params_files import SMALL_RUN, packaged_files
 from rla.pipeline.plan import Plan, document, iterations_text
 from rla.store.atomic import write_text
 from rla.store.resources import resource
@@ -36,13 +36,11 @@ FIRST_KEY = re.compile(r"^[a-z]\w*:", re.MULTILINE)
 ITERATIONS = 12
 
 
-def pipelines() -> dict[str, Path]:
-    """Name -> params file of the pipelines that travel with the package."""
-    found = {SMALL_RUN: resource("params.yaml")}
-    for path in sorted(resource("pipelines").glob("*.yaml")):
-        if "env" in (read_yaml(path, remedy="reinstall rla") or {}):
-            found[path.stem] = path
-    return found
+def pipelines(broken: list[str] | None = None) -> dict[str, Path]:
+    """Name -> params file of the pipelines that are installed. `broken`: as `packaged_files` fills it."""
+    small = {SMALL_RUN: resource("params.yaml")}
+    files = (packaged_files(broken) | small).items()
+    return small | {name: path for name, path in files if "env" in (read_yaml(path, remedy="reinstall it") or {})}
 
 
 def begin_folder(folder: Path, *, pipeline: str, env: str | None = None) -> list[Path]:
@@ -50,9 +48,11 @@ def begin_folder(folder: Path, *, pipeline: str, env: str | None = None) -> list
 
     `env`: the environment, for the pipeline that leaves it open. Raises UserError.
     """
-    known = pipelines()
+    broken: list[str] = []
+    known = pipelines(broken)
     if pipeline not in known:
-        raise UserError(f"--pipeline {pipeline}: no such pipeline; there are {', '.join(known)}")
+        said = "; ".join([f"no such pipeline; there are {', '.join(known)}", *broken])
+        raise UserError(f"--pipeline {pipeline}: {said}")
     refuse_other_environment(pipeline, env)
     name = pipeline if env is None else f"{env}-{pipeline}"
     params = HEADER.format(pipeline=pipeline) + params_text(known[pipeline], name, env)

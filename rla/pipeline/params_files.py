@@ -1,4 +1,11 @@
-"""Which params file a command reads, and how its run is called."""
+"""Which params file a command reads, and how its run is called.
+
+A package brings pipelines with a folder of params files, a `Path`. `rla init --pipeline` offers those that name an
+environment, and `--env dice` reads the one that is called `dice-tiny`. Files of the core go before equal names:
+
+    [project.entry-points."rla.pipelines"]
+    dice = "dice:PIPELINES"
+"""
 
 from __future__ import annotations
 
@@ -9,9 +16,11 @@ from typing import Any
 
 from rla.config.load import read_yaml
 from rla.errors import UserError
+from rla.plugins import loaded, registered
 from rla.store.resources import resource
 from rla.store.run_config import run_config_path
 
+GROUP = "rla.pipelines"
 RUNS = Path("runs")
 SHOWN = 10  # runs that an error names
 SMALL = "params.yaml"  # the packaged small run, of ALFWorld
@@ -33,8 +42,28 @@ def params_file(given: Path | None, env: str | None = None) -> Path:
     found = local if local.exists() else resource(SMALL)
     if env is None or environment_of(found) == env:
         return found
-    small = resource("pipelines") / f"{env}-tiny.yaml"
-    return small if small.is_file() else resource(ANY_ENVIRONMENT)
+    return packaged_files().get(f"{env}-tiny", resource(ANY_ENVIRONMENT))
+
+
+def packaged_files(broken: list[str] | None = None) -> dict[str, Path]:
+    """Name -> file below the `pipelines` of the core and of packages. `broken` gets an error for each registration that
+    cannot be read.
+    """
+    folders = [resource("pipelines")]
+    for name, entry in registered(GROUP).items():
+        try:
+            folder = loaded(entry)
+            if not (isinstance(folder, Path) and folder.is_dir()):
+                raise UserError(
+                    f"{GROUP}: {name} is {entry.value}, which is not the Path of a folder; mend its package"
+                )
+            folders.append(folder)
+        except UserError as error:
+            (broken if broken is not None else []).append(str(error))
+    found: dict[str, Path] = {}
+    for path in (path for folder in folders for path in sorted(folder.glob("*.yaml"))):
+        found.setdefault(path.stem, path)
+    return found
 
 
 def run_and_params(

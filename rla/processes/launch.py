@@ -18,8 +18,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from rla.config import Config
-from rla.config.backends import LAUNCHERS, registered
+from rla.config.backends import LAUNCHERS
 from rla.errors import UserError
+from rla.plugins import registered
 from rla.processes.ranks import LAUNCHED, end_with_parent, launched
 from rla.store.resources import resource
 

@@ -4,7 +4,6 @@ processes that end with their parent.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 
@@ -42,6 +41,8 @@ def end_with_parent(parent: int | None = None) -> None:
 
     Raises SystemExit where `parent`, the process that started this one, is gone already.
     """
+    import ctypes
+
     control = getattr(ctypes.CDLL(None), "prctl", None)
     if control is not None:
         control(SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)

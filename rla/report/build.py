@@ -21,7 +21,6 @@ from rla.report.page import (
     excerpts_section,
     report_page,
     tables_section,
-    timeline_section,
 )
 from rla.report.parameters import parameters_tables
 from rla.report.probing import probe_table
@@ -29,8 +28,6 @@ from rla.report.programs import program_tables
 from rla.report.render import as_text
 from rla.report.surroundings import surroundings_table
 from rla.report.tables import Table, tables
-from rla.report.timeline import timeline_of
-from rla.report.timeline_drawing import timeline_svg, told_timeline
 from rla.showing.choosing import Choice
 from rla.showing.excerpts import chosen_excerpts
 from rla.showing.reading import played_in, played_iterations
@@ -66,17 +63,11 @@ def page_of_run(summary: RunSummary, made: Sequence[Table], config: Config) -> s
     changes = accepted_changes(summary.run) if is_complete(artifact(summary.run, "train_tasks", 0)) else []
     sections = [
         curves_section(panels(summary)),
-        timeline_of_page(summary),
         *steps_sections(summary, config),
         changes_section(changes, most=CHANGES),
         tables_section(made),
     ]
     return report_page(f"Run {summary.run}", headline(summary), sections)
-
-
-def timeline_of_page(summary: RunSummary) -> Section:
-    found = timeline_of(summary.run)
-    return timeline_section("" if found is None else timeline_svg(found), [] if found is None else told_timeline(found))
 
 
 def steps_sections(summary: RunSummary, config: Config) -> list[Section]:

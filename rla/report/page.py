@@ -23,7 +23,6 @@ body { max-width: 75rem }
 nav a { margin-right: 1rem }
 .curves { display: flex; flex-wrap: wrap; gap: 1rem }
 figure { margin: 0; flex: 1 1 22rem; max-width: 36rem } figure svg { width: 100%; height: auto }
-figure.wide { max-width: none }
 figcaption { font-weight: 600; font-size: .95rem }
 table { border-collapse: collapse; margin: .5rem 0; font-size: .9rem }
 th, td { border-bottom: 1px solid #ddd; padding: .2rem .7rem; text-align: right; overflow-wrap: anywhere }
@@ -67,12 +66,6 @@ def headline_class(line: str) -> str:
 def curves_section(panels: Sequence[Panel]) -> Section:
     body = [f"<figure><figcaption>{safe(one.title)}</figcaption>{svg(one)}</figure>" for one in panels]
     return Section(name="curves", title="Curves", body=['<div class="curves">', *body, "</div>"] if body else [])
-
-
-def timeline_section(figure: str, lines: Sequence[str]) -> Section:
-    """`figure`: an SVG element; none where nothing was timed."""
-    body = [f'<figure class="wide">{figure}</figure>', *(f"<p>{safe(line)}</p>" for line in lines)]
-    return Section(name="timeline", title="Timeline", body=body if figure else [])
 
 
 def excerpts_section(name: str, title: str, excerpts: Sequence[Excerpt]) -> Section:

@@ -13,13 +13,12 @@ from typing import Any
 import polars as pl
 
 from rla.config import Config
-from rla.envs.pictures import PointsAtPictures
+from rla.envs.pictures import DrawsActions
 from rla.envs.prompts import ReadsCalls
 from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.rollouts.ground_truth import labels_in
 from rla.rollouts.labels import LABELS
-from rla.showing.pointing import with_pointer
 from rla.showing.records import ShownCall, ShownEpisode, ShownStep, Vote
 from rla.store.images import images_of_part, named_images
 from rla.store.layout import artifact, held_out_root, numbered_folders
@@ -185,8 +184,7 @@ def _calls(prompt: ReadsCalls, action: str, row: dict[str, Any], index: int) -> 
 
 def _pointed(prompt: Any, action: str, pngs: Sequence[bytes]) -> Sequence[bytes]:
     """The pictures of an observation, with the place that the action points at drawn into the last one."""
-    places = prompt.pointed(action) if pngs and isinstance(prompt, PointsAtPictures) else ()
-    return [*pngs[:-1], with_pointer(pngs[-1], places)] if places else pngs
+    return [*pngs[:-1], prompt.drawn(action, pngs[-1])] if pngs and isinstance(prompt, DrawsActions) else pngs
 
 
 def _last_pictures(pictures: Mapping[int, Sequence[bytes]], steps: int) -> Sequence[bytes]:

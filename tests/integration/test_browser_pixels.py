@@ -16,10 +16,10 @@ from torch import Tensor
 from rla.cli.app import run
 from rla.envs.browser.params import PROGRAM
 from rla.envs.configured import load_config
+from rla.envs.screens.pointing import with_pointer
 from rla.models.load import load_model
 from rla.models.vision import VisionFormat, load_vision
 from rla.rollouts.looking import with_pngs
-from rla.showing.pointing import with_pointer
 from rla.showing.reading import played_in, read_episodes_whole
 from rla.store.parts import shard_parts
 from rla.store.reading import read_rows

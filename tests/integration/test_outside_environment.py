@@ -116,6 +116,11 @@ def test_it_is_found_by_its_entry_point(installed: Installed) -> None:
     assert max(map(len, table.splitlines())) > 100  # a pipe is not cut to the width of a terminal
 
 
+def test_it_brings_a_command(installed: Installed) -> None:
+    assert "Play a game in the terminal" in installed.rla("--help")
+    assert "rla guess --seed 3" in installed.rla("guess", "--help")
+
+
 def test_it_keeps_the_contract(installed: Installed) -> None:
     *checks, last = installed.rla("check-env", "guess-number", "--params", "params.yaml").splitlines()
     assert all(check.startswith("ok ") for check in checks)

@@ -17,6 +17,7 @@ from rla.envs.quoting import QUOTED, plain_tags, quoted
 from rla.envs.screens.computer_use import SCHEMA
 from rla.envs.screens.deeds import LAST
 from rla.envs.screens.forms import ScreenForm, deed_of_action
+from rla.envs.screens.pointing import with_pointer
 from rla.envs.views import JudgeView, Message
 from rla.thoughts import after_thinking
 
@@ -110,8 +111,13 @@ class ScreenPrompt:
         deed = deed_of_action(action)
         return action if deed is None else self.form.write(deed)
 
+    def drawn(self, action: str, png: bytes) -> bytes:
+        """`rla.envs.pictures.DrawsActions`."""
+        places = self.pointed(action)
+        return with_pointer(png, places) if places else png
+
     def pointed(self, action: str) -> list[tuple[float, float]]:
-        """`rla.envs.pictures.PointsAtPictures`."""
+        """The place, or both ends of a drag, as shares of width and height; none for other actions."""
         deed = deed_of_action(action)
         ends = () if deed is None else (deed.at, deed.to)
         return [(end[0] / LAST, end[1] / LAST) for end in ends if end is not None]

@@ -13,7 +13,7 @@ from rla.config.bounds import KEY, LARGEST, bounds_in_words, bounds_of, flaw_of
 from rla.config.load import build
 from rla.config.sections import Config
 from rla.envs.configured import from_mapping, load_config, schema_of_params
-from rla.envs.registry import BUILTIN, params_of
+from rla.envs.registry import installed_environments, params_of
 from rla.errors import UserError
 
 NUMBERS = (int, float)
@@ -31,7 +31,9 @@ def numeric_keys(section: Any, prefix: str = "") -> Iterator[tuple[str, Any, Fie
 
 
 KEYS = list(numeric_keys(Config)) + [
-    (f"{name}: {key}", section, entry) for name in BUILTIN for key, section, entry in numeric_keys(params_of(name))
+    (f"{name}: {key}", section, entry)
+    for name in installed_environments()
+    for key, section, entry in numeric_keys(params_of(name))
 ]
 
 

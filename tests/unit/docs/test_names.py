@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from docs.generate.source import PACKAGES
-from rla.config.backends import ENGINES, LAUNCHERS, registered
+from rla.config.backends import ENGINES, LAUNCHERS
 from rla.config.sections import Config
-from rla.envs.registry import BUILTIN, params_of
+from rla.envs.registry import installed_environments, params_of
+from rla.plugins import registered
 from tests.unit.docs.markdown_pages import TOP, blocks, code_spans, name_of, pages
 
 DOTTED = re.compile(r"\brla(?:\.[A-Za-z_]\w*)+")
@@ -21,7 +22,7 @@ KEY = re.compile(r"([a-z_]+(?:\.[a-z_]\w*)+)(?::? .*|=.*)?$")
 PLACE = re.compile(r"(?:rla|stages|schemas|pipelines|tests|docs)/[\w./-]*\w")
 FILES = {"json", "yaml", "md"}  # `tasks.json` is no key
 SECTIONS = {entry.name for entry in fields(Config)}
-NO_MODULES = {"rla.envs", "rla.x.y"}  # the entry-point group; how a page names any module
+NO_MODULES = {"rla.commands", "rla.envs", "rla.pipelines", "rla.x.y"}  # entry-point groups; how a page names any module
 
 
 def keys(section: Any, prefix: str = "") -> set[str]:
@@ -33,7 +34,7 @@ def keys(section: Any, prefix: str = "") -> set[str]:
     return found
 
 
-KEYS = keys(Config()).union(*(keys(params_of(name)(), "env.own.") for name in BUILTIN))
+KEYS = keys(Config()).union(*(keys(params_of(name)(), "env.own.") for name in installed_environments()))
 KEYS |= {key for entry in registered(ENGINES).values() for key in keys(entry.load()(), "generator.own.")}
 for launcher in (entry.load() for entry in registered(LAUNCHERS).values()):
     KEYS |= keys(launcher.Training(), "launch.own.") | keys(launcher.Pool(), "pool.own.")

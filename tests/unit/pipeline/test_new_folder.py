@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import yaml
 from rla.envs.configured import load_config
 from rla.errors import UserError
 from rla.pipeline.new_folder import FILES, IGNORED, begin_folder, pipelines
+from rla.pipeline.params_files import params_file
 from rla.pipeline.plan import Plan, refuse_unnamed, run_folder
 from rla.store.atomic import write_text
 from rla.store.resources import resource
@@ -103,3 +105,48 @@ def test_what_cannot_begin_writes_nothing(pipeline: str, env: str | None, messag
     with pytest.raises(UserError, match=message):
         begin_folder(tmp_path / "new", pipeline=pipeline, env=env)
     assert not (tmp_path / "new").exists()
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An installed package of two pipelines, and one that is broken. Gives the folder of the first."""
+    site = tmp_path / "site"
+    info = site / "dice-1.5.dist-info"
+    (site / "dice").mkdir(parents=True)
+    info.mkdir()
+    for name in ("alfworld-qwen2.5-7b", "dice-tiny"):
+        (site / f"dice/{name}.yaml").write_text("# Dice.\nenv: {name: dice}\n")
+    (site / "dice/only-a-design.yaml").write_text("arms: {}\n")
+    (site / "pipelines_of_a_test.py").write_text(
+        f"from pathlib import Path\n\nDICE, FILE = Path({str(site / 'dice')!r}), 3\n"
+    )
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: dice\nVersion: 1.5\n")
+    (info / "entry_points.txt").write_text(
+        "[rla.pipelines]\ndice = pipelines_of_a_test:DICE\n"
+        "file = pipelines_of_a_test:FILE\ngone = pipelines_of_a_test:GONE\n"
+    )
+    monkeypatch.syspath_prepend(str(site))
+    yield site / "dice"
+    sys.modules.pop("pipelines_of_a_test", None)
+
+
+def test_a_package_brings_pipelines_but_none_in_place_of_ours(package: Path, tmp_path: Path) -> None:
+    broken: list[str] = []
+    found = pipelines(broken)
+    assert found["dice-tiny"] == package / "dice-tiny.yaml" and "only-a-design" not in found
+    assert found["alfworld-qwen2.5-7b"] == resource("pipelines/alfworld-qwen2.5-7b.yaml")
+    assert [flaw.partition(",")[0] for flaw in broken] == [
+        "rla.pipelines: file is pipelines_of_a_test:FILE",
+        "rla.pipelines: gone is pipelines_of_a_test:GONE",
+    ]
+    assert params_file(None, "dice") == package / "dice-tiny.yaml"
+    begin_folder(tmp_path / "new", pipeline="dice-tiny")
+    params = yaml.safe_load((tmp_path / "new/params.yaml").read_text())
+    assert (params["name"], params["env"]["name"]) == ("dice-tiny", "dice")
+
+
+def test_an_unknown_pipeline_may_be_one_of_a_broken_package(package: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        UserError, match=r"no such pipeline; there are alfworld-tiny.*; rla.pipelines: file is .* not the"
+    ):
+        begin_folder(tmp_path / "new", pipeline="none")

@@ -9,11 +9,13 @@ from rla.config.sections import PolicyConfig
 from rla.envs.chat_prompts import ChatPrompt
 from rla.envs.pictures import PastStep, Picture
 from rla.envs.screens.forms import FORMS, FormName
+from rla.envs.screens.pointing import with_pointer
 from rla.envs.screens.prompts import ScreenJudge, ScreenPrompt
 from rla.envs.views import JudgeView
 from rla.llm.base import Completion, FinishReason
 from rla.llm.chat import ChatFormat
 from rla.llm.picture_chat import HasParts, PromptTokens
+from tests.seeing import png_of
 from tests.unit.llm.test_chat import byte_tokenizer
 
 ARGUMENTS = '{"action": "left_click", "coordinate": [9, 8]}'
@@ -111,6 +113,13 @@ def test_places_that_actions_point_at() -> None:
     assert prompt.pointed("mouse_click(999, 0)") == [(1.0, 0.0)]
     assert len(prompt.pointed("drag 1 2 to 3 4")) == 2
     assert prompt.pointed("no action") == []
+
+
+def test_a_click_is_drawn_and_no_other_action() -> None:
+    plain = png_of((0, 0, 0), width=101, height=51)
+    prompt = asking("short", "text")
+    assert prompt.drawn("mouse_click(500, 500)", plain) == with_pointer(plain, [(500 / 999, 500 / 999)]) != plain
+    assert prompt.drawn("no action", plain) == plain
 
 
 def test_the_judge_sees_both_screens_and_quoted_texts() -> None:

@@ -6,7 +6,7 @@ import io
 
 from PIL import Image
 
-from rla.showing.pointing import INK, with_pointer
+from rla.envs.screens.pointing import INK, with_pointer
 from tests.seeing import png_of
 
 
