@@ -13,7 +13,7 @@ from rla.envs.protocols import Env
 from rla.envs.registry import REQUIRED
 
 TOP = Path(__file__).parents[2]
-BASE = {"errors", "seeds", "thoughts", "folding", "rla"}  # the root of the package holds the version
+BASE = {"errors", "plugins", "seeds", "thoughts", "folding", "rla"}  # the root of the package holds the version
 DATA = BASE | {"store", "config"}
 PARTS = DATA | {"processes", "credit", "metrics", "models", "envs", "llm", "agents"}
 WORK = PARTS | {"pipeline"}
@@ -21,6 +21,7 @@ WORK = PARTS | {"pipeline"}
 MAY_IMPORT: dict[str, set[str]] = {
     "rla": set(),
     "errors": set(),
+    "plugins": {"errors"},
     "seeds": set(),
     "thoughts": set(),
     "folding": set(),

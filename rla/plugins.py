@@ -1,0 +1,34 @@
+"""Entry points of installed packages, such as those of the groups `rla.envs`, `rla.commands` and `rla.pipelines`.
+
+The module that reads a group says which objects it takes.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from rla.errors import UserError
+
+
+def registered(group: str) -> dict[str, EntryPoint]:
+    """The entries of a group by name. If two packages register the same name, the first on `sys.path` counts."""
+    found: dict[str, EntryPoint] = {}
+    for entry in entry_points(group=group):
+        found.setdefault(entry.name, entry)
+    return dict(sorted(found.items()))
+
+
+def package_of(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist is not None else "(unknown)"
+
+
+def loaded(entry: EntryPoint) -> Any:
+    """The object that an entry names. Raises UserError if it cannot be imported."""
+    try:
+        return entry.load()
+    except Exception as error:  # a package may raise anything while it is imported
+        raise UserError(
+            f"{entry.group}: {entry.name} is {entry.value}, which cannot be imported ({type(error).__name__}: "
+            f"{error}); mend the package {package_of(entry)}, or uninstall it"
+        ) from error
