@@ -5,14 +5,18 @@ The module that reads a group says which objects it takes.
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rla.errors import UserError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 
 def registered(group: str) -> dict[str, EntryPoint]:
     """The entries of a group by name. If two packages register the same name, the first on `sys.path` counts."""
+    from importlib.metadata import entry_points  # slow: it imports the library for e-mail
+
     found: dict[str, EntryPoint] = {}
     for entry in entry_points(group=group):
         found.setdefault(entry.name, entry)
@@ -29,6 +33,6 @@ def loaded(entry: EntryPoint) -> Any:
         return entry.load()
     except Exception as error:  # a package may raise anything while it is imported
         raise UserError(
-            f"{entry.group}: {entry.name} is {entry.value}, which cannot be imported ({type(error).__name__}: "
-            f"{error}); mend the package {package_of(entry)}, or uninstall it"
+            f"{entry.group}: {entry.name} is {entry.value}, which cannot be imported "
+            f"({type(error).__name__}: {error}); mend the package {package_of(entry)}, or uninstall it"
         ) from error
