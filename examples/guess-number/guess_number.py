@@ -134,7 +134,7 @@ class GuessTables:
         """Asked about runs of any environment: one that plays another game has no such key."""
         if config.env.name != GuessNumber.name:
             return {}
-        columns = ["steps.list.element.valid"]
+        columns = ["task_id", "steps.list.element.valid"]
         valid = [step["valid"] for row in stream_rows(trajectories, "trajectories", columns) for step in row["steps"]]
         return {"guesses_valid": sum(valid) / len(valid) if valid else None}
 
