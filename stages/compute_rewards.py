@@ -9,6 +9,7 @@ from rla.credit.estimators import both_advantages, weighed
 from rla.envs.protocols import Probes
 from rla.envs.registry import environment
 from rla.errors import UserError
+from rla.metrics.custom import add_metrics
 from rla.metrics.diagnostics import lesson_statistics, reward_statistics
 from rla.metrics.difficulty import task_rows
 from rla.metrics.iteration import iteration_metrics
@@ -19,7 +20,6 @@ from rla.store.atomic import write_json
 from rla.store.frames import read_iteration, read_judgements, training_episodes
 from rla.store.reading import read_manifest
 from rla.store.shards import Output, write_shards
-from rla.store.tool_frames import read_tool_episodes
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
@@ -61,8 +61,8 @@ def run(ctx: StageContext) -> dict[str, Any]:
         other_pictures=labels.other_pictures,
         played=read_manifest(ctx.path("trajectories"), "trajectories")["counts"],
         decided=read_manifest(ctx.path("verdicts"), "verdicts")["counts"],
-        tools=read_tool_episodes(ctx.path("trajectories")),
     )
+    add_metrics(found, ctx.path("trajectories"), ctx.config)
     metrics = {"iteration": ctx.iteration, **found, **reward_statistics(policy, rm), "step_weight": credit.step_weight}
     metrics |= {} if lessons is None else lesson_statistics(rm, lessons)
     metrics |= {} if rule is None else rule.metrics(episodes, read_judgements(ctx.path("scores")))

@@ -3,7 +3,7 @@
 Every held-out split (`tasks.test_splits`) is played and measured by itself. An environment with a reward rule of its
 own (`Probes`) is measured by that too. Its reward model writes about the held-out tasks where there is one (`--rm`):
 `<run>/eval/<i>/scores`, beside the trajectories. A reward model that judges steps is measured on a frozen probe
-(`rla.rollouts.frozen_probe`). `--from` judges the answers of a file (`rla.rollouts.answers`).
+(`rla.rollouts.frozen_probe`). `--from` judges the answers of a file (`rla.pipeline.options`).
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from rla.metrics.success import LIMITS, held_out_metrics
 from rla.pipeline.context import StageContext
 from rla.pipeline.dividing import counts_of, divided, slice_of
 from rla.pipeline.fallback import policy_of
+from rla.pipeline.options import implementation
 from rla.pipeline.origins import origin
-from rla.rollouts.answers import evaluate_answers
 from rla.rollouts.held_out import evaluated_splits, evaluating, pool_of_split, split_context
 from rla.rollouts.trajectory_shard import image_shard, play_shard
-from rla.rollouts.voting import class_of_answers
 from rla.store.atomic import write_json
 from rla.store.pools import read_tasks
 from rla.store.shards import ShardWriter
@@ -36,7 +35,8 @@ def run(ctx: StageContext) -> dict[str, Any]:
     policy = policy_of(ctx) if given is None else ctx.path("policy")
     called = {split: split_context(ctx, split, pool=pool, policy=policy) for split, pool in pools.items()}
     if given is not None:
-        return evaluate_answers(called, given, metrics=ctx.paths.get("metrics"))
+        judged: dict[str, Any] = implementation("evaluate.from")(called, given, metrics=ctx.paths.get("metrics"))
+        return judged
     probed = None if "out" in ctx.paths else splits[0]  # episodes that go elsewhere are no evaluation of the run
     found = {split: evaluate_split(own, probed=split == probed) for split, own in called.items()}
     return found if len(found) > 1 else found[splits[0]]
@@ -61,12 +61,11 @@ def evaluate_split(ctx: StageContext, *, probed: bool) -> dict[str, Any]:
         if not writer.complete:  # other slices are to come: the last one measures
             return {"trajectories": str(folder), **counts_of(writer)}
     split = " ".join(sorted({task.split for task in tasks}))
-    from rla.rollouts.evaluating import families, further_metrics  # brings polars, which takes a while
+    from rla.rollouts.evaluating import add_further, families  # brings polars, which takes a while
 
-    class_of, family_of, config = class_of_answers(ctx.config, tasks), families(ctx.config), ctx.config.evaluation
-    found = held_out_metrics(folder, class_of=class_of, family_of=family_of, estimator=config.estimator)
-    metrics = {"iteration": ctx.iteration, "split": split, **found}
-    metrics |= {"seconds": round(time.monotonic() - started, 1), **further_metrics(ctx, probed=probed)}
+    metrics = {"iteration": ctx.iteration, "split": split, **held_out_metrics(folder, family_of=families(ctx.config))}
+    metrics["seconds"] = round(time.monotonic() - started, 1)
+    add_further(metrics, ctx, tasks, probed=probed)
     write_json(ctx.path("metrics"), metrics, writer=writer.slice.tag)
     return {"trajectories": str(folder), **{k: metrics[k] for k in ("episodes", "success", *LIMITS)}}
 

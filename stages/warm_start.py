@@ -9,10 +9,9 @@ from rla.pipeline.fallback import policy_of, pool_of
 from rla.pipeline.origins import origin
 from rla.store.digests import digest
 from rla.store.slices import read_json
-from rla.training.conversing import conversations_source, files_learnt_from
 from rla.training.dialogues import as_it_is_asked
 from rla.training.stage import finished_checkpoint
-from rla.training.warm_start import warm_start_model
+from rla.training.warm_start import given_examples, warm_start_model
 
 # What each of the two depends on: a change of the judge's part leaves the policy as it is.
 SHARED = (
@@ -40,7 +39,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
     """Writes the checkpoints of iteration 0. Models that need no warm start are carried over as they are."""
     tasks_folder = pool_of(ctx, "tasks")
     summary: dict[str, Any] = {}
-    sources = conversations_source(ctx)
+    given = given_examples(ctx)
     for option, initial, config in (
         ("policy", "init-policy", ctx.config.warm_start.policy),
         ("rm", "init-rm", ctx.config.warm_start.reward),
@@ -48,7 +47,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
         model = policy_of(ctx, initial, option)
         if option == "rm" and ctx.config.warm_start.reward_from_policy:
             model = ctx.path("policy")
-        learnt = files_learnt_from(sources if option == "policy" else None)
+        learnt = given.files if option == "policy" and given is not None else ()
         made_from = origin(ctx, [tasks_folder, model, *learnt], sections=SECTIONS[option], also=asked_as(ctx, option))
         marker = {"origin": made_from.as_json(), **made_from.named()}
         out = ctx.path(option)
@@ -61,7 +60,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
                 config=config,
                 tasks_folder=tasks_folder,
                 marker=marker,
-                sources=sources,
+                given=given,
             )
         summary[option] = {"folder": str(out), "digest": digest(out), **read_json(out / "metrics.json")}
     return summary

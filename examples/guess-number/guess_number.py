@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rla.config import Config
@@ -15,6 +16,10 @@ from rla.envs.course import Course
 from rla.envs.observation import EnvironmentFailure, Observation
 from rla.envs.prompts import JudgePrompt, PolicyPrompt
 from rla.envs.views import Demonstration, Labelled, RejectedEdit
+from rla.metrics.custom import Figure
+from rla.report.collect import RunSummary
+from rla.report.tables import Table, percent
+from rla.store.reading import stream_rows
 from rla.store.records import Direction, Task
 
 
@@ -137,3 +142,22 @@ def guess(seed: int = 0) -> None:
     print(game.reset().text)
     while not game.over and (said := input("> ").strip()):
         print(game.step(said).text)
+
+
+class GuessTables:
+    """How many of the guesses are numbers at all: a key of `metrics.json`, a curve and a table of the report."""
+
+    figures = (Figure(key="guesses_valid", panel="Guesses that are numbers", tag="guesses/valid", share=True),)
+
+    def measure(self, trajectories: Path, config: Config, *, held_out: Sequence[Task]) -> dict[str, Any]:
+        """Asked about runs of any environment: one that plays another game has no such key."""
+        if config.env.name != GuessNumber.name:
+            return {}
+        columns = ["task_id", "steps.list.element.valid"]
+        valid = [step["valid"] for row in stream_rows(trajectories, "trajectories", columns) for step in row["steps"]]
+        return {"guesses_valid": sum(valid) / len(valid) if valid else None}
+
+    def tables(self, summary: RunSummary) -> list[Table]:
+        rows = [(str(row["iteration"]), row.get("guesses_valid")) for row in summary.iterations]
+        cells = tuple((number, percent(share)) for number, share in rows if share is not None)
+        return [Table(title="Guesses", columns=("iteration", "numbers"), rows=cells)]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
-from guess_number import Game, GuessNumber, guess
+from guess_number import Game, GuessNumber, GuessTables, guess
 
 from rla.envs.checking.check import check_environment
 from rla.envs.configured import load_config
 from rla.envs.views import RejectedEdit
+from rla.report.collect import RunSummary
 
 CONFIG = load_config(None, ["env.name=guess-number", "env.max_steps=6"])
 ENV = GuessNumber()
@@ -37,6 +39,19 @@ def test_a_hint_halves_the_range() -> None:
 def test_a_range_that_is_none_is_refused(edit: str) -> None:
     with pytest.raises(RejectedEdit):
         ENV.apply(TASK, edit, root=TASK, taken=(), created=1)
+
+
+def test_the_share_of_valid_guesses_is_measured_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    played = [{"steps": [{"valid": True}, {"valid": True}]}, {"steps": [{"valid": False}, {"valid": True}]}]
+    monkeypatch.setattr("guess_number.stream_rows", lambda *_: iter(played))
+    assert GuessTables().measure(tmp_path, CONFIG, held_out=[]) == {"guesses_valid": 0.75}
+    rows = ({"iteration": 1, "guesses_valid": 0.75}, {"iteration": 2})
+    (table,) = GuessTables().tables(RunSummary(run=tmp_path, iterations=rows, evaluations=(), seconds={}, gain=None))
+    assert table.rows == (("1", "75.0%"),)
+
+
+def test_runs_of_other_environments_are_left_alone(tmp_path: Path) -> None:
+    assert GuessTables().measure(tmp_path, load_config(None, ["env.name=alfworld"]), held_out=[]) == {}
 
 
 def test_it_keeps_the_contract() -> None:

@@ -15,8 +15,8 @@ from typing import Any
 from rla.ablation.outcomes import LAST, ArmOutcome, RunOutcome, against_text, compared_with, paired_seeds
 from rla.config.differences import flattened
 from rla.metrics import student
+from rla.metrics.custom import brought_numbers
 from rla.metrics.intervals import Interval
-from rla.report.answering import of_all_answers, smaller
 from rla.report.tables import ABSENT, Table
 
 MEASURE_COLUMNS: tuple[str, ...] = (
@@ -108,8 +108,7 @@ def evaluated_measures(run: RunOutcome) -> set[str]:
 
 def numbers_of(row: Mapping[str, Any]) -> dict[str, float]:
     """The numbers of some metrics by name, with dots where they are nested; `pass@8` is the estimate alone."""
-    named = {name: figure["estimate"] for name, figure in of_all_answers(row).items()} | smaller(row)
-    found = flattened(row) | named
+    found = flattened(row) | brought_numbers(row)
     return {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +15,7 @@ from rla.cli.stored_runs import NEWEST
 if TYPE_CHECKING:
     from rla.config import Config
 
+INSPECT = "inspect"
 PORT = 7575  # Inspect's own
 Params = Annotated[
     Path | None, typer.Option(help="Parameters; the run's config.yaml, else ./params.yaml.", show_default=False)
@@ -23,29 +23,24 @@ Params = Annotated[
 Overrides = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one parameter.")]
 
 
-class Viewer(StrEnum):
-    """Programs that episodes are written for."""
-
-    INSPECT = "inspect"
-    LIVECODEBENCH = "livecodebench"
-
-
 def export(
-    to: Annotated[Viewer, typer.Option(help="The program that shows or judges them.")] = Viewer.INSPECT,
+    to: Annotated[
+        str, typer.Option(help=f"The program that shows or judges them: {INSPECT}, or one that a package names.")
+    ] = INSPECT,
     run: Annotated[Path | None, typer.Option(help=f"Run folder; {NEWEST}.")] = None,
     iteration: Annotated[list[int] | None, typer.Option(min=0, help="Only this one; may be repeated.")] = None,
     split: Annotated[str | None, typer.Option(help="Only evaluations on this held-out split.")] = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="PATH", help="Write here instead of <run>/inspect or <run>/eval/<i>/livecodebench.json."),
+        typer.Option(metavar="PATH", help="Write here instead of <run>/inspect, or of the package's own place."),
     ] = None,
     params: Params = None,
     set_: Overrides = None,
 ) -> None:
     """Write episodes as logs of Inspect, one for each iteration and each evaluation. What has not changed stays.
 
-    `--to livecodebench`: the programs of one evaluation, the last where none is named, as the official runner reads
-    them.
+    Any other `--to` writes one evaluation, by default the last, as an installed package does
+    (`rla.pipeline.options`).
 
     Example: rla export --to inspect --run runs/alfworld-tiny --iteration 3
     """
@@ -55,8 +50,8 @@ def export(
         from rla.viewing.inspect_folder import export_new
 
         place, config = run_and_config(run, params, set_)
-        if to is Viewer.LIVECODEBENCH:
-            typer.echo("\n".join(livecodebench_lines(place, config, iteration or [], split, out)))
+        if to != INSPECT:
+            typer.echo("\n".join(lines_of_package(to, place, config, iteration or [], split, out)))
             return
         folder = out or exported_folder(place)
         changed = export_new(place, config, folder, iterations=iteration or (), split=split)
@@ -87,15 +82,17 @@ def view(
     guard(call)
 
 
-def livecodebench_lines(
-    run: Path, config: Config, iterations: list[int], split: str | None, out: Path | None
+def lines_of_package(
+    to: str, run: Path, config: Config, iterations: list[int], split: str | None, out: Path | None
 ) -> list[str]:
     from rla.errors import UserError
-    from rla.viewing.livecodebench import export_livecodebench
+    from rla.pipeline.options import implementation
 
+    export = implementation(f"export.{to}")
     if len(iterations) > 1:
-        raise UserError("--iteration: one file holds the programs of one evaluation; name one")
-    return export_livecodebench(run, config, iteration=next(iter(iterations), None), split=split, out=out)
+        raise UserError(f"--iteration: {to} gets one evaluation; name one")
+    lines: list[str] = export(run, config, iteration=next(iter(iterations), None), split=split, out=out)
+    return lines
 
 
 def exported_folder(run: Path) -> Path:

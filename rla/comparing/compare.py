@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rla.agents.texts import one_line
-from rla.comparing.answering import answers_table
 from rla.comparing.curves import comparison_panels
 from rla.comparing.runs import ComparedArm, arms_of, compared_runs, differing_keys, parameter_text
 from rla.comparing.success import SplitResult, split_names, split_result
@@ -16,6 +15,7 @@ from rla.comparing.tables import (
     adapted_table,
     after_text,
     amounts_table,
+    brought_tables,
     judge_table,
     missing_table,
     params_table,
@@ -67,7 +67,11 @@ def comparison_tables(found: Comparison) -> list[Table]:
     runs = [run for arm in found.arms for run in arm.runs]
     made = [
         *(success_table(result, titled=len(found.results) > 1) for result in found.results),
-        *(answers_table(found.arms, result, titled=len(found.results) > 1) for result in found.results),
+        *(
+            table
+            for result in found.results
+            for table in brought_tables(found.arms, result, titled=len(found.results) > 1)
+        ),
         params_table(found.arms),
         *(table(runs, found.until) for table in (judge_table, adapted_table, seconds_table, amounts_table)),
         missing_table(found.arms, found.results),

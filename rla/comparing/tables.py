@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Protocol, runtime_checkable
 
 from rla.comparing.runs import SEED, ComparedArm, ComparedRun, differing_keys, parameter_text
 from rla.comparing.success import Reached, SplitResult
+from rla.metrics.custom import brought
 from rla.metrics.intervals import Interval
 from rla.report.tables import ABSENT, LOOP, Table, joined_title, number, percent
 
@@ -20,6 +22,33 @@ AMOUNTS = {
     **{"rollout_episodes": "episodes", "rollout_steps": "replies", "judged_judgements": "judgements"},
     **{"policy_tokens": "tokens trained, policy", "rm_tokens": "tokens trained, reward model"},
 }
+
+
+@runtime_checkable
+class Compares(Protocol):
+    """A member of classes that packages bring (`rla.metrics.custom`)."""
+
+    def compared(self, rows: Mapping[str, Mapping[str, Any]]) -> Table:
+        """One line per run; `rows`: the metrics of an evaluation by the name of its run."""
+        ...
+
+
+def brought_tables(arms: Sequence[ComparedArm], result: SplitResult, *, titled: bool) -> list[Table]:
+    """What packages show of each run at the last of the iterations that are compared."""
+    if not result.points:
+        return []
+    rows = {
+        run.name: row
+        for arm in arms
+        for run in arm.runs
+        for one in run.summary.held_out
+        for row in one.evaluations
+        if row["iteration"] == result.points[-1] and one.split in ("", result.split)
+    }
+    note = f"{after_text(result.points[-1:])}, each run on all of its questions"
+    split = result.split if titled else ""
+    made = [one.compared(rows) for one in brought(Compares)]
+    return [replace(table, title=joined_title(table.title, split), note=note) for table in made]
 
 
 def params_table(arms: Sequence[ComparedArm]) -> Table:

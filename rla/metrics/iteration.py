@@ -9,7 +9,6 @@ import polars as pl
 
 from rla.metrics.diagnostics import diagnostics
 from rla.metrics.process import process_metrics
-from rla.metrics.tool_use import tool_figures
 
 
 def iteration_metrics(
@@ -22,12 +21,10 @@ def iteration_metrics(
     other_pictures: int | None,
     played: Mapping[str, int],
     decided: Mapping[str, Any],
-    tools: pl.DataFrame | None = None,
 ) -> dict[str, Any]:
     """`labels`: those of steps, as `process_metrics` takes them; `unlabelled`: episodes without any; `other_pictures`:
     episodes with labels whose replay showed another picture. `played` and `decided`: the counts of the trajectories'
-    and of the verdicts' manifests. `tools`: what the episodes did with tools (`rla.store.tool_frames`), of environments
-    that have any.
+    and of the verdicts' manifests.
     """
     count = max(played["steps"], 1)
     return {
@@ -40,5 +37,4 @@ def iteration_metrics(
         "context_stops": played["context_stops"],
         "errors": played["env_errors"],
         **decided,
-        **({} if tools is None else tool_figures(tools)),
     }

@@ -20,6 +20,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from rla.metrics.custom import Figure
+
 if TYPE_CHECKING:
     import polars as pl
 
@@ -33,6 +35,20 @@ TOOL_FIGURES = {
     "tool_truncated": "replies cut",
     "tool_sampled_entropy": "sampled entropy",
 }
+FOLLOWED = (
+    Figure(key="tool_calls", panel="Calls of an episode", tag="tools/calls of an episode"),
+    Figure(key="tool_calls_ran", panel="Calls that ran", tag="tools/share of calls that ran", share=True),
+    Figure(
+        key="tool_success",
+        panel="Executed calls without an error",
+        tag="tools/share of executed calls without an error",
+        share=True,
+    ),
+    Figure(key="tool_no_call", share=True),
+    Figure(key="tool_round_tokens", panel="Tokens of a round", tag="tools/tokens of a round"),
+    Figure(key="tool_truncated", share=True),
+    Figure(key="tool_sampled_entropy", tag="tools/sampled entropy"),
+)
 
 
 def tool_figures(episodes: pl.DataFrame) -> dict[str, float | None]:

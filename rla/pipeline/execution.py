@@ -23,13 +23,9 @@ SECONDS = (*WEIGHTS, *LONGEST)
 BY_STATUS = f"{COUNT}_"
 
 
-def joined_figures(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Those of all calls together; empty where none has any."""
+def joined_calls(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The figures of all calls together that are not sums."""
     joined: dict[str, float] = {}
-    for figures in found:
-        for name, value in figures.items():
-            if name not in SECONDS:
-                joined[name] = joined.get(name, 0) + value
     for name, count in WEIGHTS.items():
         weighed = [(figures[name], figures.get(count, 0)) for figures in found if name in figures]
         if total := sum(weight for _, weight in weighed):
@@ -46,7 +42,7 @@ def statuses_of(figures: Mapping[str, float]) -> dict[str, float]:
     return {name.removeprefix(BY_STATUS): figures[name] for name in names if name not in SECONDS}
 
 
-def told_figures(figures: Mapping[str, float]) -> str:
+def told_execution(figures: Mapping[str, float]) -> str:
     """One line: of calls of tools, of machines and of pages, where there are any."""
     told = []
     if COUNT in figures:

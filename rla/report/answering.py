@@ -1,17 +1,58 @@
-"""The tables of a report about k answers to a question (`rla.metrics.at_k`), and about the use of tools."""
+"""What a report, trackers and comparisons show of k answers to a question (`rla.metrics.at_k`), and of the use of
+tools.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from rla.metrics.tool_use import TOOL_FIGURES
-from rla.pipeline.execution import COUNT, SECONDS, statuses_of
+from rla.config import Config
+from rla.metrics.tool_use import FOLLOWED, TOOL_FIGURES, tool_figures, tool_figures_by_kind
+from rla.pipeline.execution import COUNT, SECONDS, joined_calls, statuses_of, told_execution
 from rla.report.collect import RunSummary, titled_splits
+from rla.report.surroundings import PLAYING, surroundings_table
 from rla.report.tables import Table, bounds, joined_title, number, percent
+from rla.store.records import Task
 
 FIGURES = ("avg", "maj", "pass", "best")
 COUNTED = ("tool_calls", "tool_round_tokens", "tool_sampled_entropy")  # figures that are no shares
+
+
+class AnswerTables:
+    """Answers to held-out questions, for `rla.tables`."""
+
+    def tables(self, summary: RunSummary) -> list[Table]:
+        return answer_tables(summary)
+
+    def named(self, row: Mapping[str, Any]) -> dict[str, float]:
+        """`avg@8` and so on: the estimates of all answers of a question, then of fewer."""
+        return {name: figure["estimate"] for name, figure in of_all_answers(row).items()} | smaller(row)
+
+    def compared(self, rows: Mapping[str, Mapping[str, Any]]) -> Table:
+        return compared_answers(rows)
+
+
+class ToolTables:
+    """The use of tools and how their calls ran, for `rla.tables`."""
+
+    figures = FOLLOWED
+
+    def measure(self, trajectories: Path, config: Config, *, held_out: Sequence[Task]) -> dict[str, Any]:
+        from rla.store.tool_frames import read_tool_episodes  # brings polars, which takes a while
+
+        episodes = read_tool_episodes(trajectories)
+        return tool_figures_by_kind(episodes) if held_out else tool_figures(episodes)
+
+    def joined(self, found: Sequence[Mapping[str, float]]) -> dict[str, float]:
+        return joined_calls(found)
+
+    def told(self, figures: Mapping[str, float]) -> str:
+        return told_execution(figures)
+
+    def tables(self, summary: RunSummary) -> list[Table]:
+        return [*tool_tables(summary), surroundings_table(summary)]
 
 
 def of_all_answers(row: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -83,6 +124,23 @@ def interval_row(figure: Mapping[str, Any]) -> dict[str, Any]:
     return {"figure_low": figure.get("low"), "figure_high": figure.get("high")}
 
 
+def compared_answers(rows: Mapping[str, Mapping[str, Any]]) -> Table:
+    """One line per run that was given several answers, by its name; `rows`: the metrics of its evaluation."""
+    found = {name: of_all_answers(row) for name, row in rows.items() if row.get("at_k", {}).get("n", 0) > 1}
+    names = list(dict.fromkeys(name for figures in found.values() for name in figures))
+    columns = ["run"]
+    for name in names:
+        columns += [name, "95% interval"]
+    lines = []
+    for run_name, figures in found.items():
+        cells = [run_name]
+        for name in names:
+            figure = figures.get(name, {})
+            cells += [percent(figure.get("estimate")), bounds(interval_row(figure), "figure")]
+        lines.append(tuple(cells))
+    return Table(title="Held-out answers", columns=tuple(columns), rows=tuple(lines))
+
+
 def tool_tables(summary: RunSummary) -> list[Table]:
     """Training tasks, then each held-out split with the sources of its last evaluation, then how the calls ran."""
     made = [tool_table("Tools", [(str(row["iteration"]), row) for row in summary.iterations])]
@@ -94,7 +152,6 @@ def tool_tables(summary: RunSummary) -> list[Table]:
     return [*made, execution_table(summary)]
 
 
-PLAYING = {"rollout": "", "evaluate": "evaluation "}  # stages that play episodes, and how their lines are named
 LASTED = ("ran, mean", "waited, mean", "ran, 99%", "waited, 99%")  # of `SECONDS`, in that order
 
 

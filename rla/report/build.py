@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 from rla.config import Config
 from rla.envs.protocols import Labels
 from rla.envs.registry import environment
+from rla.metrics.custom import brought
 from rla.report.adaptation import adaptation_tables
-from rla.report.answering import answer_tables, tool_tables
 from rla.report.changes import accepted_changes
 from rla.report.collect import RunSummary
 from rla.report.curves import panels
@@ -24,9 +25,7 @@ from rla.report.page import (
 )
 from rla.report.parameters import parameters_tables
 from rla.report.probing import probe_table
-from rla.report.programs import program_tables
 from rla.report.render import as_text
-from rla.report.surroundings import surroundings_table
 from rla.report.tables import Table, tables
 from rla.showing.choosing import Choice
 from rla.showing.excerpts import chosen_excerpts
@@ -37,15 +36,21 @@ from rla.store.slices import is_complete
 STEPS, CHANGES = 6, 12  # shown of each kind
 
 
+@runtime_checkable
+class Tabulates(Protocol):
+    """A member of classes that packages bring (`rla.metrics.custom`)."""
+
+    def tables(self, summary: RunSummary) -> Sequence[Table]:
+        """Tables of a report; those without rows are left out."""
+        ...
+
+
 def tables_of_run(summary: RunSummary) -> list[Table]:
     """Raises UserError for a damaged `config.yaml`."""
     further = [
         *kind_tables(summary),
         probe_table(summary),
-        *answer_tables(summary),
-        *program_tables(summary),
-        *tool_tables(summary),
-        surroundings_table(summary),
+        *(table for one in brought(Tabulates) for table in one.tables(summary)),
         *adaptation_tables(summary),
         *parameters_tables(summary.run),
     ]

@@ -15,9 +15,9 @@ from rla.envs.configured import from_mapping
 from rla.envs.protocols import Probes
 from rla.envs.registry import environment
 from rla.errors import UserError
+from rla.metrics.custom import joined_figures
 from rla.metrics.guards import Setting
 from rla.metrics.intervals import Interval, difference
-from rla.pipeline.execution import joined_figures
 from rla.pipeline.timings import TimedCall, current_calls
 from rla.store.layout import PATHS, SPLITS, artifact, further_splits, numbered_folders
 from rla.store.reading import read_rows
@@ -52,7 +52,7 @@ class RunSummary:
     further: tuple[HeldOut, ...] = ()
     # `balanced`, `mu` -> last evaluation minus the first, of the reward model on the frozen probe
     probe_change: Mapping[str, Interval] = field(default_factory=dict)
-    figures: Mapping[tuple[int, str], Mapping[str, float]] = field(default_factory=dict)  # `rla.pipeline.execution`
+    figures: Mapping[tuple[int, str], Mapping[str, float]] = field(default_factory=dict)  # of services
     setting: Setting = field(default_factory=Setting)  # what its warnings are about
 
     @property

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rla.metrics.tool_use import TOOL_FIGURES
+from rla.metrics.custom import followed_figures
 from rla.report.collect import Row, RunSummary, titled_splits
 from rla.report.tables import LOOP
 from rla.store.atomic import write_text
@@ -90,23 +90,23 @@ def panels(summary: RunSummary) -> list[Panel]:
             unit="%",
             level=50.0,
         ),
-        *tool_panels(summary),
+        *followed_panels(summary),
         Panel(name="seconds", title="Seconds by stage", lines=tuple(second_lines(summary)), unit="s", stacked=True),
     ]
     return [panel for panel in found if panel.lines]
 
 
-def tool_panels(summary: RunSummary) -> Iterator[Panel]:
-    """Deliberative runs: few calls, long rounds, calls without errors. Without a line where nothing has tools."""
-    units = {"tool_calls": (1.0, ""), "tool_round_tokens": (1.0, "")}
-    units |= {"tool_calls_ran": (100.0, "%"), "tool_success": (100.0, "%")}
-    for key, (times, unit) in units.items():
-        lines = list(known_lines(summary.iterations, {key: "training tasks"}, times=times))
-        for found in titled_splits(summary):
-            label = f"held out: {found.split}" if found.split else "held out"
-            lines += known_lines(found.evaluations, {key: label}, times=times)
-        title = TOOL_FIGURES[key].capitalize()
-        yield Panel(name=key.replace("_", "-"), title=title, lines=tuple(lines), unit=unit)
+def followed_panels(summary: RunSummary) -> Iterator[Panel]:
+    """Of the figures that packages bring, shares last, on training tasks and on every held-out split."""
+    for figure in sorted(followed_figures(), key=lambda one: one.share):
+        if figure.panel:
+            times = 100.0 if figure.share else 1.0
+            lines = list(known_lines(summary.iterations, {figure.key: "training tasks"}, times=times))
+            for found in titled_splits(summary):
+                label = f"held out: {found.split}" if found.split else "held out"
+                lines += known_lines(found.evaluations, {figure.key: label}, times=times)
+            name, unit = figure.key.replace("_", "-"), "%" if figure.share else ""
+            yield Panel(name=name, title=figure.panel, lines=tuple(lines), unit=unit)
 
 
 def success_lines(summary: RunSummary) -> Iterator[Line]:

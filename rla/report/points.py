@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rla.metrics.tool_use import TOOL_FIGURES
+from rla.metrics.custom import brought_numbers, followed_figures
 from rla.pipeline.timings import calls_of
-from rla.report.answering import of_all_answers
 from rla.report.collect import iteration_row, json_or_empty
 from rla.report.tables import LOOP
 from rla.store.layout import artifact, further_splits, numbered_folders
@@ -24,11 +23,6 @@ TAGS = {
     "tasks/accepted so far": "accepted_total",
     "tasks/one-sided": "one_sided_tasks",
     "episodes/steps": "mean_steps",
-    "tools/calls of an episode": "tool_calls",
-    "tools/tokens of a round": "tool_round_tokens",
-    "tools/share of calls that ran": "tool_calls_ran",
-    "tools/share of executed calls without an error": "tool_success",
-    "tools/sampled entropy": "tool_sampled_entropy",
 }
 
 
@@ -37,7 +31,13 @@ def run_points(run: Path) -> list[CurvePoint]:
     return [*iteration_points(run), *held_out_points(run), *second_points(run)]
 
 
+def followed_tags() -> dict[str, str]:
+    """Those of the figures that packages bring."""
+    return {figure.tag: figure.key for figure in followed_figures() if figure.tag}
+
+
 def iteration_points(run: Path) -> Iterator[CurvePoint]:
+    tags = TAGS | followed_tags()
     for number in numbered_folders(run):
         file = artifact(run, "metrics", number)
         if number > 0 and file.exists():
@@ -45,13 +45,14 @@ def iteration_points(run: Path) -> Iterator[CurvePoint]:
             yield CurvePoint(
                 kind="iteration",
                 iteration=number,
-                values=known_values({tag: row.get(key) for tag, key in TAGS.items()}),
+                values=known_values({tag: row.get(key) for tag, key in tags.items()}),
                 when=file.stat().st_mtime,
             )
 
 
 def held_out_points(run: Path) -> Iterator[CurvePoint]:
-    """Success on every held-out split, by its name."""
+    """Success on every held-out split, by its name, and what packages bring."""
+    tags = followed_tags()
     for root in (run, *further_splits(run).values()):
         for number in numbered_folders(root / "eval"):
             file = artifact(root, "eval_metrics", number)
@@ -59,8 +60,8 @@ def held_out_points(run: Path) -> Iterator[CurvePoint]:
             if row.get("success") is not None:
                 split = row.get("split") or "held out"
                 values = {f"success/{split}": row["success"], f"episodes/steps on {split}": row.get("mean_steps")}
-                values |= {f"{name}/{split}": found["estimate"] for name, found in of_all_answers(row).items()}
-                values |= {f"{tag} on {split}": row.get(key) for tag, key in TAGS.items() if key in TOOL_FIGURES}
+                values |= {f"{name}/{split}": value for name, value in brought_numbers(row).items()}
+                values |= {f"{tag} on {split}": row.get(key) for tag, key in tags.items()}
                 yield CurvePoint(
                     kind=f"evaluation on {split}",
                     iteration=number,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rla.metrics.custom import Figure
 from rla.report.collect import RunSummary, titled_splits
 from rla.report.tables import ABSENT, Table, bounds, joined_title, number, percent
 
@@ -20,6 +21,15 @@ TESTS_NOTE = (
     "UT accuracy: written tests that agree with the ground truth; Detect: that besides tell all right programs from "
     "all wrong ones, of tasks that have both"
 )
+
+
+class ProgramTables:
+    """Programs and written tests, for `rla.tables`."""
+
+    figures = (Figure(key="ut_accuracy", share=True), Figure(key="detect", share=True), Figure(key="tests_passed"))
+
+    def tables(self, summary: RunSummary) -> list[Table]:
+        return program_tables(summary)
 
 
 def program_tables(summary: RunSummary) -> list[Table]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from rla.metrics.custom import followed_figures
 from rla.metrics.intervals import Interval
-from rla.metrics.tool_use import TOOL_FIGURES
 from rla.report.adaptation import edit_counts
 from rla.report.collect import RunSummary
 
@@ -40,14 +40,13 @@ AGAINST_FACT = ("votes", "accuracy", "low", "high", "good", "bad", "balanced", "
 HISTORY += tuple(f"rm_{truth}_{figure}" for truth in ("process", "distance") for figure in AGAINST_FACT)
 HISTORY += ("accepted_total", "accepted_harder", "accepted_easier", "returned", "tasks_proposed", "tasks_valid")
 HISTORY += ("expert_success", "root_expert_success")
-HISTORY += ("ut_accuracy", "detect", "tests_passed")  # of written tests and programs
-HISTORY += tuple(TOOL_FIGURES)
-HISTORY += ("policy_kl", "policy_approx_kl", "policy_entropy", "rm_kl", "rm_approx_kl", "rm_entropy")
+TRAINING = ("policy_kl", "policy_approx_kl", "policy_entropy", "rm_kl", "rm_approx_kl", "rm_entropy")
 
 
 def history_rows(summary: RunSummary) -> list[dict[str, Any]]:
-    """One row per iteration with all series of `HISTORY`, null where it has none: readers of tables want equal keys."""
-    return [{"iteration": row["iteration"], **{key: row.get(key) for key in HISTORY}} for row in summary.iterations]
+    """One row per iteration with all series, null where it has none: readers of tables want equal keys."""
+    keys = (*HISTORY, *(figure.key for figure in followed_figures()), *TRAINING)
+    return [{"iteration": row["iteration"], **{key: row.get(key) for key in keys}} for row in summary.iterations]
 
 
 def evaluation_rows(summary: RunSummary) -> list[dict[str, Any]]:

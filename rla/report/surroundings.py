@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rla.report.answering import PLAYING
 from rla.report.collect import RunSummary
 from rla.report.tables import Table, number
 
+PLAYING = {"rollout": "", "evaluate": "evaluation "}  # stages that play episodes, and how their lines are named
 COLUMNS = {
     "machines": "machines",
     "machine_start_s": "seconds of their starts",

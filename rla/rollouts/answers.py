@@ -34,7 +34,7 @@ from rla.envs.pool.own import Environments, MakeEnv
 from rla.envs.prompts import PolicyPrompt
 from rla.envs.registry import environment
 from rla.errors import UserError
-from rla.metrics.success import ClassOf, EvaluatedEpisode, SaidEpisode, success_metrics
+from rla.metrics.success import EvaluatedEpisode, success_metrics
 from rla.metrics.tool_use import given_tool_figures
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import refuse_foreign, run_async
@@ -42,7 +42,7 @@ from rla.rollouts.answer_files import MatchedAnswers, matched_answers, read_answ
 from rla.rollouts.groups import run_groups
 from rla.rollouts.held_out import evaluating
 from rla.rollouts.transcripts import Given, PlayedElsewhere, played_elsewhere
-from rla.rollouts.voting import class_of_answers
+from rla.rollouts.voting import ClassOf, SaidEpisode, answer_figures, class_of_answers
 from rla.store.atomic import write_json
 from rla.store.parts import file_digest
 from rla.store.pools import read_tasks
@@ -54,12 +54,13 @@ METRICS = "answers.json"  # beside the metrics of the run's own policy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedAnswer:
-    """`error`: why it could not be judged, empty where it was. `calls`: of tools, where `told`. `answered`: whether the
-    transcript ends with an answer.
+    """`vote`: the class of the answer, None if it has none. `error`: why it could not be judged, empty where it was.
+    `calls`: of tools, where `told`. `answered`: whether the transcript ends with an answer.
     """
 
     episode: EvaluatedEpisode
     read: bool
+    vote: str | None = None
     error: str = ""
     calls: int = 0
     told: bool = False
@@ -126,13 +127,9 @@ def evaluate_matched(ctx: StageContext, file: Path, given: MatchedAnswers, split
             "without_answer": unanswered,
         },
     }
-    measured = success_metrics(
-        [one.episode for one in judged],
-        counts,
-        voted=class_of is not None,
-        estimator=ctx.config.evaluation.estimator,
-    )
-    measured |= calls_of_transcripts(judged)
+    voted = [(one.episode, one.vote) for one in judged]
+    at_k = answer_figures(voted, classes=class_of is not None, estimator=ctx.config.evaluation.estimator)
+    measured = success_metrics([one for one, _ in voted], counts) | {"at_k": at_k} | calls_of_transcripts(judged)
     write_json(place, {**own, **measured, "seconds": round(time.monotonic() - started, 1)})
     return {"metrics": str(place), **{key: measured[key] for key in ("episodes", "success", "env_errors")}}
 
@@ -197,10 +194,11 @@ async def judge_answer(
     )
     vote = class_of(said) if class_of is not None else None
     episode = EvaluatedEpisode(
-        task_id=task.task_id, kind=task.kind, won=won, steps=len(played.replies), broken=bool(error), vote=vote
+        task_id=task.task_id, kind=task.kind, won=won, steps=len(played.replies), broken=bool(error)
     )
     return JudgedAnswer(
         episode=episode,
+        vote=vote,
         read=action is not None or not played.answered,
         error=error,
         calls=played.calls,

@@ -1,10 +1,10 @@
-"""What an evaluation measures beside success: the use of tools, what an environment's own reward rule says, with the
-reward model where there is one, and the reward model itself on the frozen probe.
+"""What an evaluation measures beside success: what packages measure (`rla.metrics.custom`), what an environment's own
+reward rule says, with the reward model where there is one, and the reward model itself on the frozen probe.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from rla.config import Config
 from rla.envs.protocols import Groups, Probes
 from rla.envs.registry import environment
 from rla.envs.services import RewardRule
-from rla.metrics.tool_use import tool_figures_by_kind
+from rla.metrics.custom import add_metrics
 from rla.models.checkpoint import model_folder
 from rla.models.fingerprint import tokenizer_fingerprint
 from rla.pipeline.context import StageContext
@@ -20,21 +20,18 @@ from rla.pipeline.origins import origin
 from rla.rollouts.frozen_probe import probe_metrics
 from rla.rollouts.score_shard import refuse_failed_share, score_counts, score_played
 from rla.store.frames import read_episodes, read_judgements
+from rla.store.records import Task
 from rla.store.shards import ShardWriter
-from rla.store.tool_frames import read_tool_episodes
 
 
-def further_metrics(ctx: StageContext, *, probed: bool) -> dict[str, Any]:
-    """Of the trajectories of the stage's `out`; nothing where the environment has neither tools nor a rule. `probed`:
-    also of the reward model on the frozen probe.
+def add_further(metrics: dict[str, Any], ctx: StageContext, tasks: Sequence[Task], *, probed: bool) -> None:
+    """Add those of the trajectories of the stage's `out`, whose tasks are `tasks`. `probed`: also those of the reward
+    model on the frozen probe.
     """
     chosen = environment(ctx.config.env.name)
-    rule = rule_metrics(ctx, chosen.reward_rule()) if isinstance(chosen, Probes) else {}
-    return {
-        **tool_figures_by_kind(read_tool_episodes(ctx.path("out"))),
-        **rule,
-        **(probe_metrics(ctx) if probed else {}),
-    }
+    add_metrics(metrics, ctx.path("out"), ctx.config, held_out=tasks)
+    metrics |= rule_metrics(ctx, chosen.reward_rule()) if isinstance(chosen, Probes) else {}
+    metrics |= probe_metrics(ctx) if probed else {}
 
 
 def families(config: Config) -> Callable[[str], str] | None:

@@ -16,10 +16,10 @@ from rla.envs.pool.own import Environments
 from rla.envs.prompts import told_schemas
 from rla.envs.registry import environment
 from rla.errors import UserError
+from rla.metrics.custom import joined_figures, told_figures
 from rla.models.checkpoint import model_folder
 from rla.models.fingerprint import tokenizer_fingerprint
 from rla.pipeline.context import StageContext
-from rla.pipeline.execution import joined_figures, told_figures
 from rla.pipeline.origins import check_failures, run_async
 from rla.rollouts.filling import filling_rounds, is_mixed
 from rla.rollouts.first_group import FirstGroup
@@ -93,7 +93,8 @@ def play_shard(
             _play_in(ctx, chain([wave], found), policy, made, training=training)
         if figures := joined_figures(made.figures()):
             ctx.measured.update(figures)
-            ctx.progress.note(told_figures(figures))
+            if told := told_figures(figures):
+                ctx.progress.note(told)
 
     def check(counts: Mapping[str, int]) -> None:
         if counts["env_errors"] > ctx.config.rollout.max_failed_share * counts["episodes"]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,14 +26,32 @@ if TYPE_CHECKING:
 COLLECTED = "collected"  # the shard that `rla collect` makes of the run
 
 
-def conversations_source(ctx: StageContext) -> list[Path] | None:
-    """Where the conversations lie that the policy learns from; None: it learns from demonstrations. Those that are
-    `collected` are made where they are missing. Those that somebody has chosen with options of `rla collect` are taken
-    as they are; those that a teacher has played must be of these parameters.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenConversations:
+    """The conversations of `sources`, as `rla.training.warm_start.GivenExamples`."""
+
+    ctx: StageContext
+    sources: Sequence[Path]
+
+    @property
+    def files(self) -> list[Path]:
+        return [one for path in self.sources for one in parts_of_source(path)]
+
+    def examples(self, tokenizer: PreTrainedTokenizerBase, config: SftConfig) -> list[Example]:
+        return conversation_examples(self.ctx, tokenizer, self.sources, config)
+
+
+def given_conversations(ctx: StageContext) -> GivenConversations:
+    """Those that `warm_start.conversations` names."""
+    return GivenConversations(ctx=ctx, sources=conversations_source(ctx))
+
+
+def conversations_source(ctx: StageContext) -> list[Path]:
+    """Where the conversations lie that the policy learns from. Those that are `collected` are made where they are
+    missing. Those that somebody has chosen with options of `rla collect` are taken as they are; those that a teacher
+    has played must be of these parameters.
     """
     named = ctx.config.warm_start.conversations
-    if not named or not ctx.config.warm_start.enabled:
-        return None
     if named != COLLECTED:
         return named_conversations(named, where="warm_start.conversations")
     folder = artifact(ctx.run, "conversations", 0)
@@ -60,11 +79,6 @@ def chosen(ctx: StageContext, folder: Path) -> bool:
     """Whether a shard was chosen from what was played before. One that a teacher has played names the pool."""
     pool, inputs = artifact(ctx.run, "train_tasks", 0), read_manifest(folder, "conversations").get("input_digests", {})
     return not pool.exists() or digest(pool) not in inputs.values()
-
-
-def files_learnt_from(sources: Sequence[Path] | None) -> list[Path]:
-    """The files that a training depends on, each of which has a digest."""
-    return [one for path in sources or () for one in parts_of_source(path)]
 
 
 def conversation_examples(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rla.agents.policy import check_calls
 from rla.config.judging import JudgeConfig
@@ -21,15 +21,35 @@ from rla.models.checkpoint import model_folder
 from rla.models.verifying import verify_model
 from rla.models.vision import vision_for
 from rla.pipeline.context import StageContext
+from rla.pipeline.options import implementation
 from rla.seeds import derive
 from rla.store.pools import read_tasks
 from rla.store.records import Task
-from rla.training.conversing import conversation_examples
 from rla.training.failed_scenes import FailedScenes
 from rla.training.lessons import judge_examples, policy_examples, reward_examples
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
     from rla.training.sft import Example
+
+
+class GivenExamples(Protocol):
+    """What the policy learns from in place of demonstrations. `files`: those that the training depends on."""
+
+    files: Sequence[Path]
+
+    def examples(self, tokenizer: PreTrainedTokenizerBase, config: SftConfig) -> list[Example]:
+        """All of them, at least one. Raises UserError."""
+        ...
+
+
+def given_examples(ctx: StageContext) -> GivenExamples | None:
+    """Those that `warm_start.conversations` names; None: the policy learns from demonstrations."""
+    if not (ctx.config.warm_start.conversations and ctx.config.warm_start.enabled):
+        return None
+    found: GivenExamples = implementation("warm_start.conversations")(ctx)
+    return found
 
 
 def warm_start_model(
@@ -41,10 +61,10 @@ def warm_start_model(
     config: SftConfig,
     tasks_folder: Path,
     marker: dict[str, Any],
-    sources: Sequence[Path] | None = None,
+    given: GivenExamples | None = None,
 ) -> None:
-    """`sources`: of conversations that the policy learns from, in place of demonstrations. A model that shall learn for
-    no step is carried over as it is.
+    """`given`: what the policy learns from in place of demonstrations. A model that shall learn for no step is carried
+    over as it is.
     """
     from rla.models.load import load_tokenizer
     from rla.training.checkpoint_writing import carry_over
@@ -64,13 +84,13 @@ def warm_start_model(
         if option == "policy":
             check_calls(chat, environment(ctx.config.env.name).policy_prompt(ctx.config), taught=True)
         pictures = picture_chat(ctx, chat, model)
-        if option == "policy" and sources is not None:
+        if option == "policy" and given is not None:
             if pictures is not None:
                 raise UserError(
-                    f"warm_start.conversations: {sources[0]} holds texts, and the policy is shown pictures; leave it "
-                    "empty, and the policy learns from demonstrations"
+                    f"warm_start.conversations: {ctx.config.warm_start.conversations} holds texts, and the policy is "
+                    "shown pictures; leave it empty, and the policy learns from demonstrations"
                 )
-            examples = conversation_examples(ctx, tokenizer, sources, config)
+            examples = given.examples(tokenizer, config)
         else:
             make = policy_examples if option == "policy" else reward_examples
             examples = make(ctx, chat, tasks, config, pictures, failed=failed)

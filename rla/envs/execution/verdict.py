@@ -7,9 +7,9 @@ import os
 import signal
 from typing import Any
 
-from rla.envs.coding.data.nesting import too_deep
 from rla.envs.execution import controller
 from rla.envs.execution.box import Outcome
+from rla.envs.execution.nesting import too_deep
 from rla.envs.execution.records import Call, ExitStatus, Limits, Result
 
 NO_VALUE = "the function did not return a JSON value"

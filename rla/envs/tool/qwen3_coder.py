@@ -22,7 +22,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rla.envs.coding.data.nesting import too_deep
+from rla.envs.execution.nesting import too_deep
 from rla.envs.tool.calls import SCHEMA, Malformed, ToolCall, Turn, turn_of
 from rla.thoughts import after_thinking
 

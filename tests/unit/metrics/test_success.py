@@ -8,7 +8,7 @@ import pytest
 
 from rla.errors import UserError
 from rla.metrics.intervals import wilson
-from rla.metrics.success import EvaluatedEpisode, SaidEpisode, held_out_metrics, success_metrics
+from rla.metrics.success import EvaluatedEpisode, held_out_metrics, success_metrics
 from rla.rollouts.trajectory_shard import trajectory_counts
 from rla.store.records import Trajectory
 from rla.store.shards import Origin, ShardWriter
@@ -90,7 +90,7 @@ def test_a_kind_has_its_interval_its_steps_and_why_its_episodes_ended(tmp_path: 
 def test_answers_that_were_given_elsewhere_have_no_stop_reasons() -> None:
     one = EvaluatedEpisode(task_id="a", kind="x", won=True, steps=1)
     counts = {"steps": 1, "env_errors": 0, "truncated": None, "context_stops": None, "invalid_actions": 0}
-    found = success_metrics([one], counts, voted=False)
+    found = success_metrics([one], counts)
     assert found["stop_reasons"] is None and found["by_kind"]["x"]["stop_reasons"] is None
 
 
@@ -110,47 +110,3 @@ def test_a_shard_without_an_episode_that_counts_is_refused(tmp_path: Path) -> No
         held_out_metrics(shard(tmp_path / "broken", episode("a/0", "env_error")))
     with pytest.raises(UserError, match="no episode was played"):
         held_out_metrics(shard(tmp_path / "empty"))
-
-
-def test_answers_vote_where_they_have_classes(tmp_path: Path) -> None:
-    """Of three episodes two say "b", which is wrong; one that could not be read and one that was cut have ended in no
-    answer.
-    """
-    right = episode("a/0", "won", steps=1)
-    said = ("b", "B")
-    wrong = [trajectory(f"a/{i}", task_id="a", outcome=-1, steps=[step(action=text)]) for i, text in enumerate(said, 1)]
-    unread = trajectory("a/3", task_id="a", outcome=-1, steps=[step(valid=False, action="no action")])
-    cut = trajectory("a/4", task_id="a", outcome=-1, steps=[step(action="B", truncated=True)])
-    folder = shard(tmp_path, right, *wrong, unread, cut)
-    asked = []
-
-    def class_of(said: SaidEpisode) -> str | None:
-        asked.append((said.task_id, said.actions[-1], said.ended))
-        return said.actions[-1].lower() if said.ended else None
-
-    found = held_out_metrics(folder, class_of=class_of)["at_k"]
-    assert [name for name, _, _ in asked] == ["a"] * 5 and [ended for _, _, ended in asked] == [True] * 3 + [False] * 2
-    assert found["maj"]["5"]["estimate"] == 0.0  # two votes against one
-    # avg@5 = 1/5; pass@2 = 1 - C(4,2)/C(5,2) = 1 - 6/10
-    assert found["avg"]["5"]["estimate"] == 0.2 and found["pass"]["2"]["estimate"] == 0.4
-
-
-def test_what_was_said_is_read_in_order(tmp_path: Path) -> None:
-    """The observation of a step is what was answered to the one before it."""
-    steps = [step(observation="q", action="call 1"), step(observation="r 1", action="= 7")]
-    folder = shard(tmp_path, trajectory("a/0", task_id="a", outcome=-1, steps=steps, final_observation="the end"))
-    heard: list[SaidEpisode] = []
-
-    def class_of(said: SaidEpisode) -> None:
-        heard.append(said)
-
-    held_out_metrics(folder, class_of=class_of)
-    assert heard == [
-        SaidEpisode(task_id="a", actions=["call 1", "= 7"], answers=["r 1", "the end"], ended=True),
-    ]
-    assert "maj" not in held_out_metrics(folder)["at_k"]
-
-
-def test_the_published_estimator_is_asked_for_by_name(tmp_path: Path) -> None:
-    found = held_out_metrics(shard(tmp_path, episode("a/0", "won")), estimator="published")
-    assert found["at_k"]["estimator"] == "published" and found["at_k"]["best"]["1"]["estimate"] == 1.0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rla.pipeline.execution import joined_figures, statuses_of, told_figures
+from rla.metrics.custom import joined_figures, told_figures
+from rla.pipeline.execution import statuses_of
 
 FIRST = {
     **{"calls": 4, "calls_error": 1, "calls_ok": 2, "calls_malformed": 1, "runs": 3},

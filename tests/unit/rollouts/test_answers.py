@@ -8,8 +8,8 @@ from typing import Any
 
 from rla.envs.observation import EnvironmentFailure, Observation
 from rla.envs.prompts import PolicyPrompt
-from rla.metrics.success import SaidEpisode
 from rla.rollouts.answers import UNENDED, JudgedAnswer, judge_answer
+from rla.rollouts.voting import SaidEpisode
 from rla.store.records import Task
 from tests.unit.builders import task
 
@@ -67,7 +67,7 @@ def judged(response: str, made: Any = None) -> JudgedAnswer:
 
 def test_a_right_answer_is_won_and_votes() -> None:
     found = judged("=2")
-    assert found.episode.won and found.read and not found.error and found.episode.vote == "t:2"
+    assert found.episode.won and found.read and not found.error and found.vote == "t:2"
 
 
 def test_an_environment_that_answers_later_judges_alike() -> None:
@@ -78,7 +78,7 @@ def test_what_cannot_be_read_is_told_as_no_action_and_lost() -> None:
     environment = Question()
     found = judged("2", environment)
     assert environment.told == ["no action", "closed"]
-    assert not found.read and not found.episode.won and not found.episode.broken and found.episode.vote is None
+    assert not found.read and not found.episode.won and not found.episode.broken and found.vote is None
 
 
 def test_an_episode_that_goes_on_is_an_error() -> None:

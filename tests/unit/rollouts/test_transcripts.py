@@ -69,7 +69,7 @@ def said(*messages: dict[str, Any]) -> Given:
 def figures(one: JudgedAnswer) -> tuple[bool, int, int, bool, str | None]:
     """Won, calls, rounds, answered, vote."""
     assert not one.error and not one.episode.broken
-    return one.episode.won, one.calls, one.episode.steps, one.answered, one.episode.vote
+    return one.episode.won, one.calls, one.episode.steps, one.answered, one.vote
 
 
 def assistant(content: Any, *calls: Any) -> dict[str, Any]:

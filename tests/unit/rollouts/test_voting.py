@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,9 +11,9 @@ import pytest
 from rla.envs.tool.questions import Question, task_of_question
 from rla.metrics.at_k import majority_values
 from rla.metrics.published_at_k import published_majority_values
-from rla.metrics.success import SaidEpisode
-from rla.rollouts.voting import class_of_answers
-from tests.unit.builders import configured
+from rla.rollouts.voting import AnswerMetrics, SaidEpisode, answer_figures, class_of_answers, voted_episodes
+from tests.unit.builders import configured, step, task, trajectory
+from tests.unit.metrics.test_success import episode, shard
 
 TASK = task_of_question(Question(text="?", check="number", answer="1000", source="s"), split="test")
 CALL = '<tool_call>\n{"name": "code_interpreter", "arguments": {"code": "print(1)"}}\n</tool_call>'
@@ -87,3 +88,52 @@ def test_an_environment_whose_answers_are_whole_actions_votes_by_them() -> None:
 
 def test_an_environment_without_answers_has_no_classes() -> None:
     assert class_of_answers(configured(env="alfworld"), [TASK]) is None
+
+
+def test_answers_vote_where_they_have_classes(tmp_path: Path) -> None:
+    """Of three episodes two say "b", which is wrong; one that could not be read and one that was cut have ended in no
+    answer.
+    """
+    right = episode("a/0", "won", steps=1)
+    said = ("b", "B")
+    wrong = [trajectory(f"a/{i}", task_id="a", outcome=-1, steps=[step(action=text)]) for i, text in enumerate(said, 1)]
+    unread = trajectory("a/3", task_id="a", outcome=-1, steps=[step(valid=False, action="no action")])
+    cut = trajectory("a/4", task_id="a", outcome=-1, steps=[step(action="B", truncated=True)])
+    folder = shard(tmp_path, right, *wrong, unread, cut)
+    asked = []
+
+    def class_of(said: SaidEpisode) -> str | None:
+        asked.append((said.task_id, said.actions[-1], said.ended))
+        return said.actions[-1].lower() if said.ended else None
+
+    found = answer_figures(voted_episodes(folder, class_of), classes=True, estimator="unbiased")
+    assert [name for name, _, _ in asked] == ["a"] * 5 and [ended for _, _, ended in asked] == [True] * 3 + [False] * 2
+    assert found["maj"]["5"]["estimate"] == 0.0  # two votes against one
+    # avg@5 = 1/5; pass@2 = 1 - C(4,2)/C(5,2) = 1 - 6/10
+    assert found["avg"]["5"]["estimate"] == 0.2 and found["pass"]["2"]["estimate"] == 0.4
+
+
+def test_what_was_said_is_read_in_order(tmp_path: Path) -> None:
+    """The observation of a step is what was answered to the one before it."""
+    steps = [step(observation="q", action="call 1"), step(observation="r 1", action="= 7")]
+    folder = shard(tmp_path, trajectory("a/0", task_id="a", outcome=-1, steps=steps, final_observation="the end"))
+    heard: list[SaidEpisode] = []
+
+    def class_of(said: SaidEpisode) -> None:
+        heard.append(said)
+
+    list(voted_episodes(folder, class_of))
+    assert heard == [
+        SaidEpisode(task_id="a", actions=["call 1", "= 7"], answers=["r 1", "the end"], ended=True),
+    ]
+    found = answer_figures(voted_episodes(folder, None), classes=False, estimator="unbiased")
+    assert "maj" not in found
+
+
+def test_every_evaluation_has_figures_of_its_answers(tmp_path: Path) -> None:
+    """Without classes where the environment has none; of episodes that count alone."""
+    folder = shard(tmp_path, episode("a/0", "won"), episode("a/1", "env_error"))
+    config, tasks = configured("evaluation.estimator=published", env="alfworld"), [task("a")]
+    found = AnswerMetrics().measure(folder, config, held_out=tasks)["at_k"]
+    assert (found["estimator"], found["n"]) == ("published", 1) and found["best"]["1"]["estimate"] == 1.0
+    assert "maj" not in found and AnswerMetrics().measure(folder, config, held_out=()) == {}

@@ -128,4 +128,4 @@ def test_the_command_writes_the_file(
     assert call([*arguments]) == 0
     assert "r/eval/0/livecodebench.json: 2 programs for 1 questions" in capsys.readouterr().out
     assert call([*arguments, "--iteration", "0", "--iteration", "1"]) == 2
-    assert "one file holds the programs of one evaluation" in capsys.readouterr().err
+    assert "livecodebench gets one evaluation" in capsys.readouterr().err

@@ -19,7 +19,7 @@ from typing import Any
 from jsonschema import Draft202012Validator
 
 from rla.envs.coding.data.checkers import Checker, CheckerKind, Json
-from rla.envs.coding.data.nesting import levels, too_deep
+from rla.envs.execution.nesting import levels, too_deep
 from rla.errors import UserError
 from rla.store.records import Status, Task, content_id
 from rla.store.resources import resource

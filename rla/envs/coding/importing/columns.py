@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rla.envs.coding.data.checkers import Checker, CheckerKind
-from rla.envs.coding.data.nesting import levels
 from rla.envs.coding.data.problems import TOO_LONG, CallTest, InvalidProblem, StdioTest, json_value
 from rla.envs.coding.importing.bounds import bounded_json
+from rla.envs.execution.nesting import levels
 
 Row = Mapping[str, Any]
 FRACTION = re.compile(r"[+-]?(\d*\.\d+|\d+\.|\d+(?=[eE]))([eE][+-]?\d+)?", re.ASCII)  # 1e-05 has no point
