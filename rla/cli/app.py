@@ -24,7 +24,6 @@ from rla.cli.lineage import lineage
 from rla.cli.own_options import OWN_OPTIONS, Option
 from rla.cli.params import params_command
 from rla.cli.plan_memory import plan_memory
-from rla.cli.prefork import prefork
 from rla.cli.prune import prune
 from rla.cli.run import run_loop
 from rla.cli.show import OptionalCount, show
@@ -44,7 +43,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     no_args_is_help=True,
 )
-app.add_typer(prefork, name="prefork", rich_help_panel=None)
 app.add_typer(engines, name="engines", rich_help_panel=None)
 app.add_typer(ablation, name="ablation", rich_help_panel=None)
 app.add_typer(env, name="env", rich_help_panel=None)

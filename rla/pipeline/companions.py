@@ -14,13 +14,13 @@ fails, or whose stage is killed, is made up for in its turn.
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from rla.config.upkeep import ON_RAY
 from rla.pipeline.again import called_again
-from rla.pipeline.ahead import planned_loop
 from rla.pipeline.context import StageContext
 from rla.processes.workers import (
     ON_GPUS,
@@ -39,7 +39,7 @@ def companions_of(ctx: StageContext) -> list[list[str]]:
     a mirror, because nobody would send what they make.
     """
     together, judge = ctx.config.launch.together, ctx.config.judge
-    if not together or ctx.paths or is_mirror(ctx.run) or planned_loop(ctx.run) is None:
+    if not together or ctx.paths or is_mirror(ctx.run) or "RLA_LOOP" not in os.environ:
         return []
     launch = ctx.config.launch
     if ctx.spec.name == "rollout" and "judging" in together and judge.enabled and judge.tasks == "all":

@@ -31,7 +31,7 @@ from pathlib import Path
 
 from rla.errors import UserError
 from rla.processes.executors import MEND, SliceFailure
-from rla.processes.workers import NOT_INHERITED, exit_text, listen
+from rla.processes.workers import WATCH, exit_text, listen
 from rla.store.slices import Slice
 
 # A task that Slurm ends gets SIGTERM, as bash does: with a trap bash waits for the stage, which puts down its work.
@@ -87,7 +87,7 @@ class SlurmArray:
         exports = "".join(f"export {shlex.quote(f'{name}={value}')}\n" for name, value in self.more.items())
         return SCRIPT.format(
             cwd=shlex.quote(os.getcwd()),
-            unset=" ".join(NOT_INHERITED),
+            unset=WATCH,
             exports=exports,
             command=shlex.join([sys.executable, "-m", "rla", *arguments]),
             count=count,
@@ -226,7 +226,7 @@ def outside_of_jobs() -> dict[str, str]:
     """This environment without what tells of the job that this process may run in: its GPUs are not those of the array,
     nor are its limits.
     """
-    left = (*NOT_INHERITED, "CUDA_VISIBLE_DEVICES")
+    left = (WATCH, "CUDA_VISIBLE_DEVICES")
     return {
         key: value
         for key, value in os.environ.items()

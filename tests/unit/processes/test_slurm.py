@@ -47,9 +47,9 @@ def test_each_task_calls_the_same_stage_with_its_slice(
     tmp_path: Path, cluster: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[str] = []
-    stage = 'echo "$RLA_FOUND ${RLA_PREFORK-none} ${SLURM_GPUS-none} ${CUDA_VISIBLE_DEVICES-none} $(pwd)"'
+    stage = 'echo "$RLA_FOUND ${SLURM_GPUS-none} ${CUDA_VISIBLE_DEVICES-none} $(pwd)"'
     monkeypatch.chdir(tmp_path)
-    for name in ("RLA_PREFORK", "SLURM_GPUS", "CUDA_VISIBLE_DEVICES"):
+    for name in ("SLURM_GPUS", "CUDA_VISIBLE_DEVICES"):
         monkeypatch.setenv(name, "of the caller")
     made = array(
         tmp_path, monkeypatch, stage, options=["--partition=gpu"], more={"RLA_FOUND": "a 'b'"}, tell=told.append
@@ -57,7 +57,7 @@ def test_each_task_calls_the_same_stage_with_its_slice(
     assert made.run(["rollout", "--run", "$(touch no); r"], slices(3)) == []
     for index in (1, 2, 3):
         said = (made.folder / f"{index}.log").read_text().splitlines()
-        assert said == [f"-m rla rollout --run $(touch no); r --slice {index}/3", f"a 'b' none none none {tmp_path}"]
+        assert said == [f"-m rla rollout --run $(touch no); r --slice {index}/3", f"a 'b' none none {tmp_path}"]
     assert told == [f"job 101: slices 1-3 of 3; logs: {made.folder}/"]
     given = (cluster / "101/arguments").read_text().splitlines()
     assert {"--partition=gpu", "--array=1-3", "--wait", "--parsable", "--job-name=rla-rollout-1"} < set(given)
