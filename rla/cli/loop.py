@@ -50,7 +50,10 @@ FORKABLE = {
 IMPORTS_POLARS = ("compute-rewards", "judge-accuracy", "report")
 PRELOADED = (
     "jsonschema",
+    "pandas",  # pyarrow asks for it when it makes its first array
+    "pyarrow.dataset",
     "pyarrow.parquet",
+    "pydantic.type_adapter",
     "rich.progress",
     "rich.table",
     "torch",
@@ -59,6 +62,11 @@ PRELOADED = (
     "transformers.models.qwen3.modeling_qwen3",
     "rla.cli.app",
     "rla.cli.calls",
+    "rla.cli.call_record",
+    "rla.cli.closing",
+    "rla.cli.machine",
+    "rla.cli.tracked",
+    "rla.envs.alfworld.environment",
     "rla.cli.loop",
     "rla.llm.transformers_engine",
     "rla.models.load",
