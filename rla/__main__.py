@@ -1,4 +1,4 @@
-"""Entry point of `rla`: a running pre-fork server gets the call; without one the command line starts here."""
+"""Entry point of `rla`."""
 
 from __future__ import annotations
 
@@ -11,22 +11,13 @@ from rla.processes.ranks import end_with_parent, launched
 # spin loses little on a quiet machine. OpenMP reads this when torch is imported.
 SPIN = ("GOMP_SPINCOUNT", "5000")
 
-OWN_PROCESS = (["prefork"], ["serve"], ["run"])  # what starts and ends other processes
-
 
 def main() -> None:
-    """Exit with the status of the command; nothing heavy is imported before a server has been asked."""
+    """Exit with the status of the command."""
     os.environ.setdefault(*SPIN)
     if launched():
         end_with_parent()  # a launcher gives its processes a session of their own, which no signal to a group reaches
     arguments = sys.argv[1:]
-    server = os.environ.get("RLA_PREFORK")
-    if server and arguments[:1] not in OWN_PROCESS and "WORLD_SIZE" not in os.environ:
-        from rla.processes.prefork.client import forward_call
-
-        status = forward_call(server, arguments)
-        if status is not None:
-            sys.exit(status)
     try:
         from rla.cli.app import run
     except KeyboardInterrupt:  # while the command line is imported

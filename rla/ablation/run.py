@@ -1,4 +1,4 @@
-"""Run an ablation: the starts, then every arm and seed as `dvc repro` in its folder, a few at a time.
+"""Run an ablation: the starts, then every arm and seed as the loop of its folder, a few at a time.
 
 All that is done is kept: the same call goes on after a kill or a failed arm, or with more iterations, arms or seeds.
 Seeds are the outer loop, so that a run which is stopped early has whole comparisons.
@@ -7,20 +7,23 @@ Seeds are the outer loop, so that a run which is stopped early has whole compari
 from __future__ import annotations
 
 import fcntl
+import os
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from rla.ablation.design import Design, chosen_arms
 from rla.ablation.folders import make_arm, make_start
 from rla.ablation.starts import needed_starts
 from rla.errors import UserError
-from rla.pipeline.dvc_lock import mend
-from rla.pipeline.repro import lifeline, prefork_server, run_repro
+from rla.processes.workers import WATCH
 
 LOG = "repro.log"
+COMMAND = (sys.executable, "-P", "-c", "from rla.cli.loop import main; main()")
 LOCK = ".lock"  # of a root, while a call makes what its arms begin with
 
 Say = Callable[[str], None]
@@ -35,7 +38,6 @@ def run_ablation(
         known = ", ".join(map(str, design.seeds))
         raise UserError(f"--seed {' '.join(map(str, seeds))}: the design has the seeds {known}; add others to it")
     with (
-        prefork_server() as environment,
         lifeline() as (stdin, cut),
         ThreadPoolExecutor(max_workers=jobs) as pool,
         cut,  # before the pool waits for its arms, which may take hours
@@ -44,14 +46,14 @@ def run_ablation(
         def attempt(folder: Path) -> str:
             """What went wrong, or nothing: one arm that fails does not end the others."""
             try:
-                repro(folder, environment, say, stdin=stdin)
+                turn_loop_of(folder, say, stdin=stdin)
             except UserError as error:
                 return str(error)
             return ""
 
         with alone(root, say):
             for start in needed_starts(design, arms, seeds or design.seeds):
-                repro(make_start(root, start), environment, say, stdin=stdin)
+                turn_loop_of(make_start(root, start), say, stdin=stdin)
             folders = [make_arm(root, design, arm, seed) for seed in seeds or design.seeds for arm in arms]
         failed = [error for error in pool.map(attempt, folders) if error]
     if failed:
@@ -73,13 +75,40 @@ def alone(root: Path, say: Say) -> Iterator[None]:
         yield
 
 
-def repro(folder: Path, environment: Mapping[str, str], say: Say, *, stdin: int) -> None:
-    """`dvc repro` in `folder`, what it prints in its log. UserError with the log's last lines where it fails."""
-    mend(folder)
+@contextmanager
+def lifeline() -> Iterator[tuple[int, ExitStack]]:
+    """(stdin, cut): calls with that standard input end when the block of `cut` does, or with this process, however it
+    dies. Until this block ends `stdin` can be handed on: a call that begins after the cut ends at once.
+    """
+    reading, writing = os.pipe()
+    cut = ExitStack()
+    cut.callback(os.close, writing)
+    try:
+        yield reading, cut
+    finally:
+        cut.close()
+        os.close(reading)
+
+
+def turn_loop_of(folder: Path, say: Say, *, stdin: int) -> None:
+    """Turn the loop of `folder`; its output goes to the end of its log. `stdin`: a lifeline. Raises UserError with the
+    log's last lines if it fails.
+    """
     started = time.monotonic()
     log = folder / LOG
-    status = run_repro(folder, environment, log, stdin=stdin)
+    environment = os.environ | {WATCH: "1"}
+    with log.open("ab") as out:
+        status = subprocess.run(
+            COMMAND,
+            cwd=folder,
+            env=environment,
+            stdin=stdin,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+            check=False,
+        ).returncode
     if status:
         tail = " | ".join(log.read_text(errors="replace").splitlines()[-3:])
-        raise UserError(f"{folder}: dvc repro failed; {log} ends with: {tail}")
+        raise UserError(f"{folder}: its loop failed; {log} ends with: {tail}")
     say(f"{folder}: whole, {time.monotonic() - started:.0f} s in this call")

@@ -30,7 +30,6 @@ from rla.cli.init import init_folder
 from rla.cli.lineage import lineage
 from rla.cli.own_options import Option, own_options
 from rla.cli.params import params_command
-from rla.cli.prefork import prefork
 from rla.cli.prune import prune
 from rla.cli.run import run_loop
 from rla.cli.show import OptionalCount, show
@@ -119,7 +118,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     no_args_is_help=True,
 )
-app.add_typer(prefork, name="prefork", rich_help_panel=None)
 
 
 def common_options(spec: StageSpec) -> list[Option]:

@@ -21,7 +21,6 @@ from rla.config import Config, resolved
 from rla.envs.configured import load_config
 from rla.errors import UserError
 from rla.metrics.guards import GUARDS, Warned, warned
-from rla.pipeline.ahead import BRIEF, STAGE
 from rla.pipeline.context import Progress, StageContext
 from rla.pipeline.params_files import default_run, existing_run, params_file, run_and_params
 from rla.pipeline.pruning import prune_run
@@ -37,6 +36,7 @@ from rla.store.run_config import run_config_path, update_run_config
 from rla.store.slices import WHOLE, is_complete
 from stages import STAGES
 
+STAGE = "DVC_STAGE"  # DVC sets it for the commands of its stages
 FINISHING = ("train-policy", "train-rm", "adapt-env", "evaluate")  # any of these may be the last of an iteration
 # Sections that a stage reads; all others are as in the last call, but for the pool, which is the matter of one call.
 FOLLOWED = {path.partition(".")[0] for spec in STAGES for path in spec.sections} | {"pool"}
@@ -47,7 +47,9 @@ Echo = Callable[[str], None]
 
 def call_stage(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> None:
     """Run `spec` with the command line's `values`. Raises UserError for anything that the user can mend."""
-    own = WATCH not in os.environ and STAGE not in os.environ  # a user's, not that of a loop or of another call
+    from rla.cli.closing import LOOP
+
+    own = not {WATCH, STAGE, LOOP} & os.environ.keys()  # a user's, not that of a loop or of another call
     end_with_stdin()
     call_on_store(
         spec,
@@ -68,7 +70,7 @@ def earlier_places(spec: StageSpec, values: Mapping[str, Any]) -> list[str]:
 
 def call_here(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo, own: bool = True) -> None:
     """`call_stage` of a run whose folder is here. `own`: a user called it, and hears of parameters that differ."""
-    from rla.cli.closing import StageAccount, place_in_loop
+    from rla.cli.closing import BRIEF, StageAccount, place_in_loop
     from rla.cli.progress import make_progress
     from rla.cli.quiet import quiet_libraries
     from rla.cli.tracked import check_trackers, show_curves
@@ -82,9 +84,8 @@ def call_here(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo, own: bo
             echo(note)
     if not values["dry_run"]:
         quiet_libraries()
-        with make_progress(
-            place=place_in_loop(spec.name, values["iteration"], run), brief=BRIEF in os.environ
-        ) as progress:
+        place = place_in_loop(spec, values["iteration"])
+        with make_progress(place=f"{place}, " if place else "", brief=BRIEF in os.environ) as progress:
             ctx = context(spec, values, config=config, run=run, progress=progress)
             check_trackers(ctx)
             account = StageAccount(ctx=ctx)

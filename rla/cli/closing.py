@@ -1,7 +1,7 @@
 """The line that closes a stage call: what it read, what it made or found complete, how long it took; in a loop that
-DVC turns, before it how far the loop is.
+`rla run` turns, before it the iteration.
 
-    iteration 7 of 12, 2 min left: rollout read 6/pool, 6/candidates, 6/policy; made 7/trajectories in 41 s
+    iteration 7 of 12: rollout read 6/pool, 6/candidates, 6/policy; made 7/trajectories in 41 s
 
 `rla run` has each stage say this line alone, with figures in place of what was read.
 """
@@ -17,21 +17,25 @@ from typing import Any
 
 from rla.cli.progress import duration
 from rla.errors import UserError
-from rla.pipeline.ahead import BRIEF, MADE_BY, loop_text, planned_loop
 from rla.pipeline.context import StageContext
 from rla.pipeline.finished import RECORD, recorded_inputs
+from rla.pipeline.spec import StageSpec
 from rla.store.digests import digest
+from rla.store.layout import PATHS
 from rla.store.slices import MANIFEST
 
+LOOP = "RLA_LOOP"  # set by `rla run`: how many iterations the loop has that the stage is a part of
+BRIEF = "RLA_BRIEF"  # set by `rla run` unless it is to be verbose: a stage says one line
 RECORDS = (MANIFEST, RECORD, "config.json", "report.json")  # one of them changes where a folder is made anew
 FIGURES = ("episodes", "won", "success", "judgements", "mu", "updates", "proposed", "valid", "accepted")  # of one line
 Stamp = tuple[int, int] | None
 
 
-def place_in_loop(stage: str, iteration: int, run: Path) -> str:
-    """`iteration 7 of 12, ` before what the stage says; empty outside of a loop."""
-    loop = planned_loop(run) if stage in MADE_BY else None
-    return f"iteration {iteration} of {loop.last}, " if loop else ""
+def place_in_loop(spec: StageSpec, iteration: int) -> str:
+    """`iteration 7 of 12`; empty outside of a loop, and of a stage that iterations share."""
+    if LOOP not in os.environ or not any("{i}" in PATHS[artifact] for _, artifact in spec.writes):
+        return ""
+    return f"iteration {iteration} of {os.environ[LOOP]}"
 
 
 @dataclass(kw_only=True)
@@ -57,22 +61,14 @@ class StageAccount:
 
     def line(self, *, read: bool = True) -> str:
         """`read`: also what was read."""
-        spec, place, sources = self.ctx.spec, self.loop(), self.read() if read else []
+        spec, place = self.ctx.spec, place_in_loop(self.ctx.spec, self.ctx.iteration)
+        sources = self.read() if read else []
         there = {path: found for path in self.written() if (found := stamp(path)) is not None}
         made = [path for path, found in there.items() if found != self.before[path]]
         kept = [path for path in there if path not in made]
         done = {"read": sources, "made": made, "kept": kept}
         said = "; ".join(f"{verb} {self.names(paths)}" for verb, paths in done.items() if paths)
-        return f"{place}{spec.name} {said} in {seconds_text(time.monotonic() - self.began)}"
-
-    def loop(self) -> str:
-        """Empty where a file of another stage is damaged: whoever reads that will say so."""
-        loop = planned_loop(self.ctx.run)
-        try:
-            text = loop_text(loop, self.ctx.spec.name, self.ctx.iteration) if loop else ""
-        except UserError:
-            return ""
-        return f"{text}: " if text else ""
+        return f"{place}{': ' if place else ''}{spec.name} {said} in {seconds_text(time.monotonic() - self.began)}"
 
     def read(self) -> list[Path]:
         """The inputs that the outputs record; where they record none, those that are there."""

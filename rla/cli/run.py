@@ -1,8 +1,4 @@
-"""`rla run`: the whole loop of the folder that it is called in, by `rla plan` and `dvc repro`; then the report as text.
-
-Stages are forked from a server that has imported torch. The server, DVC and the stage that runs end with this process,
-however it ends.
-"""
+"""`rla run`: the whole loop of the folder that it is called in, as `rla plan` writes it; then the report as text."""
 
 from __future__ import annotations
 
@@ -64,12 +60,11 @@ def run_loop(
 
 
 def turn_loop(plan: Plan, *, say: Callable[[str], None], verbose: bool = False) -> int:
-    """The exit status of DVC; where it is 0, the report is printed. Raises UserError where there is no pipeline."""
+    """The exit status of the loop; if it is 0, the report is printed. Raises UserError if there is no pipeline."""
+    from rla.cli.loop import turn_planned_loop
     from rla.errors import UserError
-    from rla.pipeline.ahead import BRIEF
     from rla.pipeline.dvc_project import one_run, ready_dvc
     from rla.pipeline.plan import named_plan, run_folder, write_plan
-    from rla.pipeline.repro import prefork_server, show_repro
     from stages import STAGES
 
     if not PIPELINE.is_file():
@@ -78,8 +73,7 @@ def turn_loop(plan: Plan, *, say: Callable[[str], None], verbose: bool = False) 
     with one_run(PIPELINE):
         say(write_plan(plan, PLAN, stages=STAGES))
         ready_dvc(Path())
-        with prefork_server() as environment:
-            status = show_repro(environment if verbose else environment | {BRIEF: "1"})
+        status = turn_planned_loop(say=say, verbose=verbose)
     if not status:
         print_report(run_folder(plan), say=say)
     return status

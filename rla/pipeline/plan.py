@@ -17,7 +17,6 @@ from rla.config import Config
 from rla.config.load import read_yaml
 from rla.envs.configured import load_config
 from rla.errors import UserError
-from rla.pipeline.dvc_lock import mend
 from rla.pipeline.params_files import default_run
 from rla.pipeline.run_identity import override_suffix, refuse_other_run
 from rla.pipeline.spec import StageSpec
@@ -166,7 +165,6 @@ def write_plan(plan: Plan, out: Path, *, stages: Sequence[StageSpec]) -> str:
     if not plan.overwrite:
         refuse_other_run(run_folder(plan), config, stages)
     refuse_unnamed(plan.params, config, out.with_name("dvc.yaml"))
-    mend(out.parent)
     found = read_yaml(out, remedy="") if out.exists() else None
     data = document(plan, found if isinstance(found, dict) else {})
     text = iterations_text(data)

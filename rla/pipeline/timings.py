@@ -9,16 +9,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import pairwise
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from rla.errors import UserError
 from rla.store.regular import read_regular
 
 APART = ("report",)  # its time is none of the run's: it would change what it says with every call
-LONGEST_PAUSE = 60.0  # seconds between two calls of one loop; a longer one is a loop that stood still
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,10 +97,3 @@ def timed_device(record: Any) -> TimedDevice:
         host=str(record.get("host", "")),
         spans=tuple((float(start), float(end)) for start, end in record.get("spans", ())),
     )
-
-
-def seconds_between(calls: list[TimedCall]) -> float:
-    """What passes from the end of one call to the start of the next, the median; 0 where it is not known."""
-    gaps = [later.started - call.started - call.seconds for call, later in pairwise(calls)]
-    known = [gap for gap in gaps if gap < LONGEST_PAUSE]
-    return max(median(known), 0.0) if known else 0.0

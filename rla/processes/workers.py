@@ -19,7 +19,6 @@ from rla.processes.cores import usable_cores
 from rla.store.slices import Slice
 
 WATCH = "RLA_END_WITH_STDIN"
-NOT_INHERITED = ("RLA_PREFORK", WATCH)  # of the call that starts workers: its server, and how it ends
 ON_GPUS = ("vllm", "transformers")
 PATIENCE = 20.0  # seconds for a worker to put down its engine after an interrupt
 
@@ -69,8 +68,8 @@ def start_worker(arguments: Sequence[str], environment: Mapping[str, str]) -> su
 
 
 def worker_environment(*, workers: int, gpus: Sequence[str]) -> dict[str, str]:
-    """What a worker is started with: its GPUs, its share of the CPU threads, no pre-fork server, no shared engine."""
-    own = {key: value for key, value in os.environ.items() if key not in NOT_INHERITED} | {WATCH: "1"}
+    """What a worker is started with: its GPUs, its share of the CPU threads, no shared engine."""
+    own = os.environ | {WATCH: "1"}
     own.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // workers)))
     if gpus:
         own["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)

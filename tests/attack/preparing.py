@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rla.__main__ import SPIN
-from rla.processes.prefork.control import FORKABLE
+from rla.cli.loop import FORKABLE, PRELOADED
 
 TOP = Path(__file__).parents[2]
 SOURCE = Path(__file__).with_name("file_operations.c")
@@ -60,14 +60,14 @@ def started(folder: Path) -> None:
     environment |= {"HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
     # What starts threads is imported by each call itself: at least its code is compiled once.
     environment |= {"PYTHONPYCACHEPREFIX": str(folder / "compiled")}
-    for name in ("PYTHONDONTWRITEBYTECODE", "RLA_PREFORK"):
-        environment.pop(name, None)
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     os.execve(sys.executable, [sys.executable, "-m", "tests.attack", *sys.argv[1:]], environment)
 
 
 def imported() -> None:
     """Import what stages import. Raises RuntimeError where an import starts a thread: forks could hang."""
-    import_module("rla.cli.preload").preload()
+    for name in PRELOADED:
+        import_module(name)
     for name in BESIDES:
         if name.startswith("rla") or importlib.util.find_spec(name):
             import_module(name)

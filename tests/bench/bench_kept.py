@@ -2,7 +2,7 @@
 
     python -m tests.bench.bench_kept [--backend transformers] [--set key=value]
 
-The small pipeline (`params.yaml`) on its untrained models, every stage a process of its own (no pre-fork server), on
+The small pipeline (`params.yaml`) on its untrained models, every stage a process of its own , on
 copies of one run folder, the two ways in turn stage by stage, so that both meet the same load of the machine. The
 cluster has one node, and its engine has been started, and asked once, before: a run pays that once, and it is printed
 beside. CPU seconds stand beside the wall time, which other work on the machine lengthens; with Ray they are those of
@@ -67,7 +67,7 @@ class Bench:
         """Seconds of one call, those of the cluster meanwhile included."""
         iterations = () if name in ("make-tasks", "init-model") else ("--iteration", str(iteration))
         words = [name, *self.options, *self.ways[run], "--run", run, *iterations, *more]
-        environment = {key: value for key, value in os.environ.items() if key != "RLA_PREFORK"}
+        environment = dict(os.environ)
         environment["PYTHONPATH"] = os.pathsep.join([str(Path.cwd()), environment.get("PYTHONPATH", "")])
         started, cpu = time.perf_counter(), self.cpu(run)
         done = subprocess.run(

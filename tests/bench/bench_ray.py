@@ -1,7 +1,7 @@
 """`make bench-ray`: what engines on a cluster cost, on one machine with logical nodes.
 
 start      seconds until a process is connected to a running cluster (`ray.init`) and until a first task is done, beside
-           a fresh Python and a light stage, which the pre-fork server forks or which starts by itself
+           a fresh Python and a light stage
 scaling    tokens a second with 1, 2 and 4 engines and 512 episodes in flight, against as many times one engine's.
            The engine is a clock: SLOTS requests at once, each of TOKENS tokens and `--latency` seconds, so that cores
            do not limit it. The stage's own processor time for a request stands beside. Four engines with 0.25 s answer
@@ -28,7 +28,6 @@ from rla.llm.ray_actor import EngineActor
 from rla.llm.ray_cluster import EngineActorRef
 from rla.llm.ray_pool import RayGenerator
 from rla.llm.seats import Seats
-from rla.pipeline.repro import prefork_server
 from rla.processes.ray_connection import NAMESPACE, connected
 from tests.integration.pipelines import PARAMS
 from tests.ray.patience import node_words, patience
@@ -131,19 +130,15 @@ def start_line(address: str) -> str:
 
 
 def stages_line(folder: Path) -> str:
-    """Seconds of `make-tasks` that the pre-fork server forks, and of one that starts by itself, in turn."""
+    """Seconds of `make-tasks`."""
     (folder / "params.yaml").write_text(PARAMS)
-    spent: dict[str, list[float]] = {"forked": [], "by itself": []}
-    with prefork_server() as forking:
-        plain = {name: value for name, value in forking.items() if name != "RLA_PREFORK"}
-        for number in range(TURNS + 1):
-            for way, environment in (("forked", forking), ("by itself", plain)):
-                command = [sys.executable, "-m", "rla", "make-tasks", "--run", f"{way[0]}{number}"]
-                begun = time.perf_counter()
-                subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
-                spent[way].append(time.perf_counter() - begun)
-    # the first of each waits for the server's imports, or reads files that no cache has
-    return "a light stage: " + ", ".join(f"{median(times[1:]):.2f} s {way}" for way, times in spent.items())
+    spent = []
+    for number in range(TURNS + 1):
+        begun = time.perf_counter()
+        command = [sys.executable, "-m", "rla", "make-tasks", "--run", str(number)]
+        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+        spent.append(time.perf_counter() - begun)
+    return f"a light stage: {median(spent[1:]):.2f} s"  # the first one reads files that no cache has
 
 
 def main() -> None:

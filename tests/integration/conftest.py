@@ -1,23 +1,13 @@
-"""What integration tests share: a pre-fork server, so that stages start in a moment, and the command line itself."""
+"""What integration tests share: the command line itself."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.integration.pipelines import PARAMS, run
+from tests.integration.pipelines import PARAMS
 
 Rla = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def socket(tmp_path: Path) -> Iterator[Path]:
-    """A pre-fork server, so that stages start in a moment and kills fall into their work."""
-    place = tmp_path / "s"
-    place.mkdir(mode=0o700)
-    run(["rla", "prefork", "start", "--socket", str(place / "socket")], tmp_path)
-    yield place / "socket"
-    run(["rla", "prefork", "stop", "--socket", str(place / "socket")], tmp_path)
 
 
 @pytest.fixture

@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from multiprocessing import get_context
 from pathlib import Path
 
+from rla.cli.loop import become_stage, start_server
 from rla.store.resources import resource
 
 PARAMS = """
@@ -35,12 +38,10 @@ VOLATILE = ("timings", "report", "tensorboard")  # wall-clock times, and what sh
 MEASURED = {"seconds", "tokens_per_second", "flop_utilisation"}
 
 
-def environment(socket: Path | None = None) -> dict[str, str]:
+def environment() -> dict[str, str]:
     """The caller's environment with this interpreter's programs first, one thread and no analytics."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     extra = {"PATH": path, "OMP_NUM_THREADS": "1", "DVC_NO_ANALYTICS": "1"}
-    if socket is not None:
-        extra["RLA_PREFORK"] = str(socket)
     return os.environ | extra
 
 
@@ -58,10 +59,10 @@ def plan(folder: Path, *, iterations: int) -> None:
     run(["rla", "plan", "--iterations", str(iterations), "--run", "runs/t"], folder)
 
 
-def run(command: list[str], folder: Path, socket: Path | None = None) -> str:
+def run(command: list[str], folder: Path) -> str:
     """Run to the end; the output. Fails with what the command printed."""
     done = subprocess.run(
-        command, cwd=folder, env=environment(socket), capture_output=True, text=True, timeout=600, check=False
+        command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -75,19 +76,19 @@ def until(condition: Callable[[], object], *, seconds: float) -> None:
         time.sleep(0.02)
 
 
-def killed_after(seconds: float, command: list[str], folder: Path, socket: Path) -> bool:
+def killed_after(seconds: float, command: list[str], folder: Path) -> bool:
     """Start the command and kill its whole process group after `seconds`; False where it was done before."""
     end = time.monotonic() + seconds
-    return killed_when(lambda: time.monotonic() >= end, command, folder, socket)
+    return killed_when(lambda: time.monotonic() >= end, command, folder)
 
 
-def killed_when(moment: Callable[[], bool], command: list[str], folder: Path, socket: Path) -> bool:
+def killed_when(moment: Callable[[], bool], command: list[str], folder: Path) -> bool:
     """Start the command and kill its whole process group once `moment` has come; False where it was done before."""
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(
             command,
             cwd=folder,
-            env=environment(socket),
+            env=environment(),
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -100,6 +101,28 @@ def killed_when(moment: Callable[[], bool], command: list[str], folder: Path, so
             time.sleep(0.002)
     assert process.returncode == 0, (folder / "log").read_text()
     return False
+
+
+def forked(command: list[str], folder: Path, *, moment: Callable[[], bool] = lambda: False) -> bool:
+    """Call a stage as `rla run` does, which starts in a moment, so that kills fall into its work. As `killed_when`."""
+    start_server()
+    arguments = (shlex.join(command), environment(), str(folder))
+    process = get_context("forkserver").Process(target=become_stage, args=arguments)
+    process.start()
+    while process.is_alive():
+        if moment():
+            process.kill()
+            process.join()
+            return True
+        time.sleep(0.002)
+    assert process.exitcode == 0
+    return False
+
+
+def forked_until(seconds: float, command: list[str], folder: Path) -> bool:
+    """`forked`, killed after `seconds`."""
+    end = time.monotonic() + seconds
+    return forked(command, folder, moment=lambda: time.monotonic() >= end)
 
 
 def contents(folder: Path) -> dict[str, str]:

@@ -72,7 +72,7 @@ def ended(folder: Path, by: signal.Signals, *, during: str) -> None:
         cwd=folder,
         stderr=subprocess.DEVNULL,
     )
-    until(lambda: any(during in line for line in commands(folder)), seconds=120)
+    until(lambda: any(during in log.read_text() for log in folder.rglob("repro.log")), seconds=120)
     call.send_signal(by)
     call.wait(30)
     until(lambda: not any(commands(folder)), seconds=120)

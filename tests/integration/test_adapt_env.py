@@ -19,7 +19,7 @@ from rla.store.reading import read_manifest, read_rows
 from rla.store.shards import ShardWriter
 from rla.store.slices import MANIFEST
 from tests.integration.conftest import Rla
-from tests.integration.pipelines import PARAMS, contents, killed_after, killed_when, run
+from tests.integration.pipelines import PARAMS, contents, forked, forked_until
 
 # Twelve tasks that scripted replies hardly ever win; a context that holds the proposer's prompt.
 LARGER = (
@@ -141,24 +141,24 @@ def test_what_auto_stands_for_is_said_counted_and_part_of_the_origin(
 
 
 @pytest.mark.slow
-def test_a_call_that_is_killed_at_random_moments_equals_an_undisturbed_one(tmp_path: Path, socket: Path) -> None:
+def test_a_call_that_is_killed_at_random_moments_equals_an_undisturbed_one(tmp_path: Path) -> None:
     (tmp_path / "params.yaml").write_text(LARGER)
     for stage in BEFORE:
-        run(["rla", stage, "--run", "r"], tmp_path, socket)
+        forked(["rla", stage, "--run", "r"], tmp_path)
     started = time.monotonic()
-    run(["rla", "adapt-env", "--run", "r", "--out", "calm"], tmp_path, socket)
+    forked(["rla", "adapt-env", "--run", "r", "--out", "calm"], tmp_path)
     whole = time.monotonic() - started
     calm, moments = contents(tmp_path / "calm"), random.Random(7)
     folders = [tmp_path / "stormy-0"]
     for _ in range(KILLS):
         call = ["rla", "adapt-env", "--run", "r", "--out", str(folders[-1])]
-        while not killed_after(moments.uniform(0.3, 0.95) * whole, call, tmp_path, socket):
+        while not forked_until(moments.uniform(0.3, 0.95) * whole, call, tmp_path):
             folders.append(tmp_path / f"stormy-{len(folders)}")
             call[-1] = str(folders[-1])
-    run(call, tmp_path, socket)
+    forked(call, tmp_path)
     halved = tmp_path / "halved"
     call[-1] = str(halved)
-    assert killed_when(lambda: any(halved.glob("part-*.parquet")), call, tmp_path, socket)
+    assert forked(call, tmp_path, moment=lambda: any(halved.glob("part-*.parquet")))
     assert not (halved / MANIFEST).exists()
-    run(call, tmp_path, socket)
+    forked(call, tmp_path)
     assert all(contents(folder) == calm for folder in [*folders, halved])

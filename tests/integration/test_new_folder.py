@@ -48,7 +48,7 @@ def folder(rla: Path, tmp_path: Path) -> Path:
 
 
 def own_environment() -> dict[str, str]:
-    return {key: value for key, value in environment().items() if key not in ("PYTHONPATH", "RLA_PREFORK")}
+    return {key: value for key, value in environment().items() if key != "PYTHONPATH"}
 
 
 def called(rla: Path, folder: Path, *arguments: str) -> str:

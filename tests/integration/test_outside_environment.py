@@ -9,7 +9,6 @@ import subprocess
 import sys
 import sysconfig
 import venv
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,7 +45,7 @@ SMALLER = (  # than the example's own run
 
 @dataclass(frozen=True)
 class Installed:
-    """A folder in which programs of the fresh environment are called, with a pre-fork server."""
+    """A folder in which programs of the fresh environment are called."""
 
     folder: Path
     programs: Path
@@ -84,18 +83,12 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def installed(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+def installed(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
     folder = tmp_path_factory.mktemp("work")
     params = yaml.safe_load((EXAMPLE / "params.yaml").read_text())
     (folder / "params.yaml").write_text(yaml.safe_dump(apply_overrides(params, SMALLER)))
-    place = tmp_path_factory.mktemp("s")
-    place.chmod(0o700)
-    variables = environment(place / "socket")
-    variables = {key: value for key, value in variables.items() if key != "PYTHONPATH"}
-    made = Installed(folder, programs, variables | {"PATH": f"{programs}{os.pathsep}{variables['PATH']}"})
-    made.rla("prefork", "start", "--socket", str(place / "socket"))
-    yield made
-    made.rla("prefork", "stop", "--socket", str(place / "socket"))
+    variables = {key: value for key, value in environment().items() if key != "PYTHONPATH"}
+    return Installed(folder, programs, variables | {"PATH": f"{programs}{os.pathsep}{variables['PATH']}"})
 
 
 def test_rla_itself_is_the_installed_one(installed: Installed) -> None:

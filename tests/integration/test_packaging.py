@@ -30,7 +30,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def call(site: Path, folder: Path, *arguments: str) -> str:
     """Run `python -m rla` in `folder`, from the unpacked wheel and not from the checkout."""
-    environment = {key: value for key, value in os.environ.items() if key != "RLA_PREFORK"}
+    environment = dict(os.environ)
     done = subprocess.run(
         [sys.executable, "-m", "rla", *arguments],
         cwd=folder,

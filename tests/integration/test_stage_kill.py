@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.pipelines import PARAMS, contents, killed_after, run
+from tests.integration.pipelines import PARAMS, contents, forked, forked_until
 
 KILLS = 20
 STAGES = {"rollout": "trajectories", "score-steps": "scores"}
@@ -18,13 +18,11 @@ LARGER = PARAMS.replace("train_scenes: 3", "train_scenes: 24").replace(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", STAGES)
-def test_a_stage_that_is_killed_twenty_times_equals_an_undisturbed_one(
-    stage: str, tmp_path: Path, socket: Path
-) -> None:
+def test_a_stage_that_is_killed_twenty_times_equals_an_undisturbed_one(stage: str, tmp_path: Path) -> None:
     (tmp_path / "params.yaml").write_text(LARGER)
-    run(["rla", "rollout", "--run", "r"], tmp_path, socket)
+    forked(["rla", "rollout", "--run", "r"], tmp_path)
     started = time.monotonic()
-    run(["rla", stage, "--run", "r", "--out", "calm"], tmp_path, socket)
+    forked(["rla", stage, "--run", "r", "--out", "calm"], tmp_path)
     whole = time.monotonic() - started
     calm = contents(tmp_path / "calm")
 
@@ -32,10 +30,10 @@ def test_a_stage_that_is_killed_twenty_times_equals_an_undisturbed_one(
     folders, within = [tmp_path / "stormy-0"], 0
     for _ in range(KILLS):
         call = ["rla", stage, "--run", "r", "--out", str(folders[-1])]
-        while not killed_after(moments.uniform(0.1, 0.9) * whole, call, tmp_path, socket):
+        while not forked_until(moments.uniform(0.1, 0.9) * whole, call, tmp_path):
             folders.append(tmp_path / f"stormy-{len(folders)}")  # that one was done: the rest fall on a fresh one
             call[-1] = str(folders[-1])
         within += 0 < len(list(folders[-1].glob("part-*.parquet"))) < len(calm) - 1
-    run(call, tmp_path, socket)
+    forked(call, tmp_path)
     assert len(calm) == 41 and all(contents(folder) == calm for folder in folders)
     assert within >= KILLS // 4  # kills that fell into the work, not into the start

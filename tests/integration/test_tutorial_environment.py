@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -34,16 +33,12 @@ SMALLER = (
 
 
 @pytest.fixture
-def reader(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """The environment of a reader's shell, with a server that has imported torch."""
-    for name in ("guess-number", "site", "server"):
+def reader(tmp_path: Path) -> dict[str, str]:
+    """The environment of a reader's shell."""
+    for name in ("guess-number", "site"):
         (tmp_path / name).mkdir(mode=0o700)
     path = os.pathsep.join(map(str, (TOP, tmp_path / "guess-number", tmp_path / "site")))
-    socket = tmp_path / "server/socket"
-    variables = environment(socket) | {"PYTHONPATH": path}
-    call(f"rla prefork start --socket {socket} --parent {os.getpid()}", tmp_path, variables)
-    yield variables
-    call(f"rla prefork stop --socket {socket}", tmp_path, variables)
+    return environment() | {"PYTHONPATH": path}
 
 
 def call(script: str, folder: Path, variables: dict[str, str], program: tuple[str, ...] = ("bash", "-euc")) -> str:

@@ -27,7 +27,6 @@ def run_apart(module: str, places: Places, call: str, *, folder: Path) -> None:
     """`python -m tests.bench.peer.<module>`, what it prints in `<folder>/log`. SystemExit where it fails."""
     folder.mkdir(parents=True, exist_ok=True)
     environment = os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
-    environment.pop("RLA_PREFORK", None)
     command = [sys.executable, "-m", f"tests.bench.peer.{module}", "--root", str(places.root), "--call", call]
     with (folder / "log").open("a") as log:
         status = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, env=environment).returncode

@@ -1,6 +1,6 @@
 """A cell of `rla`: `python -m tests.bench.peer.ours`, the stages of the loop one after another in one process.
 
-So the libraries are imported once, as TRL's trainer imports them once, and as the pre-fork server of `rla run` does.
+So the libraries are imported once, as TRL's trainer imports them once, and as `rla run` does.
 A cell that was killed goes on with its first iteration that has no line, which it begins anew: half of one would be
 too short.
 """
@@ -12,7 +12,7 @@ from importlib import import_module
 
 from rla.ablation.folders import share_artifacts
 from rla.cli.app import run
-from rla.cli.preload import preload
+from rla.cli.loop import PRELOADED
 from rla.report.tables import LOOP
 from rla.store.frames import read_episodes
 from rla.store.layout import artifact
@@ -28,7 +28,8 @@ def train(places: Places, cell: Cell) -> None:
     """All iterations that have no line yet."""
     import torch
 
-    preload()  # what the pre-fork server of `rla run` imports once for all stages
+    for name in PRELOADED:  # what `rla run` imports once for all stages
+        import_module(name)
     import_module("stages.compute_rewards")  # which that leaves out, because polars starts threads
     torch.set_num_threads(1)
     folder = places.cell(cell)

@@ -12,7 +12,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -75,15 +74,10 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def shell(clone: Path) -> Iterator[dict[str, str]]:
-    """The environment of a reader's shell in that folder, with a server that has imported torch."""
+def shell() -> dict[str, str]:
+    """The environment of a reader's shell."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    socket = clone / "server" / "socket"
-    socket.parent.mkdir(mode=0o700)
-    shared = os.environ | {"PATH": path, "PYTHONPATH": str(TOP), "OMP_NUM_THREADS": "1", "DVC_NO_ANALYTICS": "1"}
-    bash(f"rla prefork start --socket {socket} --parent {os.getpid()}", clone, shared)
-    yield shared | {"RLA_PREFORK": str(socket)}
-    bash(f"rla prefork stop --socket {socket}", clone, shared)
+    return os.environ | {"PATH": path, "PYTHONPATH": str(TOP), "OMP_NUM_THREADS": "1", "DVC_NO_ANALYTICS": "1"}
 
 
 def bash(script: str, folder: Path, environment: dict[str, str]) -> None:

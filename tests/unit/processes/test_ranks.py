@@ -73,7 +73,6 @@ def test_a_launched_process_leaves_with_the_status_of_its_command(
     monkeypatch.setenv(*entry.SPIN)
     monkeypatch.delenv(LAUNCHED, raising=False)
     monkeypatch.delenv("WORLD_SIZE", raising=False)
-    monkeypatch.delenv("RLA_PREFORK", raising=False)
     if variable is not None:
         monkeypatch.setenv(variable, "2")
     monkeypatch.setattr(entry, "end_with_parent", lambda: None)

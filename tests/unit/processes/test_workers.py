@@ -1,4 +1,4 @@
-"""What the workers of one machine get: GPUs that no other has, a share of the threads, and no pre-fork server."""
+"""What the workers of one machine get: GPUs that no other has, and a share of the threads."""
 
 import os
 import subprocess
@@ -80,10 +80,9 @@ def test_workers_are_told_what_was_found_for_all_of_them(monkeypatch: pytest.Mon
 
 
 def test_what_a_worker_is_started_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RLA_PREFORK", "socket")
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
     own = worker_environment(workers=3, gpus=["2", "3"])
-    assert (own["OMP_NUM_THREADS"], own["CUDA_VISIBLE_DEVICES"]) == ("2", "2,3") and "RLA_PREFORK" not in own
+    assert (own["OMP_NUM_THREADS"], own["CUDA_VISIBLE_DEVICES"]) == ("2", "2,3")
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
     assert worker_environment(workers=16, gpus=[])["OMP_NUM_THREADS"] == "5"

@@ -1,0 +1,88 @@
+"""`rla run`: what it calls, how it ends, and that DVC finds it up to date."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from multiprocessing import forkserver
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rla.store.resources import resource
+from tests.integration.pipelines import PARAMS, environment, forked, run, until
+
+RUN = ["rla", "run", "--iterations", "1", "--run", "r"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    shutil.copy(resource("dvc.yaml"), tmp_path)
+    (tmp_path / "params.yaml").write_text(PARAMS)
+    return tmp_path
+
+
+def with_stage(folder: Path, command: str) -> None:
+    """A stage of somebody's own after the tasks."""
+    pipeline = yaml.safe_load((folder / "dvc.yaml").read_text())
+    pipeline["stages"]["own"] = {"cmd": command, "deps": ["r/0/pool"], "outs": [{"own": {"cache": False}}]}
+    (folder / "dvc.yaml").write_text(yaml.safe_dump(pipeline, sort_keys=False))
+
+
+def working_below(folder: Path) -> list[str]:
+    """The processes that work in the folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if (process / "cwd").resolve() == folder:
+                found.append(process.name)
+        except OSError:
+            pass  # it has ended
+    return found
+
+
+def test_dvc_finds_a_run_up_to_date_and_a_second_call_runs_nothing(folder: Path) -> None:
+    said = run(RUN, folder).splitlines()
+    assert sum(line.startswith("iteration 1 of 1: ") for line in said) == 8  # seven of the loop, and the evaluation
+    assert "up to date" in run(["dvc", "repro"], folder)
+    again = run([*RUN, "--verbose"], folder)
+    assert "didn't change, skipping" in again and "Running stage" not in again
+
+
+def test_a_stage_that_fails_ends_the_run_with_its_status_and_what_is_done_stays(folder: Path) -> None:
+    with_stage(folder, "exit 7")
+    done = subprocess.run(RUN, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 7 and "exit 7: exit status 7" in done.stdout
+    with_stage(folder, "echo mine > own")
+    again = run([*RUN, "--verbose"], folder)
+    assert "Stage 'make-tasks' didn't change" in again and (folder / "own").read_text() == "mine\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_what_runs_ends_with_the_run(folder: Path, number: signal.Signals) -> None:
+    with_stage(folder, "trap 'echo put down > put-down; exit 1' INT; echo x > begun; sleep 1000 & wait")
+    process = subprocess.Popen(
+        RUN, cwd=folder, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    until((folder / "begun").exists, seconds=120)
+    process.send_signal(number)
+    assert process.wait(60) == {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -9}[number]
+    until(lambda: not working_below(folder), seconds=20)
+    assert (folder / "put-down").exists() == (number != signal.SIGKILL)
+
+
+def test_the_process_that_stages_are_forked_from_has_one_thread(tmp_path: Path) -> None:
+    """After all imports: a second thread could hold a lock that a forked process then never gets."""
+    assert not forked(["rla", "--version"], tmp_path)
+    server = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
+    assert len(os.listdir(f"/proc/{server}/task")) == 1
+
+
+def test_a_damaged_lock_of_dvc_is_named_with_its_remedy(folder: Path) -> None:
+    (folder / "dvc.lock").write_text("schema: '2.0'\nstages:\n  make-tasks:\n    cm")
+    done = subprocess.run(RUN, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "if dvc.lock is damaged, remove it" in done.stderr
+    assert os.linesep not in done.stderr.strip()
