@@ -21,18 +21,16 @@ from rla.cli.environments import check_env, envs
 from rla.cli.guard import guard
 from rla.cli.init import init_folder
 from rla.cli.lineage import lineage
-from rla.cli.own_options import OWN_OPTIONS, Option
+from rla.cli.own_options import LOOKING, NEWEST, OWN_OPTIONS, Option
 from rla.cli.params import params_command
 from rla.cli.plan_memory import plan_memory
 from rla.cli.prefork import prefork
 from rla.cli.prune import prune
 from rla.cli.run import run_loop
 from rla.cli.show import OptionalCount, show
-from rla.cli.stored_runs import LOOKING, NEWEST, here
 from rla.cli.timeline import timeline
 from rla.cli.version import versions
 from rla.cli.view import export, view
-from rla.mirroring.urls import url_of
 from rla.pipeline.spec import StageSpec
 from stages import STAGES
 
@@ -185,8 +183,7 @@ def plan_command(
             iterations=iterations,
             evaluate_every=evaluate_every,
             params=params,
-            run=here(run, planned=True),
-            url=url_of(run),
+            run=run,
             seed=seed,
             overrides=set_ or (),
             overwrite=overwrite,

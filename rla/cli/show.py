@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from rla.cli.guard import guard
-from rla.cli.stored_runs import NEWEST
+from rla.cli.own_options import NEWEST
 
 if TYPE_CHECKING:
     from rla.config import Config

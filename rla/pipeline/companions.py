@@ -31,15 +31,12 @@ from rla.processes.workers import (
     visible_gpus,
     worker_environment,
 )
-from rla.store.layout import is_mirror
 
 
 def companions_of(ctx: StageContext) -> list[list[str]]:
-    """Name and options of the stages that may run beside this call; none outside of a loop that DVC turns, and none in
-    a mirror, because nobody would send what they make.
-    """
+    """Name and options of the stages that may run beside this call; none outside of a loop that DVC turns."""
     together, judge = ctx.config.launch.together, ctx.config.judge
-    if not together or ctx.paths or is_mirror(ctx.run) or planned_loop(ctx.run) is None:
+    if not together or ctx.paths or planned_loop(ctx.run) is None:
         return []
     launch = ctx.config.launch
     if ctx.spec.name == "rollout" and "judging" in together and judge.enabled and judge.tasks == "all":

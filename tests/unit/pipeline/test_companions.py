@@ -10,7 +10,6 @@ import pytest
 
 from rla.cli.progress import make_progress
 from rla.envs.configured import from_mapping
-from rla.mirroring.journal import Journal
 from rla.pipeline.companions import companions_of
 from rla.pipeline.context import StageContext
 from stages import STAGES
@@ -57,11 +56,6 @@ def test_nothing_runs_beside_a_call_outside_of_a_loop_or_into_another_folder(in_
     assert beside(in_loop, "rollout", together=()) == []
     assert beside(in_loop, "rollout", paths={"out": tmp_path / "elsewhere"}) == []
     assert beside(tmp_path / "another", "rollout") == []
-
-
-def test_nothing_runs_beside_a_call_in_the_mirror_of_a_store(in_loop: Path) -> None:
-    Journal(in_loop, "s3://bucket/run")
-    assert beside(in_loop, "rollout") == beside(in_loop, "train-policy") == []
 
 
 def test_what_has_to_wait_is_not_started(in_loop: Path) -> None:
