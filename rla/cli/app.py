@@ -29,6 +29,7 @@ from rla.cli.prune import prune
 from rla.cli.run import run_loop
 from rla.cli.show import OptionalCount, show
 from rla.cli.timeline import timeline
+from rla.cli.transfer import pull, push
 from rla.cli.version import versions
 from rla.cli.view import export, view
 from rla.pipeline.spec import StageSpec
@@ -139,6 +140,8 @@ app.command("envs")(envs)
 app.command("check-env")(check_env)
 app.command("params")(params_command)
 app.command("prune")(prune)
+app.command("push")(push)
+app.command("pull")(pull)
 app.command("show", cls=OptionalCount)(show)
 app.command("export")(export)
 app.command("view")(view)
