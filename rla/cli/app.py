@@ -28,15 +28,14 @@ from rla.cli.environments import check_env, envs
 from rla.cli.guard import guard
 from rla.cli.init import init_folder
 from rla.cli.lineage import lineage
-from rla.cli.own_options import Option, own_options
+from rla.cli.own_options import LOOKING, NEWEST, Option, own_options
 from rla.cli.params import params_command
 from rla.cli.prune import prune
 from rla.cli.run import run_loop
 from rla.cli.show import OptionalCount, show
-from rla.cli.stored_runs import LOOKING, NEWEST, here
+from rla.cli.transfer import pull, push
 from rla.cli.version import versions
 from rla.errors import UserError
-from rla.mirroring.urls import url_of
 from rla.pipeline.spec import StageSpec
 from rla.plugins import loaded, package_of, registered
 from stages import STAGES
@@ -206,6 +205,8 @@ app.command("envs")(envs)
 app.command("check-env")(check_env)
 app.command("params")(params_command)
 app.command("prune")(prune)
+app.command("push")(push)
+app.command("pull")(pull)
 app.command("show", cls=OptionalCount)(show)
 
 
@@ -247,8 +248,7 @@ def plan_command(
             iterations=iterations,
             evaluate_every=evaluate_every,
             params=params,
-            run=here(run, planned=True),
-            url=url_of(run),
+            run=run,
             seed=seed,
             overrides=set_ or (),
             overwrite=overwrite,

@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from rla.cli.stored_runs import LOOKING, call_on_store
+from rla.cli.own_options import LOOKING
 from rla.config import Config, resolved
 from rla.envs.configured import load_config
 from rla.errors import UserError
@@ -30,7 +30,6 @@ from rla.processes.ranks import speaks, world
 from rla.processes.workers import WATCH, end_with_stdin
 from rla.store.atomic import write_json
 from rla.store.call_lock import lock_outputs
-from rla.store.layout import earlier_judgements
 from rla.store.regular import read_regular
 from rla.store.run_config import run_config_path, update_run_config
 from rla.store.slices import WHOLE, is_complete
@@ -47,34 +46,13 @@ Echo = Callable[[str], None]
 
 def call_stage(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> None:
     """Run `spec` with the command line's `values`. Raises UserError for anything that the user can mend."""
-    from rla.cli.closing import LOOP
-
-    own = not {WATCH, STAGE, LOOP} & os.environ.keys()  # a user's, not that of a loop or of another call
-    end_with_stdin()
-    call_on_store(
-        spec,
-        values,
-        lambda local: call_here(spec, local, echo=echo, own=own),
-        more=lambda local: earlier_places(spec, local),
-    )
-
-
-def earlier_places(spec: StageSpec, values: Mapping[str, Any]) -> list[str]:
-    """The shards of earlier iterations, below the run, that train a reward model again."""
-    if spec.name != "train-rm":
-        return []
-    count = load_config(called_on(spec, values)[1], overrides_of(values)).train_rm.replay
-    pairs = earlier_judgements(Path(), values["iteration"], count=count)
-    return [place.as_posix() for pair in pairs for place in pair]
-
-
-def call_here(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo, own: bool = True) -> None:
-    """`call_stage` of a run whose folder is here. `own`: a user called it, and hears of parameters that differ."""
-    from rla.cli.closing import BRIEF, StageAccount, place_in_loop
+    from rla.cli.closing import BRIEF, LOOP, StageAccount, place_in_loop
     from rla.cli.progress import make_progress
     from rla.cli.quiet import quiet_libraries
     from rla.cli.tracked import check_trackers, show_curves
 
+    own = not {WATCH, STAGE, LOOP} & os.environ.keys()  # a user's, not that of a loop or of another call
+    end_with_stdin()
     run, params = called_on(spec, values)
     if spec.name in LOOKING and not values["dry_run"]:
         existing_run(run)  # before a lock makes the folder

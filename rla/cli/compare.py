@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from rla.cli.guard import guard
-from rla.cli.stored_runs import here
 
 
 def compare(
@@ -35,7 +34,7 @@ def compare(
         from rla.comparing.compare import comparison, comparison_page, comparison_text
         from rla.pipeline.params_files import existing_run, with_newest
 
-        places = {run: existing_run(here(run)) for run in [*(runs or ()), *([base] if base else [])]}
+        places = {run: existing_run(run) for run in [*(runs or ()), *([base] if base else [])]}
         given, first = [places[run] for run in runs or ()], places[base] if base else None
         named = given if first is None or first in given else [first, *given]
         found = comparison(with_newest(named), base=first, at=at or ())

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from rla.cli.guard import guard
-from rla.cli.stored_runs import NEWEST, here
+from rla.cli.own_options import NEWEST
 
 
 def lineage(
@@ -33,7 +33,7 @@ def lineage_text(run: Path | None, *, slot: str | None, task: str | None, refuse
     from rla.report.lineage import find, history, lineages, overview
     from rla.report.render import as_text, terminal_width
 
-    folder = existing_run(here(run))
+    folder = existing_run(run)
     if slot is not None and task is not None:
         raise UserError("--slot and --task name the same thing twice; give one of them")
     found = lineages(folder)

@@ -11,6 +11,9 @@ from rla.pipeline.spec import StageSpec
 
 Option = tuple[str, Any, Any]  # name, annotation, default
 
+LOOKING = ("report", "judge-accuracy")  # stages that take the newest run unless one is named
+NEWEST = "by default the newest below runs"  # of commands that look at a run
+
 DIVIDED: list[Option] = [
     (
         "own_slice",

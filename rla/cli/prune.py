@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rla.cli.guard import guard
-from rla.cli.stored_runs import NEWEST, changed_here
+from rla.cli.own_options import NEWEST
 
 
 def prune(
@@ -26,12 +26,7 @@ def prune(
 
     Example: rla prune --run runs/alfworld-tiny --set checkpoints.keep=2 --dry-run
     """
-
-    def call() -> None:
-        with changed_here(run, dry_run=dry_run) as folder:
-            typer.echo(pruned_text(folder, params, set_ or [], plan, dry_run=dry_run))
-
-    guard(call)
+    guard(lambda: typer.echo(pruned_text(run, params, set_ or [], plan, dry_run=dry_run)))
 
 
 def pruned_text(run: Path | None, params: Path | None, overrides: list[str], plan: Path, *, dry_run: bool) -> str:

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rla.cli.guard import guard
-from rla.cli.stored_runs import here
-from rla.mirroring.urls import url_of
 
 if TYPE_CHECKING:
     from rla.pipeline.plan import Plan
@@ -41,8 +39,7 @@ def run_loop(
             iterations=iterations,
             evaluate_every=evaluate_every,
             params=params,
-            run=here(run, planned=True),
-            url=url_of(run),
+            run=run,
             seed=seed,
             overrides=set_ or (),
             overwrite=overwrite,

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from rla.cli.guard import guard
-from rla.cli.stored_runs import NEWEST, here
+from rla.cli.own_options import NEWEST
 
 if TYPE_CHECKING:
     from rla.config import Config
@@ -78,7 +78,7 @@ def run_and_config(run: Path | None, params: Path | None, overrides: list[str] |
     from rla.pipeline.params_files import existing_run, run_and_params
     from rla.pipeline.run_identity import differing_parameters
 
-    place, file = run_and_params(here(run), params, newest=True)
+    place, file = run_and_params(run, params, newest=True)
     existing_run(place)
     if run is None and params is None:
         typer.echo(f"the newest run: {place}", err=True)

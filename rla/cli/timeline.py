@@ -9,9 +9,7 @@ from typing import Annotated
 import typer
 
 from rla.cli.guard import guard
-from rla.cli.stored_runs import NEWEST, here
-
-TIMES = "timings"  # all that it reads of a run
+from rla.cli.own_options import NEWEST
 
 
 def timeline(
@@ -26,7 +24,7 @@ def timeline(
 
     Example: rla timeline runs/alfworld-tiny --price 2.5
     """
-    guard(lambda: print_timeline(here(run, places=(TIMES,)), price=price, as_json=as_json, svg=svg))
+    guard(lambda: print_timeline(run, price=price, as_json=as_json, svg=svg))
 
 
 def print_timeline(run: Path | None, *, price: float | None, as_json: bool, svg: Path | None) -> None:

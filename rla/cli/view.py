@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rla.cli.guard import guard
+from rla.cli.own_options import NEWEST
 from rla.cli.show import run_and_config
-from rla.cli.stored_runs import NEWEST
 
 if TYPE_CHECKING:
     from rla.config import Config

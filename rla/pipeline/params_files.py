@@ -77,9 +77,16 @@ def run_and_params(
     name = env.partition(":")[0] if env else None
     file = params_file(given, name)
     stored = newest and run is None and given is None and env is None
-    folder = existing_run(None) if stored else run or default_run(file, env)
+    folder = existing_run(None) if stored else local_run(run) if run else default_run(file, env)
     own = run_config_path(folder)
     return folder, own if given is None and own.is_file() and name in (None, environment_of(own)) else file
+
+
+def local_run(run: Path) -> Path:
+    """`run`. Raises UserError for a URL, which would name a folder such as `s3:`."""
+    if re.match(r"[a-z][a-z0-9+.-]+:/", str(run)):
+        raise UserError(f"{run}: a URL; `rla pull URL RUN` copies the run here, and `rla push RUN URL` back")
+    return run
 
 
 def stored_runs() -> list[Path]:

@@ -17,7 +17,7 @@ from rla.config import Config
 from rla.config.load import read_yaml
 from rla.envs.configured import load_config
 from rla.errors import UserError
-from rla.pipeline.params_files import default_run
+from rla.pipeline.params_files import default_run, local_run
 from rla.pipeline.run_identity import override_suffix, refuse_other_run
 from rla.pipeline.spec import StageSpec
 from rla.store.atomic import write_text
@@ -34,7 +34,6 @@ class Plan:
     evaluate_every: int = 0
     params: Path = Path("params.yaml")
     run: Path | None = None
-    url: str | None = None  # of a run on an object store, whose mirror `run` is: the stages are called with it
     seed: int | None = None
     overrides: Sequence[str] = ()
     suffix: str = ""  # of the run's name, where it is not given: what the overrides change
@@ -44,14 +43,14 @@ class Plan:
 def run_folder(plan: Plan) -> Path:
     """The run's folder: as given, else by params file, seed and overrides."""
     if plan.run:
-        return plan.run
+        return local_run(plan.run)
     folder, seed = default_run(plan.params), "" if plan.seed is None else f"-seed{plan.seed}"
     return folder.with_name(f"{folder.name}{seed}{plan.suffix}")
 
 
 def call_options(plan: Plan) -> str:
     """The options of every stage call, quoted for a shell."""
-    words = ["--run", plan.url or str(run_folder(plan)), "--params", str(plan.params)]
+    words = ["--run", str(run_folder(plan)), "--params", str(plan.params)]
     if plan.seed is not None:
         words += ["--seed", str(plan.seed)]
     for text in plan.overrides:
@@ -136,8 +135,8 @@ def refuse_outside(run: Path, project: Path) -> None:
         top = place(project)
         if os.path.commonpath((top, place(project / run))) != top:
             raise UserError(
-                f"{run}: lies outside of {top}, whose DVC keeps the report; name a run inside of it (for a URL let "
-                "RLA_MIRRORS name a folder inside), or turn the loop in a folder on that disk (rla init FOLDER)"
+                f"{run}: lies outside of {top}, whose DVC keeps the report; name a run inside of it, "
+                "or turn the loop in a folder on that disk (rla init FOLDER)"
             )
 
 

@@ -22,8 +22,6 @@ import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-MIRRORED = ".store/url"  # in the mirror of a run on an object store: its URL
-
 # name -> path below the run; {i} is the iteration, {p} the previous one
 PATHS = {
     "train_tasks": "0/pool",
@@ -129,7 +127,7 @@ def making_call(path: Path) -> str:
             pattern = PATHS[name].replace(".", r"\.").replace("{i}", r"(?P<i>\d+)")
             if found := re.fullmatch(rf"(?:(?P<run>.+?)/)?(?:{SPLITS}/[^/]+/)?{pattern}", place.as_posix()):
                 run = Path(found["run"] or ".")
-                words = ["rla", command, *([] if is_mirror(run) else ["--run", str(run)])]
+                words = ["rla", command, "--run", str(run)]
                 number = found.groupdict().get("i")
                 return f"`{shlex.join([*words, *(['--iteration', number] if number else [])])}`"
     return "the stage that makes it"
@@ -166,8 +164,3 @@ def numbered_folders(folder: Path) -> list[int]:
     if not folder.is_dir():
         return []
     return sorted(int(path.name) for path in folder.iterdir() if path.is_dir() and path.name.isdecimal())
-
-
-def is_mirror(run: Path) -> bool:
-    """Whether a run folder is the mirror of one on an object store."""
-    return (run / MIRRORED).is_file()

@@ -277,16 +277,6 @@ def test_a_text_model_is_not_trained_on_pictures(
     assert "reads texts alone" in capfd.readouterr().err
 
 
-def test_pictures_are_fetched_for_those_stages_alone_that_look_at_them() -> None:
-    from rla.cli.stored_runs import read_by, written_by
-    from stages import STAGES
-
-    place = "2/trajectories-images"
-    assert {spec.name for spec in STAGES if place in written_by(spec, 2)} == {"rollout"}
-    looks = {spec.name for spec in STAGES if place in read_by(spec, 2)}
-    assert looks == {"rollout", "score-steps", "train-policy", "train-rm"}
-
-
 def test_an_engine_takes_the_weights_of_another_iteration(folder: Path) -> None:
     from rla.config.sections import GeneratorConfig
     from rla.llm.factory import make_generator

@@ -35,7 +35,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "envs": DATA | {"processes", "credit", "metrics", "models"},
     "llm": DATA | {"processes", "models"},  # an engine knows nothing of environments
     "agents": DATA | {"envs", "llm"},
-    "mirroring": {"errors", "store"},
     "pipeline": DATA | {"envs", "processes"},
     "tracking": DATA | {"processes"},
     "serving": DATA | {"envs", "processes"},
@@ -54,7 +53,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {
         "ablation",
         "comparing",
-        "mirroring",
         "planning",
         "report",
         "serving",
