@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import Field, asdict, fields, is_dataclass, replace
+from dataclasses import asdict, fields, is_dataclass, replace
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -22,7 +22,6 @@ from rla.config.sections import Config
 from rla.errors import UserError
 
 ParamsOf = Callable[[str], type]  # the dataclass of an environment's own parameters, by `env.name`
-NOT_RESIDENT = {"resident": False}
 DEFAULTS = "the defaults"
 LARGEST = 4 << 20  # bytes of a file
 
@@ -85,7 +84,7 @@ def read_yaml(path: Path, *, remedy: str) -> Any:
 
 def config_of(data: Mapping[str, Any], *, where: str, params_of: ParamsOf | None) -> Config:
     """The config of nested params; `where` names their origin in errors, which are those of `load_config`."""
-    config: Config = build(Config, without_removed(data, where), where, "")
+    config: Config = build(Config, data, where, "")
     if params_of is not None:
         if not config.env.name:
             raise UserError(
@@ -119,20 +118,6 @@ def apply_overrides(data: Mapping[str, Any], overrides: Sequence[str]) -> dict[s
                 f"--set {text}: {value!r} is not valid YAML ({yaml_flaw(error)}); quote it or close its brackets"
             ) from None
     return result
-
-
-def without_removed(data: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The params without the keys that earlier versions wrote into every run's `config.yaml`.
-
-    Raises UserError for one that asks for what is gone.
-    """
-    kept = dict(data)
-    if kept.pop("engine", NOT_RESIDENT) not in (NOT_RESIDENT, {}, None):
-        raise UserError(
-            f"{where}: the key engine is gone; remove it. Engines stay between stages with generator.backend: ray "
-            "(docs/guide/engines.md)"
-        )
-    return kept
 
 
 def build(section: Any, data: Any, where: str, prefix: str) -> Any:
@@ -226,20 +211,10 @@ def effective(section: Any, data: Any) -> Any:
     """`data` of the dataclass `section` without the keys that no output depends on."""
     if not is_dataclass(section):
         return data
-    kept = {
-        entry.name: effective(getattr(section, entry.name), recorded_value(section, entry, data[entry.name]))
-        for entry in fields(section)
-        if entry.name in data and entry.metadata.get("effect", True) and not silent(section, entry)
-    }
+    kept = {}
+    for entry in fields(section):
+        if entry.name in data and entry.metadata.get("effect", True):
+            name = entry.metadata.get("recorded_as")
+            value = data[entry.name] if name is None else getattr(section, name)
+            kept[entry.name] = effective(getattr(section, entry.name), value)
     return {name: value for name, value in kept.items() if value != {} or data[name] == {}}  # of some nothing is left
-
-
-def silent(section: Any, entry: Field[Any]) -> bool:
-    """Whether a key says nothing because it has the default that versions without it had."""
-    return "unless" in entry.metadata and getattr(section, entry.name) == entry.metadata["unless"]
-
-
-def recorded_value(section: Any, entry: Field[Any], value: Any) -> Any:
-    """What outputs depend on of a key of `section`, which is its value unless the section says otherwise."""
-    name = entry.metadata.get("recorded_as")
-    return value if name is None else getattr(section, name)
