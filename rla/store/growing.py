@@ -18,7 +18,6 @@ from rla.store.layout import making_call
 from rla.store.origin import unlike_text
 from rla.store.parts import check_belonging, origin_digest, part_entry, shard_parts
 from rla.store.schema import load_schema
-from rla.store.shard_folder import SAYS
 from rla.store.slices import MANIFEST, STARTED, optional_record
 
 IDENTITY = ("kind", "schema_version", "config_digest", "input_digests", "seed")  # of a shard: `shard_header`
@@ -85,9 +84,8 @@ class GrowingShard:
         """What the manifest will say of a part. None where it is gone, damaged or of another origin: who makes the
         shard, or reads it when it is complete, says so.
         """
-        old = self._record is not None and SAYS not in self._record
         try:
-            check_belonging(part, self.kind, origin_digest(self._header), old=old)
+            check_belonging(part, self.kind, origin_digest(self._header))
             return part_entry(part)
         except (UserError, OSError):
             return None

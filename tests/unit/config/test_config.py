@@ -11,7 +11,6 @@ import pytest
 import yaml
 
 from rla.config import config_digest, resolved
-from rla.config.load import effective_parameters
 from rla.config.sections import TasksConfig
 from rla.envs.configured import load_config, schema_of_params
 from rla.errors import UserError
