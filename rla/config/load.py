@@ -16,7 +16,6 @@ import yaml
 
 from rla.config.bounds import flaw_of
 from rla.config.checks import check_config
-from rla.config.plain_yaml import plain_data, yaml_flaw
 from rla.config.protection import with_protection
 from rla.config.sections import Config
 from rla.errors import UserError
@@ -24,6 +23,60 @@ from rla.errors import UserError
 ParamsOf = Callable[[str], type]  # the dataclass of an environment's own parameters, by `env.name`
 DEFAULTS = "the defaults"
 LARGEST = 4 << 20  # bytes of a file
+LONGEST, DEEPEST, MOST_ALIASES = 1 << 19, 40, 100  # characters, levels and aliases of a document
+
+
+class PlainLoader(yaml.SafeLoader):
+    """Of YAML what JSON can hold: dates are texts, and a key is there once. Aliases are few and stand in no anchored
+    node, so that a small text does not become large.
+    """
+
+    depth = anchored = aliases = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event = self.peek_event()
+        alias = isinstance(event, yaml.AliasEvent)
+        self.aliases, self.depth = self.aliases + alias, self.depth + 1
+        if self.depth > DEEPEST or (alias and (self.anchored or self.aliases > MOST_ALIASES)):
+            flaw = "an alias is not possible here" if alias else f"nested deeper than {DEEPEST} levels"
+            raise yaml.MarkedYAMLError(problem=flaw, problem_mark=event.start_mark)
+        named = not alias and event.anchor is not None
+        self.anchored += named
+        node = super().compose_node(parent, index)
+        self.depth, self.anchored = self.depth - 1, self.anchored - named
+        seen: set[str] = set()
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            if str(key.value) in seen:
+                raise yaml.MarkedYAMLError(problem=f"the key {key.value!r} is there twice", problem_mark=key.start_mark)
+            seen.add(str(key.value))
+        return node
+
+
+PlainLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in known if not tag.endswith(":timestamp")]
+    for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def plain_data(text: str) -> Any:
+    """The data of a YAML text that anyone may have written. Raises YAMLError if JSON cannot hold it."""
+    if len(text) > LONGEST:
+        raise yaml.YAMLError(f"longer than {LONGEST} characters")
+    try:
+        found = yaml.load(text, PlainLoader)
+        if "\\u0000" in json.dumps(found, ensure_ascii=False).encode().decode():
+            raise ValueError("a character that no text has")
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:  # `!!int x`, a huge number
+        raise yaml.YAMLError(f"a value cannot be read: {error}") from None
+    return found
+
+
+def yaml_flaw(error: yaml.YAMLError | UnicodeDecodeError) -> str:
+    """The flaw and its line, in one line."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem:
+        mark = error.problem_mark
+        return error.problem if mark is None else f"{error.problem}, line {mark.line + 1}"
+    return str(error).splitlines()[0]
 
 
 def read_config(path: str | Path | None, overrides: Sequence[str] = (), *, params_of: ParamsOf | None) -> Config:

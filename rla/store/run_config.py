@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rla import __version__
-from rla.config.plain_yaml import plain_data, yaml_flaw
+from rla.config.load import plain_data, yaml_flaw
 from rla.config.version import refuse_other_version
 from rla.errors import UserError
 from rla.store.atomic import write_text
