@@ -214,7 +214,7 @@ def _end(file: pa.NativeFile, length: int) -> bytes:
 
 
 def _is_entry(file: pa.NativeFile, entry: Mapping[str, Any]) -> bool:
-    return file.size() == entry["bytes"] and _footer_digest(file) == entry["footer_sha256"]
+    return bool(file.size() == entry["bytes"] and _footer_digest(file) == entry["footer_sha256"])
 
 
 def checked_entry(path: Path, kind: str, origin: str) -> dict[str, Any]:

@@ -102,10 +102,10 @@ def write_exported(folder: Path, whose: str, logs: dict[str, str]) -> None:
 
 def known_logs(folder: Path, run: Path, whose: str) -> dict[str, str]:
     """File -> digest. Raises UserError where the folder has files of somebody else, or logs of a run that is not
-    `whose`. Earlier versions did not record the run.
+    `whose`.
     """
     record = optional_json(folder / EXPORTED) or {}
-    if record.get("run", whose) != whose:
+    if record and record.get("run") != whose:
         raise UserError(f"{folder}: holds the logs of another run than {run}; name another folder, or remove it")
     said = record.get("logs", {})
     known = said if isinstance(said, dict) else {}
