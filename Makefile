@@ -28,7 +28,7 @@ export PYTHONDONTWRITEBYTECODE :=
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help browser-pages desktop-tasks bench-desktop test-openenv test-ray bench-ray bench-kept docs docs-tables run test lint types unit test-slow attack parity bench-env bench-train bench-shape plan-memory bench-judge bench-rollout bench-memory bench-pictures bench-gui bench-blind bench-reading bench-exec bench-tool bench-view bench-peer screenshots solve-all ablation test-vllm venv clean
+.PHONY: help browser-pages desktop-tasks bench-desktop test-openenv test-ray bench-ray bench-kept docs docs-tables run test lint types unit test-slow attack parity bench-env bench-train bench-shape plan-memory bench-judge bench-rollout bench-memory bench-pictures bench-gui bench-blind bench-exec bench-tool bench-view bench-peer screenshots solve-all ablation test-vllm venv clean
 
 # A CPU or CUDA build of torch that suits the machine, unless a folder of wheels is given.
 UV_VERSION := 0.13.8
@@ -42,7 +42,7 @@ PLAN = --iterations $(ITERATIONS) --evaluate-every $(EVALUATE_EVERY) --params $(
 
 help:
 	@echo 'make run [ITERATIONS=n] [SEED=0] [PARAMS=params.yaml] [EVALUATE_EVERY=n] [RUN=runs/name] [EXTRAS=vllm] [SET="key=value ..."] [OVERWRITE=1] [VERBOSE=1]'
-	@echo 'make test | browser-pages | lint | types | unit | test-slow | attack [MINUTES=60] [SEED=0] [ONLY=area/trial] | parity [GAMES=60] | bench-env | bench-train | bench-shape SHAPE=qwen2.5-7b | plan-memory SHAPE=qwen2.5-7b GPUS=8 | bench-judge RUN=runs/name | bench-rollout | bench-memory | bench-pictures | bench-gui [BROWSERGYM=venv/bin/python] | bench-blind | bench-reading | bench-exec [PROGRAMS=1000] | bench-tool | bench-view RUN=runs/name | bench-peer [SEEDS=3] [START=runs/name] [PEER_ROOT=runs/peer] | screenshots [RUN=runs/name] | solve-all | ablation [DESIGN=pipelines/ablation.yaml] [JOBS=2] [ALFWORLD_DATA=data/alfworld] | test-vllm | test-openenv | test-ray | bench-ray | bench-kept [BACKEND=transformers] | | desktop-tasks [ONLY=scene] [MACHINES=2] | bench-desktop | docs | docs-tables | venv | clean'
+	@echo 'make test | browser-pages | lint | types | unit | test-slow | attack [MINUTES=60] [SEED=0] [ONLY=area/trial] | parity [GAMES=60] | bench-env | bench-train | bench-shape SHAPE=qwen2.5-7b | plan-memory SHAPE=qwen2.5-7b GPUS=8 | bench-judge RUN=runs/name | bench-rollout | bench-memory | bench-pictures | bench-gui [BROWSERGYM=venv/bin/python] | bench-blind | bench-exec [PROGRAMS=1000] | bench-tool | bench-view RUN=runs/name | bench-peer [SEEDS=3] [START=runs/name] [PEER_ROOT=runs/peer] | screenshots [RUN=runs/name] | solve-all | ablation [DESIGN=pipelines/ablation.yaml] [JOBS=2] [ALFWORLD_DATA=data/alfworld] | test-vllm | test-openenv | test-ray | bench-ray | bench-kept [BACKEND=transformers] | desktop-tasks [ONLY=scene] [MACHINES=2] | bench-desktop | docs | docs-tables | venv | clean'
 
 .venv/.uv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] < (3, 11))' || \
@@ -179,10 +179,6 @@ bench-gui: .venv/.test
 BLIND_ARGS ?=
 bench-blind: .venv/.test
 	$(PY) -m tests.bench.bench_blind --params $(if $(filter command environment,$(origin PARAMS)),$(PARAMS),pipelines/browser-tiny.yaml) $(BLIND_ARGS)
-
-# What verifying a shard costs those who read it.
-bench-reading: .venv/.test
-	$(PY) -m tests.bench.bench_reading
 
 # Needs bubblewrap.
 PROGRAMS ?= 1000

@@ -31,7 +31,7 @@ from rla.processes.workers import WATCH, end_with_stdin
 from rla.store.atomic import write_json
 from rla.store.call_lock import lock_outputs
 from rla.store.regular import read_regular
-from rla.store.run_config import run_config_path, update_run_config
+from rla.store.run_config import check_run_version, run_config_path, update_run_config
 from rla.store.slices import WHOLE, is_complete
 from stages import STAGES
 
@@ -56,6 +56,7 @@ def call_stage(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> Non
     run, params = called_on(spec, values)
     if spec.name in LOOKING and not values["dry_run"]:
         existing_run(run)  # before a lock makes the folder
+    check_run_version(run)
     config = load_config(params, overrides_of(values))
     if own and speaks() and spec.sections:
         for note in differing_parameters(run, config, spec.sections, read=params):

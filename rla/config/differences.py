@@ -12,7 +12,7 @@ LONGEST = 60  # characters of a value
 
 
 class Absent(Enum):
-    """The value of a parameter that one of the two does not have, because its version did not know it."""
+    """The value of a parameter that one of the two does not have."""
 
     ABSENT = "not there"
 

@@ -19,19 +19,3 @@ def without_effect(default: Any, **limits: Any) -> Any:
 def recorded_as(default: Any, name: str) -> Any:
     """A key of which outputs depend on what the property `name` of its section makes of it."""
     return field(default=default, metadata={"recorded_as": name})
-
-
-def recorded_apart(default: Any, **limits: Any) -> Any:
-    """A key that outputs of its section do not depend on, but for those whose stage says so in their origin itself.
-    `limits` as `without_effect` has them.
-    """
-    metadata = {"effect": False, "recorded": True} | (bounds_of(default, **limits) if limits else {})
-    return field(default=default, metadata=metadata)
-
-
-def recorded_if_set(default: Any, **limits: Any) -> Any:
-    """A key of which outputs depend where it has another value than its default: what earlier versions made, which did
-    not know it, belongs to the default. `limits` as `without_effect` has them.
-    """
-    metadata = {"unless": default} | (bounds_of(default, **limits) if limits else {})
-    return field(default=default, metadata=metadata)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from rla.config.bounds import LONGEST_WAIT, fraction, from_one, heat
-from rla.config.effect import recorded_if_set, without_effect
+from rla.config.bounds import LONGEST_WAIT, fraction, from_one, heat, ranged
+from rla.config.effect import without_effect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class JudgeConfig:
     votes: int = from_one(3)  # m, judgements of each step
     decoding: Literal["free", "admissible"] = "free"  # admissible: one of the judge's known replies
     # observations before the action whose pictures a prompt shows, beside those that followed it
-    images: int = recorded_if_set(1, least=1, most=1024)
+    images: int = ranged(1, least=1, most=1024)
     temperature: float = heat(0.8)  # of sampling
     max_tokens: int = from_one(1024)  # of a judgement
 

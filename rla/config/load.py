@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import Field, asdict, fields, is_dataclass, replace
+from dataclasses import asdict, fields, is_dataclass, replace
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -17,15 +17,67 @@ import yaml
 from rla.config.backends import with_own_parameters
 from rla.config.bounds import flaw_of
 from rla.config.checks import check_config
-from rla.config.plain_yaml import plain_data, yaml_flaw
 from rla.config.protection import with_protection
 from rla.config.sections import Config
 from rla.errors import UserError
 
 ParamsOf = Callable[[str], type]  # the dataclass of an environment's own parameters, by `env.name`
-NOT_RESIDENT = {"resident": False}
 DEFAULTS = "the defaults"
 LARGEST = 4 << 20  # bytes of a file
+LONGEST, DEEPEST, MOST_ALIASES = 1 << 19, 40, 100  # characters, levels and aliases of a document
+
+
+class PlainLoader(yaml.SafeLoader):
+    """Of YAML what JSON can hold: dates are texts, and a key is there once. Aliases are few and stand in no anchored
+    node, so that a small text does not become large.
+    """
+
+    depth = anchored = aliases = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event = self.peek_event()
+        alias = isinstance(event, yaml.AliasEvent)
+        self.aliases, self.depth = self.aliases + alias, self.depth + 1
+        if self.depth > DEEPEST or (alias and (self.anchored or self.aliases > MOST_ALIASES)):
+            flaw = "an alias is not possible here" if alias else f"nested deeper than {DEEPEST} levels"
+            raise yaml.MarkedYAMLError(problem=flaw, problem_mark=event.start_mark)
+        named = not alias and event.anchor is not None
+        self.anchored += named
+        node = super().compose_node(parent, index)
+        self.depth, self.anchored = self.depth - 1, self.anchored - named
+        seen: set[str] = set()
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            if str(key.value) in seen:
+                raise yaml.MarkedYAMLError(problem=f"the key {key.value!r} is there twice", problem_mark=key.start_mark)
+            seen.add(str(key.value))
+        return node
+
+
+PlainLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in known if not tag.endswith(":timestamp")]
+    for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def plain_data(text: str) -> Any:
+    """The data of a YAML text that anyone may have written. Raises YAMLError if JSON cannot hold it."""
+    if len(text) > LONGEST:
+        raise yaml.YAMLError(f"longer than {LONGEST} characters")
+    try:
+        found = yaml.load(text, PlainLoader)
+        if "\\u0000" in json.dumps(found, ensure_ascii=False).encode().decode():
+            raise ValueError("a character that no text has")
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:  # `!!int x`, a huge number
+        raise yaml.YAMLError(f"a value cannot be read: {error}") from None
+    return found
+
+
+def yaml_flaw(error: yaml.YAMLError | UnicodeDecodeError) -> str:
+    """The flaw and its line, in one line."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem:
+        mark = error.problem_mark
+        return error.problem if mark is None else f"{error.problem}, line {mark.line + 1}"
+    return str(error).splitlines()[0]
 
 
 def read_config(path: str | Path | None, overrides: Sequence[str] = (), *, params_of: ParamsOf | None) -> Config:
@@ -86,7 +138,7 @@ def read_yaml(path: Path, *, remedy: str) -> Any:
 
 def config_of(data: Mapping[str, Any], *, where: str, params_of: ParamsOf | None) -> Config:
     """The config of nested params; `where` names their origin in errors, which are those of `load_config`."""
-    config: Config = build(Config, without_removed(data, where), where, "")
+    config: Config = build(Config, data, where, "")
     if params_of is not None:
         if not config.env.name:
             raise UserError(
@@ -120,20 +172,6 @@ def apply_overrides(data: Mapping[str, Any], overrides: Sequence[str]) -> dict[s
                 f"--set {text}: {value!r} is not valid YAML ({yaml_flaw(error)}); quote it or close its brackets"
             ) from None
     return result
-
-
-def without_removed(data: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The params without the keys that earlier versions wrote into every run's `config.yaml`.
-
-    Raises UserError for one that asks for what is gone.
-    """
-    kept = dict(data)
-    if kept.pop("engine", NOT_RESIDENT) not in (NOT_RESIDENT, {}, None):
-        raise UserError(
-            f"{where}: the key engine is gone; remove it. Engines stay between stages with generator.backend: ray "
-            "(docs/guide/engines.md)"
-        )
-    return kept
 
 
 def build(section: Any, data: Any, where: str, prefix: str) -> Any:
@@ -227,20 +265,10 @@ def effective(section: Any, data: Any) -> Any:
     """`data` of the dataclass `section` without the keys that no output depends on."""
     if not is_dataclass(section):
         return data
-    kept = {
-        entry.name: effective(getattr(section, entry.name), recorded_value(section, entry, data[entry.name]))
-        for entry in fields(section)
-        if entry.name in data and entry.metadata.get("effect", True) and not silent(section, entry)
-    }
+    kept = {}
+    for entry in fields(section):
+        if entry.name in data and entry.metadata.get("effect", True):
+            name = entry.metadata.get("recorded_as")
+            value = data[entry.name] if name is None else getattr(section, name)
+            kept[entry.name] = effective(getattr(section, entry.name), value)
     return {name: value for name, value in kept.items() if value != {} or data[name] == {}}  # of some nothing is left
-
-
-def silent(section: Any, entry: Field[Any]) -> bool:
-    """Whether a key says nothing because it has the default that versions without it had."""
-    return "unless" in entry.metadata and getattr(section, entry.name) == entry.metadata["unless"]
-
-
-def recorded_value(section: Any, entry: Field[Any], value: Any) -> Any:
-    """What outputs depend on of a key of `section`, which is its value unless the section says otherwise."""
-    name = entry.metadata.get("recorded_as")
-    return value if name is None else getattr(section, name)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from rla.config.bounds import LARGEST, LONGEST_WAIT, MOST_PROCESSES, fraction, from_one, from_zero, heat, ranged
 from rla.config.collecting import CollectConfig
-from rla.config.effect import WITHOUT_EFFECT, recorded_apart, recorded_as, recorded_if_set, without_effect
+from rla.config.effect import WITHOUT_EFFECT, recorded_as, without_effect
 from rla.config.judging import JudgeConfig
 from rla.config.pool import PoolConfig as PoolConfig
 from rla.config.shaping import ShapingConfig
@@ -39,9 +39,9 @@ class CurationConfig:
     0: then every task between the ends stays.
     """
 
-    easy: float = recorded_apart(0.0, least=0.0, most=1.0)  # pass rates from 0.75 on, below 1
-    medium: float = recorded_apart(0.0, least=0.0, most=1.0)  # above 0.25 and below 0.75
-    hard: float = recorded_apart(0.0, least=0.0, most=1.0)  # up to 0.25, above 0
+    easy: float = without_effect(0.0, least=0.0, most=1.0)  # pass rates from 0.75 on, below 1
+    medium: float = without_effect(0.0, least=0.0, most=1.0)  # above 0.25 and below 0.75
+    hard: float = without_effect(0.0, least=0.0, most=1.0)  # up to 0.25, above 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class TasksConfig:
     path: str | None = None  # a file, a folder, or what else the environment can read
     train_split: str = "train"  # name of the split that trains
     test_split: str = "test"  # name of the split that is held out
-    test_splits: tuple[str, ...] = recorded_apart(())  # several, in place of `test_split`; the first is the main one
+    test_splits: tuple[str, ...] = without_effect(())  # several, in place of `test_split`; the first is the main one
     size: Literal["tiny", "small", "medium", "full"] = "tiny"  # of a scene
     kinds: tuple[str, ...] = ()  # empty: all
     test_kinds: tuple[str, ...] = ()  # of held-out splits; empty: those of `kinds`
@@ -148,7 +148,7 @@ class PolicyConfig:
     repeat_task: bool = False  # every observation after the first ends with the task
     decoding: Literal["free", "admissible"] = "free"  # admissible: only tokens that lead to an admissible command
     # `history: window`: observations whose pictures a prompt shows, that of now included; all earlier actions are text
-    images: int = recorded_if_set(3, least=1, most=1024)
+    images: int = ranged(3, least=1, most=1024)
     temperature: float = heat(0.8)  # of sampling, for training
     max_tokens: int = from_one(512)  # of a reply
     # an episode ends where a whole reply of max_tokens does not fit any more, or the reply has what room is left
@@ -201,7 +201,7 @@ class CreditConfig:
     # what a judgement has to agree with: the episode's outcome, or that beside the outcomes of others in the same place
     reward_model_outcome: Literal["episode", "place"] = "episode"
     # beyond the paper: the share of steps whose judgements have to agree with the environment's own label instead
-    reward_model_truth: float = recorded_if_set(0.0, least=0.0, most=1.0)
+    reward_model_truth: float = fraction(0.0)
     # tasks whose accuracy lies outside [low, high] do not train the reward model
     reward_model_low: float = ranged(0.2, least=-1.0, most=2.0)
     reward_model_high: float = ranged(0.8, least=-1.0, most=2.0)  # upper end of that band
@@ -235,11 +235,9 @@ class AdaptationConfig:
     llm: ProposerConfig = field(default_factory=ProposerConfig)
     alpha_low: float = fraction(0.2)  # a task that is won less often is too hard
     alpha_high: float = fraction(0.8)  # a task that is won more often is too easy
-    edits: tuple[str, ...] = recorded_if_set(
-        ()
-    )  # names that an edit may have; empty: those that the environment chooses
+    edits: tuple[str, ...] = ()  # names that an edit may have; empty: those that the environment chooses
     # measurements in a row that must say so before a task is asked to change
-    ask_after: int = recorded_if_set(1, least=1)
+    ask_after: int = from_one(1)
     max_tasks: int = from_zero(16)  # tasks that may be pending at once
     proposals_per_task: int = from_one(8)  # edits that are asked for
     max_depth: int = from_zero(4)  # edits from its root after which a task is not edited any more

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Literal
 
 from rla.config.bounds import fraction, from_one, from_zero, ranged
-from rla.config.effect import recorded_if_set, without_effect
+from rla.config.effect import without_effect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class TrainConfig:
     """One optimisation stage: policy or reward model."""
 
     enabled: bool = True  # false: the checkpoint goes on as it is
-    vision: Literal["trained", "frozen"] = recorded_if_set("trained")  # the vision tower, of a model that has one
+    vision: Literal["trained", "frozen"] = "trained"  # the vision tower, of a model that has one
     lr: float = fraction(1e-6)  # the highest learning rate
     beta1: float = ranged(0.9, least=0.0, below=1.0)  # of Adam
     beta2: float = ranged(0.99, least=0.0, below=1.0)  # of Adam
@@ -36,8 +36,8 @@ class TrainConfig:
     updates: int = from_one(4)  # optimizer steps per epoch
     sequences_per_update: int = from_zero(0)  # as many steps as it takes with so many sequences in each; 0: `updates`
     # samples whose advantage is 0: left out, or counted in updates and means
-    zero_advantage: Literal["drop", "count"] = recorded_if_set("drop")
-    whole_groups: bool = recorded_if_set(False)  # an update has all sequences of a task, or none of them
+    zero_advantage: Literal["drop", "count"] = "drop"
+    whole_groups: bool = False  # an update has all sequences of a task, or none of them
     tokens_per_batch: int = from_one(8192)  # tokens of one forward pass
     max_tokens: int = from_one(4096)  # of a text; replies that end beyond it are counted and do not train
     loss: Literal["ppo_clip", "cispo", "gspo"] = "ppo_clip"  # `docs/guide/training.md`
@@ -75,7 +75,7 @@ class TrainConfig:
 class JudgeTrainConfig(TrainConfig):
     """The optimisation stage of the reward model: the keys of the policy's, and `replay`."""
 
-    replay: int = recorded_if_set(0, least=0)  # iterations before this one whose judgements train again
+    replay: int = from_zero(0)  # iterations before this one whose judgements train again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ class SftConfig:
     """Supervised training before reinforcement: `examples` demonstrations or judgements."""
 
     examples: int = from_one(1000)  # demonstrations or judgements
-    vision: Literal["trained", "frozen"] = recorded_if_set("trained")  # the vision tower, of a model that has one
+    vision: Literal["trained", "frozen"] = "trained"  # the vision tower, of a model that has one
     steps: int = from_zero(200)  # updates
     batch_size: int = from_one(16)  # examples of an update
     lr: float = fraction(3e-3)  # learning rate
@@ -131,7 +131,7 @@ class WarmStartConfig:
     scenes: int = from_zero(0)  # built-in scenes of its own to demonstrate on; 0: the tasks of the pool
     # The policy first learns from demonstrations of an expert; `noise` is the share of its random actions. A model
     # learns slow things, such as where something stands on a screen, sooner from demonstrations without errors.
-    expert: ExpertConfig = field(default_factory=ExpertConfig, metadata={"recorded_as": "expert_taught"})
+    expert: ExpertConfig = field(default_factory=ExpertConfig)
     policy: SftConfig = field(default_factory=SftConfig)
     reward: SftConfig = field(default_factory=SftConfig)
     alike: int = from_zero(0)  # of the same judgement, how many an episode teaches the reward model at most; 0: all
@@ -141,8 +141,3 @@ class WarmStartConfig:
     # The policy learns from conversations in place of demonstrations: a shard, a Parquet or JSONL file, a folder of
     # those, or hub:owner/name; `collected`: those of `rla collect`, which are made where they are missing.
     conversations: str = without_effect("")
-
-    @property
-    def expert_taught(self) -> dict[str, Any]:
-        """What outputs depend on of `expert`: nothing where it does not train, as in runs of before there was one."""
-        return asdict(self.expert) if self.expert.trains else {}

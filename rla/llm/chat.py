@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any
 from rla.errors import UserError
 from rla.llm.chat_frames import INSIDE, PAD, ChatFrames, Trim
 from rla.llm.control_strings import PlainHeaders, control_tokens, plain_headers
-from rla.models.plain_tokenizer import generation_stops
+from rla.models.load import generation_stops
 from rla.models.rendering import rendering
 from rla.store.texts import whole_text
 from rla.thoughts import TAG, open_thought
 
 if TYPE_CHECKING:
-    from rla.models.plain_tokenizer import ChatTokenizer
+    from transformers import PreTrainedTokenizerBase
 
 Message = dict[str, str]
 CACHED_TEXTS = 65_536
@@ -43,7 +43,7 @@ class ChatFormat:
     the one that the template itself writes.
     """
 
-    def __init__(self, tokenizer: ChatTokenizer) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self.tokenizer = tokenizer
         self._encoder = _plain_encoder(tokenizer)
         self._control = control_tokens(tokenizer)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rla.folding import broken, folded
 
 if TYPE_CHECKING:
-    from rla.models.plain_tokenizer import ChatTokenizer
+    from transformers import PreTrainedTokenizerBase
 
 CONTROL = re.compile(
     r"<[|\uff5c]|</?(?:s|think)>|<(?:bos|eos|pad)>|<(?:start|end)_of_turn>|<</?SYS>>"
@@ -87,7 +87,7 @@ def header_form(header: str) -> str:
     return rf"{edge}{re.escape(header[:cut])}(?={re.escape(header[cut:])})"
 
 
-def control_tokens(tokenizer: ChatTokenizer) -> dict[int, str]:
+def control_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[int, str]:
     """id -> string of every special token except "unknown", which plain text may well become, and of every other token
     that is written as one: in DeepSeek's tokenizers those that begin a turn are not marked as special.
     """

@@ -16,8 +16,9 @@ from rla.llm.loading import make_transformers, verification
 VERIFIED = "RLA_VERIFIED"  # the model whose files the process that started this one has compared already
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
     from rla.llm.chat import ChatFormat
-    from rla.models.plain_tokenizer import ChatTokenizer
 
 
 class OwnEngine(Protocol):
@@ -38,19 +39,19 @@ class OwnEngine(Protocol):
 
 def make_generator(
     config: GeneratorConfig, *, model: Path | str, seed: int, training: bool = True
-) -> tuple[Generator, ChatTokenizer]:
+) -> tuple[Generator, PreTrainedTokenizerBase]:
     """The engine of `config.backend` over `model` (a folder or hub id), and that model's tokenizer.
 
     `training`: its replies may be trained on; a server that leaves out what that needs is refused. Raises UserError
     when the model or the backend's package is missing. Not to be called in an event loop.
     """
     from rla.llm.chat import ChatFormat
-    from rla.models.plain_tokenizer import load_chat_tokenizer
+    from rla.models.load import load_tokenizer
     from rla.models.verifying import named_content
 
     verify = verification(config)
     verify(model, weights=False)  # an engine elsewhere compares the weights that it reads
-    tokenizer = load_chat_tokenizer(model)
+    tokenizer = load_tokenizer(model)
     if config.backend == "scripted":
         from rla.llm.scripted import ScriptedGenerator
 

@@ -20,6 +20,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from rla.config.version import refuse_other_version
 from rla.errors import UserError
 from rla.models.folder_files import check_model_folder
 from rla.store.aside import bring_back
@@ -30,7 +31,7 @@ from rla.store.slices import read_json
 
 MANIFEST, METRICS, HISTORY = "checkpoint.json", "metrics.json", "metrics.jsonl"
 REFERENCE, ADAPTER = "reference", "adapter"
-FORMAT = 1
+VERSION = "rla"  # key of the record: which version wrote it
 WEIGHT_SUFFIXES = (".safetensors", ".bin", ".safetensors.index.json", ".bin.index.json")
 
 
@@ -49,7 +50,7 @@ class Checkpoint:
 def open_checkpoint(source: Path | str) -> Checkpoint:
     """One that a killed call has left aside comes back first.
 
-    Raises UserError for a checkpoint of another format version, and for one whose weights were pruned.
+    Raises UserError if another version wrote it, and if its weights were pruned.
     """
     folder = Path(source)
     bring_back(folder)
@@ -58,11 +59,10 @@ def open_checkpoint(source: Path | str) -> Checkpoint:
         return Checkpoint(model=source)
     try:
         content = json.loads(read_regular(manifest))
-        version, updates, digest = content["format"], int(content["updates"]), str(content["digest"])
+        found, updates, digest = content[VERSION], int(content["updates"]), str(content["digest"])
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise UserError(f"{manifest}: not a checkpoint manifest; run {making_call(manifest)} again") from error
-    if version != FORMAT:
-        raise UserError(f"{manifest}: format {version}, but this version reads {FORMAT}; train again")
+    refuse_other_version(manifest, found, remedy="train again")
     read_json(manifest)  # refuses one that was changed
     refuse_pruned(folder, MODEL)
     state, adapter = folder / "state", folder / ADAPTER
@@ -80,9 +80,9 @@ def open_checkpoint(source: Path | str) -> Checkpoint:
 def model_folder(path: Path) -> Path:
     """The Hugging Face folder inside a checkpoint, or the path itself where it is a plain model folder.
 
-    Raises UserError where it was pruned, and as `check_model_folder` does.
+    Raises UserError as `open_checkpoint` and `check_model_folder` do.
     """
-    refuse_pruned(path, MODEL)
+    open_checkpoint(path)
     folder = path / "model" if (path / "model").is_dir() else path
     if folder.is_dir():
         check_model_folder(folder)

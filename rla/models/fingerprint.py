@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rla.errors import UserError
-from rla.store.slices import MANIFEST, record_path
+from rla.store.slices import MANIFEST
 
 # Where there is no tokenizer.json: the files that slow tokenizers are made from, compared as they are.
 OTHER_FILES = ("tokenizer.model", "spiece.model", "vocab.json", "merges.txt", "vocab.txt")
@@ -62,7 +62,7 @@ def refuse_other_tokenizer(folder: Path, *, recorded: str | None, shard: Path) -
     found = tokenizer_fingerprint(folder)
     if recorded is not None and found is not None and found != recorded:
         raise UserError(
-            f"{record_path(shard, MANIFEST)}: its token ids were made with another tokenizer ({recorded}) than that of "
+            f"{shard / MANIFEST}: its token ids were made with another tokenizer ({recorded}) than that of "
             f"{folder} ({found}); train the checkpoint that made the shard, or make the shard again with this one"
         )
 

@@ -6,8 +6,9 @@ A missing piece is a UserError that names the folder and what to do, in place of
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model")
 WEIGHT_PATTERNS = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin*")
+GENERATION = "generation_config.json"
+HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 GENERIC_TOKENIZERS = frozenset({"PreTrainedTokenizerFast", "TokenizersBackend"})
 
 
@@ -151,6 +154,40 @@ def _copy(found: Mapping[str, torch.Tensor], targets: Mapping[str, torch.Tensor]
         if target is None or target.shape != tensor.shape:
             raise UserError(f"{source}: {name} {list(tensor.shape)} is not a weight of the model that is loaded")
         target.copy_(tensor)
+
+
+def generation_stops(source: str) -> frozenset[int]:
+    """The tokens that end a reply by `generation_config.json` of a model folder or hub id: often more than the
+    tokenizer's own. Raises UserError for a file that does not say so.
+    """
+    file = Path(source) / GENERATION if Path(source).is_dir() else hub_file(source, GENERATION)
+    if file is None or not file.is_file():
+        return frozenset()
+    try:
+        found = json.loads(file.read_text(encoding="utf-8")).get("eos_token_id")
+        stops = found if isinstance(found, list) else [] if found is None else [found]
+        if all(type(one) is int and one >= 0 for one in stops):
+            return frozenset(stops)
+    except (OSError, ValueError, AttributeError, RecursionError):
+        pass
+    raise UserError(f"{file}: eos_token_id must be a token id or a list of them; fetch or write the file again")
+
+
+def hub_file(source: str, name: str) -> Path | None:
+    """A file of a model on the hub, fetched if it is not there yet; None if `source` is no hub id or lacks the file."""
+    if not HUB_ID.fullmatch(source):
+        return None
+    from transformers.utils import cached_file
+
+    found = None
+    with suppress(OSError):
+        found = cached_file(
+            source,
+            name,
+            _raise_exceptions_for_missing_entries=False,
+            _raise_exceptions_for_connection_errors=False,
+        )
+    return None if found is None else Path(found)
 
 
 def folder_of(source: str | Path) -> Path | None:

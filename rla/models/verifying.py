@@ -39,7 +39,7 @@ def checkpoint_around(model: Path | str) -> Path | None:
 
 
 def checkpoint_records(checkpoint: Path) -> dict[str, dict[str, Any]] | None:
-    """By path below the checkpoint; None for one of an older version. Raises UserError where they are lost."""
+    """By path below the checkpoint; None if its record has no checksum. Raises UserError where they are lost."""
     found = read_records(checkpoint / FILES)
     if found is None and CHECKSUM in (optional_json(checkpoint / MANIFEST) or {}):
         raise UserError(f"{checkpoint / FILES}: missing, so its files cannot be verified; {anew(checkpoint)}")

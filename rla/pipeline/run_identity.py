@@ -12,12 +12,12 @@ from typing import Any
 from rla.config import Config, effective_parameters, resolved
 from rla.config.differences import Differences, differences_text, flattened, parameter_differences
 from rla.config.load import read_yaml
-from rla.envs.configured import defaults_of, load_config
+from rla.envs.configured import load_config
 from rla.errors import UserError
 from rla.pipeline.params_files import SMALL, default_run, safe_name
 from rla.pipeline.spec import StageSpec
 from rla.store.layout import places_of
-from rla.store.run_config import read_run_config, run_config_path
+from rla.store.run_config import check_run_version, read_run_config, run_config_path
 from rla.store.slices import STARTED
 
 LONGEST = 48  # characters that overrides add to a name
@@ -56,11 +56,11 @@ def value_at(data: Any, key: str) -> Any:
 def refuse_other_run(run: Path, config: Config, stages: Sequence[StageSpec]) -> None:
     """UserError where `run` has outputs of parameters that this call would change, and with them its outputs.
 
-    Of the parameters only those count that a stage with an output, whole or begun, has read. A run of an older version,
-    without a `config.yaml`, says nothing.
+    Of the parameters only those count that a stage with an output, whole or begun, has read.
     """
     if not run_config_path(run).exists():
         return
+    check_run_version(run)
     read = [path for spec in stages if has_output(run, spec) for path in spec.sections]
     found = run_differences(read_run_config(run), config, read) if read else {}
     if found:
@@ -71,12 +71,9 @@ def refuse_other_run(run: Path, config: Config, stages: Sequence[StageSpec]) -> 
 
 
 def run_differences(recorded: Mapping[str, Any], config: Config, sections: Sequence[str]) -> Differences:
-    """What differs from the parameters of a run, of the keys of `sections` that outputs depend on.
-
-    A key that the version of the run did not know had its default.
-    """
+    """What differs from the parameters of a run, of the keys of `sections` that outputs depend on."""
     now = flattened(effective_parameters(config, sections))
-    before = flattened(defaults_of(recorded)) | flattened(recorded) | recorded_engine(recorded)
+    before = flattened(recorded) | recorded_engine(recorded)
     return parameter_differences({key: value for key, value in before.items() if key in now}, now)
 
 

@@ -34,7 +34,7 @@ class TimedDevice:
 class TimedCall:
     """One call of one stage. `started`: seconds since the epoch. `made`: whether it made anything. `origin`: of its
     outputs. `figures`: what the call measured (`rla.pipeline.execution`). `host`, `devices`, `part`: where it ran, as
-    `rla.cli.machine` writes it. Records of earlier versions say none of these.
+    `rla.cli.machine` writes it.
     """
 
     stage: str

@@ -23,7 +23,7 @@ from rla.store.layout import PATHS, SPLITS, artifact, further_splits, numbered_f
 from rla.store.reading import read_rows
 from rla.store.records import StopReason
 from rla.store.run_config import read_run_config, run_config_path
-from rla.store.slices import MANIFEST, is_complete, read_json, record_path
+from rla.store.slices import MANIFEST, is_complete, read_json
 
 Row = dict[str, Any]
 FORMS: tuple[Literal["tagged"], Literal["index"]] = ("tagged", "index")  # of `policy.reply`, which differ
@@ -111,7 +111,7 @@ def iteration_row(run: Path, number: int) -> Row:
         found = json_or_empty(artifact(run, name, number) / "metrics.json")
         row |= {f"{prefix}{key}": value for key, value in found.items()}
     for prefix, name in (("tasks_", "candidates"), ("rollout_", "trajectories"), ("judged_", "scores")):
-        counts = json_or_empty(record_path(artifact(run, name, number), MANIFEST)).get("counts", {})
+        counts = json_or_empty(artifact(run, name, number) / MANIFEST).get("counts", {})
         row |= {f"{prefix}{key}": value for key, value in counts.items()}
     return row
 

@@ -36,7 +36,7 @@ def kind_tables(summary: RunSummary) -> list[Table]:
 
 
 def table_by(found: HeldOut, part: Literal["kind", "family"]) -> Table:
-    """One line per part, then all of them. What an earlier version did not measure is absent."""
+    """One line per part, then all of them."""
     last = last_evaluation(found)
     rows = [(short_kind(name), *kind_cells(row)) for name, row in last.get(f"by_{part}", {}).items()]
     rows += [("all", *kind_cells(last))] if rows else []

@@ -9,11 +9,11 @@ from rla.envs.configured import defaults_of
 from rla.report.tables import Table
 from rla.store.run_config import read_run_config, run_config_path
 
-UNKNOWN = "-"  # the default of a key that this version, or this installation, does not know
+UNKNOWN = "-"  # the default of a key that this installation does not know
 
 
 def parameters_tables(run: Path) -> list[Table]:
-    """One table; none for a run of a version that left no `config.yaml`. Raises UserError where that is damaged."""
+    """One table; none for a run without a `config.yaml`. Raises UserError where that is damaged."""
     if not run_config_path(run).exists():
         return []
     recorded = read_run_config(run)

@@ -175,11 +175,11 @@ def _play_in(
     """Play the groups of each wave in the environments of `made`, one wave after the other."""
     from rla.llm.chat import ChatFormat
     from rla.llm.factory import make_generator
-    from rla.models.plain_tokenizer import load_chat_tokenizer
+    from rla.models.load import load_tokenizer
 
     prompt = environment(ctx.config.env.name).policy_prompt(ctx.config)
     if told_schemas(prompt):  # before an engine loads the model
-        chat = ChatFormat(load_chat_tokenizer(model_folder(policy)))
+        chat = ChatFormat(load_tokenizer(model_folder(policy)))
         check_calls(chat, prompt, taught=ctx.config.warm_start.enabled)
     generator, tokenizer = make_generator(
         ctx.config.generator, model=model_folder(policy), seed=ctx.config.seed, training=training

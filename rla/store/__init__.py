@@ -27,12 +27,12 @@ def read(name: str, run: Path | str, iteration: int = 0, *, columns: Sequence[st
     from rla.errors import UserError
     from rla.store.layout import SHARD_KINDS, artifact
     from rla.store.reading import read_table
-    from rla.store.schema import full_schema
+    from rla.store.schema import arrow_schema
 
     if name not in SHARD_KINDS:
         raise UserError(f"{name!r}: no shard of a run; choose one of {', '.join(SHARD_KINDS)}")
     kind = SHARD_KINDS[name]
-    known = full_schema(kind).names
+    known = arrow_schema(kind).names
     if unknown := [column for column in columns or () if column not in known]:
         raise UserError(f"{name} have no column {', '.join(unknown)}; choose of {', '.join(known)}")
     return polars.DataFrame(polars.from_arrow(read_table(artifact(Path(run), name, iteration), kind, columns)))

@@ -23,19 +23,18 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Belonging:
-    """What a part has to say of itself. `old`: one that says nothing belongs here, too."""
+    """What a part has to say of itself."""
 
     kind: str
     origin: str
-    old: bool
 
     def kept(self, path: Path, tell: Tell, *, whole: bool, overwrite: bool) -> dict[str, Any] | None:
         """The entry of a part that stays (empty where it is not read as a `whole`), None for one that went."""
         seen = part_state(path)
         try:
             if whole:
-                return checked_entry(path, self.kind, self.origin, old=self.old)
-            check_belonging(path, self.kind, self.origin, old=self.old)
+                return checked_entry(path, self.kind, self.origin)
+            check_belonging(path, self.kind, self.origin)
         except ForeignPart as error:
             if not overwrite:
                 raise ForeignPart(f"{error}; remove it, or call the stage with --overwrite") from None
@@ -56,7 +55,7 @@ class Belonging:
         foreign = 0
         for path in shard_parts(folder):
             try:
-                check_belonging(path, self.kind, self.origin, old=self.old)
+                check_belonging(path, self.kind, self.origin)
                 continue
             except ForeignPart:
                 foreign += 1

@@ -8,13 +8,13 @@ import pyarrow as pa
 
 from rla.errors import UserError
 from rla.store.manifests import rerun
-from rla.store.schema import arrow_schema, full_schema
+from rla.store.schema import arrow_schema
 
 
 def check_columns(path: Path, kind: str, found: pa.Schema) -> None:
     """UserError where a part of these columns lacks one of its kind, or one is unknown or of another type."""
-    expected = full_schema(kind)
-    odd = sorted(set(found.names) - set(expected.names) | set(arrow_schema(kind).names) - set(found.names))
+    expected = arrow_schema(kind)
+    odd = sorted(set(found.names) ^ set(expected.names))
     if odd or len(found.names) != len(set(found.names)):
         names = ", ".join(odd) or "there twice"
         raise UserError(

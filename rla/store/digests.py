@@ -9,21 +9,21 @@ from rla.errors import UserError
 from rla.store.enclosed import enclosed_text
 from rla.store.layout import making_call
 from rla.store.regular import read_regular
-from rla.store.slices import MANIFEST, STARTED, record_path, unfinished
+from rla.store.slices import MANIFEST, STARTED, unfinished
 
 SAMPLE = 1 << 20
 
 
 def digest(path: Path) -> str:
     """16 hex digits that identify an artifact: its manifest, checkpoint record, or the file itself."""
-    for record in (record_path(path, MANIFEST), path / "checkpoint.json"):
+    for record in (path / MANIFEST, path / "checkpoint.json"):
         if record.is_file():
             return hashlib.sha256(enclosed_text(read_regular(record))).hexdigest()[:16]
     if path.is_file():
         return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     if (path / "config.json").is_file():
         return folder_digest(path)
-    if record_path(path, STARTED).is_file():
+    if (path / STARTED).is_file():
         raise unfinished(path)
     raise UserError(f"{path}: not a complete shard or checkpoint; run {making_call(path)}, again if it was interrupted")
 

@@ -4,7 +4,7 @@
 
 The footer names the columns of the shard's kind. Polars refuses a folder in which one file is not Parquet, wherever
 it lies and whatever its name; `datasets` takes the type that most files have. pandas and pyarrow pass over names that
-begin with an underscore, and the others find no row. Earlier versions wrote the text alone, such as `manifest.json`.
+begin with an underscore, and the others find no row.
 """
 
 from __future__ import annotations
@@ -37,21 +37,16 @@ def enclosed_text(content: bytes) -> bytes:
 def _footer(kind: str) -> bytes:
     import pyarrow.parquet as pq
 
-    from rla.store.schema import full_schema
+    from rla.store.schema import arrow_schema
 
     empty = io.BytesIO()
-    pq.ParquetWriter(empty, full_schema(kind)).close()  # no row group: `datasets` fails where one has no rows
+    pq.ParquetWriter(empty, arrow_schema(kind)).close()  # no row group: `datasets` fails where one has no rows
     return empty.getvalue().removeprefix(MAGIC)
 
 
 def write_record(path: Path, kind: str, data: Mapping[str, Any], *, writer: str = "") -> None:
     """A record of a shard of that kind, atomically."""
-    write_record_text(path, kind, json_text(data).encode(), writer=writer)
-
-
-def write_record_text(path: Path, kind: str, text: bytes, *, writer: str = "") -> None:
-    """`write_record` of what has been made text before."""
-    write_content(path, enclose(text, kind), writer=writer)
+    write_content(path, enclose(json_text(data).encode(), kind), writer=writer)
 
 
 def create_record(path: Path, kind: str, data: Mapping[str, Any], *, writer: str = "") -> bool:

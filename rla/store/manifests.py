@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rla.config.version import refuse_other_version
 from rla.errors import UserError
 from rla.store.layout import making_call
 
@@ -31,10 +32,13 @@ def rerun(path: Path) -> str:
 
 
 def checked_manifest(path: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """The manifest in the file `path`. UserError where it lacks parts or counts, or they are not what they must be."""
+    """The manifest in the file `path`. UserError if another version wrote it, if it lacks
+    parts or counts, or if they are malformed."""
+    versions = manifest.get("versions")
+    refuse_other_version(path, versions.get("rla") if isinstance(versions, dict) else None, remedy=rerun(path))
     parts, counts = manifest.get("parts"), manifest.get("counts")
     if not isinstance(parts, list) or not all(map(is_part, parts)):
-        raise UserError(f"{path}: its parts are no list of names, rows and bytes; {rerun(path)}")
+        raise UserError(f"{path}: its parts are no list of names, rows, bytes and digests; {rerun(path)}")
     if len({part["name"] for part in parts}) != len(parts):
         raise UserError(f"{path}: it names a part twice; {rerun(path)}")
     total = sum(part["rows"] for part in parts)
@@ -52,5 +56,7 @@ def is_part(entry: Any) -> bool:
     """Whether an entry of `parts` says which file it is and how large."""
     if not isinstance(entry, dict) or not isinstance(name := entry.get("name"), str):
         return False
-    sizes = [entry.get("rows"), entry.get("bytes")]
+    sizes, digests = [entry.get("rows"), entry.get("bytes")], [entry.get("sha256"), entry.get("footer_sha256")]
+    if not all(isinstance(digest, str) for digest in digests):
+        return False
     return PART.fullmatch(name) is not None and all(type(size) is int and size >= 0 for size in sizes)

@@ -31,7 +31,7 @@ class Origin:
         return {"config_digest": self.config, "input_digests": dict(self.inputs), "seed": self.seed}
 
     def named(self) -> dict[str, Any]:
-        """What a record says beside `as_json`. Records of earlier versions lack it, and none is compared by it."""
+        """What a record says beside `as_json`. No record is compared by it."""
         return {PARAMETERS: dict(self.parameters)} if self.parameters else {}
 
     def unlike(self, record: Mapping[str, Any]) -> str:

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from rla.errors import UserError
 from rla.store.manifests import rerun
 from rla.store.regular import refuse_irregular
-from rla.store.schema import arrow_schema, load_schema, optional_columns
+from rla.store.schema import arrow_schema, load_schema
 
 ORIGIN, GROUP, KEYS = "rla_origin", "rla_group", "rla_keys"
 KIND, VERSION = "rla_kind", "rla_schema_version"
@@ -214,43 +214,38 @@ def _end(file: pa.NativeFile, length: int) -> bytes:
 
 
 def _is_entry(file: pa.NativeFile, entry: Mapping[str, Any]) -> bool:
-    """Manifests of an older version name no footer."""
-    same = file.size() == entry["bytes"]
-    return same and ("footer_sha256" not in entry or _footer_digest(file) == entry["footer_sha256"])
+    return bool(file.size() == entry["bytes"] and _footer_digest(file) == entry["footer_sha256"])
 
 
-def checked_entry(path: Path, kind: str, origin: str, *, old: bool = False) -> dict[str, Any]:
+def checked_entry(path: Path, kind: str, origin: str) -> dict[str, Any]:
     """`part_entry` of a part that an earlier call has finished, after all of it has been read.
 
-    Raises UserError for damage, and ForeignPart where it is of another kind, origin or group. `old`: a part that does
-    not say where it belongs is taken for one of an earlier version.
+    Raises UserError for damage, and ForeignPart where it is of another kind, origin or group.
     """
     with opened_part(path) as file:
-        said = _belonging(path, file, kind, origin, old=old)
+        said = _belonging(path, file, kind, origin)
         table = read_columns(path, file, None, most=most_bytes(path.stat().st_size))
-        if KEYS in said and keys_digest(kind, table) != said[KEYS]:
+        if keys_digest(kind, table) != said.get(KEYS):
             raise UserError(f"{path}: not the keys that it was written with; {rerun(path)}")
     return _entry(path, table.num_rows, path.name)
 
 
-def check_belonging(path: Path, kind: str, origin: str, *, old: bool = False) -> None:
+def check_belonging(path: Path, kind: str, origin: str) -> None:
     """ForeignPart unless the footer names this kind, origin and group; UserError where there is no footer."""
     with opened_part(path) as file:
-        _belonging(path, file, kind, origin, old=old)
+        _belonging(path, file, kind, origin)
 
 
-def _belonging(path: Path, file: pq.ParquetFile, kind: str, origin: str, *, old: bool) -> dict[str, str]:
+def _belonging(path: Path, file: pq.ParquetFile, kind: str, origin: str) -> dict[str, str]:
     """What the footer says, checked."""
     said = {key.decode(): value.decode() for key, value in (file.metadata.metadata or {}).items()}
     columns = file.schema_arrow
-    expected = {KIND: kind, VERSION: str(load_schema(kind)["version"])}
-    if not (old and ORIGIN not in said):
-        expected |= {ORIGIN: origin, GROUP: str(group_of(path))}
+    belongs = {ORIGIN: origin, GROUP: str(group_of(path))}
+    expected = {KIND: kind, VERSION: str(load_schema(kind)["version"]), **belongs}
     differing = [key.removeprefix("rla_") for key, value in expected.items() if said.get(key) != value]
     if differing:
         raise ForeignPart(f"{path}: a part of another {' and '.join(differing)}")
-    there = frozenset(columns.names) & optional_columns(kind)
-    if ORIGIN in said and not columns.equals(arrow_schema(kind, there)):
+    if not columns.equals(arrow_schema(kind)):
         raise UserError(f"{path}: its columns are not those of its kind; {rerun(path)}")
     return said
 

@@ -26,7 +26,7 @@ from rla.errors import UserError
 from rla.store.conversations import ROLES, ChatMessage, Conversation, calls_text, read_conversations
 from rla.store.lenient_json import lenient_loads
 from rla.store.parts import column_batches, most_bytes, opened_part
-from rla.store.slices import MANIFEST, STARTED, record_path
+from rla.store.slices import MANIFEST, STARTED
 from rla.store.texts import has_half, whole_text
 
 KINDS = (".parquet", ".jsonl")
@@ -75,7 +75,7 @@ def parts_of_source(path: Path) -> list[Path]:
     """What a source of conversations is made of, each with a digest of its own: a shard itself, or the files of a
     folder.
     """
-    if not path.is_dir() or any(record_path(path, name).is_file() for name in (MANIFEST, STARTED)):
+    if not path.is_dir() or any((path / name).is_file() for name in (MANIFEST, STARTED)):
         return [path]
     return sorted(one for one in path.iterdir() if one.suffix in KINDS)
 

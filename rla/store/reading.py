@@ -23,8 +23,8 @@ from rla.store.parts import (
     read_columns,
 )
 from rla.store.row_rules import check_rows
-from rla.store.schema import full_schema, load_schema
-from rla.store.slices import MANIFEST, optional_record, record_path, unfinished
+from rla.store.schema import arrow_schema, load_schema
+from rla.store.slices import MANIFEST, optional_record, unfinished
 
 JOINED = frozenset({"trajectories", "scores", "verdicts", "standings"})  # rewards: training compares them itself
 STREAMED = 32  # rows that a stream decodes at a time
@@ -52,18 +52,18 @@ def read_manifest(folder: Path, kind: str | None = None) -> dict[str, Any]:
 
 def verify_shard(folder: Path, manifest: Mapping[str, Any], *, whole: bool = False) -> None:
     """The parts on disk are those of a manifest that was checked: their sizes and footers, with `whole` every byte.
-    Pages are verified as they are read. The manifest of an older version names sizes alone. In a shard that others are
+    Pages are verified as they are read. In a shard that others are
     joined with, no key is there twice.
     """
     _verify_parts(folder, manifest, whole=whole)
     kind = manifest.get("kind")
     if kind in JOINED:
-        entries = tuple((part["name"], part["bytes"], part.get("sha256")) for part in manifest["parts"])
+        entries = tuple((part["name"], part["bytes"], part["sha256"]) for part in manifest["parts"])
         check_keys(folder, kind, entries)
 
 
 @lru_cache(maxsize=64)
-def check_keys(folder: Path, kind: str, entries: tuple[tuple[str, int, str | None], ...]) -> None:
+def check_keys(folder: Path, kind: str, entries: tuple[tuple[str, int, str], ...]) -> None:
     """UserError if two rows of a shard have the same key: whatever is joined with it would be there twice, and a key
     that is there n times in two shards n * n times. `entries`: of its parts, so that a shard is looked at once.
     """
@@ -92,7 +92,7 @@ def _verify_parts(folder: Path, manifest: Mapping[str, Any], *, whole: bool) -> 
                 f"the shard was changed or truncated: {rerun(folder)}"
             )
         key, measured = ("sha256", file_digest) if whole else ("footer_sha256", footer_digest)
-        if key in part and measured(folder / name) != part[key]:
+        if measured(folder / name) != part[key]:
             raise UserError(
                 f"{folder / name}: not the part that {MANIFEST} names, for its {key} differs; "
                 f"the shard was changed or damaged: {rerun(folder)}"
@@ -102,22 +102,13 @@ def _verify_parts(folder: Path, manifest: Mapping[str, Any], *, whole: bool) -> 
 def damaged(folder: Path, manifest: Mapping[str, Any], *, tolerate: bool) -> bool:
     """Whether parts are missing, changed or unreadable. Such a shard is an error unless it may be made again."""
     try:
-        checked_manifest(record_path(folder, MANIFEST), manifest)
+        checked_manifest(folder / MANIFEST, manifest)
         verify_shard(folder, manifest, whole=True)
-        for part in manifest["parts"]:
-            if "sha256" not in part:
-                read_footer(folder / part["name"])
     except UserError:
         if not tolerate:
             raise
         return True
     return False
-
-
-def read_footer(path: Path) -> None:
-    """Raises UserError where there is none."""
-    with opened_part(path):
-        pass
 
 
 def read_part(
@@ -142,9 +133,6 @@ def read_part(
             check_rows(path, kind, table)
         if not columns:
             return table
-    for name in columns:
-        if name not in table.column_names:  # an optional one, for which no row of this part has a value
-            table = table.append_column(name, pa.nulls(table.num_rows))
     return table.select(list(columns))
 
 
@@ -157,7 +145,7 @@ def read_table(folder: Path, kind: str, columns: Sequence[str] | None = None) ->
     for part in manifest["parts"]:
         tables.append(read_part(folder / part["name"], columns, kind=kind, entry=part, most=left))
         left -= tables[-1].nbytes
-    schema = full_schema(kind)
+    schema = arrow_schema(kind)
     if columns:
         schema = pa.schema([schema.field(name) for name in columns])
     return pa.concat_tables(tables, promote_options="default") if tables else schema.empty_table()
@@ -188,9 +176,6 @@ def stream_placed_rows(
     manifest = read_manifest(folder, kind)
     verify_shard(folder, manifest)
     for part in manifest["parts"]:
-        if "footer_sha256" not in part:
-            read_footer(folder / part["name"])
-    for part in manifest["parts"]:
         path = folder / part["name"]
         yield from ((path, row) for row in part_rows(path, columns, keys=keys, kind=kind, entry=part))
 
@@ -211,11 +196,10 @@ def part_rows(
         for batch in column_batches(path, file, columns, most=most, rows=STREAMED):
             if kind is not None:
                 check_rows(path, kind, pa.Table.from_batches([batch]))
-            absent = dict.fromkeys(name for name in columns if name not in batch.schema.names)
             found = batch.column(columns[0]).to_pylist()
             for index, key in enumerate(found):
                 if keys is None or key in keys:
-                    yield batch.slice(index, 1).to_pylist()[0] | absent
+                    yield batch.slice(index, 1).to_pylist()[0]
 
 
 def read_nested(
@@ -231,7 +215,7 @@ def read_nested(
 def nested_columns(
     path: Path, columns: Sequence[str], *, kind: str | None = None, entry: Entry | None = None
 ) -> pa.Table:
-    """`read_nested` as a table, which makes no Python object of each token. An optional column may be absent."""
+    """`read_nested` as a table, which makes no Python object of each token."""
     with opened_part(path, entry) as file:
         if kind is not None:
             check_columns(path, kind, file.schema_arrow)

@@ -12,29 +12,20 @@ from rla.store.parts import shard_parts, written_by_rla
 
 # In a shard folder. Hidden ones are those of a write that was killed.
 OURS = r"part-\d{5,}\.parquet|_manifest(?:-\d+-of-\d+)?\.parquet|_started\.parquet"
-OURS += r"|manifest(?:-\d+-of-\d+)?\.json|started\.json"  # earlier versions' names
-SHARD_FILE, COUNTED_FILE = (  # `metrics.json` is of earlier versions' `adapt-env`
-    re.compile(rf"(?:{names})|\.(?:{names})(?:-\d+-of-\d+)?\.tmp") for names in (OURS, rf"{OURS}|metrics\.json")
-)
+SHARD_FILE = re.compile(rf"(?:{OURS})|\.(?:{OURS})(?:-\d+-of-\d+)?\.tmp")
 SHOWN = 3
 
 
-def foreign_files(folder: Path, *, recorded: bool, counted: bool = False) -> list[Path]:
+def foreign_files(folder: Path, *, recorded: bool) -> list[Path]:
     """What lies in a shard folder and was not written by `rla`: all of it, where nothing there says otherwise.
 
     `recorded`: a record says so. Readable parts say so themselves; those beside them are ours.
-    `counted`: a `metrics.json` is one of them.
     """
     said = {path: _says_rla(path) for path in shard_parts(folder)}
     if not (recorded or any(said.values())):
         return sorted(folder.iterdir())
-    others = {path for path in folder.iterdir() if not _is_shard_file(path, counted=counted) or path.is_dir()}
+    others = {path for path in folder.iterdir() if not SHARD_FILE.fullmatch(path.name) or path.is_dir()}
     return sorted(others.union(path for path, ours in said.items() if ours is False))
-
-
-def _is_shard_file(path: Path, *, counted: bool) -> bool:
-    pattern = COUNTED_FILE if counted else SHARD_FILE
-    return pattern.fullmatch(path.name) is not None
 
 
 def _says_rla(part: Path) -> bool | None:

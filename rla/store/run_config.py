@@ -9,13 +9,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rla.config.plain_yaml import plain_data, yaml_flaw
+from rla import __version__
+from rla.config.load import plain_data, yaml_flaw
+from rla.config.version import refuse_other_version
 from rla.errors import UserError
 from rla.store.atomic import write_text
 from rla.store.regular import read_regular
 
 RUN_CONFIG = "config.yaml"
-HEADER = """\
+MADE_BY = "# Written by rla "
+HEADER = f"""\
+{MADE_BY}{__version__}
 # All parameters of this run: of each section those of the last stage that read it, else of the last stage.
 # Records hold their own.
 """
@@ -25,11 +29,23 @@ def run_config_path(run: Path) -> Path:
     return run / RUN_CONFIG
 
 
+def check_run_version(run: Path) -> None:
+    """UserError if another version made the run, as the first line of its `config.yaml` says."""
+    path = run_config_path(run)
+    if path.exists():
+        first, *_ = read_regular(path).decode(errors="replace").splitlines() or [""]
+        found = first.removeprefix(MADE_BY) if first.startswith(MADE_BY) else None
+        refuse_other_version(path, found, remedy="name another run (--run)")
+
+
 def read_run_config(run: Path) -> dict[str, Any]:
-    """The nested parameters of a run. Raises UserError where it has no such file, or where that is no mapping."""
+    """The nested parameters of a run. Raises UserError if it has no such file, if that is not a mapping, and as
+    `check_run_version` does.
+    """
     import yaml
 
     path = run_config_path(run)
+    check_run_version(run)
     try:
         data = plain_data(read_regular(path).decode())
     except FileNotFoundError:

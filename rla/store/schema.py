@@ -3,8 +3,7 @@
 Supported: string (`format` binary: bytes), integer (`format` int8/int32/int64), number (float32/float64), boolean,
 array, object, `null` in a type list, and the checks `enum`, `minimum`, `maximum`, `minLength`. Checks run column-wise
 on Arrow arrays, so a row of thousands of tokens costs no Python loop. Rows may lack a column that is marked
-`optional`, and so may parts of earlier versions; a part that is written now has all columns, so that readers of Parquet
-may join any parts of a kind.
+`optional`. A part has all columns, so that readers of Parquet may join any parts of a kind.
 """
 
 from __future__ import annotations
@@ -40,25 +39,17 @@ def load_schema(kind: str) -> dict[str, Any]:
 
 @cache
 def optional_columns(kind: str) -> frozenset[str]:
-    """The columns that a row may lack, and a part of an earlier version."""
+    """The columns that a row may lack; a part has them all."""
     return frozenset(name for name, node in load_schema(kind)["properties"].items() if node.get("optional"))
 
 
 @cache
-def arrow_schema(kind: str, with_optional: frozenset[str] = frozenset()) -> pa.Schema:
-    """The Arrow schema derived from it, with the version in the metadata; of the optional columns those asked for."""
+def arrow_schema(kind: str) -> pa.Schema:
+    """The Arrow schema derived from it, with the version in the metadata."""
     document = load_schema(kind)
     struct = arrow_type(document)
     fields = [struct.field(index) for index in range(struct.num_fields)]
-    left_out = optional_columns(kind) - with_optional
-    fields = [field for field in fields if field.name not in left_out]
     return pa.schema(fields, metadata={"rla_kind": kind, "rla_schema_version": str(document["version"])})
-
-
-@cache
-def full_schema(kind: str) -> pa.Schema:
-    """The Arrow schema with all optional columns."""
-    return arrow_schema(kind, optional_columns(kind))
 
 
 def nullable(node: dict[str, Any]) -> bool:
@@ -92,7 +83,7 @@ def to_table(kind: str, rows: list[dict[str, Any]]) -> pa.Table:
     for row in rows[:1] + rows[-1:]:
         if set(row) - optional != required:
             raise UserError(f"{kind} row: columns {sorted((set(row) - optional) ^ required)} are unknown or missing")
-    schema = full_schema(kind)
+    schema = arrow_schema(kind)
     try:
         try:
             table = pa.Table.from_pylist(rows, schema=schema)

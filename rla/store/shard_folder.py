@@ -23,7 +23,7 @@ from rla.errors import UserError
 from rla.store.aside import alone_in
 from rla.store.atomic import clear_stale
 from rla.store.belonging import Belonging, Tell
-from rla.store.enclosed import create_record, write_record, write_record_text
+from rla.store.enclosed import create_record, write_record
 from rla.store.origin import Origin
 from rla.store.parts import checked_entry, group_of, origin_digest, shard_parts
 from rla.store.reading import damaged
@@ -34,7 +34,6 @@ from rla.store.slices import (
     MANIFEST,
     STARTED,
     Slice,
-    earlier_name,
     optional_json,
     optional_record,
     record_digest,
@@ -42,10 +41,7 @@ from rla.store.slices import (
     slice_count,
 )
 
-SAYS = "parts_say_origin"  # in the first record: a part that does not say where it belongs is none of them
 RECORDED = {"kind", "schema_version", "config_digest", "input_digests"}  # keys of every record of ours
-METRICS = "metrics.json"  # of earlier versions' adapt-env: the counts that the manifest has, too
-COUNTED = "candidates"  # the kind of shard that had such a file
 SLICE_MANIFESTS = "_manifest-*-of-*.parquet"
 
 
@@ -65,7 +61,6 @@ class ShardFolder:
         self.place, self.kind, self.made_from, self.slice = place, kind, made_from, part
         self.header = shard_header(kind, made_from)
         self.origin = origin_digest(self.header)
-        self.old = False  # begun by a version whose parts do not say where they belong
         self.other: str | None = None  # the digest of the record by which the shard here is one of another origin
         self._seen: set[str | None] = set()  # digests of the records that this call has found
         self._recorded = True  # one of them says that `rla` wrote the folder
@@ -97,7 +92,7 @@ class ShardFolder:
                     f"{self.place}: {self._unlike(record)}; rerun with --overwrite or choose another folder"
                 )
             return self._replaced(recorded=RECORDED.issubset(record))
-        if path.name in (MANIFEST, earlier_name(MANIFEST)):
+        if path.name == MANIFEST:
             whole = not damaged(self.place, record, tolerate=overwrite)
             return FolderState.COMPLETE if whole else self._replaced(recorded=True)
         try:
@@ -108,7 +103,6 @@ class ShardFolder:
             return self._replaced(recorded=True)
         if count != self.slice.count:
             self._refuse_division(count, overwrite=overwrite)
-        self.old = SAYS not in record
         return FolderState.GROWING
 
     def _is_own(self, record: Mapping[str, Any]) -> bool:
@@ -136,7 +130,7 @@ class ShardFolder:
         return FolderState.REPLACED
 
     def _refuse_others(self) -> None:
-        refuse_others(self.place, foreign_files(self.place, recorded=self._recorded, counted=self.kind == COUNTED))
+        refuse_others(self.place, foreign_files(self.place, recorded=self._recorded))
 
     def _found(self) -> tuple[Path, dict[str, Any]] | None:
         """The record that tells the folder's state. Another slice may complete it meanwhile: its manifest is looked for
@@ -149,12 +143,11 @@ class ShardFolder:
         return None
 
     def _records(self) -> list[Path]:
-        names = [name for today in (MANIFEST, STARTED) for name in (today, earlier_name(today))]
-        return [self.place / name for name in names if (self.place / name).is_file()]
+        return [self.place / name for name in (MANIFEST, STARTED) if (self.place / name).is_file()]
 
     def slice_records(self) -> list[Path]:
-        """The manifests of slices, under today's names and earlier ones."""
-        return [path for name in (SLICE_MANIFESTS, earlier_name(SLICE_MANIFESTS)) for path in self.place.glob(name)]
+        """The manifests of slices."""
+        return list(self.place.glob(SLICE_MANIFESTS))
 
     def _refuse_division(self, count: int, *, overwrite: bool) -> None:
         """UserError unless this call may take over the parts of a folder that was begun in `count` slices."""
@@ -179,7 +172,7 @@ class ShardFolder:
 
     def _started(self) -> dict[str, Any]:
         division = {} if self.slice.count == 1 else {"slices": self.slice.count}
-        return sealed({**self.header, **self.made_from.named(), **division, **({} if self.old else {SAYS: True})})
+        return sealed({**self.header, **self.made_from.named(), **division})
 
     def take_over(self, tell: Tell) -> None:
         """Keep the parts that name this origin, remove all else. The new record comes first, so a full disk costs
@@ -195,7 +188,6 @@ class ShardFolder:
             slices = [path for path in self.slice_records() if self.slice.alone or not self._names_own(path)]
             for path in [*slices, *(path for path in self._records() if path.name != STARTED)]:
                 remove_file(path)
-            self._without_metrics()
 
     def _finished_meanwhile(self) -> bool:
         """Whether an equal call has completed the shard since this one looked. UserError where another began one."""
@@ -213,7 +205,7 @@ class ShardFolder:
 
     @property
     def _belonging(self) -> Belonging:
-        return Belonging(kind=self.kind, origin=self.origin, old=self.old)
+        return Belonging(kind=self.kind, origin=self.origin)
 
     def _names_own(self, path: Path) -> bool:
         try:
@@ -221,32 +213,13 @@ class ShardFolder:
         except UserError:  # damaged
             return False
 
-    def renew(self) -> None:
-        """Give the records of an earlier version today's names and form, so that readers of Parquet open the folder."""
-        names = map(earlier_name, (MANIFEST, STARTED, SLICE_MANIFESTS))
-        for path in [path for name in names for path in self.place.glob(name)]:
-            if RECORDED.issubset(optional_json(path) or {}):  # else another slice has renewed it, or it is not ours
-                self._without_metrics()
-                self._renewed(path)
-
-    def _renewed(self, path: Path) -> None:
-        place = path.with_name(f"_{path.stem}.parquet")
-        with contextlib.suppress(FileNotFoundError):
-            if not place.exists():
-                write_record_text(place, self.kind, path.read_bytes(), writer=self.slice.tag)
-        remove_file(path)
-
-    def _without_metrics(self) -> None:
-        if self.kind == COUNTED:
-            remove_file(self.place / METRICS)
-
     def own_entries(self) -> dict[int, dict[str, Any]]:
         """`entries` of a folder that is to be replaced: nothing is removed yet."""
         found = {}
         for path in shard_parts(self.place):
             if self.slice.index > 0 and self.slice.takes(group_of(path)):
                 with contextlib.suppress(UserError):
-                    found[group_of(path)] = checked_entry(path, self.kind, self.origin, old=self.old)
+                    found[group_of(path)] = checked_entry(path, self.kind, self.origin)
         return found
 
     def entries(self, tell: Tell, *, overwrite: bool) -> dict[int, dict[str, Any]]:
@@ -266,7 +239,7 @@ class ShardFolder:
     def tidy(self) -> None:
         """Remove what a complete folder needs no more, and what killed calls have left of writing it."""
         remove_file(self.place / STARTED)
-        for name in ("part-*.parquet", "_manifest*.parquet", STARTED, "manifest*.json", earlier_name(STARTED)):
+        for name in ("part-*.parquet", "_manifest*.parquet", STARTED):
             for left in self.place.glob(f".{name}*.tmp"):
                 clear_stale(left)
 

@@ -77,8 +77,6 @@ class ShardWriter:
 
     def _open(self, tell: Tell, *, overwrite: bool) -> FolderState:
         state = self._place.state(overwrite=overwrite)
-        if state in (FolderState.GROWING, FolderState.COMPLETE):
-            self._place.renew()
         if state is FolderState.GROWING:
             self._place.divide()
         if state is FolderState.REPLACED:
@@ -179,7 +177,7 @@ class ShardWriter:
                     f"{'remove it and ' if index in there else ''}call the stage again"
                 )
             if file_digest(path) != self._entries[index]["sha256"]:
-                self._entries[index] = checked_entry(path, self.kind, self._place.origin, old=self._place.old)
+                self._entries[index] = checked_entry(path, self.kind, self._place.origin)
         return [self._entries[index] for index in sorted(self.done)]
 
     def join(self, check: Check = lambda counts: None) -> None:

@@ -24,7 +24,7 @@ from rla.store.regular import read_regular
 
 MANIFEST = "_manifest.parquet"
 STARTED = "_started.parquet"
-CHECKSUM = "checksum"  # of the other keys of a manifest or of what a folder was started with; older ones have none
+CHECKSUM = "checksum"  # of the other keys of a manifest or of what a folder was started with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,24 +131,10 @@ def unfinished(folder: Path) -> UserError:
     )
 
 
-def earlier_name(name: str) -> str:
-    """What earlier versions called a record: `manifest.json`, `started.json`, `manifest-1-of-2.json`."""
-    return f"{name.removeprefix('_').removesuffix('.parquet')}.json"
-
-
-def record_path(folder: Path, name: str) -> Path:
-    """Where a record lies: under its name, or the one that earlier versions gave it."""
-    earlier = folder / earlier_name(name)
-    return earlier if earlier.is_file() and not (folder / name).is_file() else folder / name
-
-
 def optional_record(folder: Path, name: str) -> tuple[Path, dict[str, Any]] | None:
-    """A record with the file that it lies in, or None where there is none. Another process may rename it meanwhile."""
-    for path in (folder / name, folder / earlier_name(name), folder / name):
-        found = optional_json(path)
-        if found is not None:
-            return path, found
-    return None
+    """A record with the file that it lies in, or None where there is none."""
+    found = optional_json(folder / name)
+    return None if found is None else (folder / name, found)
 
 
 def record_digest(path: Path) -> str | None:
@@ -161,7 +147,7 @@ def record_digest(path: Path) -> str | None:
 
 def is_complete(shard: Path) -> bool:
     """Whether the folder has a manifest, which is written last."""
-    return record_path(shard, MANIFEST).is_file()
+    return (shard / MANIFEST).is_file()
 
 
 def optional_json(path: Path) -> dict[str, Any] | None:

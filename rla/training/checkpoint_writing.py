@@ -13,14 +13,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rla import __version__
 from rla.errors import UserError
 from rla.models.checkpoint import (
     ADAPTER,
-    FORMAT,
     HISTORY,
     MANIFEST,
     METRICS,
     REFERENCE,
+    VERSION,
     WEIGHT_SUFFIXES,
     Checkpoint,
 )
@@ -192,7 +193,7 @@ def _finish(
     """Write the records of a whole checkpoint, then give it its name."""
     files = record_files(partial, known=known)
     files = {name: one for name, one in files.items() if name.partition("/")[0] in PARTS}
-    content = {"format": FORMAT, "updates": updates, "digest": joint_digest(below(files, MODEL)), **(record or {})}
+    content = {VERSION: __version__, "updates": updates, "digest": joint_digest(below(files, MODEL)), **(record or {})}
     write_records(partial, files)
     (partial / MANIFEST).write_text(json.dumps(sealed(content), indent=2) + "\n")
     write_json(partial / METRICS, dict(metrics))

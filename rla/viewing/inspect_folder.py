@@ -29,7 +29,7 @@ from rla.store.parts import file_digest, shard_parts
 from rla.store.reading import read_nested
 from rla.store.records import content_id
 from rla.store.removing import refuse_others, remove_file
-from rla.store.slices import MANIFEST, is_complete, optional_json, optional_record, record_path
+from rla.store.slices import MANIFEST, is_complete, optional_json, optional_record
 from rla.viewing.inspect_log import Exported, TokenCounts, inspect_log
 
 EXPORTED = "exported.json"
@@ -102,10 +102,10 @@ def write_exported(folder: Path, whose: str, logs: dict[str, str]) -> None:
 
 def known_logs(folder: Path, run: Path, whose: str) -> dict[str, str]:
     """File -> digest. Raises UserError where the folder has files of somebody else, or logs of a run that is not
-    `whose`. Earlier versions did not record the run.
+    `whose`.
     """
     record = optional_json(folder / EXPORTED) or {}
-    if record.get("run", whose) != whose:
+    if record and record.get("run") != whose:
         raise UserError(f"{folder}: holds the logs of another run than {run}; name another folder, or remove it")
     said = record.get("logs", {})
     known = said if isinstance(said, dict) else {}
@@ -142,7 +142,7 @@ def shards_digest(played: Played, parts: Sequence[Path]) -> str:
     """Of the manifests of all shards that are complete, and of the `parts` of trajectories that still grow."""
     folders = [played.trajectories, played.scores, played.policy_rewards, played.rm_rewards]
     folders += [folder for folder, _ in played.pools]
-    said = [file_digest(record_path(folder, MANIFEST)) if is_complete(folder) else "" for folder in folders]
+    said = [file_digest(folder / MANIFEST) if is_complete(folder) else "" for folder in folders]
     if not said[0]:
         said += [f"{part.name} {part.stat().st_size}" for part in parts]
     return content_id(FORMAT, *said)

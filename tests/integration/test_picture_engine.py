@@ -14,9 +14,8 @@ from rla.llm.base import Completion, Request
 from rla.llm.chat import ChatFormat
 from rla.llm.factory import make_generator
 from rla.llm.picture_chat import PictureChat, PromptTokens
-from rla.models.load import load_model
+from rla.models.load import load_model, load_tokenizer
 from rla.models.pixels import PixelMaker
-from rla.models.plain_tokenizer import load_chat_tokenizer
 from rla.models.vision import VisionFormat, load_vision
 from tests.seeing import KINDS, png_of, small_model
 
@@ -30,7 +29,7 @@ def one_thread() -> None:
 
 def asked(kind: str, *parts: str | bytes) -> PromptTokens:
     folder = small_model(kind)
-    chat = PictureChat(ChatFormat(load_chat_tokenizer(folder)), vision_of(kind))
+    chat = PictureChat(ChatFormat(load_tokenizer(folder)), vision_of(kind))
     shown = tuple(Picture(one) if isinstance(one, bytes) else one for one in parts)
     return chat.first([PictureMessage(role="user", parts=shown)])
 

@@ -22,9 +22,8 @@ from rla.llm.factory import make_generator
 from rla.llm.picture_chat import PictureChat, PromptTokens
 from rla.llm.trie import TokenTrie
 from rla.models.init import init_model
-from rla.models.load import load_model
+from rla.models.load import load_model, load_tokenizer
 from rla.models.pixels import PixelMaker
-from rla.models.plain_tokenizer import load_chat_tokenizer
 from rla.models.vision import load_vision
 from tests.seeing import COLOURS, KINDS, WORDS, png_of
 
@@ -73,7 +72,7 @@ def test_vllm_samples_what_transformers_would(
     assert vision is not None
     chat = ChatFormat(tokenizer)
     commands = TokenTrie([[*chat.encode(colour), chat.end_id] for colour in COLOURS])
-    told = PictureChat(ChatFormat(load_chat_tokenizer(folder)), vision)
+    told = PictureChat(ChatFormat(load_tokenizer(folder)), vision)
 
     def prompt(colour: str, text: str) -> PromptTokens:
         shown = (Picture(png_of(colour, width=220, height=220)), text)

@@ -25,8 +25,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "seeds": set(),
     "thoughts": set(),
     "folding": set(),
-    "store": {"errors", "rla", "config"},  # plain YAML
-    "config": {"errors", "plugins"},
+    "store": {"errors", "rla", "config"},  # YAML, the version
+    "config": {"errors", "plugins", "rla"},
     "processes": DATA,
     "credit": {"config"},
     "metrics": DATA | {"credit"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from rla.config.effect import recorded_if_set, without_effect
+from rla.config.effect import without_effect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,4 +17,4 @@ class AlfworldParams:
     # What changed tasks are proven in; auto: both where both are installed. Candidates record what it came to.
     verify_engines: Literal["auto", "fast", "both"] = without_effect("auto")
     # Scenes of the training games, such as FloorPlan301, that do not train: they are the split held_out_rooms
-    held_out_rooms: tuple[str, ...] = recorded_if_set(())
+    held_out_rooms: tuple[str, ...] = ()

@@ -17,7 +17,7 @@ from rla.envs.observation import EnvironmentFailure
 from rla.store.records import Task
 
 LONGEST_HINT = 200  # characters
-LATER = ("parameters", "blank")  # fields of a scene that older tasks do not have
+LATER = ("parameters", "blank")  # fields that are left out of a task if they are empty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,6 @@ from typing import Literal
 
 from rla.config import Config
 from rla.config.bounds import from_one, from_zero, ranged
-from rla.config.effect import recorded_if_set
 from rla.envs.execution.records import ExecutionConfig, check_execution
 from rla.errors import UserError
 
@@ -24,7 +23,7 @@ class ToolParams:
     result_chars: int = from_one(2048)  # of a result; the published code keeps 256
     answer: Literal["checked", "published"] = "checked"  # published: exact text of a box that ends the whole response
     level: int = from_zero(0)  # of every attribute of generated families
-    level_spread: int = recorded_if_set(0, least=0)  # so many higher levels are drawn, too
+    level_spread: int = from_zero(0)  # so many higher levels are drawn, too
     layout: str = ""  # of data sets that are imported; empty: told by the columns
     test_path: str = ""  # where held-out questions are imported from; empty: tasks.path
     execution: ExecutionConfig = field(default_factory=ExecutionConfig)

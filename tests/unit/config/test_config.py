@@ -11,7 +11,6 @@ import pytest
 import yaml
 
 from rla.config import config_digest, resolved
-from rla.config.load import effective_parameters
 from rla.config.sections import TasksConfig
 from rla.envs.configured import load_config, schema_of_params
 from rla.errors import UserError
@@ -207,17 +206,6 @@ def test_where_a_server_is_and_how_many_workers_there_are_do_not_enter_a_digest(
     assert config_digest(one, ["generator"]) != config_digest(configured(), ["generator"])
 
 
-def test_an_expert_that_teaches_nothing_changes_no_digest() -> None:
-    def of(*overrides: str) -> str:
-        return config_digest(configured(*overrides), ["warm_start.expert"])
-
-    silent = [of(), of("warm_start.expert={}"), of("warm_start.expert.noise=0.1"), of("warm_start.expert.examples=5")]
-    assert len(set(silent)) == 1
-    assert "expert" not in effective_parameters(configured(), ["warm_start"])["warm_start"]  # as before there was one
-    assert of("warm_start.expert.steps=1") not in silent
-    assert of("warm_start.expert.steps=1") != of("warm_start.expert.steps=1", "warm_start.expert.noise=0.1")
-
-
 def test_an_expert_and_conversations_exclude_each_other() -> None:
     with pytest.raises(UserError, match=r"set warm_start\.expert\.steps"):
         configured("warm_start.expert.epochs=1", "warm_start.conversations=collected")
@@ -272,23 +260,6 @@ def test_held_out_splits_may_have_kinds_of_their_own() -> None:
     tasks = TasksConfig(kinds=("a",), test_kinds=("a", "b"))
     assert (tasks.kinds_of("train"), tasks.kinds_of("test")) == (("a",), ("a", "b"))
     assert TasksConfig(kinds=("a",)).kinds_of("test") == ("a",)
-
-
-def test_the_config_of_an_earlier_run_is_read_and_what_is_gone_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "params.yaml"
-    path.write_text("env: {name: alfworld}\nengine: {resident: false}\n")
-    assert load_config(path).env.name == "alfworld"
-    path.write_text("env: {name: alfworld}\nengine: {resident: true}\n")
-    with pytest.raises(UserError, match=r"params.yaml: the key engine is gone; .* generator.backend: ray"):
-        load_config(path)
-
-
-def test_keys_that_earlier_versions_did_not_know_enter_a_digest_only_where_they_are_set() -> None:
-    plain, seeing = configured(), configured("model.vision.kind=qwen3-vl", "policy.images=2")
-    assert "vision" not in effective_parameters(plain, ["model"])["model"]
-    assert effective_parameters(seeing, ["model"])["model"]["vision"] == {"kind": "qwen3-vl"}
-    assert "images" not in effective_parameters(plain, ["policy"])["policy"]
-    assert effective_parameters(seeing, ["policy"])["policy"]["images"] == 2
 
 
 def test_a_pipe_as_parameters_is_one_line_and_is_not_waited_for(tmp_path: Path) -> None:

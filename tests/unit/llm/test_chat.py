@@ -15,7 +15,6 @@ from rla.errors import UserError
 from rla.llm.chat import ChatFormat
 from rla.models import rendering
 from rla.models.load import load_tokenizer
-from rla.models.plain_tokenizer import load_chat_tokenizer
 from rla.models.tokenizer import build_tokenizer
 
 QWEN_LIKE = (
@@ -99,9 +98,8 @@ def test_end_and_stop_ids() -> None:
 def test_stop_ids_are_those_of_the_generation_config_too(tmp_path: Path, said: str, more: set[int]) -> None:
     byte_tokenizer().save_pretrained(tmp_path)
     (tmp_path / "generation_config.json").write_text(f'{{"eos_token_id": {said}}}')
-    for load in (load_chat_tokenizer, load_tokenizer):
-        chat = ChatFormat(load(tmp_path))
-        assert chat.stop_ids == {chat.end_id, byte_tokenizer().eos_token_id, *more}
+    chat = ChatFormat(load_tokenizer(tmp_path))
+    assert chat.stop_ids == {chat.end_id, byte_tokenizer().eos_token_id, *more}
 
 
 @pytest.mark.parametrize("text", ['{"eos_token_id": "</s>"}', '{"eos_token_id": [true]}', "[]", "{"])

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rla import __version__
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
 from rla.llm import seats
@@ -61,7 +62,7 @@ def checkpoint(folder: Path, *, digest: str, width: int = 8) -> Wanted:
     """A folder as training writes it, without weights."""
     (folder / "model").mkdir(parents=True)
     (folder / "model/config.json").write_text(json.dumps({"hidden_size": width, "_name_or_path": str(folder)}))
-    (folder / "checkpoint.json").write_text(json.dumps({"format": 1, "updates": 1, "digest": digest}))
+    (folder / "checkpoint.json").write_text(json.dumps({"rla": __version__, "updates": 1, "digest": digest}))
     return Wanted(model=str(folder / "model"), config=GeneratorConfig(), stop_ids=(0,), seed=0)
 
 

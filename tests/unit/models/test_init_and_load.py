@@ -17,7 +17,6 @@ from rla.models.checkpoint import model_folder
 from rla.models.fingerprint import tokenizer_fingerprint
 from rla.models.init import init_model
 from rla.models.load import load_model, load_tokenizer
-from rla.models.plain_tokenizer import load_chat_tokenizer
 
 SMALL = ModelConfig(hidden_size=16, layers=1, heads=2, kv_heads=1, intermediate_size=32, context=64)
 
@@ -132,7 +131,7 @@ def own(folder: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(folder, tmp_path / "own"))
 
 
-LOADERS: list[Callable[[Path], object]] = [load_chat_tokenizer, load_tokenizer, tokenizer_fingerprint, load_model]
+LOADERS: list[Callable[[Path], object]] = [load_tokenizer, tokenizer_fingerprint, load_model]
 
 
 def outcomes(model: Path) -> list[str]:
@@ -171,11 +170,11 @@ def test_a_file_of_a_model_that_is_far_too_large_is_one_line(own: Path, name: st
     with (own / name).open("wb") as file:
         file.truncate(189 << 20)
     most = {"tokenizer.json": 64, "config.json": 16, "chat_template.jinja": 1}.get(name, 64)
-    assert outcomes(own) == [f"{own / name}: 189 MiB, and at most {most} MiB are read of such a file; replace it"] * 4
+    assert outcomes(own) == [f"{own / name}: 189 MiB, and at most {most} MiB are read of such a file; replace it"] * 3
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "config.json", "added_tokens.json", "model-00002.safetensors"])
 def test_a_pipe_in_a_model_folder_is_one_line_and_is_not_waited_for(own: Path, name: str) -> None:
     (own / name).unlink(missing_ok=True)
     os.mkfifo(own / name)
-    assert outcomes(own) == [f"{own / name}: a pipe, a socket or a device, not a file; move it away"] * 4
+    assert outcomes(own) == [f"{own / name}: a pipe, a socket or a device, not a file; move it away"] * 3

@@ -9,7 +9,7 @@ import pytest
 
 from rla.config.sections import ModelConfig
 from rla.errors import UserError
-from rla.models.plain_tokenizer import generation_stops
+from rla.models.load import generation_stops
 from rla.models.shapes import SHAPES, model_shape_of, new_shape, shape_of_config
 from tests.unit.training.builders import SIZES, tiny_model
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from rla import __version__
 from rla.pipeline.finished import MADE_FROM, artifact_digest
 from rla.store.layout import artifact
 from rla.store.slices import MANIFEST
@@ -27,7 +28,9 @@ def record(run: Path, name: str, iteration: int, *, salt: str = "") -> Path:
     for part, size in (("state", STATE_BYTES), ("model", MODEL_BYTES)):
         (folder / part).mkdir(exist_ok=True)
         (folder / part / "weights.safetensors").write_bytes(bytes(size))
-    (folder / "checkpoint.json").write_text(json.dumps({"format": 1, "updates": 1, "digest": salt, "origin": origin}))
+    (folder / "checkpoint.json").write_text(
+        json.dumps({"rla": __version__, "updates": 1, "digest": salt, "origin": origin})
+    )
     (folder / "metrics.json").write_text("{}")
     return folder
 

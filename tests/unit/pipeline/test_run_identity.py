@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rla.config import Config, resolved
+from rla.config import resolved
 from rla.envs.configured import load_config
 from rla.errors import UserError
 from rla.pipeline.plan import Plan, write_plan
@@ -135,16 +135,6 @@ def test_parameters_count_once_a_stage_has_made_something_of_them(begun: Path) -
     made(X, "policy")
     with pytest.raises(UserError, match=r"made with train_policy\.lr \S+, this call has 0\.5; name"):
         planned(begun, "train_policy.lr=0.5", run=X)
-
-
-def test_a_key_that_the_version_of_a_run_did_not_know_had_its_default(finished: Path) -> None:
-    recorded = resolved(load_config(PARAMS))
-    del recorded["credit"]["votes"], recorded["env"]["own"]
-    write_run_config(X, recorded)
-    assert planned(finished, run=X) == "runs/x"
-    assert Config().credit.votes == "all"
-    with pytest.raises(UserError, match=r"made with credit\.votes all, this call has unanimous; name"):
-        planned(finished, "credit.votes=unanimous", run=X)
 
 
 def test_the_config_of_a_run_follows_the_stages_that_read_it(finished: Path) -> None:

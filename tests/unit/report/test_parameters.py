@@ -32,5 +32,5 @@ def test_an_environment_that_is_not_installed_has_no_known_defaults(tmp_path: Pa
     assert ("env.own.key", '"\\u001b[31m"', "-") in table.rows
 
 
-def test_a_run_of_an_earlier_version_has_none(tmp_path: Path) -> None:
+def test_a_run_without_a_config_has_none(tmp_path: Path) -> None:
     assert parameters_tables(tmp_path) == []

@@ -26,12 +26,6 @@ def test_each_kind_has_its_interval_its_steps_and_its_ends() -> None:
     assert table.rows == (("x", *CELLS), ("all", *CELLS))
 
 
-def test_what_an_earlier_version_measured_is_still_read() -> None:
-    old = {"iteration": 0, "episodes": 2, "success": 0.5, "by_kind": {"x": {"episodes": 2, "success": 0.5}}}
-    (table,) = kind_tables(summary(old))
-    assert table.rows == (("x", "2", "50.0%", *["-"] * 7), ("all", "2", "50.0%", *["-"] * 7))
-
-
 def test_stop_reasons_that_nobody_knows_are_absent() -> None:
     (table,) = kind_tables(summary({**X, "stop_reasons": None, "by_kind": {"x": {**X, "stop_reasons": None}}}))
     assert table.rows[0] == ("x", *CELLS[:4], *["-"] * 5)

@@ -115,14 +115,6 @@ def test_calls_that_made_nothing_or_made_what_was_replaced_are_left_out(tmp_path
     assert [(one.end - one.start) for one in found_in(tmp_path).spans] == [30]
 
 
-def test_records_of_earlier_versions_are_read(tmp_path: Path) -> None:
-    """They name whole seconds, no host and no device: one call after the other stays on one line."""
-    for iteration, second in ((1, 0), (2, 4)):
-        started = f"2026-01-01T00:00:{second:02d}+00:00"
-        recorded(tmp_path, "rollout", iteration, {"started": started, "seconds": 4.9})
-    assert [(lane.label, len(lane.spans)) for lane in lanes(found_in(tmp_path))] == [("CPU", 2)]
-
-
 def test_hostile_records_draw_no_more_than_text(tmp_path: Path) -> None:
     evil = "<script>$x$\x1b[2J"
     recorded(tmp_path, "rollout", 1, call(0, 9, evil, host=evil), call(10, float("nan")), call(20, -5))

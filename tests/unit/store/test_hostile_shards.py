@@ -15,9 +15,10 @@ import pytest
 
 from rla.errors import UserError
 from rla.store import parts
+from rla.store.parts import part_entry
 from rla.store.pools import DEEPEST, nested_too_deeply, read_candidates, read_tasks, tasks_by_id
 from rla.store.reading import read_manifest, read_rows, stream_rows
-from rla.store.schema import arrow_schema, full_schema
+from rla.store.schema import arrow_schema
 from rla.store.shards import Origin, ShardWriter, write_shard
 from rla.store.slices import MANIFEST, Slice
 from tests.unit.builders import score, task, trajectory
@@ -47,8 +48,7 @@ def replaced(folder: Path, table: pa.Table) -> None:
     """The only part of a shard with another content, as the manifest says."""
     part = folder / "part-00000.parquet"
     pq.write_table(table, part)
-    entry = {"name": part.name, "rows": table.num_rows, "bytes": part.stat().st_size}
-    changed(folder, rows=table.num_rows, parts=[entry])
+    changed(folder, rows=table.num_rows, parts=[part_entry(part)])
 
 
 def pool_of(folder: Path, **columns: Any) -> None:
@@ -190,7 +190,7 @@ def written(folder: Path, kind: str, *rows: Mapping[str, Any]) -> Path:
     """A shard with these rows, as a program other than `rla` would write it: nothing of them is checked."""
     made = {"trajectories": trajectory().row(), "scores": score().row()}[kind]
     write_shard(folder, kind, [made], ORIGIN)
-    fields = [pa.field(field.name, field.type) for field in full_schema(kind)]
+    fields = [pa.field(field.name, field.type) for field in arrow_schema(kind)]
     replaced(folder, pa.Table.from_pylist(list(rows), schema=pa.schema(fields)))
     return folder
 
@@ -348,7 +348,7 @@ def test_a_pool_of_a_few_kilobytes_that_holds_a_thousand_times_as_much_is_one_li
             columns[field.name] = pa.array([value] * bomb["rows"], field.type)
     pq.write_table(pa.table(columns), part, compression="zstd", store_schema=False)
     assert part.stat().st_size < 25_000
-    changed(pool, rows=bomb["rows"], parts=[{"name": part.name, "rows": bomb["rows"], "bytes": part.stat().st_size}])
+    changed(pool, rows=bomb["rows"], parts=[part_entry(part)])
     before = pa.total_allocated_bytes()
     with pytest.raises(UserError, match=r"part-00000\.parquet: its rows take more than [0-9]+ MiB of memory"):
         read_tasks(pool)
@@ -361,11 +361,13 @@ def test_tokens_that_repeat_are_a_bomb_as_well(tmp_path: Path, monkeypatch: pyte
     count = 2_000_000
     table = pa.table({"trajectory_id": ["a"], "task_id": ["t1"], "step": pa.array([0], pa.int32())})
     values = pa.array(np.full(count, 5, np.int32))
-    ids = pa.ListArray.from_arrays([0, count], values, type=full_schema("scores").field("prompt_ids").type)
+    ids = pa.ListArray.from_arrays([0, count], values, type=arrow_schema("scores").field("prompt_ids").type)
     table = table.append_column("prompt_ids", ids)
     table = table.append_column("mean_score", pa.array([1.0])).append_column(
-        "judgements", pa.array([[]], full_schema("scores").field("judgements").type)
+        "judgements", pa.array([[]], arrow_schema("scores").field("judgements").type)
     )
+    spans = arrow_schema("scores").field("image_spans")
+    table = table.append_column(spans, pa.nulls(1, spans.type))
     folder = written(tmp_path / "shard", "scores", score().row())
     replaced(folder, table)
     assert (folder / "part-00000.parquet").stat().st_size < 10_000

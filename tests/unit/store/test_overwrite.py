@@ -11,9 +11,8 @@ import pytest
 
 from rla.errors import UserError
 from rla.store.reading import read_manifest, read_rows
-from rla.store.removing import COUNTED_FILE, SHARD_FILE
 from rla.store.shards import Output, ShardWriter, write_shard, write_shards
-from rla.store.slices import MANIFEST, STARTED, earlier_name
+from rla.store.slices import MANIFEST, STARTED
 from tests.unit.builders import task
 from tests.unit.store.shard_damage import GROUPS, OTHER, OURS, contents_of, edit_record, flip, grow, names_of
 
@@ -57,8 +56,7 @@ def parts_beside_ours(folder: Path) -> None:
 def manifest_of_others(folder: Path) -> None:
     """Of a web application."""
     folder.mkdir()
-    for name in (MANIFEST, earlier_name(MANIFEST)):
-        (folder / name).write_text(json.dumps({"name": "my app", "kind": "pwa"}))
+    (folder / MANIFEST).write_text(json.dumps({"name": "my app", "kind": "pwa"}))
 
 
 def beside_a_damaged_record(folder: Path) -> None:
@@ -84,23 +82,6 @@ def test_own_files_of_another_origin_are_replaced(tmp_path: Path) -> None:
     (tmp_path / "x/.part-00007.parquet.tmp").write_text("of a call that was killed")
     grow(tmp_path / "x", overwrite=True)
     assert contents_of(tmp_path / "x") == contents_of(tmp_path / "calm")
-
-
-def test_metrics_beside_a_shard_belong_to_candidates_alone(tmp_path: Path) -> None:
-    grow(tmp_path / "x", OTHER)
-    (tmp_path / "x/metrics.json").write_text("{}")
-    with pytest.raises(UserError, match=r"holds what rla did not write \(metrics\.json\)"):
-        grow(tmp_path / "x", overwrite=True)
-    assert (tmp_path / "x/metrics.json").read_text() == "{}"
-    for name in (
-        "metrics.json",
-        ".metrics.json.tmp",
-        "part-00001.parquet",
-        "_manifest-1-of-2.parquet",
-        "manifest.json",
-    ):
-        assert COUNTED_FILE.fullmatch(name)
-        assert (SHARD_FILE.fullmatch(name) is None) == ("metrics" in name)
 
 
 @pytest.mark.parametrize("slices", ["x", None, [1], 2.5, 0, -1, True, 3_000_000])

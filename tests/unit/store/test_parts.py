@@ -11,16 +11,14 @@ import pytest
 
 from rla.errors import UserError
 from rla.store.reading import read_rows, stream_rows
-from rla.store.schema import to_table
 from rla.store.shards import ShardWriter, write_shard
-from rla.store.slices import MANIFEST, STARTED
+from rla.store.slices import MANIFEST
 from tests.unit.builders import trajectory
 from tests.unit.store.shard_damage import (
     GROUPS,
     OTHER,
     OURS,
     contents_of,
-    edit_record,
     flip,
     grow,
     names_of,
@@ -154,50 +152,6 @@ def test_a_changed_count_of_a_manifest_is_noticed(tmp_path: Path) -> None:
         ids(tmp_path / "x")
 
 
-def older(folder: Path, *, groups: int = GROUPS) -> None:
-    """A shard as it was written before parts said where they belong: no checksums, no digests."""
-    grow(folder, groups=groups)
-    for group in range(groups):
-        table = to_table("tasks", rows_of(OURS, group))
-        pq.write_table(table, folder / f"part-{group:05d}.parquet", compression="zstd")
-    for name in (STARTED, MANIFEST):
-        if (folder / name).exists():
-            edit_record(folder / name, as_older(folder))
-            record = (folder / name).read_text()
-            (folder / name).write_text(record[: record.rindex(', "checksum"')] + "}")
-
-
-def as_older(folder: Path):  # type: ignore[no-untyped-def]
-    def change(record: dict[str, object]) -> dict[str, object]:
-        sizes = [{"name": path.name, "rows": 2, "bytes": path.stat().st_size} for path in sorted(folder.glob("part-*"))]
-        record = {key: value for key, value in record.items() if key != "parts_say_origin"}
-        return record | ({"parts": sizes} if "parts" in record else {})
-
-    return change
-
-
-def test_a_shard_of_an_older_version_is_read_and_kept_as_it_is(tmp_path: Path) -> None:
-    older(tmp_path / "x")
-    before = contents_of(tmp_path / "x")
-    assert ids(tmp_path / "x") == names_of(OURS)
-    assert ShardWriter(tmp_path / "x", "tasks", OURS).complete
-    assert contents_of(tmp_path / "x") == before
-
-
-def test_an_unfinished_shard_of_an_older_version_goes_on(tmp_path: Path) -> None:
-    older(tmp_path / "x", groups=2)
-    kept = contents_of(tmp_path / "x")
-    assert ShardWriter(tmp_path / "x", "tasks", OURS).done == {0, 1}
-    grow(tmp_path / "x")
-    assert ids(tmp_path / "x") == names_of(OURS)
-    assert {name: contents_of(tmp_path / "x")[name] for name in kept if name.startswith("part")} == {
-        name: content for name, content in kept.items() if name.startswith("part")
-    }
-    flip(tmp_path / "x/part-00000.parquet", 60)  # an old part has no page checksums, but the manifest has its digest
-    with pytest.raises(UserError, match=r"part-00000\.parquet: not the part"):
-        ShardWriter(tmp_path / "x", "tasks", OURS)
-
-
 def test_two_shards_of_one_origin_are_equal_byte_by_byte(tmp_path: Path) -> None:
     for name in ("x", "y"):
         grow(tmp_path / name)
@@ -213,6 +167,6 @@ def test_a_folder_with_the_name_of_a_part_is_named(groups: int, overwrite: bool,
     (tmp_path / "x/part-00007.parquet").mkdir()
     with pytest.raises(UserError, match=r"x/part-00007\.parquet: a folder with the name of a part.*move it away"):
         ShardWriter(tmp_path / "x", "tasks", OURS, overwrite=overwrite)
-    if (tmp_path / "x/manifest.json").exists():
+    if (tmp_path / "x" / MANIFEST).exists():
         with pytest.raises(UserError, match="a folder with the name of a part"):
             read_rows(tmp_path / "x", "tasks")

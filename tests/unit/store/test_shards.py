@@ -97,9 +97,13 @@ def test_a_refusal_names_parameters_and_inputs(tmp_path: Path) -> None:
         ShardWriter(tmp_path / "x", "tasks", other)
 
 
-def test_what_an_earlier_version_made_is_known_again_without_its_parameters(tmp_path: Path) -> None:
+def test_a_shard_of_another_version_is_refused_or_made_anew(tmp_path: Path) -> None:
     tasks_shard(tmp_path / "x")
-    assert ShardWriter(tmp_path / "x", "tasks", replace(ORIGIN, parameters={"seed": 0})).complete
+    edit_record(tmp_path / "x" / MANIFEST, lambda found: found | {"versions": {"rla": "0.0.9"}})
+    for call in (lambda: read_rows(tmp_path / "x", "tasks"), lambda: ShardWriter(tmp_path / "x", "tasks", ORIGIN)):
+        with pytest.raises(UserError, match=r'_manifest\.parquet: written by version "0\.0\.9" of rla, and this is'):
+            call()
+    assert not ShardWriter(tmp_path / "x", "tasks", ORIGIN, overwrite=True).complete
 
 
 def test_records_hold_the_parameters(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rla import __version__
 from rla.errors import UserError
 from rla.store.recorded import record_files, write_records
 from rla.store.replacing import take_place
@@ -21,7 +22,7 @@ def checkpoint(folder: Path) -> Path:
     for name in ("model/config.json", "model/a/b.json", "state/weights.safetensors", "metrics.json", "metrics.jsonl"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("{}")
-    (folder / "checkpoint.json").write_text(json.dumps({"format": 1, "digest": "d", **OURS}))
+    (folder / "checkpoint.json").write_text(json.dumps({"rla": __version__, "digest": "d", **OURS}))
     return folder
 
 
@@ -64,7 +65,7 @@ def test_a_removal_that_is_killed_leaves_nothing_under_the_old_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, unlink, left = checkpoint(tmp_path / "policy"), Path.unlink, [3]
-    (checkpoint(tmp_path / "policy.tmp") / "checkpoint.json").write_text(json.dumps({"format": 1, **OTHER}))
+    (checkpoint(tmp_path / "policy.tmp") / "checkpoint.json").write_text(json.dumps({"rla": __version__, **OTHER}))
 
     def until_killed(path: Path, *, missing_ok: bool = False) -> None:
         left[0] -= 1
@@ -81,7 +82,7 @@ def test_a_removal_that_is_killed_leaves_nothing_under_the_old_name(
 
 def test_a_damaged_record_is_replaced_on_demand(tmp_path: Path) -> None:
     out = checkpoint(tmp_path / "policy")
-    text = json.dumps(sealed({"format": 1, "updates": 3, "digest": "d", **OURS}))
+    text = json.dumps(sealed({"rla": __version__, "updates": 3, "digest": "d", **OURS}))
     (out / "checkpoint.json").write_text(text.replace('"updates": 3', '"updates": 2'))
     with pytest.raises(UserError, match="changed since it was written"):
         finished_checkpoint(out, OURS, overwrite=False)
