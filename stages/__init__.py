@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from rla.collecting.command import COLLECT
 from rla.pipeline.spec import StageSpec
 
 STAGES = (
@@ -25,7 +24,6 @@ STAGES = (
         sections=("env", "model", "judge.prompt"),
         heavy=True,
     ),
-    COLLECT,
     StageSpec(
         name="warm-start",
         module="stages.warm_start",

@@ -12,17 +12,21 @@ from typing import Any
 
 from rla.errors import UserError
 from rla.pipeline.context import StageContext
+from rla.pipeline.spec import StageSpec
 from rla.store.layout import artifact, held_out_root
 from rla.store.shard_folder import clear_started
 from rla.store.slices import is_complete
 
 
-def ensure(ctx: StageContext, name: str, *, overwrite: bool = False, **options: Any) -> None:
-    """Run the stage `name` of the same run with its default folders. A slice does not: all of them would at once."""
+def ensure(ctx: StageContext, stage: str | StageSpec, *, overwrite: bool = False, **options: Any) -> None:
+    """Run another stage of the same run with its default folders. A slice does not: all of them would at once.
+
+    `stage`: the name of a stage of the core, or what describes a stage of a package.
+    """
+    spec = stage if isinstance(stage, StageSpec) else next(spec for spec in ctx.stages if spec.name == stage)
     if "slice" in ctx.options:
-        raise UserError(f"{ctx.run}: slices share what they read; call `rla {name} --run {ctx.run}` first")
-    spec = next(spec for spec in ctx.stages if spec.name == name)
-    ctx.progress.note(f"{name}: making what is missing in {ctx.run}")
+        raise UserError(f"{ctx.run}: slices share what they read; call `rla {spec.name} --run {ctx.run}` first")
+    ctx.progress.note(f"{spec.name}: making what is missing in {ctx.run}")
     import_module(spec.module).run(replace(ctx, spec=spec, paths={}, options=options, overwrite=overwrite))
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rla.collecting.command import COLLECT
 from rla.config.training import SftConfig
 from rla.envs.coding.importing.hub import PREFIX, fetched
 from rla.errors import UserError
@@ -56,7 +57,7 @@ def conversations_source(ctx: StageContext) -> list[Path]:
         return named_conversations(named, where="warm_start.conversations")
     folder = artifact(ctx.run, "conversations", 0)
     if not (is_complete(folder) and chosen(ctx, folder)):
-        ensure(ctx, "collect", overwrite=ctx.overwrite)
+        ensure(ctx, COLLECT, overwrite=ctx.overwrite)
     return [folder]
 
 
