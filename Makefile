@@ -244,8 +244,8 @@ docs-tables: .venv/.run
 # The OpenEnv package at the other end, in a virtual environment of its own.
 test-openenv: .venv/.test
 	@test -x .venv/openenv/bin/python || $(PYTHON) -m venv .venv/openenv
-	.venv/bin/uv pip install --quiet --python .venv/openenv/bin/python -r tests/integration/openenv_package.txt
-	OPENENV_PYTHON=$(CURDIR)/.venv/openenv/bin/python $(PY) -m pytest -m slow tests/integration/test_openenv_package.py $(PYTEST_ARGS)
+	.venv/bin/uv pip install --quiet --python .venv/openenv/bin/python -r packages/rla-bridges/tests/bridges_tests/integration/openenv_package.txt
+	OPENENV_PYTHON=$(CURDIR)/.venv/openenv/bin/python $(PY) -m pytest -m slow packages/rla-bridges/tests/bridges_tests/integration/test_openenv_package.py $(PYTEST_ARGS)
 
 clean:
 	rm -rf .venv build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis

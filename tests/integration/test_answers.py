@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rla.envs.adapters.reasoning_items import item_of, known_answer
+from rla_bridges.adapters.reasoning_items import item_of, known_answer
 from rla.envs.coding.data.problems import problem_of
 from rla.store.pools import read_tasks
 from rla.store.slices import read_json

@@ -13,7 +13,7 @@ from rla.agents.policy import NO_ACTION, CommandTries, PolicyAgent
 from rla.agents.proposer import read_proposal
 from rla.agents.replies import action_in, reply_text
 from rla.config.sections import PolicyConfig
-from rla.envs.adapters.openenv_actions import form_of, read_action
+from rla_bridges.adapters.openenv_actions import form_of, read_action
 from rla.envs.chat_prompts import ChatJudge, ChatPrompt, PlainJudge
 from rla.envs.coding.prompts import PlainProgramPrompt, PublishedProgramPrompt
 from rla.envs.coding.writing import PlainTestPrompt, PublishedTestPrompt

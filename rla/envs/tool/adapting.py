@@ -14,9 +14,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rla.envs.adapters.reasoning_families import Family, opened_family
-from rla.envs.adapters.reasoning_items import Item
-from rla.envs.adapters.reasoning_levels import FIELDS, GYM, LevelPrompt, drawn_level_edits, moved_item
+from rla_bridges.adapters.reasoning_families import Family, opened_family
+from rla_bridges.adapters.reasoning_items import Item
+from rla_bridges.adapters.reasoning_levels import FIELDS, GYM, LevelPrompt, drawn_level_edits, moved_item
 from rla.envs.authoring import changed_task, edit_values, is_text
 from rla.envs.course import Course, Phase
 from rla.envs.prompts import ProposalPrompt

@@ -45,7 +45,7 @@ def load_comparison(kind: str) -> Any:
     if kind == "math":
         same_mathematics(r"\sqrt{x}", r"x^{1/2}")  # loads mpmath, which no answer's time shall pay for
         return lambda request: float(any(same_mathematics(one, request["answer"]) for one in request["gold"]))
-    from rla.envs.adapters.reasoning_families import reasoning_library
+    from rla_bridges.adapters.reasoning_families import reasoning_library
 
     reasoning_library()
     return lambda request: family_score(request["item"], request["answer"])
@@ -53,8 +53,8 @@ def load_comparison(kind: str) -> Any:
 
 def family_score(item: Mapping[str, Any], answer: str) -> float | str:
     """What reasoning-gym's verifier gives, or UNMADE where the package cannot make the question again."""
-    from rla.envs.adapters.reasoning_families import NoItem
-    from rla.envs.adapters.reasoning_items import Item, answer_score
+    from rla_bridges.adapters.reasoning_families import NoItem
+    from rla_bridges.adapters.reasoning_items import Item, answer_score
 
     try:
         return answer_score(Item(**item), answer)

@@ -10,7 +10,7 @@ import json
 import re
 
 from rla.config.extras import need_package
-from rla.envs.adapters.reasoning_items import NAME
+from rla_bridges.adapters.reasoning_items import NAME
 from rla.envs.authoring import is_text
 from rla.envs.coding.data.problems import problem_of
 from rla.envs.coding.fences import fenced_blocks, lines_of

@@ -22,8 +22,8 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from rla.envs.adapters.reasoning_families import NoItem
-from rla.envs.adapters.reasoning_items import NAME
+from rla_bridges.adapters.reasoning_families import NoItem
+from rla_bridges.adapters.reasoning_items import NAME
 from rla.envs.tool.calls import TOOL, CallFormat, Malformed, ToolCall
 from rla.envs.tool.episode import TAKEN
 from rla.envs.tool.families.generated import Made

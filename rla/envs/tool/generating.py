@@ -18,8 +18,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, islice, zip_longest
 
-from rla.envs.adapters.reasoning_families import WITHOUT_ANSWER, opened_family
-from rla.envs.adapters.reasoning_items import (
+from rla_bridges.adapters.reasoning_families import WITHOUT_ANSWER, opened_family
+from rla_bridges.adapters.reasoning_items import (
     DRY,
     NAME,
     SEEDS,

@@ -24,8 +24,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from rla.envs.adapters.reasoning_families import NoItem
-from rla.envs.adapters.reasoning_items import NAME, answer_score
+from rla_bridges.adapters.reasoning_families import NoItem
+from rla_bridges.adapters.reasoning_items import NAME, answer_score
 from rla.envs.execution import ExitStatus
 from rla.envs.tool.answer_reading import final_answer, number_in
 from rla.envs.tool.calls import TOOL, CallFormat, Malformed

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rla.adaptation.taken import Taken
-from rla.envs.adapters.reasoning_items import is_held_out
+from rla_bridges.adapters.reasoning_items import is_held_out
 from rla.envs.observation import CallResult
 from rla.envs.tool.adapting import QUESTION_FIELDS, QuestionProposals, round_course
 from rla.envs.tool.environment import Tool

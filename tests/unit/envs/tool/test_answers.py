@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rla.envs.adapters.reasoning_items import Item, made_entry
+from rla_bridges.adapters.reasoning_items import Item, made_entry
 from rla.envs.coding.data.checkers import Checker, CheckerKind
 from rla.envs.coding.data.problems import CallTest, Problem, StdioTest, problem_payload
 from rla.envs.coding.running import Runner

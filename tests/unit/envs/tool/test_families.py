@@ -9,8 +9,8 @@ from collections import Counter
 
 import pytest
 
-from rla.envs.adapters.reasoning_families import opened_family
-from rla.envs.adapters.reasoning_items import Item, known_answer, made_entry
+from rla_bridges.adapters.reasoning_families import opened_family
+from rla_bridges.adapters.reasoning_items import Item, known_answer, made_entry
 from rla.envs.tool.families.generated import Made, QuestionFamily, slip_of
 from rla.envs.tool.families.numbers import ARITHMETIC, POWERS, SEARCH
 from rla.envs.tool.families.reasoning_programs import PROGRAMS, teacher_program

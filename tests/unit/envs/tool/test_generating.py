@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from rla.envs.adapters.reasoning_items import is_held_out
+from rla_bridges.adapters.reasoning_items import is_held_out
 from rla.envs.tool.families.registry import DEFAULT
 from rla.envs.tool.generating import likeness_of, remade
 from rla.envs.tool.questions import Question, question_of

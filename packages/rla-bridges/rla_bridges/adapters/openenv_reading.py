@@ -1,0 +1,64 @@
+"""What a policy reads of an OpenEnv observation, which is a JSON object of the server's own making."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from rla_bridges.adapters.openenv_client import Json, clean
+from rla.envs.observation import EnvironmentFailure
+
+MOST_COMMANDS = 10_000
+ASIDE = ("metadata", "commands", "reward", "done")  # may hold what a policy must not see, or is shown elsewhere
+
+
+def observation_text(observation: Json, *, field: str, longest: int) -> str:
+    """The text of an observation, cut to `longest` characters.
+
+    It is what `field` holds, if that is set; otherwise `text`, if that is a string; otherwise the only entry that is
+    not empty, if that is a string; otherwise all entries as JSON; empty where there is none. Raises EnvironmentFailure
+    where `field` is missing.
+    """
+    if field and field not in observation:
+        raise EnvironmentFailure(f"the observation has no {field!r}, which env.own.text_field names")
+    shown = {
+        name: value for name, value in observation.items() if name not in ASIDE and value not in (None, "", [], {})
+    }
+    if field:
+        found = observation[field]
+    elif isinstance(observation.get("text"), str):
+        found = observation["text"]
+    else:
+        found = next(iter(shown.values()), "") if len(shown) < 2 else shown
+    text = clean(found) if isinstance(found, str) else as_json(found if field else shown)
+    return text if len(text) <= longest else f"{text[:longest]} [... {len(text) - longest} more characters]"
+
+
+def as_json(value: Any) -> str:
+    """Raises EnvironmentFailure where the value is nested too deeply."""
+    try:
+        return clean(json.dumps(value, ensure_ascii=False))
+    except RecursionError:
+        raise EnvironmentFailure("the observation is nested too deeply") from None
+
+
+def commands_of(observation: Json) -> tuple[str, ...]:
+    """The commands that an observation offers: `commands`, where it is a list of texts."""
+    found = observation.get("commands")
+    if not isinstance(found, list) or not all(isinstance(command, str) for command in found):
+        return ()
+    if len(found) > MOST_COMMANDS:
+        raise EnvironmentFailure(f"{len(found)} commands; at most {MOST_COMMANDS} can be offered")
+    return tuple(map(clean, found))
+
+
+def line_of(description: Any, *, longest: int = 300) -> str:
+    """A server's description of itself as one line; empty where it has none."""
+    return clean(" ".join(description.split()))[:longest] if isinstance(description, str) else ""
+
+
+def text_at(value: Any, name: str) -> str:
+    """The text that a mapping holds under a name; empty where either is something else."""
+    found = value.get(name) if isinstance(value, Mapping) else None
+    return clean(found) if isinstance(found, str) else ""
