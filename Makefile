@@ -183,11 +183,11 @@ bench-blind: .venv/.test
 # Needs bubblewrap.
 PROGRAMS ?= 1000
 bench-exec: .venv/.test
-	$(PY) -m tests.bench.bench_exec --programs $(PROGRAMS)
+	$(PY) -m programs_tests.bench.bench_exec --programs $(PROGRAMS)
 
 # Needs bubblewrap.
 bench-tool: .venv/.test
-	$(PY) -m tests.bench.bench_tool
+	$(PY) -m programs_tests.bench.bench_tool
 
 # The first iteration of a run 200 times, for Inspect's viewer.
 bench-view: .venv/.test

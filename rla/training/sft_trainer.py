@@ -1,4 +1,4 @@
-"""The adapter to TRL: `SFTTrainer` with a weight per token. `rla.training.chat_tokens` asks TRL for a chat template; no
+"""The adapter to TRL: `SFTTrainer` with a weight per token. `rla_programs.collecting.chat_tokens` asks TRL for a chat template; no
 other module of the library knows it.
 
 `compute_loss` is the override that TRL names for a loss of one's own. `fused_lm_head=True` is a private

@@ -71,8 +71,8 @@ class Programs(Numbered):
 
 def working() -> dict[str, Any]:
     """The backends that work here, by name: each makes a sandbox."""
-    from rla.envs.execution.bubblewrap import bubblewrap
-    from rla.envs.execution.rlimits import rlimits
+    from rla_programs.execution.bubblewrap import bubblewrap
+    from rla_programs.execution.rlimits import rlimits
     from rla.errors import UserError
 
     found: dict[str, Any] = {}
@@ -87,8 +87,8 @@ def working() -> dict[str, Any]:
 
 async def attacked(sandbox: Any, source: str, lots: Random, secret: str, *, open_files: bool) -> str | None:
     """What is wrong after the program ran, and after a sound one that follows it."""
-    from rla.envs.execution import Call, ExitStatus, Job, Limits
-    from rla.envs.execution.standing import run_once
+    from rla_programs.execution import Call, ExitStatus, Job, Limits
+    from rla_programs.execution.standing import run_once
 
     limits = Limits(wall_s=1.0, cpu_s=1.0, memory_mb=256, processes=1 if open_files else lots.choice((1, 8)))
     calls = (Call(function="f", arguments=(1,)),) if lots.random() < 0.5 else ()

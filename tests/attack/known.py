@@ -19,7 +19,7 @@ def known_names() -> tuple[Task, Callable[[Task], None]]:
 
 
 def coding_task() -> Task:
-    from rla.envs.coding.tasks import builtin_problems
+    from rla_programs.coding.tasks import builtin_problems
 
     known = {"held_out": False, "tests": 4, "levels": (1,), "kinds": ("stdio",)}
     (task,) = builtin_problems(seed=3, count=1, split="train", **known)
@@ -74,8 +74,8 @@ def readers(chat: Any) -> dict[str, Reading]:
 
 def test_writers() -> dict[str, Reading]:
     """Those who read a test that a model wrote for a problem."""
-    from rla.envs.coding.data.problems import problem_of
-    from rla.envs.coding.writing import PlainTestPrompt, PublishedTestPrompt, read_test
+    from rla_programs.coding.data.problems import problem_of
+    from rla_programs.coding.writing import PlainTestPrompt, PublishedTestPrompt, read_test
 
     problem = problem_of(coding_task().payload)
 

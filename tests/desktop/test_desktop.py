@@ -28,7 +28,7 @@ from rla.envs.desktop.proving import DesktopProof, ScriptRun, script_runs
 from rla.envs.desktop.scenarios import Scenario, scenario_of_json, task_of_scenario
 from rla.envs.desktop.scripts import labels_by_replay
 from rla.envs.desktop.tasks import asked_otherwise, own_scenarios
-from rla.envs.execution.interpreter import base_interpreter
+from rla_programs.execution.interpreter import base_interpreter
 from rla.envs.observation import EnvironmentFailure
 from rla.errors import UserError
 from tests.desktop.places import needs_desktop

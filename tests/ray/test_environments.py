@@ -15,7 +15,7 @@ import pytest
 
 from rla.store.reading import read_rows
 from tests.integration.pipelines import PARAMS, contents, until
-from tests.integration.test_tool_loop import PARAMS as TOOL
+from programs_tests.integration.test_tool_loop import PARAMS as TOOL
 from tests.ray.conftest import Nodes
 
 DEADLINE = 300.0  # seconds, on a machine that is busy

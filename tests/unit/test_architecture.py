@@ -64,12 +64,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "__main__": {"cli", "processes"},
 }
 LONGEST = 300  # lines of a file
-LONGER = {"rla.envs.execution.controller": 370}  # it is bound into a box as one file, and can import none of ours
+LONGER = {"rla_programs.execution.controller": 370}  # it is bound into a box as one file, and can import none of ours
 ROOT = 8  # modules at most in the root of rla/
 SHORT = 80  # lines of a stage
 
 # A program that runs where rla is not: inside the sandbox, as one file.
-ALONE = "rla.envs.execution.controller"
+ALONE = "rla_programs.execution.controller"
 # Names that say which part something plays: entry points, stages, and the estimators that `credit` names.
 PARTS_PLAYED = {"main", "run", "advantages"}
 

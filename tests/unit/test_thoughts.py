@@ -15,17 +15,17 @@ from rla.agents.replies import action_in, reply_text
 from rla.config.sections import PolicyConfig
 from rla_bridges.adapters.openenv_actions import form_of, read_action
 from rla.envs.chat_prompts import ChatJudge, ChatPrompt, PlainJudge
-from rla.envs.coding.prompts import PlainProgramPrompt, PublishedProgramPrompt
-from rla.envs.coding.writing import PlainTestPrompt, PublishedTestPrompt
+from rla_programs.coding.prompts import PlainProgramPrompt, PublishedProgramPrompt
+from rla_programs.coding.writing import PlainTestPrompt, PublishedTestPrompt
 from rla.envs.screens.computer_use import deed_of_tool_call
-from rla.envs.tool.answers import final_answer, last_program
-from rla.envs.tool.calls import Turn
-from rla.envs.tool.hermes import HermesFormat
-from rla.envs.tool.prompts import QuestionPrompt
-from rla.envs.tool.short import ShortFormat
+from rla_programs.tool.answers import final_answer, last_program
+from rla_programs.tool.calls import Turn
+from rla_programs.tool.hermes import HermesFormat
+from rla_programs.tool.prompts import QuestionPrompt
+from rla_programs.tool.short import ShortFormat
 from rla.llm.base import Completion, FinishReason
 from rla.llm.chat import ChatFormat
-from rla.rollouts.transcripts import played_elsewhere
+from rla_programs.answering.transcripts import played_elsewhere
 from rla.thoughts import after_thinking
 from tests.unit.llm.test_chat import QWEN_LIKE, byte_tokenizer
 

@@ -21,8 +21,8 @@ from rla.envs.desktop.leases import MachineLease, new_lease
 from rla.envs.desktop.machines import GuestAddress, MachineLost
 from rla.envs.desktop.params import DesktopParams
 from rla.envs.desktop.walls import HOME, PROGRAMS, Walled, Walls
-from rla.envs.execution.cgroups import BoxGroup, box_group, delegated
-from rla.envs.execution.records import Limits
+from rla_programs.execution.cgroups import BoxGroup, box_group, delegated
+from rla_programs.execution.records import Limits
 
 DISPLAY = ":0"
 KEPT_ERRORS = 4000  # bytes

@@ -18,9 +18,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rla.envs.execution.bubblewrap import FIRST_USER, SLOTS, devices, in_memory, is_root, processes, remedy
-from rla.envs.execution.filters import ALLOW, DENIED, MACHINES, RETURN, fails, only, with_head
-from rla.envs.execution.interpreter import OURS, Interpreter, base_interpreter
+from rla_programs.execution.bubblewrap import FIRST_USER, SLOTS, devices, in_memory, is_root, processes, remedy
+from rla_programs.execution.filters import ALLOW, DENIED, MACHINES, RETURN, fails, only, with_head
+from rla_programs.execution.interpreter import OURS, Interpreter, base_interpreter
 from rla.errors import UserError
 
 HOME, CODE, PROGRAMS = "/home/user", "/box/code", "/box/programs"

@@ -12,7 +12,7 @@ from rla.ablation.design import merged_params
 from rla.config import Config
 from rla.config.load import config_of
 from rla.envs.configured import load_config
-from rla.envs.tool.params import ToolParams
+from rla_programs.tool.params import ToolParams
 from rla.errors import UserError
 from rla.store.resources import resource
 from tests.unit.builders import configured

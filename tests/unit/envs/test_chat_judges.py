@@ -11,7 +11,7 @@ from rla.envs.chat_prompts import (
     ChatJudge,
     PlainJudge,
 )
-from rla.envs.tool.labels import ROUND_REASONS
+from rla_programs.tool.labels import ROUND_REASONS
 from rla.envs.views import JudgeView, Message
 
 DOORS = ("open left", "open right")

@@ -20,7 +20,7 @@ from rla.envs.desktop.local import LocalDesktop
 from rla.envs.desktop.params import DesktopParams
 from rla.envs.desktop.pyautogui_source import program_of_deeds
 from rla.envs.desktop.walls import Walls
-from rla.envs.execution.interpreter import base_interpreter
+from rla_programs.execution.interpreter import base_interpreter
 from rla.envs.screens.forms import deed_of_action
 
 DEEDS = [

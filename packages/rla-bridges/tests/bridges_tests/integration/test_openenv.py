@@ -19,7 +19,7 @@ from rla.config import Config
 from rla_bridges.adapters.openenv import OpenEnv
 from rla_bridges.adapters.openenv_service import OpenEnvService
 from rla.envs.alfworld.environment import Alfworld
-from rla.envs.coding.data.problems import problem_of
+from rla_programs.coding.data.problems import problem_of
 from rla.envs.configured import load_config
 from rla.envs.observation import AwaitedEnvironment, Observation
 from rla.envs.registry import environment

@@ -1,0 +1,112 @@
+"""Held-out programs for the official runner of LiveCodeBench, which has the hidden tests.
+
+    [{"question_id": "abc301_a", "code_list": ["print(1)", ...]}, ...]    sorted by question_id
+
+This is what its `custom_evaluator` reads (`--custom_output_file`). A program is the last closed block of the reply that
+is fenced as python, else the last closed block; in an environment whose reply is the program itself it is that. A reply
+without one is the empty program, which fails. Every episode counts, those too in which our own sandbox broke.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rla.config import Config
+from rla_programs.coding.fences import fenced_blocks, lines_of
+from rla_programs.coding.importing.livecode import LIVECODE
+from rla_programs.coding.prompts import LONGEST_REPLY, TAGS
+from rla.errors import UserError
+from rla.showing.reading import evaluated_in, played_iterations
+from rla.store.atomic import write_json
+from rla.store.pools import read_tasks
+from rla.store.reading import stream_rows
+from rla.store.records import Task
+
+FILE = "livecodebench.json"
+SOURCE = f"{LIVECODE}/"  # before the question's id in the source of a problem
+READ = ("task_id", "rollout", *(f"steps.list.element.{name}" for name in ("reply", "action", "valid")))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeQuestion:
+    """`name`: the id, of the task where the question's is not `known`. `bare`: a reply is the program itself."""
+
+    name: str
+    known: bool
+    bare: bool
+
+
+def export_livecodebench(
+    run: Path, config: Config, *, iteration: int | None, split: str | None, out: Path | None
+) -> list[str]:
+    """Writes the programs of one evaluation, by default the last of the main split, to `out`, by default `FILE` beside
+    its metrics. Returns lines to tell. Raises UserError where nothing was evaluated, or no task asks for a program.
+    """
+    name = split or config.tasks.held_out_splits[0]
+    evaluated = played_iterations(run, config, name)
+    if iteration is None and not evaluated:
+        raise UserError(f"{run}: nothing was evaluated on {name}; call `rla evaluate` first")
+    number = evaluated[-1] if iteration is None else iteration
+    played = evaluated_in(run, config, number, name)
+    tasks = [task for folder, _ in played.pools for task in read_tasks(folder)]
+    questions = {task.task_id: found for task in tasks if (found := code_question(task)) is not None}
+    programs = programs_of(played.trajectories, questions)
+    if not programs:
+        raise UserError(f"{played.trajectories}: none of its tasks asks for a program; LiveCodeBench judges programs")
+    file = out or played.trajectories.with_name(FILE)
+    rows = [{"question_id": questions[task].name, "code_list": code} for task, code in programs.items()]
+    write_json(file, sorted(rows, key=lambda row: str(row["question_id"])))
+    unknown = sum(not questions[task].known for task in programs)
+    told = [f"{file}: {sum(map(len, programs.values()))} programs for {len(programs)} questions, evaluation {number}"]
+    if unknown:
+        told.append(
+            f"{unknown} questions have no id of LiveCodeBench, so the id of the task stands there; the official runner "
+            "knows only its own: import data that has the column question_id"
+        )
+    return told
+
+
+def code_question(task: Task) -> CodeQuestion | None:
+    """None for a task that asks for no program. The payload is a coding problem, or holds one as JSON text."""
+    own = json_fields(task.payload)
+    inner = own.get("problem")
+    problem = json_fields(inner) if isinstance(inner, str) else own
+    if "tests" not in problem:
+        return None
+    source = problem.get("source")
+    known = isinstance(source, str) and source.startswith(SOURCE)
+    return CodeQuestion(
+        name=str(source).removeprefix(SOURCE) if known else task.task_id, known=known, bare=problem is own
+    )
+
+
+def json_fields(text: str) -> Mapping[str, Any]:
+    """Empty where it is none."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def programs_of(folder: Path, questions: Mapping[str, CodeQuestion]) -> dict[str, list[str]]:
+    """Task -> the program of each of its episodes, in order of their rollouts."""
+    found: dict[str, dict[int, str]] = {}
+    for row in stream_rows(folder, "trajectories", READ, keys=questions):
+        code = program_of(row["steps"][-1], bare=questions[row["task_id"]].bare) if row["steps"] else ""
+        found.setdefault(row["task_id"], {})[row["rollout"]] = code
+    return {task: [code for _, code in sorted(own.items())] for task, own in found.items()}
+
+
+def program_of(step: Mapping[str, Any], *, bare: bool) -> str:
+    """The program that a reply holds; the empty one where it holds none."""
+    reply = step["reply"]
+    blocks = fenced_blocks(lines_of(reply)) if len(reply) <= LONGEST_REPLY else []
+    chosen = [block for block in blocks if block.tag in TAGS] or blocks
+    if chosen:
+        return chosen[-1].text
+    return str(step["action"]) if bare and step["valid"] else ""

@@ -1,0 +1,112 @@
+"""Figures of k answers to a held-out question (`rla_programs.answering.at_k`), and what answers vote in, if an environment says so
+(`Answers`).
+
+    estimator   a vote is
+    unbiased    the class of the answer, as the environment sees it: equal answers are one class
+    published   the text that was compared, as it is: `Predicts` says which, elsewhere it is the action
+
+An action that could not be read or was cut has no vote, unless `Predicts` finds one in what was said before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rla.config import Config
+from rla.envs.protocols import Answers, Predicts
+from rla.envs.registry import environment
+from rla_programs.answering.at_k import Answered, Estimator, figures_at_k
+from rla.metrics.success import READ, EvaluatedEpisode, evaluated_episode
+from rla.store.reading import read_manifest, read_nested
+from rla.store.records import Task
+
+SAID = (*(f"steps.list.element.{name}" for name in ("action", "observation", "truncated")), "final_observation")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaidEpisode:
+    """What was said in an episode: its actions, and what was answered to each. `ended`: the last action could be read
+    and was not cut.
+    """
+
+    task_id: str
+    actions: Sequence[str]
+    answers: Sequence[str]
+    ended: bool
+
+
+ClassOf = Callable[[SaidEpisode], str | None]  # what an episode votes for
+Voted = tuple[EvaluatedEpisode, str | None]  # an episode, and the class of its answer
+
+
+class AnswerMetrics:
+    """`at_k` of every evaluation, for `rla.tables`."""
+
+    def measure(self, trajectories: Path, config: Config, *, held_out: Sequence[Task]) -> dict[str, Any]:
+        if not held_out:
+            return {}
+        class_of = class_of_answers(config, held_out)
+        voted = list(voted_episodes(trajectories, class_of))
+        return {"at_k": answer_figures(voted, classes=class_of is not None, estimator=config.evaluation.estimator)}
+
+
+def voted_episodes(trajectories: Path, class_of: ClassOf | None) -> Iterator[Voted]:
+    """The episodes of a complete trajectory shard."""
+    columns = [*READ, *SAID] if class_of else READ
+    for entry in read_manifest(trajectories, "trajectories")["parts"]:
+        for row in read_nested(trajectories / entry["name"], columns, kind="trajectories", entry=entry):
+            yield evaluated_episode(row), class_of(said_in_row(row)) if class_of and row["steps"] else None
+
+
+def said_in_row(row: Mapping[str, Any]) -> SaidEpisode:
+    """Of a trajectory row with `SAID` that has a step."""
+    steps = row["steps"]
+    return SaidEpisode(
+        task_id=row["task_id"],
+        actions=[step["action"] for step in steps],
+        answers=[*(step["observation"] for step in steps[1:]), row["final_observation"]],
+        ended=steps[-1]["valid"] and not steps[-1]["truncated"],
+    )
+
+
+def answer_figures(voted: Iterable[Voted], *, classes: bool, estimator: Estimator) -> dict[str, Any]:
+    """The figures of all episodes that count: each task is a question, and its kind is its source. `classes`: answers
+    have some.
+    """
+    groups: dict[str, list[Voted]] = {}
+    for one, vote in voted:
+        if not one.broken:
+            groups.setdefault(one.task_id, []).append((one, vote))
+    questions = {
+        task_id: Answered(
+            source=group[0][0].kind,
+            right=[one.won for one, _ in group],
+            votes=[vote for _, vote in group] if classes else None,
+        )
+        for task_id, group in groups.items()
+    }
+    return figures_at_k(questions, estimator=estimator)
+
+
+def class_of_answers(config: Config, tasks: Iterable[Task]) -> ClassOf | None:
+    """What an episode of one of `tasks` votes for; nothing where answers of this environment have no classes."""
+    chosen = environment(config.env.name)
+    if not isinstance(chosen, Answers):
+        return None
+    known, answers = {task.task_id: task for task in tasks}, chosen
+    published = config.evaluation.estimator == "published"
+
+    def class_of(said: SaidEpisode) -> str | None:
+        task = known.get(said.task_id)
+        if task is None:
+            return None
+        if published and isinstance(answers, Predicts):
+            return answers.prediction(task, config, said.actions, said.answers, ended=said.ended)
+        if not said.ended:
+            return None
+        return said.actions[-1] if published else answers.answer(task, config, said.actions[-1])
+
+    return class_of

@@ -1,0 +1,168 @@
+"""Rows are read in a process of its own with a limit of its memory: what a row takes there, it takes from nobody.
+
+    parent ──pickled `Order`──▶ child: one pickled `RowRead` for each row, in order, then None
+
+A row that is too large is refused in the child and the next one read. Where the child dies of a row, another child goes
+on behind that row, up to MOST_DEATHS times. Nothing that a data set says is executed in either.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import resource
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rla_programs.coding.data.problems import InvalidProblem, Problem, StdioTest, Test
+from rla_programs.coding.importing.layouts import data_layout_of, layout_named
+from rla_programs.coding.importing.rows import Row, data_rows
+from rla.errors import UserError
+
+ROOM = 2 << 30  # bytes of address space beyond the interpreter's
+ROOM_PER_BYTE = 8  # of the largest file: a list of rows is read as a whole
+MOST_DEATHS = 8
+TOO_LARGE = "a row that takes more memory than reading has"
+NO_TEST = "no test is small enough"
+
+
+Reader = Callable[[Row], "RowRead"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What to read, from which row on; tests beyond the two bounds are left out.
+
+    `opener` gives the reader of a file's rows: it gets the order, the first row and the name of the file. It is a
+    function of a module, or a part of one (`functools.partial`), because it is sent to the process.
+    """
+
+    files: tuple[str, ...]
+    opener: Callable[[Order, Row, str], Reader]
+    layout: str | None
+    max_tests: int
+    max_test_chars: int
+    skip: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowRead:
+    """One row: what it is and how many of its tests were left out, or why it is none, or why reading cannot go on."""
+
+    found: Any = None  # what the reader makes: a Problem, or another record
+    tests_left_out: int = 0
+    reason: str = ""
+    refusal: str = ""
+
+
+def read_apart(order: Order, *, room: int = ROOM) -> Generator[RowRead, None, None]:
+    """Each row of the files, in order. Raises UserError where a file cannot be read or its layout is unknown."""
+    deaths = 0
+    while True:
+        process = started(room)
+        try:
+            for read in rows_read(process, order):
+                if read is None:
+                    return
+                if read.refusal:
+                    raise UserError(read.refusal)
+                order = replace(order, skip=order.skip + 1)
+                yield read
+            status = process.wait()
+        finally:
+            process.kill()
+            process.communicate()
+        if status >= 0:
+            raise RuntimeError(f"the process that reads rows ended with status {status}, as it said above")
+        deaths += 1
+        if deaths > MOST_DEATHS:
+            raise UserError(f"{', '.join(order.files)}: {deaths} rows ended the process that read them")
+        order = replace(order, skip=order.skip + 1)
+        yield RowRead(reason=TOO_LARGE)
+
+
+def started(room: int) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-P", "-c", f"from {__name__} import serve_rows; serve_rows()", str(room)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def rows_read(process: subprocess.Popen[bytes], order: Order) -> Iterator[RowRead | None]:
+    """What the child says until it is done, or dead."""
+    assert process.stdin is not None and process.stdout is not None
+    with contextlib.suppress(BrokenPipeError):
+        pickle.dump(order, process.stdin)
+        process.stdin.flush()
+    while True:
+        try:
+            yield pickle.load(process.stdout)
+        except (EOFError, pickle.UnpicklingError):
+            return
+
+
+def reads(order: Order) -> Iterator[RowRead]:
+    """In the child: the rows behind the first `order.skip`."""
+    number = 0
+    try:
+        for name in order.files:
+            reader: Reader | None = None
+            for row in data_rows(Path(name)):
+                number += 1
+                if number <= order.skip:
+                    continue
+                try:
+                    columns = row()
+                    reader = reader or order.opener(order, columns, name)
+                    read = reader(columns)
+                except InvalidProblem as error:
+                    read = RowRead(reason=str(error))
+                except MemoryError:
+                    read = RowRead(reason=TOO_LARGE)
+                yield read
+    except UserError as error:
+        yield RowRead(refusal=str(error))
+    except MemoryError:
+        yield RowRead(refusal=f"{name}: takes more memory than reading has; split it, or write it as JSON lines")
+
+
+def problem_reader(order: Order, columns: Row, where: str) -> Reader:
+    """Rows of programming problems, of the layout that is named, or that the first row's columns tell."""
+    layout = data_layout_of(columns, where=where) if order.layout is None else layout_named(order.layout)
+    return lambda row: with_small_tests(layout.read(row), order)
+
+
+def with_small_tests(problem: Problem, order: Order) -> RowRead:
+    """The first tests that are small enough."""
+    tests = tuple(test for test in problem.tests if size_of(test) <= order.max_test_chars)[: order.max_tests]
+    if not tests:
+        return RowRead(reason=NO_TEST)
+    return RowRead(found=replace(problem, tests=tests), tests_left_out=len(problem.tests) - len(tests))
+
+
+def size_of(test: Test) -> int:
+    if isinstance(test, StdioTest):
+        return len(test.input) + len(test.output)
+    return len(repr(test))
+
+
+def limit_memory(room: int) -> None:
+    """`room` bytes of address space beyond what this process has; nothing where the system counts none."""
+    with contextlib.suppress(OSError, ValueError):
+        taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (taken + room, taken + room))
+
+
+def serve_rows() -> None:
+    """The child."""
+    order: Order = pickle.load(sys.stdin.buffer)
+    largest = max(map(os.path.getsize, order.files), default=0)
+    limit_memory(int(sys.argv[1]) + ROOM_PER_BYTE * largest)
+    for read in reads(order):
+        pickle.dump(read, sys.stdout.buffer)
+        sys.stdout.buffer.flush()  # the parent counts the rows that are done
+    pickle.dump(None, sys.stdout.buffer)
+    sys.stdout.buffer.flush()

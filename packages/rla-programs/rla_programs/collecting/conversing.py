@@ -1,0 +1,116 @@
+"""What `warm-start` teaches the policy from conversations, in place of demonstrations: each is one example."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rla_programs.collecting.command import COLLECT
+from rla.config.training import SftConfig
+from rla_programs.coding.importing.hub import PREFIX, fetched
+from rla.errors import UserError
+from rla.pipeline.context import StageContext
+from rla.pipeline.fallback import ensure
+from rla.store.digests import digest
+from rla.store.layout import artifact
+from rla_programs.collecting.published import conversations_at, parts_of_source
+from rla.store.reading import read_manifest
+from rla.store.slices import is_complete
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from rla.training.sft import Example
+
+COLLECTED = "collected"  # the shard that `rla collect` makes of the run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenConversations:
+    """The conversations of `sources`, as `rla.training.warm_start.GivenExamples`."""
+
+    ctx: StageContext
+    sources: Sequence[Path]
+
+    @property
+    def files(self) -> list[Path]:
+        return [one for path in self.sources for one in parts_of_source(path)]
+
+    def examples(self, tokenizer: PreTrainedTokenizerBase, config: SftConfig) -> list[Example]:
+        return conversation_examples(self.ctx, tokenizer, self.sources, config)
+
+
+def given_conversations(ctx: StageContext) -> GivenConversations:
+    """Those that `warm_start.conversations` names."""
+    return GivenConversations(ctx=ctx, sources=conversations_source(ctx))
+
+
+def conversations_source(ctx: StageContext) -> list[Path]:
+    """Where the conversations lie that the policy learns from. Those that are `collected` are made where they are
+    missing. Those that somebody has chosen with options of `rla collect` are taken as they are; those that a teacher
+    has played must be of these parameters.
+    """
+    named = ctx.config.warm_start.conversations
+    if named != COLLECTED:
+        return named_conversations(named, where="warm_start.conversations")
+    folder = artifact(ctx.run, "conversations", 0)
+    if not (is_complete(folder) and chosen(ctx, folder)):
+        ensure(ctx, COLLECT, overwrite=ctx.overwrite)
+    return [folder]
+
+
+def named_conversations(named: str, *, where: str) -> list[Path]:
+    """The shard, file or folder that somebody names, or the files of the split `train` of a data set on the Hub. Raises
+    UserError, which begins with `where`, if there is none.
+    """
+    if named.startswith(PREFIX):
+        return fetched(named, "train")
+    path = Path(named).expanduser()
+    if not path.exists():
+        raise UserError(
+            f"{where}: {path}: no such file or folder; `rla collect` makes one, and a data set of the Hub is "
+            "hub:owner/name"
+        )
+    return [path]
+
+
+def chosen(ctx: StageContext, folder: Path) -> bool:
+    """Whether a shard was chosen from what was played before. One that a teacher has played names the pool."""
+    pool, inputs = artifact(ctx.run, "train_tasks", 0), read_manifest(folder, "conversations").get("input_digests", {})
+    return not pool.exists() or digest(pool) not in inputs.values()
+
+
+def conversation_examples(
+    ctx: StageContext, tokenizer: PreTrainedTokenizerBase, sources: Sequence[Path], config: SftConfig
+) -> list[Example]:
+    """All conversations of `sources`: `config.examples` is for demonstrations. Those that are longer than the model's
+    context, or that its chat template cannot print, are left out; with `max_length` they are cut.
+    """
+    from rla_programs.collecting.chat_tokens import ChatTokens, NotRendered
+
+    tokens = ChatTokens(tokenizer)
+    found = [one for path in sources for one in conversations_at(path, tell=ctx.progress.note)]
+    examples: list[Example] = []
+    refused: list[str] = []
+    for one in found:
+        try:
+            example = tokens.example(one, most=config.max_length)
+        except NotRendered as reason:
+            refused.append(str(reason))
+            continue
+        if (config.max_length or len(example.token_ids) <= ctx.config.model.context) and any(example.weights[1:]):
+            examples.append(example)
+    if refused:
+        ctx.progress.note(f"warm-start: {len(refused)} conversations cannot be printed: {refused[0]}")
+    if tokens.thoughtless:
+        ctx.progress.note(f"warm-start: the chat template leaves thoughts out of {tokens.thoughtless} conversations")
+    if len(examples) + len(refused) < len(found):
+        left = len(found) - len(examples) - len(refused)
+        ctx.progress.note(f"warm-start: {left} conversations are too long; see model.context and max_length")
+    if not examples:
+        raise UserError(
+            f"{sources[0]}: no conversation trains: {(refused or ['all are too long; raise model.context'])[0]}"
+        )
+    return examples

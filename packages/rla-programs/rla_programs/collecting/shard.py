@@ -1,0 +1,137 @@
+"""A conversations shard: played by a teacher, a part for each question, or chosen from what was played before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from rla_programs.collecting.playing import Lessons, stitched_conversation, taught
+from rla_programs.collecting.rebuilding import played_conversations, step_means
+from rla_programs.collecting.selecting import grouped_by_text, kept_of_all, kept_of_question
+from rla_programs.collecting.teachers import ServerTeacher, SolverTeacher, Teacher
+from rla.config import Config
+from rla.envs.needing import need
+from rla.envs.pool.hosting import environments
+from rla.envs.prompts import PolicyPrompt
+from rla.envs.protocols import Solves, Stitches
+from rla.envs.registry import environment
+from rla.errors import UserError
+from rla.pipeline.context import StageContext
+from rla.pipeline.origins import check_failures, run_async
+from rla.rollouts.groups import run_groups
+from rla_programs.collecting.conversations import Conversation
+from rla_programs.collecting.published import conversations_at
+from rla.store.reading import read_nested
+from rla.store.records import Task
+from rla.store.shards import ShardWriter
+
+ROWS = 256  # of a part of what was chosen
+Played = tuple[Task, int]  # and the number of the episode
+Finished = Callable[[int, list[Conversation | None]], None]
+
+
+def teacher_of(config: Config, prompt: PolicyPrompt) -> Teacher:
+    """Raises UserError where the environment has no solver."""
+    own = config.collect
+    if own.teacher == "solver":
+        return SolverTeacher(solver=need(environment(config.env.name), Solves, "collect"), config=config)
+    from rla.llm.chat_server import ChatServer
+
+    server = ChatServer(own.server, section="collect.server", asked="a reply")
+    return ServerTeacher(server=server, prompt=prompt, config=config, name=own.server.model)
+
+
+def play_conversations(ctx: StageContext, writer: ShardWriter, tasks: Sequence[Task]) -> None:
+    """Conversations about `collect.episodes` of each task of the writer's slice, a part for each question, and finish
+    the shard. A question with an episode that failed is written at the end, if few enough have: otherwise the next call
+    plays it again.
+    """
+    config, count = ctx.config, ctx.config.collect.episodes
+    groups = [[tasks[place] for place in places] for places in grouped_by_text([task.instruction for task in tasks])]
+    left = [place for place in range(len(groups)) if writer.slice.takes(place) and place not in writer.done]
+    total = count * sum(len(groups[place]) for place in left)
+    ctx.progress.start("collect", total=total)
+    late: dict[int, list[Conversation]] = {}
+    failed = 0
+
+    def finished(position: int, results: list[Conversation | None]) -> None:
+        nonlocal failed
+        found = [one for one in results if one is not None]
+        failed += len(results) - len(found)
+        ctx.progress.advance(len(results))
+        if len(found) < len(results):
+            late[left[position]] = found
+        else:
+            keep(left[position], found)
+
+    def keep(place: int, found: list[Conversation]) -> None:
+        writer.write(place, [one.row() for one in kept_of_question(found, config.collect)])
+
+    episodes = ([(task, number) for task in groups[place] for number in range(count)] for place in left)
+    if config.collect.variant == "stitched":
+        stitcher = need(environment(config.env.name), Stitches, "collect")
+        for position, items in enumerate(episodes):
+            made = [stitched_conversation(task, stitcher, config, episode=number) for task, number in items]
+            finished(position, list(made))
+    elif left:
+        _play(ctx, episodes, finished)
+    check_failures(writer.folder, failed, total, config.rollout.max_failed_share)
+    for place, found in sorted(late.items()):
+        keep(place, found)
+    writer.finish(conversation_counts(writer.parts()))
+
+
+def _play(ctx: StageContext, episodes: Iterable[Sequence[Played]], finished: Finished) -> None:
+    """Play them with the teacher, in the environments of the stage."""
+    prompt = environment(ctx.config.env.name).policy_prompt(ctx.config)
+    teacher = teacher_of(ctx.config, prompt)
+    with environments(ctx.config, note=ctx.progress.note) as made:
+        shared = Lessons(teacher=teacher, prompt=prompt, env=ctx.config.env, make_env=made.make, seed=ctx.config.seed)
+
+        async def one(item: Played) -> Conversation | None:
+            return await taught(*item, shared)
+
+        async def played() -> None:
+            try:
+                await run_groups(episodes, one, concurrency=ctx.config.rollout.concurrency, finished=finished)
+            finally:
+                await made.close()
+
+        run_async(played())
+
+
+def choose_conversations(
+    ctx: StageContext,
+    writer: ShardWriter,
+    *,
+    trajectories: Sequence[Path],
+    scores: Sequence[Path],
+    files: Sequence[Path],
+) -> None:
+    """The best of what was played before, in parts of ROWS. Raises UserError where nothing is left."""
+    prompt = environment(ctx.config.env.name).policy_prompt(ctx.config)
+    found = list(played_conversations(trajectories, prompt, step_means(scores)))
+    for path in files:
+        found += conversations_at(path, tell=ctx.progress.note)
+    kept = kept_of_all(found, ctx.config.collect)
+    if not kept:
+        raise UserError(
+            f"{writer.folder}: collect.outcome: {ctx.config.collect.outcome} keeps none of {len(found)} conversations; "
+            "set it to all, or give others"
+        )
+    ctx.progress.start("collect", total=len(kept))
+    for place, start in enumerate(range(0, len(kept), ROWS)):
+        if place not in writer.done:
+            writer.write(place, [one.row() for one in kept[start : start + ROWS]])
+        ctx.progress.advance(len(kept[start : start + ROWS]))
+    writer.finish(conversation_counts(writer.parts()))
+
+
+def conversation_counts(parts: Sequence[Path]) -> dict[str, int]:
+    """Counts over parts, those of an interrupted call included."""
+    rows = [row for part in parts for row in read_nested(part, ["outcome", "messages.list.element.role"])]
+    return {
+        "conversations": len(rows),
+        "won": sum(row["outcome"] == 1 for row in rows),
+        "replies": sum(one["role"] == "assistant" for row in rows for one in row["messages"]),
+    }

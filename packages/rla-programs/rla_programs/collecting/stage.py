@@ -1,0 +1,61 @@
+"""`collect`: conversations for the warm start, of a teacher that plays or of what was played before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rla_programs.collecting.shard import choose_conversations, play_conversations
+from rla.errors import UserError
+from rla.pipeline.context import StageContext
+from rla.pipeline.dividing import counts_of, divided, slice_of
+from rla.pipeline.fallback import pool_of
+from rla.pipeline.origins import origin
+from rla.store.pools import read_tasks
+from rla_programs.collecting.published import parts_of_source
+from rla.store.shards import ShardWriter
+from rla.store.slices import WHOLE, Slice
+from rla_programs.collecting.conversing import named_conversations
+
+PLAYED = ("trajectories", "scores", "conversations")  # options that name what was played before
+
+
+def run(ctx: StageContext) -> dict[str, Any]:
+    """Plays what an interrupted call has left; returns counts and where the shard lies."""
+    given = {name: [Path(one) for one in ctx.options.get(name, ())] for name in PLAYED}
+    given["conversations"] = [
+        path for one in given["conversations"] for path in named_conversations(str(one), where="--conversations")
+    ]
+    if given["scores"] and not given["trajectories"]:
+        raise UserError("--scores ranks what --trajectories names; give both")
+    if not any(given.values()):
+        return collected_by_teacher(ctx)
+    if {"slice", "workers"} & ctx.options.keys():
+        raise UserError("--slice and --workers divide what is played; leave them out with --trajectories")
+    inputs = [one for paths in given.values() for path in paths for one in parts_of_source(path)]
+    writer = opened(ctx, inputs, WHOLE)  # what is chosen is compared with all others
+    if not writer.complete:
+        choose_conversations(
+            ctx, writer, trajectories=given["trajectories"], scores=given["scores"], files=given["conversations"]
+        )
+    return {"conversations": str(writer.folder), **counts_of(writer)}
+
+
+def collected_by_teacher(ctx: StageContext) -> dict[str, Any]:
+    """Conversations of `collect.teacher`."""
+    pool = pool_of(ctx, "pool")
+    writer = opened(ctx, [pool], slice_of(ctx))
+    if not (writer.complete or divided(ctx, writer, check=dict)):
+        play_conversations(ctx, writer, read_tasks(pool))
+    return {"conversations": str(writer.folder), **counts_of(writer)}
+
+
+def opened(ctx: StageContext, inputs: list[Path], part: Slice) -> ShardWriter:
+    return ShardWriter(
+        ctx.path("out"),
+        "conversations",
+        origin(ctx, inputs),
+        overwrite=ctx.overwrite,
+        part=part,
+        tell=ctx.progress.note,
+    )

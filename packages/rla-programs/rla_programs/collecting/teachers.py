@@ -1,0 +1,120 @@
+"""Who replies in an episode that is collected: the environment's scripted solver, or any chat server.
+
+A server that is told the schemas of tools answers with calls as data. They become text as the environment reads it, so
+that what is kept is what was played.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rla.config import Config
+from rla.envs.prompts import PolicyPrompt, ToolPrompt, WritesCalls
+from rla.envs.protocols import Solves
+from rla.envs.views import Message
+from rla_programs.collecting.conversations import ChatMessage
+from rla.store.records import Task
+from rla.thoughts import past_reply
+
+if TYPE_CHECKING:
+    from rla.llm.chat_server import ChatReply, ChatServer
+
+
+@dataclass(slots=True)
+class Dialogue:
+    """An episode so far. `sent`: its messages as a chat server takes them, with calls as data and without thoughts."""
+
+    opening: Sequence[Message]
+    said: list[ChatMessage] = field(default_factory=list)
+    sent: list[dict[str, Any]] = field(default_factory=list)
+    history: list[tuple[str, str]] = field(default_factory=list)
+    _calls: list[str] = field(default_factory=list)  # ids of the calls of the last reply
+
+    def __post_init__(self) -> None:
+        self.said = [ChatMessage(role=one["role"], content=one["content"]) for one in self.opening]
+        self.sent = [dict(one) for one in self.opening]
+
+    def reply(self, text: str, answer: ChatReply | None = None) -> None:
+        """`answer`: what a server said, where it called tools."""
+        self.said.append(ChatMessage(role="assistant", content=text))
+        self._calls = []
+        if answer is None or not answer.calls:
+            self.sent.append({"role": "assistant", "content": past_reply(text)})
+            return
+        self._calls = [f"call_{len(self.said)}_{place}" for place in range(len(answer.calls))]
+        calls = [
+            {"id": name, "type": "function", "function": {"name": called, "arguments": arguments}}
+            for name, (called, arguments) in zip(self._calls, answer.calls, strict=True)
+        ]
+        self.sent.append({"role": "assistant", "content": past_reply(answer.text), "tool_calls": calls})
+
+    def results(self, texts: Sequence[str], role: str) -> None:
+        """Results of calls. A server has to be told which call each belongs to; others are told in turns of a user."""
+        self.said += [ChatMessage(role=role, content=text) for text in texts]
+        if len(self._calls) == len(texts):
+            self.sent += [
+                {"role": "tool", "tool_call_id": name, "content": text}
+                for name, text in zip(self._calls, texts, strict=True)
+            ]
+        else:
+            self.sent.append({"role": "user", "content": "\n\n".join(texts)})
+
+    def turn(self, text: str) -> None:
+        """What the environment says otherwise. A server's calls must each have a result."""
+        self.said.append(ChatMessage(role="user", content=text))
+        self.sent += [{"role": "tool", "tool_call_id": name, "content": text} for name in self._calls]
+        if not self._calls:
+            self.sent.append({"role": "user", "content": text})
+
+
+class Teacher(Protocol):
+    """`answer` gives the reply as text and, of a server that called tools, what it said; none where no reply came."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def answer(self, task: Task, dialogue: Dialogue, *, seed: int) -> tuple[str, ChatReply | None] | None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SolverTeacher:
+    """The environment's own."""
+
+    solver: Solves
+    config: Config
+    name: str = "solver"
+
+    async def answer(self, task: Task, dialogue: Dialogue, *, seed: int) -> tuple[str, ChatReply | None] | None:
+        return self.solver.solve(task, self.config, tuple(dialogue.history), seed), None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerTeacher:
+    """A chat server, told the schemas of tools where the prompt has some and can write calls. A reply that was cut is
+    none: what follows it would teach to end in the middle.
+    """
+
+    server: ChatServer
+    prompt: PolicyPrompt
+    config: Config
+    name: str
+
+    async def answer(self, task: Task, dialogue: Dialogue, *, seed: int) -> tuple[str, ChatReply | None] | None:
+        writer, schemas = writer_of(self.prompt)
+        own = self.config.collect
+        reply = await self.server.turn(
+            dialogue.sent, schemas, seed=seed, temperature=own.temperature, max_tokens=own.max_tokens
+        )
+        if reply is None or reply.truncated:
+            return None
+        text = writer.written(reply.text, reply.calls) if writer and reply.calls else reply.text
+        return text, reply if writer else None
+
+
+def writer_of(prompt: PolicyPrompt) -> tuple[WritesCalls | None, Sequence[Mapping[str, Any]]]:
+    """What writes calls as text, and the schemas that a server is then told."""
+    if isinstance(prompt, ToolPrompt) and isinstance(prompt, WritesCalls) and prompt.schemas:
+        return prompt, prompt.schemas
+    return None, ()

@@ -1,0 +1,177 @@
+"""Boxes of bubblewrap: namespaces of their own for processes, network, mounts, IPC, host name; nothing of the host's.
+
+In the box there are, read-only, the interpreter with its standard library and the libraries of the system; a new /proc,
+five devices, the program, and one private tmpfs of a limited size and number of files. Root starts the namespaces
+directly and the controller becomes a user that nothing else runs as: as root, the kernel would count no processes, and
+root of a user namespace still owns what root owns. Others have a user namespace.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from rla_programs.execution import controller
+from rla_programs.execution.box import Launch
+from rla_programs.execution.cgroups import box_group, delegated, remove_empty
+from rla_programs.execution.interpreter import Interpreter, base_interpreter
+from rla_programs.execution.local import LocalRequest, LocalSandbox
+from rla.errors import UserError
+
+PROGRAM, CONTROLLER = "/box/program.py", "/box/controller.py"
+WORKS = ("/tmp", "/var/tmp", "/box/tmp")  # the first that hides nothing of the interpreter's; `tempfile` knows two
+INODES = 4096  # files of a program; an empty one takes more than a kilobyte of the kernel's memory
+HIDDEN = ("acpi", "bus", "fs", "irq", "kcore", "keys", "scsi", "sys", "sysrq-trigger", "timer_list")
+READ = ("/etc/ld.so.cache", "/usr/lib/locale", "/usr/share/zoneinfo")
+DEVICES = ("null", "zero", "full", "random", "urandom")
+LINKS = {"/dev/fd": "/proc/self/fd"} | {
+    f"/dev/{name}": f"/proc/self/fd/{number}" for number, name in enumerate(("stdin", "stdout", "stderr"))
+}
+FIRST_USER, SLOTS = 1 << 30, 1 << 8  # users that no system hands out: one for each box of a process that lives
+OTHERS = "or choose env.own.execution.backend: sandboxfusion (a server), or rlimits for programs that you trust"
+AS_ROOT = "run it as another user, or give this root CAP_SYS_ADMIN (a container: --privileged)"
+AS_USER = (
+    "allow user namespaces (sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0; "
+    "in a container its seccomp profile, too)"
+)
+
+_slots = itertools.count()
+
+
+class Bubblewrap:
+    """How boxes are started. `as_root`: with root's privileges, else with a user namespace. `numbering`: the controller
+    may set process ids.
+    """
+
+    def __init__(self, bwrap: str, *, as_root: bool, numbering: bool) -> None:
+        self._bwrap, self._as_root, self._groups = bwrap, as_root, delegated()
+        self._kept = ["--cap-add", "CAP_CHECKPOINT_RESTORE"] if numbering else []
+        if self._groups is not None:
+            remove_empty(self._groups)
+        python = base_interpreter()
+        self._python, self._work = python.program, working_folder(python)
+        self._root = [*system(), *bound(python), *devices(self._work)]
+        self._controller = Path(controller.__file__).read_bytes()  # once: the code of a stage is of one moment
+
+    def __call__(self, request: LocalRequest) -> Launch:
+        """Raises OSError."""
+        user = FIRST_USER + os.getpid() % (1 << 22) * SLOTS + next(_slots) % SLOTS if self._as_root else 0
+        group = None if self._groups is None else box_group(self._groups, request.limits)
+        files = {PROGRAM: in_memory(request.source), CONTROLLER: in_memory(self._controller)}
+        mounts = [
+            *(text for path, fd in files.items() for text in ("--perms", "0444", "--ro-bind-data", str(fd), path)),
+            *("--perms", "1777", "--size", str(request.limits.file_mb << 20), "--tmpfs", self._work),
+            *("--chdir", self._work),
+            *("--remount-ro", "/"),
+        ]
+        command = [self._bwrap, *self._namespaces(), *self._root, *mounts, "--"]
+        command += [self._python, "-s", "-P", "-S", "-B", "-X", "utf8", CONTROLLER, str(request.control)]
+        joining = () if group is None else (group.joining,)
+        command += [PROGRAM, self._work, str(INODES), *map(str, joining or (-1,)), str(user), ",".join(request.preload)]
+        launch = Launch(command=command, files=(*files.values(), *joining), owner=user)
+        return launch if group is None else replace(launch, cleanup=group.remove, starved=group.starved)
+
+    def _namespaces(self) -> list[str]:
+        flags = ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+        flags += ["--hostname", "box", "--die-with-parent", "--as-pid-1", "--new-session"]
+        flags += ["--clearenv", "--setenv", "PYTHONHASHSEED", "0", "--setenv", "PYTHONCOERCECLOCALE", "0"]
+        if self._as_root:
+            flags += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+        else:
+            flags += ["--unshare-user", "--uid", "1000", "--gid", "1000"]
+        return [
+            *flags,
+            "--cap-add",
+            "CAP_SYS_ADMIN",
+            *self._kept,
+        ]  # of the controller, which gives the first up at once
+
+
+def in_memory(data: bytes) -> int:
+    """A descriptor that reads `data`."""
+    fd = os.memfd_create("box")
+    os.write(fd, data)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def system() -> list[str]:
+    """/lib and its like where they are links into /usr, folders that lie in no other, and /proc."""
+    flags = ["--dir", "/box", "--dir", "/tmp"]
+    for top in ("/lib", "/lib32", "/lib64", "/libx32"):
+        if os.path.islink(top):
+            flags += ["--symlink", os.readlink(top), top]
+    return [*flags, *processes()]
+
+
+def processes() -> list[str]:
+    """A /proc of the box's own processes, without what is of the whole kernel and can be written."""
+    flags = ["--proc", "/proc"]
+    for name in HIDDEN:
+        if os.path.isdir(f"/proc/{name}"):
+            flags += ["--size", "4096", "--tmpfs", f"/proc/{name}", "--remount-ro", f"/proc/{name}"]
+        elif os.path.exists(f"/proc/{name}"):
+            flags += ["--ro-bind", "/dev/null", f"/proc/{name}"]
+    return flags
+
+
+def bound(python: Interpreter) -> list[str]:
+    """The interpreter at the paths that it knows, without other packages, and what its library reads of the system."""
+    paths = (*python.folders, *python.files, *filter(os.path.exists, READ))
+    above = {str(folder): None for path in paths for folder in reversed(Path(path).parents[:-1])}
+    flags = [text for folder in above for text in ("--dir", folder)]  # readable for whoever the controller becomes
+    flags += [text for path in paths for text in ("--ro-bind", path, path)]
+    for path in python.hidden:
+        flags += ["--size", "4096", "--tmpfs", path, "--remount-ro", path]
+    return flags
+
+
+def working_folder(python: Interpreter) -> str:
+    """Where a program works and writes."""
+    taken = [Path(path) for path in (*python.folders, *python.files)]
+    return next(work for work in WORKS if not any(path.is_relative_to(work) for path in taken))
+
+
+def devices(work: str) -> list[str]:
+    flags = ["--perms", "0755", "--size", "65536", "--tmpfs", "/dev"]
+    for name in DEVICES:
+        flags += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
+    for link, target in {**LINKS, "/dev/shm": work}.items():
+        flags += ["--symlink", target, link]
+    return [*flags, "--remount-ro", "/dev"]
+
+
+def is_root() -> bool:
+    """Whether this is root of the machine, and not of a user namespace."""
+    return os.geteuid() == 0 and Path("/proc/self/uid_map").read_text().split() == ["0", "0", "4294967295"]
+
+
+def remedy(refusal: str, *, as_root: bool) -> str:
+    """What would help: it is the interpreter that does not start, or the box."""
+    if "execvp" in refusal:
+        return "use an interpreter of another place, such as one below /usr or /opt"
+    return f"{AS_ROOT if as_root else AS_USER}, use bubblewrap 0.8 or newer"
+
+
+def bubblewrap(*, workers: int) -> LocalSandbox:
+    """A sandbox of bubblewrap's. Raises UserError where bubblewrap cannot work here."""
+    bwrap = shutil.which("bwrap")
+    if bwrap is None:
+        raise UserError(
+            "env.own.execution.backend is bubblewrap, but bwrap is not installed: install the package bubblewrap "
+            f"(0.8 or newer), {OTHERS}"
+        )
+    as_root = is_root()
+    for numbering in (True, False):  # an old bubblewrap or a narrow container does not know that capability
+        launcher = Bubblewrap(bwrap, as_root=as_root, numbering=numbering)
+        sandbox = LocalSandbox(launcher, workers=workers, bounds_tasks=True)
+        if not (refusal := sandbox.refusal()):
+            return sandbox
+    else:
+        raise UserError(
+            f"env.own.execution.backend is bubblewrap, but it starts no sandbox here ({refusal}): "
+            f"{remedy(refusal, as_root=as_root)}, {OTHERS}"
+        )

@@ -1,0 +1,106 @@
+"""Boxes without walls: resource limits, no processes and no sockets, but every file that the user may read or write.
+
+For programs that are trusted, where bubblewrap and SandboxFusion are not to be had: never chosen by itself. A program
+has a private folder to work in, is alone in its process group, and cannot leave it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import itertools
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from rla_programs.execution import controller
+from rla_programs.execution.box import Launch
+from rla_programs.execution.local import LocalRequest, LocalSandbox
+from rla.errors import UserError
+
+CONTROLLER = Path(controller.__file__).read_bytes()
+PREFIX, REMOVED = "rla-program-", "rla-removed-"
+NEWBORN_S = 60.0  # a folder that is younger may not be held yet
+
+
+def launch_program(request: LocalRequest) -> Launch:
+    """Raises OSError."""
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+    held = held_folder(folder)
+    work, program, own = folder / "work", folder / "program.py", folder / "controller.py"
+    try:
+        work.mkdir()
+        own.write_bytes(CONTROLLER)
+        program.write_bytes(request.source)
+    except OSError:
+        remove(folder)
+        os.close(held)
+        raise
+    python = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
+    command = ["env", "-C", str(work), python, "-s", "-P", "-S", "-B", "-X", "utf8", str(own)]
+    command += [str(request.control), str(program), str(work), "0", "-1", "0", ",".join(request.preload)]
+
+    def cleanup() -> None:
+        remove(folder)
+        os.close(held)
+
+    return Launch(command=command, cleanup=cleanup)
+
+
+def held_folder(folder: Path) -> int:
+    """A descriptor that says, as long as this process lives, that the folder is in use. Raises OSError where it is."""
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(held)
+        raise
+    return held
+
+
+def remove_abandoned(*, older_than_s: float = NEWBORN_S) -> None:
+    """Folders that stages of this user have left behind because they were killed."""
+    for name in (PREFIX, REMOVED):
+        for folder in Path(tempfile.gettempdir()).glob(f"{name}*"):
+            with contextlib.suppress(OSError):  # gone meanwhile, in use, somebody else's
+                status = folder.lstat()
+                if status.st_uid == os.geteuid() and status.st_mtime < time.time() - older_than_s:
+                    held = held_folder(folder)
+                    remove(folder)
+                    os.close(held)
+
+
+def remove(folder: Path) -> None:
+    """Also folders that a program has closed to everybody, or nested deeper than a path can say or a stack can follow.
+    What cannot be removed stays: that is no fault of the run.
+    """
+    with contextlib.suppress(OSError):
+        top = Path(tempfile.mkdtemp(prefix=REMOVED))
+        names = map(str, itertools.count())
+        pending = [lifted(folder, top / next(names))]
+        while pending:
+            current = pending.pop()
+            for entry in list(os.scandir(current)):
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(lifted(Path(entry.path), top / next(names)))
+                else:
+                    os.unlink(entry.path)
+            current.rmdir()
+        top.rmdir()
+
+
+def lifted(folder: Path, target: Path) -> Path:
+    """`target`, which the folder has become; it can be read. Raises OSError."""
+    folder.chmod(0o700)  # also: a folder that is closed cannot be moved
+    return folder.rename(target)
+
+
+def rlimits(*, workers: int) -> LocalSandbox:
+    """Raises UserError where programs cannot be confined at all."""
+    remove_abandoned()
+    sandbox = LocalSandbox(launch_program, workers=workers, bounds_tasks=False)
+    if refusal := sandbox.refusal():
+        raise UserError(f"env.own.execution.backend is rlimits, but no program runs so here ({refusal})")
+    return sandbox

@@ -1,0 +1,86 @@
+"""How the policy is asked: the question, then the results of its calls, each in a turn that its chat template has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from rla.envs.chat_prompts import user
+from rla_programs.tool.calls import CallFormat, ToolCall
+from rla_programs.tool.formats import format_that_reads
+from rla_programs.tool.hermes import CLOSE, OPEN, HermesFormat, arguments_given
+from rla_programs.tool.transcripts import ToldTurns, calls_told, told_turns
+from rla.envs.views import Message
+from rla.thoughts import after_thinking
+
+LONGEST_REPLY = 1_000_000  # characters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionPrompt:
+    """A `PolicyPrompt` and a `ToolPrompt`. The action is the reply itself: the environment reads the calls in it."""
+
+    schemas: Sequence[Mapping[str, Any]] = ()
+    result_role: str = "user"
+    calls: CallFormat | None = None  # how they are written, where somebody asks what a reply called
+
+    def opening(self, observation: str, commands: Sequence[str]) -> list[Message]:
+        return [user(observation.strip())]
+
+    def turn(self, observation: str, commands: Sequence[str], instruction: str) -> str:
+        return observation
+
+    def window(
+        self, history: Sequence[tuple[str, str]], observation: str, commands: Sequence[str], instruction: str
+    ) -> list[Message]:
+        """Never asked for: `policy.history` must be `full`."""
+        return self.opening(instruction, commands)
+
+    def parse(self, reply: str, commands: Sequence[str]) -> str | None:
+        """The reply after its thoughts, without white space around it; None if it is empty or absurdly long."""
+        text = after_thinking(reply).strip()
+        return text if 0 < len(text) <= LONGEST_REPLY else None
+
+    def render(self, action: str, commands: Sequence[str]) -> str:
+        return action
+
+    def calls_in(self, reply: str) -> list[tuple[str, Mapping[str, Any], str]]:
+        """`rla.envs.prompts.ReadsCalls`."""
+        read = self.calls.parse(reply).calls if self.calls else ()
+        return [
+            (call.name, call.arguments, "") if isinstance(call, ToolCall) else ("", {}, call.reason) for call in read
+        ]
+
+    def unread_call(self, reply: str, name: str, arguments: Mapping[str, Any]) -> str:
+        """`rla.envs.prompts.ChecksCalls`."""
+        call = ToolCall(name=name, arguments=arguments)
+        if not self.schemas or self.calls is None or self.calls.parse(reply).calls == (call,):
+            return ""
+        found = format_that_reads(reply, call)
+        remedy = f"set it to {found}" if found else "no format reads such calls: use another model, or format: short"
+        return f"env.own.format does not read the calls that the chat template writes; {remedy}"
+
+    def turns_in(self, text: str) -> ToldTurns:
+        """`rla.envs.prompts.ReadsTranscripts`."""
+        return told_turns(text) if len(text) <= LONGEST_REPLY else [(text, None)]
+
+    def called(self, reply: str) -> int:
+        """The same."""
+        return calls_told(reply, self.calls)
+
+    def written(self, text: str, calls: Sequence[tuple[str, str]]) -> str:
+        """In the format of the environment. A call that cannot be written in it stays what it is, so that the
+        environment answers with what is wrong.
+        """
+        pieces = [text] if text else []
+        for name, arguments in calls:
+            given = arguments_given(arguments)
+            if isinstance(given, dict):
+                with suppress(ValueError):
+                    pieces.append((self.calls or HermesFormat()).render("", [ToolCall(name=name, arguments=given)]))
+                    continue
+            pieces.append(f'{OPEN}\n{{"name": {json.dumps(name)}, "arguments": {arguments}}}\n{CLOSE}')
+        return "\n".join(pieces)
