@@ -109,10 +109,10 @@ bench-kept: .venv/.test .bwrap $(if $(filter vllm,$(BACKEND)),.venv/.run-$(VLLM)
 # Every script and every wrong end of our own desktop tasks, in the real applications.
 MACHINES ?= 2
 desktop-tasks: .venv/.test .bwrap
-	OMP_NUM_THREADS=1 $(PY) -m tests.desktop.all_tasks --machines $(MACHINES) $(ONLY)
+	OMP_NUM_THREADS=1 $(PY) -m screens_tests.machines.all_tasks --machines $(MACHINES) $(ONLY)
 
 bench-desktop: .venv/.test .bwrap
-	OMP_NUM_THREADS=1 $(PY) -m tests.bench.bench_desktop
+	OMP_NUM_THREADS=1 $(PY) -m screens_tests.bench.bench_desktop
 
 # BENCH_ARGS: further options, such as --latency 0.25.
 BENCH_ARGS ?=
@@ -169,16 +169,16 @@ bench-pictures: .venv/.test
 # Every page of MiniWoB++ in a real Chromium; needs chromium-headless-shell. PAGES_ARGS: --out docs/results/gui.md.
 PAGES_ARGS ?=
 browser-pages: .venv/.test
-	$(PY) -m tests.bench.bench_pages $(PAGES_ARGS)
+	$(PY) -m screens_tests.bench.bench_pages $(PAGES_ARGS)
 
 # Resets, steps, screenshots and memory of pages in Chromium; BROWSERGYM: the Python that has browsergym-miniwob.
 bench-gui: .venv/.test
-	$(PY) -m tests.bench.bench_gui $(if $(BROWSERGYM),--browsergym $(BROWSERGYM))
+	$(PY) -m screens_tests.bench.bench_gui $(if $(BROWSERGYM),--browsergym $(BROWSERGYM))
 
 # How often a player wins these pages who does not look at them; BLIND_ARGS: --seed 11.
 BLIND_ARGS ?=
 bench-blind: .venv/.test
-	$(PY) -m tests.bench.bench_blind --params $(if $(filter command environment,$(origin PARAMS)),$(PARAMS),pipelines/browser-tiny.yaml) $(BLIND_ARGS)
+	$(PY) -m screens_tests.bench.bench_blind --params $(if $(filter command environment,$(origin PARAMS)),$(PARAMS),packages/rla-screens/rla_screens/pipelines/browser-tiny.yaml) $(BLIND_ARGS)
 
 # Needs bubblewrap.
 PROGRAMS ?= 1000

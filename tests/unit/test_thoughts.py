@@ -17,7 +17,7 @@ from rla_bridges.adapters.openenv_actions import form_of, read_action
 from rla.envs.chat_prompts import ChatJudge, ChatPrompt, PlainJudge
 from rla_programs.coding.prompts import PlainProgramPrompt, PublishedProgramPrompt
 from rla_programs.coding.writing import PlainTestPrompt, PublishedTestPrompt
-from rla.envs.screens.computer_use import deed_of_tool_call
+from rla_screens.screens.computer_use import deed_of_tool_call
 from rla_programs.tool.answers import final_answer, last_program
 from rla_programs.tool.calls import Turn
 from rla_programs.tool.hermes import HermesFormat

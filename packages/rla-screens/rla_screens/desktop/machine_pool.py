@@ -1,0 +1,113 @@
+"""The machines of a stage: at most `env.own.machines` at a time, a new one for each episode."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+
+from rla_screens.desktop.docker import DockerMachine, remove_orphans
+from rla_screens.desktop.leases import sweep
+from rla_screens.desktop.local import LocalDesktop, walls_of
+from rla_screens.desktop.machines import DesktopMachine, GuestAddress, MachineLost
+from rla_screens.desktop.params import DesktopParams
+from rla_screens.desktop.remote import RemoteMachine
+from rla.envs.observation import EnvironmentFailure
+from rla.errors import UserError
+
+TRIES = 2
+
+
+class MachinePool:
+    """For one event loop. Raises UserError where no machine can be had."""
+
+    def __init__(self, own: DesktopParams) -> None:
+        self.own = own
+        self._makers = machine_makers(own)
+        self._free: asyncio.Queue[Callable[[], DesktopMachine]] | None = None
+        self._taken: dict[DesktopMachine, Callable[[], DesktopMachine]] = {}
+        self._endings: set[asyncio.Task[None]] = set()
+        self._times: list[float] = []
+
+    async def take(self) -> DesktopMachine:
+        """A machine that has just started; waits for one. Raises EnvironmentFailure where it does not start, twice.
+        Whoever is cancelled here leaves neither a machine nor an empty seat.
+        """
+        free = await self._seats()
+        make = await free.get()
+        for left in reversed(range(TRIES)):
+            machine, began = make(), time.monotonic()
+            try:
+                await machine.start()
+            except MachineLost as error:
+                if left:
+                    continue
+                free.put_nowait(make)
+                raise EnvironmentFailure(f"a machine {error}") from None
+            except BaseException:
+                await asyncio.shield(self._ending(machine, make))
+                raise
+            self._times.append(time.monotonic() - began)
+            self._taken[machine] = make
+            return machine
+        raise AssertionError("unreachable")
+
+    def release(self, machine: DesktopMachine) -> None:
+        """Stop it in the background. Raises RuntimeError where no event loop runs."""
+        self._ending(machine, self._taken.pop(machine, None))
+
+    async def give(self, machine: DesktopMachine) -> None:
+        """Stop it; the next may begin. It goes on where the caller is cancelled."""
+        await asyncio.shield(self._ending(machine, self._taken.pop(machine, None)))
+
+    def _ending(self, machine: DesktopMachine, make: Callable[[], DesktopMachine] | None) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(self._ended(machine, make))
+        self._endings.add(task)
+        task.add_done_callback(self._endings.discard)
+        return task
+
+    async def _ended(self, machine: DesktopMachine, make: Callable[[], DesktopMachine] | None) -> None:
+        try:
+            await machine.stop()
+        finally:
+            if make is not None and self._free is not None:
+                self._free.put_nowait(make)
+
+    async def close(self) -> None:
+        """Stop all."""
+        for machine in list(self._taken):
+            self.release(machine)
+        await asyncio.gather(*self._endings, return_exceptions=True)
+
+    def figures(self) -> dict[str, float]:
+        """How many machines were started, and how long that took together."""
+        return {"machines": float(len(self._times)), "machine_start_s": sum(self._times)} if self._times else {}
+
+    async def _seats(self) -> asyncio.Queue[Callable[[], DesktopMachine]]:
+        if self._free is None:
+            self._free = asyncio.Queue()
+            for make in self._makers:
+                self._free.put_nowait(make)
+            await remove_orphans() if self.own.machine == "docker" else await asyncio.to_thread(_swept)
+        return self._free
+
+
+def _swept() -> None:
+    """Raises UserError where leases cannot be had."""
+    try:
+        sweep()
+    except OSError as error:
+        raise UserError(f"leases of machines cannot be had ({error}); set TMPDIR to a folder of your own") from None
+
+
+def machine_makers(own: DesktopParams) -> list[Callable[[], DesktopMachine]]:
+    """One for each machine that may run at a time. Raises UserError."""
+    if own.machine == "remote":
+        token = os.environ.get(own.token_env, "")
+        places = [GuestAddress(url=address.rstrip("/"), token=token) for address in own.addresses]
+        return [lambda at=at: RemoteMachine(at, longest_s=own.start_s) for at in places]  # type: ignore[misc]
+    if own.machine == "docker":
+        return [lambda: DockerMachine(own)] * own.machines
+    walls = walls_of(own)
+    return [lambda: LocalDesktop(own, walls)] * own.machines

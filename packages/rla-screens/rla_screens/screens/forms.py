@@ -1,0 +1,42 @@
+"""The forms in which a model writes what it does on a screen, by name.
+
+An action of an episode is what `read` returns: the call by BrowserGym's names, whatever tool the model called, or the
+short words. So trajectories, judges and viewers need to know two forms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from rla_screens.screens.calls import call_of_deed, deed_of_call
+from rla_screens.screens.computer_use import deed_of_tool_call, tool_call_of
+from rla_screens.screens.deeds import ScreenDeed
+from rla_screens.screens.short import deed_of_words, words_of_deed
+
+FormName = Literal["short", "browsergym", "computer_use"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScreenForm:
+    """`read`: a deed from what a model wrote, None where it is none. `write`: a deed as a model writes it; ValueError
+    where the form has no words for it. `action`: a deed as the action of an episode.
+    """
+
+    name: FormName
+    read: Callable[[str], ScreenDeed | None]
+    write: Callable[[ScreenDeed], str]
+    action: Callable[[ScreenDeed], str]
+
+
+FORMS: dict[FormName, ScreenForm] = {
+    "short": ScreenForm(name="short", read=deed_of_words, write=words_of_deed, action=words_of_deed),
+    "browsergym": ScreenForm(name="browsergym", read=deed_of_call, write=call_of_deed, action=call_of_deed),
+    "computer_use": ScreenForm(name="computer_use", read=deed_of_tool_call, write=tool_call_of, action=call_of_deed),
+}
+
+
+def deed_of_action(action: str) -> ScreenDeed | None:
+    """The deed of an episode's action, in whichever form; None where it means nothing."""
+    return deed_of_words(action) or deed_of_call(action)
