@@ -99,11 +99,11 @@ LOOPBACK_ALONE = home=$$(mktemp -d); trap 'rm -rf "$$home"' EXIT; mkdir -m 700 "
   RAY_AUTH_MODE=token HOME=$$home OMP_NUM_THREADS=1 \
   bwrap --bind / / --dev-bind /dev /dev --proc /proc --unshare-net --unshare-pid
 test-ray: .venv/.test .bwrap
-	@$(LOOPBACK_ALONE) $(PY) -m pytest tests/ray $(PYTEST_ARGS)
+	@$(LOOPBACK_ALONE) $(PY) -m pytest packages/rla-ray/tests/ray_tests/cluster $(PYTEST_ARGS)
 
 # With vLLM in bf16 and without compilation.
 bench-kept: .venv/.test .bwrap $(if $(filter vllm,$(BACKEND)),.venv/.run-$(VLLM))
-	@$(LOOPBACK_ALONE) $(PY) -m tests.bench.bench_kept --backend $(BACKEND) $(foreach item,$(SET),--set $(item)) \
+	@$(LOOPBACK_ALONE) $(PY) -m ray_tests.bench.bench_kept --backend $(BACKEND) $(foreach item,$(SET),--set $(item)) \
 	  $(if $(filter vllm,$(BACKEND)),--set generator.enforce_eager=true --set generator.dtype=bfloat16)
 
 # Every script and every wrong end of our own desktop tasks, in the real applications.
@@ -117,7 +117,7 @@ bench-desktop: .venv/.test .bwrap
 # BENCH_ARGS: further options, such as --latency 0.25.
 BENCH_ARGS ?=
 bench-ray: .venv/.test .bwrap
-	@$(LOOPBACK_ALONE) $(PY) -m tests.bench.bench_ray $(BENCH_ARGS)
+	@$(LOOPBACK_ALONE) $(PY) -m ray_tests.bench.bench_ray $(BENCH_ARGS)
 
 .PHONY: .bwrap
 .bwrap:
@@ -228,8 +228,8 @@ ablation: .venv/.run
 
 test-vllm: .venv/.test .venv/.run-$(VLLM)
 	$(PY) -m pytest tests/integration/test_vllm.py tests/integration/test_vllm_lora.py tests/integration/test_vllm_server.py tests/integration/test_picture_vllm.py $(PYTEST_ARGS)
-	@if command -v bwrap >/dev/null; then $(LOOPBACK_ALONE) $(PY) -m pytest tests/ray/test_vllm.py $(PYTEST_ARGS); \
-	else echo 'tests/ray/test_vllm.py is left out: bubblewrap is missing (Debian: bubblewrap)'; fi
+	@if command -v bwrap >/dev/null; then $(LOOPBACK_ALONE) $(PY) -m pytest packages/rla-ray/tests/ray_tests/cluster/test_vllm.py $(PYTEST_ARGS); \
+	else echo 'packages/rla-ray/tests/ray_tests/cluster/test_vllm.py is left out: bubblewrap is missing (Debian: bubblewrap)'; fi
 
 # The site, in site/, from pages and navigation that are made first; strict about broken links.
 docs: .venv/.run-docs

@@ -15,8 +15,8 @@ from rla.errors import UserError
 from rla.llm.base import Completion, Request
 from rla.llm.chat import ChatFormat
 from rla.llm.factory import make_generator
-from rla.llm.kept_engines import Wanted
-from rla.llm.seats import Seats
+from rla_ray.engines.kept_engines import Wanted
+from rla_ray.engines.seats import Seats
 from rla.llm.vllm_engine import VllmGenerator
 from rla.models.init import init_model
 from rla.models.load import load_tokenizer
@@ -95,7 +95,7 @@ def test_adapters_by_request_are_the_merged_models_and_share_no_prefix(
         longer = replace(ASKED, max_tokens=48)  # so that they do run at the same time
         return [*alone, *await asyncio.gather(*(ask(model, longer) for model in models))]
 
-    caplog.set_level(logging.INFO, logger="rla.llm.seats")
+    caplog.set_level(logging.INFO, logger="rla_ray.engines.seats")
     try:
         answers = asyncio.run(main())
         (engine,) = (seat.engine for seat in kept._seats.values())

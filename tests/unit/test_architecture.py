@@ -105,7 +105,7 @@ IMPORTS = {name: imported(name) for name in MODULES}
 
 
 def package(name: str) -> str:
-    """`llm` for rla.llm.ray_pool, `stages` for a stage, `rla` for the root itself."""
+    """`llm` for rla_ray.engines.pool, `stages` for a stage, `rla` for the root itself."""
     parts = name.split(".")
     return parts[1] if parts[0] == "rla" and len(parts) > 1 else parts[0]
 

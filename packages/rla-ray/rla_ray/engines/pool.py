@@ -1,0 +1,290 @@
+"""The stage's end of the engines on a cluster: one Generator over all of them.
+
+A session's requests go to the engine that had its last one, whose cache knows the prompt, unless that engine is LAG
+requests behind the one with the fewest; others go to that one. Requests carry their seeds, so which engine answers
+leaves no trace. What an engine that is lost had not answered is asked of the others. What the coroutines of a turn of
+the event loop ask for goes to each engine in one call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from rla.config.sections import GeneratorConfig
+from rla.errors import UserError
+from rla.llm.base import Completion, Request
+from rla.llm.chat import ChatFormat
+from rla_ray.engines.kept_engines import Wanted
+from rla.llm.loading import absolute_model
+from rla_ray.engines.actor import LeaseOver, Opened, Reply
+from rla_ray.engines.cluster import EngineActorRef, stood_engines
+from rla_ray.engines.leased import Asked, PoolEngine
+from rla_ray.engines.weights import put_files
+from rla.llm.refusals import check_request, usable_completions
+from rla_ray.engines.seats import weights_of
+from rla_ray.code_digest import code_digest
+from rla_ray.connection import connected, first_line
+
+LAG = 16  # requests by which an engine may be behind before it loses its sessions to another
+TOGETHER = 8.0  # seconds in which engines that start together are waited for; less than a lease lasts unused
+RETRY = 1.0  # seconds between looks at an engine that is lost or in use
+QUIET = 2.0  # seconds without a question after which a stage lends its engines out
+
+
+def cluster_engines(config: GeneratorConfig, *, model: Path | str, chat: ChatFormat, seed: int) -> RayGenerator:
+    """The engines of the cluster with these weights in place, started where they do not stand yet.
+
+    Raises UserError without a cluster, and for what the engines refuse. Not to be called in an event loop.
+    """
+    ray = connected(config.own.address)
+    wanted = Wanted(
+        model=absolute_model(model),
+        config=standing_alone(config),
+        stop_ids=tuple(sorted(chat.stop_ids)),
+        seed=seed,
+        end_id=chat.end_id,
+    )
+    return RayGenerator(ray, stood_engines(ray, config), wanted=wanted, patience=config.own.patience)
+
+
+def standing_alone(config: GeneratorConfig) -> GeneratorConfig:
+    """The parameters of an engine on the cluster: those that it would have in the stage's own process."""
+    return replace(config, backend=config.own.engine, own=None)
+
+
+class RayGenerator:
+    """Generator over the engines of a cluster. One event loop uses it from its first request to `close`."""
+
+    def __init__(self, ray: Any, engines: Iterable[EngineActorRef], *, wanted: Wanted, patience: float) -> None:
+        self._ray, self._wanted, self._patience = ray, wanted, patience
+        self._stage = f"{os.getpid()}-{uuid4().hex[:12]}"
+        self._digest = weights_of(wanted.model)
+        self._files: dict[str, Any] | None = None
+        self._engines = [PoolEngine(ref) for ref in engines]
+        self._numbers = count()
+        self._asked: dict[int, Asked] = {}
+        self._homes: dict[str, PoolEngine] = {}  # by session
+        self._tasks: list[asyncio.Task[None]] = []
+        self._due = False
+        self._lost: Exception | None = None
+        self._unplaced: set[int] = set()
+        self._in_use = self._asked_at = time.monotonic()  # an engine said that it is in use; somebody asked something
+        self._why = ""  # what an engine said that could not be had
+        self.context = self._open_first()
+
+    async def generate(self, request: Request) -> list[Completion]:
+        """Sample `request.samples` completions. Raises ContextOverflow, ValueError for an empty prompt, and UserError
+        where no engine is left.
+        """
+        check_request(request, context=self.context)
+        if self._lost is not None:
+            raise self._lost
+        if not self._tasks:
+            self._tasks = [asyncio.create_task(self._listen(engine)) for engine in self._engines]
+            self._tasks.append(asyncio.create_task(self._despair()))
+        number, self._asked_at = next(self._numbers), time.monotonic()
+        asked = Asked(request, asyncio.get_running_loop().create_future())
+        self._asked[number] = asked
+        self._place(number, asked)
+        try:
+            return usable_completions(await asked.future)
+        finally:
+            if self._asked.pop(number, None) is not None:
+                self._unplaced.discard(number)
+                if asked.engine is not None:
+                    asked.engine.asked.discard(number)
+                    asked.engine.gone.append(number)
+                    self._flush_soon()
+
+    def release(self, session: str) -> None:
+        """Give up what is kept for a session."""
+        home = self._homes.pop(session, None)
+        if home is not None:
+            home.gone.append(session)
+            self._flush_soon()
+
+    def close(self) -> None:
+        """Give the engines back; they stay."""
+        self._lost = UserError("generator.backend ray: the engines were given back")
+        for task in self._tasks:
+            if not task.get_loop().is_closed():
+                task.cancel()
+        for engine in self._engines:
+            engine.left()
+            engine.ref.handle.close.remote(self._stage)
+
+    def _open_first(self) -> int:
+        """Wait for the first engine that can be had; the others are waited for while it works. Its context.
+
+        Raises UserError.
+        """
+        while time.monotonic() < self._in_use + self._patience:
+            calls = {self._opening(engine): engine for engine in self._engines}
+            ready, _ = self._ray.wait(list(calls), num_returns=len(calls), timeout=TOGETHER)
+            contexts = [self._opened(calls[ref]) for ref in ready]
+            if any(contexts):
+                return next(filter(None, contexts))
+            time.sleep(RETRY)
+        raise UserError(
+            f"generator.backend ray: in {self._patience:.0f} seconds no engine could be had: all {len(self._engines)} "
+            f"are lost, or find no room{self._why}; see `rla engines list`; `rla engines stop` ends those of others"
+        )
+
+    def _opening(self, engine: PoolEngine) -> Any:
+        """The call that opens the lease on an engine."""
+        if engine.opening is None:
+            engine.opening = engine.ref.handle.open.remote(
+                self._stage, self._wanted, self._digest, code_digest(), self._files
+            )
+        return engine.opening
+
+    def _opened(self, engine: PoolEngine) -> int | None:
+        """The context of an engine whose call has ended; None of one that is lost, in use, or has to be asked again."""
+        from ray.exceptions import RayError
+
+        try:
+            return self._noted(engine, self._ray.get(engine.opening))
+        except RayError:
+            return None
+        finally:
+            engine.opening = None
+
+    def _noted(self, engine: PoolEngine, answer: Opened) -> int | None:
+        """Send weights along from now on where they are lacking. Raises what an engine refuses: all others would."""
+        if isinstance(answer.error, UserError):
+            raise answer.error
+        if answer.error is not None:  # of this engine alone: its disk is full, or its GPU is taken
+            self._why = f"; {engine.ref.name} said: {first_line(answer.error)}"
+            return None
+        if answer.context is None and not answer.lacking:
+            self._in_use = time.monotonic()
+        if answer.lacking and self._files is None:
+            self._files = put_files(self._ray, Path(self._wanted.model))
+        if answer.context is not None:
+            engine.leased(answer.devices)
+        return answer.context
+
+    def _place(self, number: int, asked: Asked) -> None:
+        """Give a request to an engine, or keep it until there is one."""
+        engine = self._choose(asked.request.session)
+        asked.engine = engine
+        if engine is None:
+            self._unplaced.add(number)
+            return
+        engine.asked.add(number)
+        engine.requests.append((number, asked.request))
+        self._flush_soon()
+
+    def _choose(self, session: str | None) -> PoolEngine | None:
+        usable = [engine for engine in self._engines if engine.open]
+        if not usable:
+            return None
+        free = min(usable, key=lambda engine: len(engine.asked))
+        home = self._homes.get(session) if session is not None else None
+        if home is None or not home.open or len(home.asked) > len(free.asked) + LAG:
+            home = free
+        if session is not None:
+            self._homes[session] = home
+        return home
+
+    def _flush_soon(self) -> None:
+        if not self._due and self._tasks:
+            self._due = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._due = False
+        for engine in self._engines:
+            if engine.open and (engine.requests or engine.gone):
+                engine.ref.handle.submit.remote(self._stage, engine.requests, engine.gone)
+                engine.requests, engine.gone = [], []
+
+    async def _listen(self, engine: PoolEngine) -> None:
+        """Act on an engine's replies, and have it back when it was lost, for as long as the stage runs."""
+        from ray.exceptions import RayError
+
+        while True:
+            try:
+                if not engine.open:
+                    await self._reopen(engine)
+                heard = await engine.ref.handle.replies.remote(self._stage)
+                for reply in heard.replies:
+                    self._settle(engine, reply)
+                if heard.wanted and self._can_spare(engine):
+                    engine.ref.handle.close.remote(self._stage)
+                    self._give_up(engine)
+            except (RayError, LeaseOver):
+                self._give_up(engine)
+                await asyncio.sleep(RETRY)
+            except (UserError, ValueError, RuntimeError) as error:  # what `_noted` raises
+                self._fail(error)
+                return
+
+    def _settle(self, engine: PoolEngine, reply: Reply) -> None:
+        engine.asked.discard(reply.number)
+        asked = self._asked.pop(reply.number, None)
+        if asked is None or asked.future.done():
+            return
+        if reply.completions is None:
+            asked.future.set_exception(reply.error or RuntimeError("an engine gave neither a reply nor an error"))
+        else:
+            asked.future.set_result(reply.completions)
+
+    def _can_spare(self, engine: PoolEngine) -> bool:
+        """Whether another stage may have it: two stages with different weights have half of the engines each, as far as
+        both have something to ask.
+        """
+        held = sum(one.open for one in self._engines)
+        quiet = not self._asked and time.monotonic() > self._asked_at + QUIET
+        return held > (len(self._engines) + 1) // 2 or (quiet and not engine.gone)
+
+    async def _reopen(self, engine: PoolEngine) -> None:
+        """Raises RayError for an engine that is not back yet, UserError for what it refuses."""
+        while not engine.open:
+            if not self._asked:
+                await asyncio.sleep(RETRY)
+                continue
+            opening = self._opening(engine)
+            try:
+                answer = await opening
+            finally:
+                engine.opening = None
+            if self._noted(engine, answer) is None and not answer.lacking:
+                await asyncio.sleep(RETRY)
+        waiting, self._unplaced = sorted(self._unplaced), set()
+        for number in waiting:
+            self._place(number, self._asked[number])
+
+    def _give_up(self, engine: PoolEngine) -> None:
+        """Ask the others for what an engine has not answered."""
+        for number in engine.left():
+            self._place(number, self._asked[number])
+
+    async def _despair(self) -> None:
+        """End the stage where no engine could be had for as long as it may wait."""
+        since = time.monotonic()
+        while time.monotonic() < since + self._patience:
+            await asyncio.sleep(RETRY)
+            if not self._asked or any(engine.open for engine in self._engines):
+                since = time.monotonic()
+            since = max(since, self._in_use)
+        self._fail(
+            UserError(
+                f"generator.backend ray: all engines were lost for {self._patience:.0f} seconds{self._why}; see `rla "
+                "engines list`, mend the cluster and call the stage again: it goes on where it stopped"
+            )
+        )
+
+    def _fail(self, error: Exception) -> None:
+        self._lost = error
+        for asked in self._asked.values():
+            if not asked.future.done():
+                asked.future.set_exception(error)

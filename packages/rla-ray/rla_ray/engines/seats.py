@@ -1,0 +1,263 @@
+"""The engines that are kept: one for each architecture, and at any time one set of weights in each.
+
+Models of equal config.json share an engine. A lease names the weights; while one is out, others of the same weights may
+join it, and those of other weights wait for it to end. With `generator.lora: adapter` the weights of an engine are a
+base, which stays: each lease has its adapter, and leases of different adapters run side by side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import logging
+import sys
+import time
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from rla.config.sections import GeneratorConfig
+from rla.errors import UserError
+from rla.llm.adapters import base_digest, file_state, parts_of
+from rla.llm.base import Generator
+from rla_ray.engines.kept_engines import Base, Engine, Make, Sleeps, Wanted, make_engine
+from rla.llm.loading import verification
+from rla.models.checkpoint import MANIFEST, open_checkpoint
+from rla.models.verifying import model_digest
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from rla.llm.adapters import Adapter
+
+log = logging.getLogger(__name__)
+
+BUSY_SECONDS = 20.0  # that a lease of other weights is waited for: a killed stage's ends in a moment
+# Keys of config.json that say where a model comes from, not what it is.
+NAMES = ("_name_or_path", "transformers_version", "dtype", "torch_dtype")
+
+
+@dataclass(slots=True, eq=False)
+class Seat:
+    """An engine, what it was made with, and who uses it."""
+
+    engine: Engine
+    config: GeneratorConfig
+    weights: str | None = None
+    asleep: bool = False
+    users: set[Any] = field(default_factory=set)
+    changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+
+class Seats:
+    """All engines of a process. `make` builds one; the default starts the config's backend. `one_awake`: the others
+    sleep, as on a GPU, whose memory one engine takes.
+    """
+
+    def __init__(self, make: Make | None = None, *, one_awake: bool = False) -> None:
+        self._make, self._one_awake = make or make_engine, one_awake
+        self._seats: dict[str, Seat] = {}
+        self._opening = asyncio.Lock()
+
+    @asynccontextmanager
+    async def lease(self, wanted: Wanted, user: object) -> AsyncIterator[Generator | None]:
+        """The engine with the wanted weights in place, or the wanted adapter over its base; None where it is in use
+        with others.
+
+        Raises UserError for a model or parameters that no engine can be made of.
+        """
+        # Weights that were not met before are read in full, where nothing is recorded of them or they are a base: other
+        # leases go on meanwhile.
+        found = await asyncio.to_thread(found_in, wanted)
+        seat = await self._take(wanted, found, user)
+        try:
+            yield None if seat is None else generator_of(seat, wanted, found)
+        finally:
+            if seat is not None:
+                seat.users.discard(user)
+                async with seat.changed:
+                    seat.changed.notify_all()
+
+    def close(self) -> None:
+        """End every engine."""
+        for seat in self._seats.values():
+            seat.engine.close()
+        self._seats.clear()
+
+    @property
+    def dead(self) -> bool:
+        """Whether an engine's own processes have ended: it will never answer again."""
+        return any(getattr(seat.engine, "dead", False) for seat in self._seats.values())
+
+    async def sleep(self, among: int) -> bool:
+        """Give the engines' memory back: those that can sleep do, the others end. False where one is in use. `among`:
+        so many fall asleep at once.
+        """
+        async with self._opening:
+            if any(seat.users for seat in self._seats.values()):
+                return False
+            for shape in list(self._seats):
+                await self._put_to_sleep(shape, among)
+        return True
+
+    async def _put_to_sleep(self, shape: str, among: int) -> None:
+        seat = self._seats[shape]
+        if isinstance(seat.engine, Sleeps):
+            seat.asleep = True
+            if not await seat.engine.sleep(among):
+                seat.weights = None
+            return
+        seat.engine.close()
+        del self._seats[shape], seat
+        empty_gpu()
+
+    async def _alone(self, seat: Seat | None) -> bool:
+        """Whether all other engines sleep: now, or as soon as nobody uses them within BUSY_SECONDS."""
+        for shape in list(self._seats):
+            if self._seats[shape] is seat or self._seats[shape].asleep:
+                continue
+            if not await idle(self._seats[shape]):
+                return False
+            await self._put_to_sleep(shape, 1)
+        return True
+
+    async def _take(self, wanted: Wanted, found: Found, user: object) -> Seat | None:
+        async with self._opening:
+            seat = self._seats.get(found.place)
+            if seat is not None and not await free(seat, found.weights, wanted.config):
+                return None
+            if self._one_awake and not await self._alone(seat):
+                return None
+            if seat is None or seat.config != wanted.config or seat.weights != found.weights:
+                await asyncio.to_thread(verification(wanted.config), wanted.model)
+            if seat is None or seat.config != wanted.config:
+                seat = self._start(found.place, wanted, found.weights)
+            await prepare_seat(seat, wanted, found.weights)
+            seat.users.add(user)
+            return seat
+
+    def _start(self, shape: str, wanted: Wanted, weights: str) -> Seat:
+        """A new engine in place of one of the same architecture with other parameters."""
+        before = self._seats.pop(shape, None)
+        if before is not None:
+            before.engine.close()
+        started = time.perf_counter()
+        try:
+            engine = self._make(wanted)
+        except (RuntimeError, ValueError) as error:
+            if not self._seats:
+                raise
+            raise UserError(
+                f"{wanted.model}: a second engine, for models of another shape, does not start ({error}); lower "
+                "generator.gpu_memory, or use engines of the stages' own (another generator.backend)"
+            ) from error
+        log.info("%s: engine started in %.1f s", wanted.model, time.perf_counter() - started)
+        seat = Seat(engine=engine, config=wanted.config, weights=weights)
+        self._seats[shape] = seat
+        return seat
+
+
+async def free(seat: Seat, weights: str, config: GeneratorConfig) -> bool:
+    """Whether a lease may begin, now or within BUSY_SECONDS."""
+    return await holds_in_time(seat, lambda: not seat.users or (seat.weights == weights and seat.config == config))
+
+
+async def idle(seat: Seat) -> bool:
+    """Whether nobody uses an engine, now or within BUSY_SECONDS."""
+    return await holds_in_time(seat, lambda: not seat.users)
+
+
+async def holds_in_time(seat: Seat, condition: Callable[[], bool]) -> bool:
+    try:
+        async with asyncio.timeout(BUSY_SECONDS), seat.changed:
+            await seat.changed.wait_for(condition)
+    except TimeoutError:
+        return False
+    return True
+
+
+def empty_gpu() -> None:
+    """What ended engines held goes back to the GPU: PyTorch keeps it for itself otherwise."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        gc.collect()
+        torch.cuda.empty_cache()
+
+
+async def prepare_seat(seat: Seat, wanted: Wanted, weights: str) -> None:
+    """The wanted weights, and for a first user a cache like a new engine's, so that shards do not depend on what ran
+    before.
+    """
+    if seat.asleep and isinstance(seat.engine, Sleeps):
+        await seat.engine.wake()
+        seat.asleep = False
+    if seat.weights != weights:
+        started = time.perf_counter()
+        seat.weights = None  # until all are there
+        await seat.engine.reload(wanted.model, stop_ids=wanted.stop_ids)
+        seat.weights = weights
+        log.info("%s: weights in place in %.2f s", wanted.model, time.perf_counter() - started)
+    elif not seat.users:
+        seat.engine.forget()
+    if wanted.config.backend == "transformers" and wanted.config.threads:
+        import torch
+
+        torch.set_num_threads(wanted.config.threads)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a model folder holds: the digest of its weights, or of its base, the engine's `place`, and its adapter."""
+
+    weights: str
+    place: str
+    adapter: Adapter | None = None
+
+
+def found_in(wanted: Wanted) -> Found:
+    """Reads digests, and those of a base that was not met before from its weights. Raises UserError."""
+    shape = shape_of(wanted.model)
+    if wanted.config.lora == "merged":
+        return Found(weights=weights_of(wanted.model), place=shape)
+    parts = parts_of(wanted.model)
+    base = base_digest(parts, dtype=wanted.config.dtype)
+    return Found(weights=base, place=f"{shape} {base}", adapter=parts.adapter)
+
+
+def generator_of(seat: Seat, wanted: Wanted, found: Found) -> Generator:
+    """What answers a lease's requests."""
+    if wanted.config.lora == "merged":
+        return seat.engine
+    return cast("Base", seat.engine).over(found.adapter, stop_ids=wanted.stop_ids)
+
+
+def shape_of(model: str) -> str:
+    """Equal for models whose weights fit each other: what config.json says, or a hub id itself."""
+    file = Path(model) / "config.json"
+    if not file.is_file():
+        return model
+    try:
+        content = json.loads(file.read_text())
+    except ValueError:
+        raise UserError(f"{file}: not valid JSON; write the checkpoint again") from None
+    return json.dumps({key: value for key, value in content.items() if key not in NAMES}, sort_keys=True)
+
+
+def weights_of(model: str) -> str:
+    """The digest in the checkpoint's record, or that of a plain folder's files, or a hub id itself."""
+    folder = Path(model)
+    if not folder.is_dir():
+        return model
+    checkpoint = folder.parent if folder.name == "model" and (folder.parent / MANIFEST).is_file() else folder
+    recorded = open_checkpoint(checkpoint).digest
+    files = (path for path in sorted(folder.iterdir()) if path.is_file())
+    return recorded or _digest_of(folder, tuple((path.name, *file_state(path)) for path in files))
+
+
+@lru_cache(maxsize=64)
+def _digest_of(folder: Path, _: tuple[tuple[str, int, int, int], ...]) -> str:
+    """Read once for as long as no file of the folder changes."""
+    return model_digest(folder)

@@ -1,0 +1,156 @@
+"""An actor with environments on a node of the cluster: what a stage calls there.
+
+It has the environments that a stage on that node would have: worker processes for slow ones, or a service with its
+sandbox. It holds many episodes, each under a number that the stage gave it, and does what `rla.envs.pool.wire` says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import traceback
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rla.config import Config
+from rla.envs.configured import from_mapping
+from rla.envs.observation import (
+    AwaitedEnvironment,
+    Concludes,
+    Environment,
+    EnvironmentFailure,
+    Observation,
+    Recalls,
+    settled,
+)
+from rla.envs.pool.own import Environments, own_environments
+from rla.envs.pool.wire import PoolMessage, failure_message, from_observation
+from rla.errors import UserError
+from rla_ray.code_digest import refuse_other_code
+from rla.processes.cores import CORES
+from rla.store.records import Task
+
+ABILITIES = {"stopped": Concludes, "recall": Recalls}
+
+
+@dataclass(slots=True, eq=False)
+class HeldEpisode:
+    """An episode that is played here. `running`: the answer that is being made."""
+
+    environment: Environment | AwaitedEnvironment | None = None
+    running: asyncio.Task[PoolMessage] | None = None
+
+
+class EnvironmentHost:
+    """All methods are called through Ray, on the actor's event loop.
+
+    `argument`: the stage's whole config as JSON. `cores`: how many of the node's cores it may use. `folder`: the
+    stage's working directory, to which paths in the config are relative. `code`: the digest of the stage's.
+    """
+
+    def __init__(self, argument: Mapping[str, Any], *, cores: int, folder: str, code: str) -> None:
+        self._argument, self._code = argument, code
+        self._cores, self._folder = cores, folder
+        self._episodes: dict[int, HeldEpisode] = {}
+        self._stack = ExitStack()
+        self._made: Environments | None = None
+
+    async def begin(self) -> PoolMessage:
+        """End every episode, and be ready for others: `{"ready": true}`, or `{"refused": why}` with the node's name."""
+        await self.close()
+        os.environ[CORES] = str(self._cores)
+        with suppress(OSError):  # a node need not see the stage's folder
+            os.chdir(self._folder)
+        try:
+            refuse_other_code(self._code)
+            config = of_one_node(from_mapping(self._argument, where="the parameters of this stage"))
+            self._made = self._stack.enter_context(own_environments(config, note=unheard))
+            await self._made.prepared()
+        except UserError as error:
+            await self.close()
+            return refusal_of_node(error)
+        return {"ready": True}
+
+    async def answer(self, episode: int, message: PoolMessage) -> PoolMessage:
+        """To a reset or a step of an episode; the first reset makes the environment."""
+        if "reset" in message:
+            self._episodes.setdefault(episode, HeldEpisode())
+        held = self._episodes.get(episode)
+        if held is None or self._made is None:
+            return {"unknown": True}
+        running = held.running = asyncio.create_task(self._answered(held, message))
+        await asyncio.wait({running})
+        return {"failure": "the episode was ended"} if running.cancelled() else running.result()
+
+    async def end(self, episode: int) -> None:
+        """Close an episode's environment, whatever it is doing."""
+        held = self._episodes.pop(episode, None)
+        if held is None:
+            return
+        if held.running is not None and not held.running.done():
+            held.running.cancel()
+            await asyncio.wait({held.running})
+        if held.environment is not None:
+            held.environment.close()
+
+    async def ping(self) -> int:
+        """A sign of life: the process."""
+        return os.getpid()
+
+    async def close(self) -> list[Mapping[str, float]]:
+        """End all episodes and what they share; what was measured of them."""
+        for episode in list(self._episodes):
+            await self.end(episode)
+        made, self._made = self._made, None
+        figures: list[Mapping[str, float]] = []
+        if made is not None:
+            await made.close()
+            figures = list(made.figures())
+        self._stack.close()
+        return figures
+
+    async def _answered(self, held: HeldEpisode, message: PoolMessage) -> PoolMessage:
+        try:
+            seen = await self._seen(held, message)
+        except EnvironmentFailure as failure:
+            return failure_message(failure)
+        except UserError as error:
+            return refusal_of_node(error)
+        except Exception as error:  # a process is the boundary: the fault of one environment ends one episode
+            said = traceback.format_exception_only(error)[-1].strip()
+            return {"failure": f"the environment raised {said}"}
+        answer: PoolMessage = {"observation": from_observation(seen)}
+        if "reset" in message:
+            answer["abilities"] = [name for name, one in ABILITIES.items() if isinstance(held.environment, one)]
+        return answer
+
+    async def _seen(self, held: HeldEpisode, message: PoolMessage) -> Observation:
+        if "reset" in message:
+            if held.environment is None:
+                assert self._made is not None
+                held.environment = self._made.make(Task(**message["reset"]))
+            return await settled(held.environment.reset())
+        environment = held.environment
+        if environment is None:
+            raise EnvironmentFailure("a step of an environment that could not be made")
+        if "recall" in message and isinstance(environment, Recalls):
+            environment.recall(*message["recall"])
+        if "stopped" in message and isinstance(environment, Concludes):
+            return await settled(environment.stopped())
+        return await settled(environment.step(message["step"]))
+
+
+def of_one_node(config: Config) -> Config:
+    """The config of a stage whose environments step on this node alone, in processes of their own where they may."""
+    return replace(config, pool=replace(config.pool, backend="local", own=None, mode="always"))
+
+
+def refusal_of_node(error: UserError) -> PoolMessage:
+    return {"refused": f"node {platform.node()}: {error}; this is needed on every node for pool.backend: ray"}
+
+
+def unheard(line: str) -> None:
+    """The stage counts lost actors; a worker process that an actor replaced is no news."""
