@@ -42,7 +42,7 @@ PLAN = --iterations $(ITERATIONS) --evaluate-every $(EVALUATE_EVERY) --params $(
 
 help:
 	@echo 'make run [ITERATIONS=n] [SEED=0] [PARAMS=params.yaml] [EVALUATE_EVERY=n] [RUN=runs/name] [EXTRAS=vllm] [SET="key=value ..."] [OVERWRITE=1] [VERBOSE=1]'
-	@echo 'make test | browser-pages | lint | types | unit | test-slow | attack [MINUTES=60] [SEED=0] [ONLY=area/trial] | parity [GAMES=60] | bench-env | bench-train | bench-shape SHAPE=qwen2.5-7b | plan-memory SHAPE=qwen2.5-7b GPUS=8 | bench-judge RUN=runs/name | bench-rollout | bench-memory | bench-pictures | bench-gui [BROWSERGYM=venv/bin/python] | bench-blind | bench-exec [PROGRAMS=1000] | bench-tool | bench-view RUN=runs/name | bench-peer [SEEDS=3] [START=runs/name] [PEER_ROOT=runs/peer] | screenshots [RUN=runs/name] | solve-all | ablation [DESIGN=pipelines/ablation.yaml] [JOBS=2] [ALFWORLD_DATA=data/alfworld] | test-vllm | test-openenv | test-ray | bench-ray | bench-kept [BACKEND=transformers] | desktop-tasks [ONLY=scene] [MACHINES=2] | bench-desktop | docs | docs-tables | venv | clean'
+	@echo 'make test | browser-pages | lint | types | unit | test-slow | attack [MINUTES=60] [SEED=0] [ONLY=area/trial] | parity [GAMES=60] | bench-env | bench-train | bench-shape SHAPE=qwen2.5-7b | plan-memory SHAPE=qwen2.5-7b GPUS=8 | bench-judge RUN=runs/name | bench-rollout | bench-memory | bench-pictures | bench-gui [BROWSERGYM=venv/bin/python] | bench-blind | bench-exec [PROGRAMS=1000] | bench-tool | bench-view RUN=runs/name | bench-peer [SEEDS=3] [START=runs/name] [PEER_ROOT=runs/peer] | screenshots [RUN=runs/name] | solve-all | ablation [DESIGN=packages/rla-study/rla_study/pipelines/ablation.yaml] [JOBS=2] [ALFWORLD_DATA=data/alfworld] | test-vllm | test-openenv | test-ray | bench-ray | bench-kept [BACKEND=transformers] | desktop-tasks [ONLY=scene] [MACHINES=2] | bench-desktop | docs | docs-tables | venv | clean'
 
 .venv/.uv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] < (3, 11))' || \
@@ -142,7 +142,7 @@ bench-train: .venv/.test
 
 SHAPE ?= tiny
 bench-shape: .venv/.run
-	$(PY) -m tests.bench.bench_shape --shape $(SHAPE)
+	$(PY) -m study_tests.bench.bench_shape --shape $(SHAPE)
 
 # What a run needs, from shapes and a params file alone; PLAN_ARGS: further options of `rla plan-memory`.
 GPUS ?= 8
@@ -191,7 +191,7 @@ bench-tool: .venv/.test
 
 # The first iteration of a run 200 times, for Inspect's viewer.
 bench-view: .venv/.test
-	$(PY) -m tests.bench.bench_view $(if $(RUN),--run $(RUN)) --params $(PARAMS)
+	$(PY) -m study_tests.bench.bench_view $(if $(RUN),--run $(RUN)) --params $(PARAMS)
 
 # TRL's GRPOTrainer on the work of `make run`, an hour of one core; the same call goes on where one stopped. START: a run
 # whose warm start all begin with. PEER_ARGS: further options, such as --iterations 12.
@@ -214,8 +214,8 @@ solve-all: .venv/.run
 # their folder.
 JOBS ?= 2
 ALFWORLD_DATA ?= data/alfworld
-GAMES_DESIGNS := pipelines/ablation.yaml pipelines/ablation-adaptation.yaml
-DESIGN ?= pipelines/ablation.yaml
+GAMES_DESIGNS := packages/rla-study/rla_study/pipelines/ablation.yaml packages/rla-study/rla_study/pipelines/ablation-adaptation.yaml
+DESIGN ?= packages/rla-study/rla_study/pipelines/ablation.yaml
 ABLATION_ROOT ?= runs/$(notdir $(basename $(DESIGN)))
 ABLATION_ARGS ?=
 ablation: .venv/.run

@@ -59,7 +59,7 @@ PAGES = {
             "rla.metrics.process",
             "rla.metrics.difficulty",
             "rla.metrics.intervals",
-            "rla.metrics.bootstrap",
+            "rla_study.metrics.bootstrap",
         ),
     ),
     "training": (

@@ -24,7 +24,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rla.ablation.folders import share_artifacts
+from rla_study.ablation.folders import share_artifacts
 from rla.cli.app import run
 from rla.store.layout import artifact
 from rla.store.pools import read_tasks

@@ -9,10 +9,10 @@ from pathlib import Path
 from PIL import Image
 
 from rla.cli.app import run as call
-from rla.cli.view import exported_folder
+from rla_study.viewing.command import exported_folder
 from rla.envs.configured import load_config
 from rla.showing.reading import episode_frame, played_in, played_iterations
-from rla.viewing.inspect_folder import export_new, write_site
+from rla_study.viewing.inspect_folder import export_new, write_site
 from tests.browser.chromium import Page, browser_page, served
 
 WIDTH, HEIGHT = 1100, 720

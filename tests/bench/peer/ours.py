@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 from importlib import import_module
 
-from rla.ablation.folders import share_artifacts
+from rla_study.ablation.folders import share_artifacts
 from rla.cli.app import run
 from rla.cli.loop import PRELOADED
 from rla.report.tables import LOOP

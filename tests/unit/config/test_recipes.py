@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rla.ablation.design import merged_params
+from rla_study.ablation.design import merged_params
 from rla.config import Config
 from rla.config.load import config_of
 from rla.envs.configured import load_config

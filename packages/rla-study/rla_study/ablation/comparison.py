@@ -1,0 +1,63 @@
+"""`rla ablation report`: the table as Markdown, beside the arms' folders, and the learning curves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rla_study.ablation.accepted import accepted_table
+from rla_study.ablation.design import Design, chosen_arms
+from rla_study.ablation.measures import measure_tables
+from rla_study.ablation.outcomes import outcomes
+from rla_study.ablation.records import with_records, write_ablation_record
+from rla_study.ablation.settled_measures import settled_measure_tables
+from rla_study.ablation.settling import settling_tables
+from rla_study.ablation.table import ablation_tables
+from rla.errors import UserError
+from rla.report.render import as_markdown
+from rla.store.atomic import write_text
+
+TABLE = "ablation.md"
+
+
+def write_report(
+    design: Design,
+    root: Path,
+    *,
+    only: Sequence[str] = (),
+    at: Sequence[int] = (),
+    curves: Path | None = None,
+    records: Sequence[Path] = (),
+    record: Path | None = None,
+) -> str:
+    """The text, also written to `<root>/ablation.md`; `only`: of these arms; `at`: as it was at these iterations.
+    `records`: of runs of other machines, which count, too. `record`: a file that all these runs are written to.
+
+    Raises UserError for an unknown arm, where no arm has been evaluated, or none at one of these iterations, and as
+    `with_records` does.
+    """
+    shown = chosen_arms(design, only)
+    every = with_records(design, root, outcomes(design, root), records)
+    arms = [found for found in every if found.shared_points and found.arm in shown]
+    if not arms:
+        raise UserError(f"{root}: no arm has been evaluated; run `rla ablation run --root {root}` first")
+    known = sorted({point for found in arms for point in found.shared_points if point > 0})
+    if absent := sorted(set(at) - set(known)):
+        raise UserError(
+            f"{root}: no arm has been evaluated at iteration {absent[0]}; there is {', '.join(map(str, known))}"
+        )
+    tables = ablation_tables(arms, baseline=design.baseline, at=at)
+    tables += settling_tables(arms, design, at=at)
+    tables += [table for table in (accepted_table(arms, until=max(at, default=None)),) if table.rows]
+    tables += measure_tables(arms, design.measures, baseline=design.baseline, at=at)
+    tables += settled_measure_tables(arms, design, at=at)
+    text = as_markdown(f"Ablation {root}", tables)
+    root.mkdir(parents=True, exist_ok=True)
+    write_text(root / TABLE, text)
+    if record is not None:
+        write_ablation_record(record, design, root, arms)
+    if curves is not None:
+        from rla_study.ablation.curves import draw_curves
+
+        draw_curves(arms, curves, measures=design.measures)
+    return text

@@ -1,0 +1,114 @@
+"""Run an ablation: the starts, then every arm and seed as the loop of its folder, a few at a time.
+
+All that is done is kept: the same call goes on after a kill or a failed arm, or with more iterations, arms or seeds.
+Seeds are the outer loop, so that a run which is stopped early has whole comparisons.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from rla_study.ablation.design import Design, chosen_arms
+from rla_study.ablation.folders import make_arm, make_start
+from rla_study.ablation.starts import needed_starts
+from rla.errors import UserError
+from rla.processes.workers import WATCH
+
+LOG = "repro.log"
+COMMAND = (sys.executable, "-P", "-c", "from rla.cli.loop import main; main()")
+LOCK = ".lock"  # of a root, while a call makes what its arms begin with
+
+Say = Callable[[str], None]
+
+
+def run_ablation(
+    design: Design, root: Path, *, jobs: int, only: Sequence[str] = (), seeds: Sequence[int] = (), say: Say
+) -> None:
+    """Run what is not done yet. Raises UserError for unknown arms and seeds, and at the end where an arm failed."""
+    arms = chosen_arms(design, only)
+    if set(seeds) - set(design.seeds):
+        known = ", ".join(map(str, design.seeds))
+        raise UserError(f"--seed {' '.join(map(str, seeds))}: the design has the seeds {known}; add others to it")
+    with (
+        lifeline() as (stdin, cut),
+        ThreadPoolExecutor(max_workers=jobs) as pool,
+        cut,  # before the pool waits for its arms, which may take hours
+    ):
+
+        def attempt(folder: Path) -> str:
+            """What went wrong, or nothing: one arm that fails does not end the others."""
+            try:
+                turn_loop_of(folder, say, stdin=stdin)
+            except UserError as error:
+                return str(error)
+            return ""
+
+        with alone(root, say):
+            for start in needed_starts(design, arms, seeds or design.seeds):
+                turn_loop_of(make_start(root, start), say, stdin=stdin)
+            folders = [make_arm(root, design, arm, seed) for seed in seeds or design.seeds for arm in arms]
+        failed = [error for error in pool.map(attempt, folders) if error]
+    if failed:
+        raise UserError("; ".join(failed))
+
+
+@contextmanager
+def alone(root: Path, say: Say) -> Iterator[None]:
+    """No other call makes starts or folders of arms below `root` meanwhile: this one waits until that has."""
+    root.mkdir(parents=True, exist_ok=True)
+    with (root / LOCK).open("w") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"{root}: another call makes what arms begin with; this one waits for it")
+            fcntl.flock(held, fcntl.LOCK_EX)
+        except OSError:  # a file system without locks
+            pass
+        yield
+
+
+@contextmanager
+def lifeline() -> Iterator[tuple[int, ExitStack]]:
+    """(stdin, cut): calls with that standard input end when the block of `cut` does, or with this process, however it
+    dies. Until this block ends `stdin` can be handed on: a call that begins after the cut ends at once.
+    """
+    reading, writing = os.pipe()
+    cut = ExitStack()
+    cut.callback(os.close, writing)
+    try:
+        yield reading, cut
+    finally:
+        cut.close()
+        os.close(reading)
+
+
+def turn_loop_of(folder: Path, say: Say, *, stdin: int) -> None:
+    """Turn the loop of `folder`; its output goes to the end of its log. `stdin`: a lifeline. Raises UserError with the
+    log's last lines if it fails.
+    """
+    started = time.monotonic()
+    log = folder / LOG
+    environment = os.environ | {WATCH: "1"}
+    with log.open("ab") as out:
+        status = subprocess.run(
+            COMMAND,
+            cwd=folder,
+            env=environment,
+            stdin=stdin,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+            check=False,
+        ).returncode
+    if status:
+        tail = " | ".join(log.read_text(errors="replace").splitlines()[-3:])
+        raise UserError(f"{folder}: its loop failed; {log} ends with: {tail}")
+    say(f"{folder}: whole, {time.monotonic() - started:.0f} s in this call")

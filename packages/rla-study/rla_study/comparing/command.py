@@ -1,0 +1,49 @@
+"""`rla compare`: runs side by side, in the terminal or as a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rla.cli.guard import guard
+
+
+def compare(
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[RUN...]", help="Run folders, the base first; beside a single one, or none, the newest below runs."
+        ),
+    ] = None,
+    base: Annotated[Path | None, typer.Option(metavar="RUN", help="Compare the others with this run.")] = None,
+    at: Annotated[
+        list[int] | None,
+        typer.Option(min=0, help="Read all at this iteration, not at the last that all have; repeated: the mean."),
+    ] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page to this file instead.")] = None,
+) -> None:
+    """Compare runs: parameters that differ, held-out success paired by task, reward model, changed tasks and cost. Runs
+    that differ in their seed alone are pooled where there are others beside them.
+
+    Example: rla compare runs/alfworld-tiny runs/half --html compare.html
+    """
+
+    def call() -> None:
+        from rla_study.comparing.compare import comparison, comparison_page, comparison_text
+        from rla.pipeline.params_files import existing_run, with_newest
+
+        places = {run: existing_run(run) for run in [*(runs or ()), *([base] if base else [])]}
+        given, first = [places[run] for run in runs or ()], places[base] if base else None
+        named = given if first is None or first in given else [first, *given]
+        found = comparison(with_newest(named), base=first, at=at or ())
+        if html is None:
+            typer.echo(comparison_text(found), nl=False)
+            return
+        from rla.store.atomic import write_text
+
+        write_text(html, comparison_page(found))
+        typer.echo(f"{html}: {len(found.arms)} compared")
+
+    guard(call)

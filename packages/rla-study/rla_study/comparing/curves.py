@@ -1,0 +1,62 @@
+"""Curves of several runs over each other. Of an arm with several seeds: their mean, and the range of the seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rla_study.comparing.runs import ComparedArm, ComparedRun
+from rla.report.collect import Row
+from rla.report.curves import Line, Panel, known_lines
+from rla.report.tables import joined_title
+
+
+def comparison_panels(arms: Sequence[ComparedArm], splits: Sequence[str]) -> list[Panel]:
+    """Every panel that has a point to draw."""
+    found = [
+        Panel(
+            name=f"held-out-{split}" if len(splits) > 1 else "held-out",
+            title=joined_title("Held-out success", split if len(splits) > 1 else ""),
+            lines=tuple(line for arm in arms for line in arm_lines(arm, evaluation_rows_of(arm, split), "success")),
+            unit="%",
+        )
+        for split in splits
+    ]
+    per_iteration: list[tuple[str, str, str, float, dict[str, Any]]] = [
+        ("success", "Success on training tasks", "success", 100, {"unit": "%"}),
+        ("mu", "mu: the reward model helps above 1", "mu", 1, {"level": 1.0}),
+        ("judge", "The reward model is right about steps", "rm_process_balanced", 100, {"unit": "%", "level": 50.0}),
+        ("accepted-tasks", "Accepted tasks so far", "accepted_total", 1, {}),
+    ]
+    for name, title, key, times, form in per_iteration:
+        rows = [[run.summary.iterations for run in arm.runs] for arm in arms]
+        lines = [line for arm, one in zip(arms, rows, strict=True) for line in arm_lines(arm, one, key, times=times)]
+        found.append(Panel(name=name, title=title, lines=tuple(lines), **form))
+    return [panel for panel in found if panel.lines]
+
+
+def arm_lines(arm: ComparedArm, rows: Sequence[Sequence[Row]], key: str, *, times: float = 100) -> Iterator[Line]:
+    """No line or one; `rows`: of each run."""
+    label = f" {arm.name}" if arm.name.startswith("_") else arm.name  # a legend leaves such names out
+    yield from known_lines(rows[0] if len(rows) == 1 else list(mean_rows(rows, key)), {key: label}, times=times)
+
+
+def mean_rows(rows: Sequence[Sequence[Row]], key: str) -> Iterator[Row]:
+    """Rows of the iterations at which every run has `key`: its mean, and as bounds the least and the largest."""
+    known = [{row["iteration"]: row[key] for row in one if row.get(key) is not None} for one in rows]
+    for iteration in sorted(set.intersection(*map(set, known))):
+        values = [one[iteration] for one in known]
+        bounds = {f"{key}_low": min(values), f"{key}_high": max(values)}
+        yield {"iteration": iteration, key: sum(values) / len(values), **bounds}
+
+
+def evaluation_rows_of(arm: ComparedArm, split: str) -> list[Sequence[Row]]:
+    return [run_evaluations(run, split) for run in arm.runs]
+
+
+def run_evaluations(run: ComparedRun, split: str) -> Sequence[Row]:
+    """Rows of the metrics of its evaluations on a split."""
+    by_split: Mapping[str, Sequence[Row]] = {
+        found.split or run.outcome.split: found.evaluations for found in run.summary.held_out
+    }
+    return by_split.get(split, ())

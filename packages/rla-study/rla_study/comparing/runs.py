@@ -1,0 +1,138 @@
+"""The runs that are compared. Those that differ in their seed alone are one arm."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+from rla_study.ablation.design import Arm
+from rla_study.ablation.outcomes import ArmOutcome, RunOutcome, Wins, outcome_of
+from rla.agents.texts import one_line
+from rla.config.differences import ABSENT, flattened, parameter_differences, shown_value
+from rla.envs.configured import default_config
+from rla.errors import UserError
+from rla.pipeline.run_identity import ineffective_keys
+from rla.report.collect import RunSummary, collect
+from rla.store.run_config import read_run_config, run_config_path
+
+SEED = "seed"
+LONGEST_NAME = 200  # characters
+OF_SEED = re.compile(r"([/_.-]*seed)?[/_.=-]*\d*$")  # the end of a name that numbers seeds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedRun:
+    """`name`: one printable line. `params`: dotted key -> value, of the keys that outputs depend on; none where the run
+    has no `config.yaml`.
+    """
+
+    name: str
+    summary: RunSummary
+    outcome: RunOutcome
+    params: Mapping[str, Any] | None
+
+    def evaluations(self, split: str) -> Mapping[int, Wins]:
+        return self.outcome.evaluations if split == self.outcome.split else self.outcome.further.get(split, {})
+
+    @property
+    def last(self) -> int:
+        """The last iteration of which something is known; 0 before the first."""
+        return max((row["iteration"] for row in self.summary.iterations), default=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedArm:
+    """Runs of equal parameters but for the seed, or a single run."""
+
+    name: str
+    runs: tuple[ComparedRun, ...]
+
+    def outcome(self, split: str) -> ArmOutcome:
+        """What it reached on one held-out split."""
+        found = (replace(run.outcome, evaluations=run.evaluations(split), split=split) for run in self.runs)
+        return ArmOutcome(arm=Arm(name=self.name, title=self.name, changes={}), runs=tuple(found))
+
+
+def compared_runs(folders: Sequence[Path]) -> list[ComparedRun]:
+    """Raises UserError for fewer than two, for one that is given twice, and for a folder that is no run."""
+    places = [folder.resolve() for folder in folders]
+    twice = [folder for folder, place in zip(folders, places, strict=True) if places.count(place) > 1]
+    if twice:
+        raise UserError(f"{twice[0]}: given twice; name each run once")
+    if len(folders) < 2:
+        raise UserError("one run cannot be compared; give at least two run folders")
+    names = distinguishing_names(places)
+    found = [compared_run(folder, name) for folder, name in zip(folders, names, strict=True)]
+    main = next((run.outcome.split for run in found if run.outcome.split), "")
+    return [replace(run, outcome=replace(run.outcome, split=run.outcome.split or main)) for run in found]
+
+
+def compared_run(folder: Path, name: str) -> ComparedRun:
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such run; give folders such as those below runs")
+    summary = collect(folder)
+    if not summary.iterations and not any(found.evaluations for found in summary.held_out):
+        raise UserError(f"{folder}: nothing was played or evaluated there; give the folder of a run")
+    params = effective_of(read_run_config(folder)) if run_config_path(folder).exists() else None
+    seed = (params or {}).get(SEED)
+    outcome = outcome_of(summary, seed if isinstance(seed, int) else 0)
+    return ComparedRun(name=name, summary=summary, outcome=outcome, params=params)
+
+
+def effective_of(recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted key -> value of recorded parameters, of the keys that outputs depend on."""
+    without = ineffective_keys(default_config(recorded))
+    return {key: value for key, value in flattened(recorded).items() if key not in without}
+
+
+def distinguishing_names(folders: Sequence[Path]) -> list[str]:
+    """What of each path differs from the others: `a` and `b` of x/a/run and x/b/run."""
+    parts = [folder.parts for folder in folders]
+    shortest = min(map(len, parts)) - 1  # something is left of each
+    before = next((i for i in range(shortest) if len({path[i] for path in parts}) > 1), shortest)
+    after = next((i for i in range(shortest - before) if len({path[-1 - i] for path in parts}) > 1), shortest - before)
+    return [one_line("/".join(path[before : len(path) - after]), LONGEST_NAME) for path in parts]
+
+
+def arms_of(runs: Sequence[ComparedRun]) -> list[ComparedArm]:
+    """In order of their first runs. Where all differ in seed alone, every run is an arm of its own.
+
+    Runs of the same seed are never one arm: something else must differ, such as the program.
+    """
+    groups: dict[str, list[ComparedRun]] = {}
+    for number, run in enumerate(runs):
+        others = {key: value for key, value in (run.params or {}).items() if key != SEED}
+        key = json.dumps(others, sort_keys=True) if run.params is not None else str(number)
+        groups.setdefault(key, []).append(run)
+    arms: list[ComparedArm] = []
+    for group in groups.values():
+        one = len(groups) > 1 and len({run.outcome.seed for run in group}) == len(group)
+        arms += [seeds_arm(group)] if one else [ComparedArm(name=run.name, runs=(run,)) for run in group]
+    return arms
+
+
+def seeds_arm(runs: Sequence[ComparedRun]) -> ComparedArm:
+    """Named by what the names of its runs have in common: `full` of full/seed0 and full/seed1."""
+    if len(runs) == 1:
+        return ComparedArm(name=runs[0].name, runs=tuple(runs))
+    letters = zip(*(run.name for run in runs), strict=False)
+    same = takewhile(lambda found: len(set(found)) == 1, letters)
+    shared = OF_SEED.sub("", "".join(first for first, *_ in same))
+    return ComparedArm(name=shared or f"{runs[0].name} and {len(runs) - 1} more", runs=tuple(runs))
+
+
+def differing_keys(arms: Sequence[ComparedArm]) -> list[str]:
+    """The parameters that not all arms have alike, the seed aside; of those whose parameters are known."""
+    known = [arm.runs[0].params for arm in arms if arm.runs[0].params is not None]
+    keys = dict.fromkeys(key for one in known[1:] for key in parameter_differences(one, known[0]))
+    return [key for key in keys if key != SEED]
+
+
+def parameter_text(params: Mapping[str, Any] | None, key: str) -> str:
+    """The value of a key; `unknown` without params."""
+    return "unknown" if params is None else shown_value(params.get(key, ABSENT))

@@ -1,0 +1,105 @@
+"""Memory of training and of inference from shapes alone, in bytes.
+
+    train state    16 a weight: fp32 weights, gradients and both moments; shared by the processes under FSDP2 and ZeRO 3
+    LoRA           2 a frozen weight (4 in fp32) and 16 a weight of the adapter
+    bf16 copies    2 a weight where autocast keeps them (whole models); under FSDP2 those of the layer that computes and
+                   of all outer weights, with their gradients
+    activations    of one forward pass: what the backward pass of a layer needs, of all layers, or of one with
+                   gradient checkpointing, beside each layer's input
+    output layer   chunks of `CHUNK` logits, a few fp32 tensors of that size at once
+    inference      weights, and keys and values of the tokens that it holds
+
+Activations of a token in a layer, with H, I, Q, K as in `rla_study.planning.shapes`, r bytes of the residual stream and b of
+products: 4 H r for both norms, 2 H b, (3 Q + 2 K) b of the attention, 4 I b of the feed-forward layer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rla.config.training import TrainConfig
+from rla_study.planning.shapes import ModelShape
+
+STATE = 16  # bytes a trained weight: weight, gradient, two moments
+CHUNK = 2**25  # logits of a chunk, as rla.training.logprobs has it
+CHUNK_TENSORS = 4  # logits, their logarithm, a gradient of each
+BYTES = {"float32": 4, "bfloat16": 2}
+ENGINE = 3e9  # of an inference engine beside weights and cache: activations of a pass, graphs, the CUDA context
+CPU_TOKENS = 2048  # of a forward pass on a CPU at most, as rla.training.compute has it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launched:
+    """On how many processes training runs, and whether they share the state (`spread`). `reads_parts`: each reads of
+    the model what it will hold; else all of it. `cluster`: they need not be on one machine.
+    """
+
+    processes: int = 1
+    spread: bool = False
+    reads_parts: bool = False
+    cluster: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingBytes:
+    """Of one process."""
+
+    state: float
+    copies: float
+    activations: float
+    output: float
+
+    @property
+    def total(self) -> float:
+        return self.state + self.copies + self.activations + self.output
+
+
+def training_bytes(shape: ModelShape, config: TrainConfig, launched: Launched, *, cuda: bool) -> TrainingBytes:
+    """What training holds on a GPU, or on the CPU where there is none."""
+    mixed = cuda and config.dtype == "bfloat16"
+    share = launched.processes if launched.spread else 1
+    trained = shape.adapter_weights(config.lora.rank) if config.lora.rank else shape.weights
+    frozen = shape.weights * (2 if mixed else 4) if config.lora.rank else 0
+    tokens = config.tokens_per_batch if cuda else min(config.tokens_per_batch, CPU_TOKENS)
+    return TrainingBytes(
+        state=(STATE * trained + frozen) / share,
+        copies=_copies(shape, config, launched, mixed=mixed),
+        activations=activation_bytes(
+            shape, tokens, mixed=mixed, spread=launched.spread, recomputed=config.gradient_checkpointing
+        ),
+        output=4.0 * CHUNK_TENSORS * min(CHUNK, tokens * shape.vocabulary),
+    )
+
+
+def _copies(shape: ModelShape, config: TrainConfig, launched: Launched, *, mixed: bool) -> float:
+    """Weights in the precision that computes. A spread model gathers a layer while the next one arrives."""
+    if launched.spread:
+        weight = 2 if mixed else 4
+        gradient = 0 if config.lora.rank else weight + 4  # gathered, and as fp32 for the sum over processes
+        gathered = 2 * shape.layer_weights + shape.outer_weights
+        return float(weight * gathered + gradient * max(shape.layer_weights, shape.outer_weights))
+    return 2.0 * shape.weights if mixed and not config.lora.rank else 0.0
+
+
+def activation_bytes(shape: ModelShape, tokens: int, *, mixed: bool, spread: bool, recomputed: bool) -> float:
+    """Of a forward pass of so many tokens, with the largest gradients of its backward pass."""
+    product = 2 if mixed else 4
+    residual = 4 if not (mixed and spread) else 2
+    hidden = shape.hidden * (4 * residual + 2 * product)
+    layer = hidden + product * (3 * shape.queries + 2 * shape.keys + 4 * shape.intermediate)
+    backward = product * (2 * shape.intermediate + shape.hidden)
+    kept = shape.layers * shape.hidden * residual + layer if recomputed else shape.layers * layer
+    return float(tokens * (kept + backward))
+
+
+def inference_bytes(shape: ModelShape, *, dtype: str, held_tokens: int, tensor_parallel: int) -> float:
+    """Weights and cache of one GPU: `held_tokens` is what its engine holds at once."""
+    width = BYTES[dtype]
+    return (shape.weights * width + held_tokens * shape.cache_bytes(width)) / tensor_parallel
+
+
+def held_tokens(shape: ModelShape, *, dtype: str, budget: float, tensor_parallel: int) -> int:
+    """Tokens of keys and values that fit into `budget` bytes of each GPU; below 0 where the weights do not."""
+    width = BYTES[dtype]
+    left = budget * tensor_parallel - ENGINE * tensor_parallel - shape.weights * width
+    return int(left // shape.cache_bytes(width))

@@ -1,0 +1,246 @@
+"""A folder of Inspect's logs: one for each iteration and each evaluation of a run. Each call adds what is new.
+
+    <run>/inspect/iteration-0003.eval, evaluation-0000-test.eval
+    <run>/inspect/exported.json     which run it is, and each log with a digest of the shards that it was made from
+
+A log whose shards have not changed is left alone, and one whose shards are gone is removed. The same shards give the
+same bytes. An iteration that is still being played has a log of the groups that are finished.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import tempfile
+import zipfile
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rla.config import Config
+from rla.config.extras import need_package
+from rla.errors import UserError
+from rla.showing.reading import Played, evaluated_in, played_in, played_iterations, read_episodes_whole
+from rla.store.atomic import whole_folder, write_atomic, write_json
+from rla.store.parts import file_digest, shard_parts
+from rla.store.reading import read_nested
+from rla.store.records import content_id
+from rla.store.removing import refuse_others, remove_file
+from rla.store.slices import MANIFEST, is_complete, optional_json, optional_record
+from rla_study.viewing.inspect_log import Exported, TokenCounts, inspect_log
+
+EXPORTED = "exported.json"
+FORMAT = "1"  # of the logs; another one exports all of them again
+AGAIN = "call this again when the stage has ended"
+STAMP = (1980, 1, 1, 0, 0, 0)  # of every member, so that the same episodes give the same bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPlace:
+    """One log: its file's name, and where its episodes lie."""
+
+    file: str
+    title: str
+    iteration: int
+    split: str | None
+    played: Played
+
+
+def need_inspect() -> None:
+    """Raises UserError where the extra is missing."""
+    need_package("inspect_ai", extra="inspect", why="episodes are shown by Inspect")
+
+
+def export_new(
+    run: Path,
+    config: Config,
+    folder: Path,
+    *,
+    iterations: Collection[int] = (),
+    split: str | None = None,
+    waiting: bool = False,
+) -> list[str]:
+    """Write the logs that are missing or made from other shards; their names. Those of shards that are gone go too.
+
+    `iterations`, `split`: these alone; then the others stay as they are. Raises UserError where one that was asked for
+    is not there, where nothing was played and the caller is not `waiting` for it, and for a folder that holds anything
+    else, such as the logs of another run.
+    """
+    need_inspect()
+    if not run.is_dir():
+        raise UserError(f"{run}: no such run; give one of the folders below runs")
+    whose = content_id(os.path.relpath(run.resolve(), folder.resolve()))  # a run may be moved with its logs
+    known = known_logs(folder, run, whose)
+    places = list(log_places(run, config, iterations, split))
+    whole = not iterations and split is None
+    if not places and not waiting:
+        raise UserError(f"{run}: nothing was played yet; call `rla rollout` first")
+    changed = []
+    for place in places:
+        parts = shard_parts(place.played.trajectories)
+        digest = shards_digest(place.played, parts)
+        if known.get(place.file) != digest or not (folder / place.file).is_file():
+            write_exported(folder, whose, known | {place.file: ""})  # a call that is killed leaves no log of nobody
+            write_place(folder / place.file, run, config, place, digest, parts)
+            known[place.file] = digest
+            write_exported(folder, whose, known)
+            changed.append(place.file)
+    gone = known.keys() - {place.file for place in places} if whole else ()
+    for name in sorted(gone):
+        remove_file(folder / name)
+    if gone:
+        write_exported(folder, whose, {name: known[name] for name in known if name not in gone})
+    return changed
+
+
+def write_exported(folder: Path, whose: str, logs: dict[str, str]) -> None:
+    write_json(folder / EXPORTED, {"run": whose, "logs": logs})
+
+
+def known_logs(folder: Path, run: Path, whose: str) -> dict[str, str]:
+    """File -> digest. Raises UserError where the folder has files of somebody else, or logs of a run that is not
+    `whose`.
+    """
+    record = optional_json(folder / EXPORTED) or {}
+    if record and record.get("run") != whose:
+        raise UserError(f"{folder}: holds the logs of another run than {run}; name another folder, or remove it")
+    said = record.get("logs", {})
+    known = said if isinstance(said, dict) else {}
+    if folder.is_dir():
+        ours = {EXPORTED, *known}
+        refuse_others(folder, [path for path in sorted(folder.iterdir()) if path.name not in ours and not _ours(path)])
+    return {str(name): str(digest) for name, digest in known.items() if Path(str(name)).name == name}
+
+
+def _ours(path: Path) -> bool:
+    """What a call that was killed has left."""
+    return path.name.startswith(".") and path.name.endswith(".tmp")
+
+
+def log_places(run: Path, config: Config, iterations: Collection[int], split: str | None) -> Iterator[LogPlace]:
+    """Iterations first, then the evaluations of every held-out split. With `iterations` those of the loop alone, or of
+    `split`.
+    """
+    if split is None:
+        for number in iterations or played_iterations(run, config, growing=True):
+            played = played_in(run, number, growing=True)
+            title = f"iteration {number}"
+            yield LogPlace(file=f"iteration-{number:04}.eval", title=title, iteration=number, split=None, played=played)
+    for name in [split] if split else () if iterations else config.tasks.held_out_splits:
+        for number in iterations or played_iterations(run, config, name, growing=True):
+            played = evaluated_in(run, config, number, name, growing=True)
+            title = f"evaluation {number} ({name})"
+            yield LogPlace(
+                file=f"evaluation-{number:04}-{name}.eval", title=title, iteration=number, split=name, played=played
+            )
+
+
+def shards_digest(played: Played, parts: Sequence[Path]) -> str:
+    """Of the manifests of all shards that are complete, and of the `parts` of trajectories that still grow."""
+    folders = [played.trajectories, played.scores, played.policy_rewards, played.rm_rewards]
+    folders += [folder for folder, _ in played.pools]
+    said = [file_digest(folder / MANIFEST) if is_complete(folder) else "" for folder in folders]
+    if not said[0]:
+        said += [f"{part.name} {part.stat().st_size}" for part in parts]
+    return content_id(FORMAT, *said)
+
+
+def write_place(path: Path, run: Path, config: Config, place: LogPlace, digest: str, parts: Sequence[Path]) -> None:
+    """Make one log and write it whole. Raises UserError where a stage replaces the shard meanwhile."""
+    played = place.played
+    record = optional_record(played.trajectories, MANIFEST)
+    if record is None and not parts:
+        raise UserError(f"{played.trajectories}: its episodes are being replaced; {AGAIN}")
+    newest, manifest = record or (parts[-1], {})
+    source = Exported(
+        name=place.title,
+        run=run.name,
+        env=", ".join(filter(None, (config.env.name, place.split))),
+        policy=f"policy-{max(0, place.iteration - 1) if place.split is None else place.iteration}",
+        created=datetime.fromtimestamp(int(newest.stat().st_mtime), UTC).isoformat(),
+        digest=digest,
+        metadata=about_shard(place, manifest),
+        unfinished=record is None,
+    )
+    episodes = list(read_episodes_whole(played, None, config).values())
+    tokens = token_counts(parts)
+    if lost := [one.trajectory_id for one in episodes if one.trajectory_id not in tokens]:
+        raise UserError(f"{played.trajectories}: episode {lost[0]} came while its shard was read; {AGAIN}")
+    log = inspect_log(source, episodes, tokens)
+    write_atomic(path, lambda temporary: write_eval(log, temporary))
+
+
+def about_shard(place: LogPlace, manifest: dict[str, Any]) -> dict[str, Any]:
+    kept = ("config_digest", "seed", "counts", "versions")
+    found: dict[str, Any] = {"iteration": place.iteration}
+    if place.split is not None:
+        found["split"] = place.split
+    return found | {name: manifest[name] for name in kept if name in manifest}
+
+
+def token_counts(parts: Sequence[Path]) -> dict[str, TokenCounts]:
+    """By trajectory_id."""
+    found = {}
+    for part in parts:
+        for row in read_nested(part, ["trajectory_id", "segments.list.element.sampled"], kind="trajectories"):
+            sampled = [segment["sampled"] for segment in row["segments"]]
+            own, all_ = sum(map(sum, sampled)), sum(map(len, sampled))
+            found[row["trajectory_id"]] = TokenCounts(sampled=own, read=all_ - own)
+    return found
+
+
+def write_eval(log: Any, path: Path) -> None:
+    """A `.eval` file. Inspect stamps its members with the time, so they are packed again without."""
+    from inspect_ai.log import write_eval_log
+
+    with tempfile.TemporaryDirectory() as folder:
+        stamped = Path(folder) / "log.eval"
+        write_eval_log(log, stamped, format="eval")
+        with zipfile.ZipFile(stamped) as found, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as made:
+            for name in found.namelist():
+                made.writestr(zipfile.ZipInfo(name, STAMP), found.read(name), zipfile.ZIP_DEFLATED)
+
+
+def new_site(site: Path) -> None:
+    """Raises UserError where `site` exists, because Inspect would replace all of it, and where the extra is missing."""
+    need_inspect()
+    if site.exists():
+        raise UserError(f"{site} exists already: remove it or name another folder")
+
+
+def write_site(folder: Path, site: Path) -> None:
+    """A static site of all logs, which does not say where they lay. It is whole or absent."""
+    from inspect_ai.log import bundle_log_dir
+
+    with whole_folder(site) as partial, contextlib.redirect_stdout(io.StringIO()):  # it draws a progress bar
+        bundle_log_dir(log_dir=str(folder), output_dir=str(partial), overwrite=True)
+        index = partial / "index.html"
+        index.write_text(index.read_text().replace(str(folder.resolve()), folder.resolve().parent.name))
+
+
+@dataclass(slots=True, kw_only=True)
+class Following:
+    """Called again and again, it exports what is new, says so and returns the last log; what cannot be read now is said
+    once.
+    """
+
+    run: Path
+    config: Config
+    folder: Path
+    say: Callable[[str], None]
+    last: str = ""
+
+    def __call__(self) -> Path | None:
+        changed: list[str] = []
+        try:
+            changed = export_new(self.run, self.config, self.folder, waiting=True)
+            said = f"new: {', '.join(changed)}" if changed else ""
+        except (UserError, OSError) as error:  # a stage is replacing what is read
+            said = "" if str(error) == self.last else f"not exported: {error}"
+            self.last = str(error)
+        if said:
+            self.say(said)
+        return self.folder / changed[-1] if changed else None

@@ -1,0 +1,119 @@
+"""Training speed of a model of a real shape with random weights: `make bench-shape SHAPE=qwen2.5-7b`.
+
+Optimizer steps of the training loop itself, full parameters, bf16 forward on fp32 weights, on whole trajectories of
+random tokens: tokens a second and the share of the device's measured matrix rate. Needs torch, transformers and
+pyarrow alone. A full fp32 train state takes 16 bytes a weight: 122 GB for 7.6 billion, so `--weights bfloat16` is
+there for smaller GPUs (weights, gradients and moments in bf16: the same arithmetic and 8 bytes a weight, but no way
+to train).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, Qwen2Config, Qwen3_5TextConfig, Qwen3Config
+
+from rla.config.training import TrainConfig
+from rla_study.planning.shapes import SHAPES, ModelShape
+from rla.training.compute import Compute
+from rla.training.data import TrainingSequence
+from rla.training.logprobs import TokenScorer
+from rla.training.loop import update
+from rla.training.optimizing import make_optimizing
+from rla.training.prepare import PreparedStage, checkpoint_gradients
+from rla.training.ranks import Ranks
+from rla.training.sequence_file import StoredSequences, write_sequences
+from rla.training.speed import Work, matrix_rate
+from rla.training.state import TrainState
+
+
+def config_of(shape: ModelShape) -> Qwen2Config | Qwen3Config | Qwen3_5TextConfig:
+    """The architecture that has this shape."""
+    kind = Qwen3_5TextConfig if shape.linear else Qwen3Config if shape.head_norms else Qwen2Config
+    return kind(
+        hidden_size=shape.hidden,
+        intermediate_size=shape.intermediate,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.key_heads,
+        head_dim=shape.width,
+        vocab_size=shape.vocabulary,
+        tie_word_embeddings=shape.tied,
+        max_position_embeddings=32768,
+        **({"linear_num_value_heads": shape.linear.value_heads} if shape.linear else {}),
+    )
+
+
+def trajectories(count: int, *, tokens: int, vocabulary: int) -> list[TrainingSequence]:
+    """Of random tokens, a fifth of which were sampled, lengths from half of `tokens` on."""
+    draw = torch.Generator().manual_seed(0)
+    found = []
+    for _ in range(count):
+        length = int(torch.randint(tokens // 2, tokens + 1, (1,), generator=draw))
+        positions = [position for position in range(10, length) if position % 50 >= 40]
+        found.append(
+            TrainingSequence(
+                token_ids=torch.randint(vocabulary, (length,), generator=draw).tolist(),
+                positions=positions,
+                logp=[-11.0] * len(positions),
+                allowed=[[]] * len(positions),
+                advantages=[1.0] * len(positions),
+            )
+        )
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", choices=[name for name, shape in SHAPES.items() if shape.bias], default="tiny")
+    parser.add_argument("--weights", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--tokens", type=int, default=4096, help="of the longest trajectory")
+    parser.add_argument("--trajectories", type=int, default=32, help="of an optimizer step")
+    parser.add_argument("--tokens-per-batch", type=int, default=16384)
+    parser.add_argument("--updates", type=int, default=4)
+    parser.add_argument("--no-checkpointing", action="store_true")
+    options = parser.parse_args()
+    settings = TrainConfig(
+        lr=1e-6, kl_coef=0.0, dtype="bfloat16", tokens_per_batch=options.tokens_per_batch, max_tokens=options.tokens
+    )
+    settings = replace(settings, gradient_checkpointing=not options.no_checkpointing)
+    compute = Compute.choose(settings, Ranks())
+    with torch.device(compute.device):
+        model = AutoModelForCausalLM.from_config(
+            config_of(SHAPES[options.shape]), dtype=getattr(torch, options.weights)
+        ).eval()
+    if settings.gradient_checkpointing:
+        checkpoint_gradients(model)
+    scorer = TokenScorer(model, temperature=1.0, mixed=compute.mixed)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "sequences.arrow"
+        rows = trajectories(options.trajectories, tokens=options.tokens, vocabulary=model.config.vocab_size)
+        stage = PreparedStage(
+            config=settings,
+            compute=compute,
+            scorer=scorer,
+            state=TrainState(model=model, optimizing=make_optimizing(scorer, settings, compute), ranks=compute.ranks),
+            sequences=StoredSequences(
+                file, write_sequences(file, rows, max_tokens=options.tokens, budget=compute.tokens_per_batch)
+            ),
+            reference=None,
+            old=None,
+            work=Work.of(model),
+        )
+        shown = ("tokens", "loss_tokens", "seconds", "tokens_per_second", "flop_utilisation")
+        for _ in range(options.updates):
+            metrics = update(stage, range(len(rows)))
+            print(json.dumps({key: metrics[key] for key in shown}), flush=True)
+    rate = matrix_rate(compute.device.type, torch.bfloat16 if compute.mixed else torch.float32)
+    memory = torch.cuda.max_memory_allocated() / 2**30 if compute.device.type == "cuda" else float("nan")
+    print(f"{sum(one.numel() for one in model.parameters()):,} weights; matrix rate {rate / 1e12:.1f} TFLOP/s")
+    print(f"peak memory {memory:.1f} GiB")
+
+
+if __name__ == "__main__":
+    main()
