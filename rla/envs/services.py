@@ -27,7 +27,7 @@ class Service(Protocol):
 @runtime_checkable
 class Measured(Protocol):
     """A `Service` that measures what it runs, such as programs. Seconds differ from call to call of a stage, so figures
-    stand beside its times and in no shard. Names: `rla_programs.execution.figures`.
+    stand beside its times and in no shard.
     """
 
     def figures(self) -> Mapping[str, float]:

@@ -33,7 +33,7 @@ class TimedDevice:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedCall:
     """One call of one stage. `started`: seconds since the epoch. `made`: whether it made anything. `origin`: of its
-    outputs. `figures`: what the call measured (`rla_programs.execution.figures`). `host`, `devices`, `part`: where it ran, as
+    outputs. `figures`: those that an environment joins. `host`, `devices`, `part`: where it ran, as
     `rla.cli.machine` writes it.
     """
 

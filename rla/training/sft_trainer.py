@@ -1,5 +1,4 @@
-"""The adapter to TRL: `SFTTrainer` with a weight per token. `rla_programs.collecting.chat_tokens` asks TRL for a chat template; no
-other module of the library knows it.
+"""The adapter to TRL: `SFTTrainer` with a weight per token. No other module of the core knows TRL.
 
 `compute_loss` is the override that TRL names for a loss of one's own. `fused_lm_head=True` is a private
 argument of the models that `SFTTrainer` prepares: with it they return the log-probabilities of labels[:, 1:],

@@ -73,6 +73,7 @@ def working() -> dict[str, Any]:
     """The backends that work here, by name: each makes a sandbox."""
     from rla_programs.execution.bubblewrap import bubblewrap
     from rla_programs.execution.rlimits import rlimits
+
     from rla.errors import UserError
 
     found: dict[str, Any] = {}

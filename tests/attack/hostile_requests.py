@@ -71,9 +71,8 @@ class Requests(Numbered):
 def served_environment(lots: Random) -> str | None:
     """A few messages on one connection and one request over HTTP, then a sound episode."""
     from aiohttp import ClientError, WSMsgType
-
-    from rla_bridges.serving.openenv_server import ServerLimits
     from bridges_tests.serving.counting import Talk, said, talked
+    from rla_bridges.serving.openenv_server import ServerLimits
 
     async def talk(end: Talk) -> str | None:
         async with end.session() as web:

@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rla_study.ablation.folders import share_artifacts
+
 from rla.cli.app import run
 from rla.store.layout import artifact
 from rla.store.pools import read_tasks

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from rla_study.viewing.inspect_folder import Following, export_new, write_site
 from rla_study.viewing.inspect_server import viewer
+
 from tests.browser.chromium import Page, served
 from tests.browser.hostile_run import ATTACKS, hostile_run
 from tests.browser.test_report_page import unharmed

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from rla.cli.app import run
 from rla_programs.coding.data.problems import problem_of
 from rla_programs.coding.tasks import builtin_problems
 from rla_programs.coding.writing import PlainTestPrompt
+
+from rla.cli.app import run
 from rla.llm.base import Request
 from rla.llm.chat import ChatFormat
 from rla.llm.scripted import ScriptedGenerator

@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rla_ray.engines.kept_engines import Wanted
+from rla_ray.engines.seats import Seats
 
 from rla.config.sections import ModelConfig
 from rla.config.training import LoraConfig, TrainConfig
@@ -15,8 +17,6 @@ from rla.errors import UserError
 from rla.llm.base import Completion, Request
 from rla.llm.chat import ChatFormat
 from rla.llm.factory import make_generator
-from rla_ray.engines.kept_engines import Wanted
-from rla_ray.engines.seats import Seats
 from rla.llm.vllm_engine import VllmGenerator
 from rla.models.init import init_model
 from rla.models.load import load_tokenizer

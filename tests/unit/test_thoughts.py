@@ -6,6 +6,16 @@ import time
 from typing import Any
 
 import pytest
+from rla_bridges.adapters.openenv_actions import form_of, read_action
+from rla_programs.answering.transcripts import played_elsewhere
+from rla_programs.coding.prompts import PlainProgramPrompt, PublishedProgramPrompt
+from rla_programs.coding.writing import PlainTestPrompt, PublishedTestPrompt
+from rla_programs.tool.answers import final_answer, last_program
+from rla_programs.tool.calls import Turn
+from rla_programs.tool.hermes import HermesFormat
+from rla_programs.tool.prompts import QuestionPrompt
+from rla_programs.tool.short import ShortFormat
+from rla_screens.screens.computer_use import deed_of_tool_call
 
 from rla.adaptation.reasons import sentences
 from rla.agents.judge import unscored_judgement, voted
@@ -13,19 +23,9 @@ from rla.agents.policy import NO_ACTION, CommandTries, PolicyAgent
 from rla.agents.proposer import read_proposal
 from rla.agents.replies import action_in, reply_text
 from rla.config.sections import PolicyConfig
-from rla_bridges.adapters.openenv_actions import form_of, read_action
 from rla.envs.chat_prompts import ChatJudge, ChatPrompt, PlainJudge
-from rla_programs.coding.prompts import PlainProgramPrompt, PublishedProgramPrompt
-from rla_programs.coding.writing import PlainTestPrompt, PublishedTestPrompt
-from rla_screens.screens.computer_use import deed_of_tool_call
-from rla_programs.tool.answers import final_answer, last_program
-from rla_programs.tool.calls import Turn
-from rla_programs.tool.hermes import HermesFormat
-from rla_programs.tool.prompts import QuestionPrompt
-from rla_programs.tool.short import ShortFormat
 from rla.llm.base import Completion, FinishReason
 from rla.llm.chat import ChatFormat
-from rla_programs.answering.transcripts import played_elsewhere
 from rla.thoughts import after_thinking
 from tests.unit.llm.test_chat import QWEN_LIKE, byte_tokenizer
 

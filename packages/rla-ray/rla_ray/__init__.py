@@ -1,0 +1,1 @@
+"""Ray: engines that stay loaded, training over nodes, environments on other hosts."""

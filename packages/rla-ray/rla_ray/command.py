@@ -17,8 +17,8 @@ Address = Annotated[str, typer.Option(help="The cluster's head, host:port; auto:
 @engines.command("list")
 def list_engines(address: Address = "auto") -> None:
     """Say where each engine stands and what it does."""
-    from rla_ray.engines.cluster import engine_states, known_engines
     from rla_ray.connection import connected
+    from rla_ray.engines.cluster import engine_states, known_engines
 
     def listed() -> None:
         ray = connected(address)
@@ -70,8 +70,8 @@ def start_engines(
 @engines.command("stop")
 def stop_engines(address: Address = "auto") -> None:
     """End all engines of the cluster. A stage that uses them waits for engines, which the next call starts again."""
-    from rla_ray.engines.cluster import ended_engines
     from rla_ray.connection import connected
+    from rla_ray.engines.cluster import ended_engines
 
     def stopped() -> None:
         for name in ended_engines(connected(address)):

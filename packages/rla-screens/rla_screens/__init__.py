@@ -1,0 +1,5 @@
+"""Environments that are seen on a screen: web pages in a browser, and desktops."""
+
+from pathlib import Path
+
+PIPELINES = Path(__file__).with_name("pipelines")  # what `rla init --pipeline` offers

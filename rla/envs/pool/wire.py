@@ -12,7 +12,7 @@ JSON and not pickle: a worker may run what a model has written, and nothing that
 A `failure` with `"last": true` is a worker's last answer; one with `"malformed": true` says that an answer was not an
 observation.
 
-An actor on a cluster (`rla_ray.hosts.host`) holds many episodes and speaks as a worker does, with these beside:
+An actor that a launcher keeps on a cluster holds many episodes and speaks as a worker does, with these beside:
 
 | message | answer |
 |---|---|

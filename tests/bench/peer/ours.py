@@ -11,6 +11,7 @@ import shutil
 from importlib import import_module
 
 from rla_study.ablation.folders import share_artifacts
+
 from rla.cli.app import run
 from rla.cli.loop import PRELOADED
 from rla.report.tables import LOOP

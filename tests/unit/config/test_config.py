@@ -14,6 +14,7 @@ from rla.config import config_digest, resolved
 from rla.config.sections import TasksConfig
 from rla.envs.configured import load_config, schema_of_params
 from rla.errors import UserError
+from rla.pipeline.params_files import packaged_files
 from rla.store.resources import resource
 from tests.unit.builders import configured
 
@@ -218,7 +219,7 @@ def test_the_schema_file_is_the_one_that_the_classes_give() -> None:
 
 @pytest.mark.parametrize("name", ["alfworld-ablation", "alfworld-qwen2.5-7b"])
 def test_the_settings_that_are_shipped_are_valid(name: str) -> None:
-    path = resource("pipelines") / f"{name}.yaml"
+    path = packaged_files()[name]
     jsonschema.validate(yaml.safe_load(path.read_text()), schema_of_params())
     assert resolved(load_config(path), ["env"])["env"]["name"] == "alfworld"
 

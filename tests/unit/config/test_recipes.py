@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 import yaml
-
+from rla_programs.tool.params import ToolParams
 from rla_study.ablation.design import merged_params
+
 from rla.config import Config
 from rla.config.load import config_of
 from rla.envs.configured import load_config
-from rla_programs.tool.params import ToolParams
 from rla.errors import UserError
+from rla.pipeline.params_files import packaged_files
 from rla.store.resources import resource
 from tests.unit.builders import configured
 
@@ -53,7 +54,7 @@ def test_the_recipes_of_the_guide(name: str) -> None:
 
 
 def test_the_published_run_is_grpo_tcr() -> None:
-    read = yaml.safe_load((resource("pipelines") / "demyagent-qwen3-4b.yaml").read_text())
+    read = yaml.safe_load(packaged_files()["demyagent-qwen3-4b"].read_text())
     config = config_of(read, where="published", params_of=lambda _: ToolParams)
     train, credit = config.train_policy, config.credit
     tcr = recipe("TCR")
@@ -84,7 +85,7 @@ def test_a_buffer_longer_than_the_bound_is_refused() -> None:
 
 def test_coding_runs_pay_programs_by_the_given_tests_alone() -> None:
     """Section 3.2.7 and Algorithm 2, line 17: the policy's reward is the pass rate over the given unit tests."""
-    files = [path for path in sorted(resource("pipelines").glob("*.yaml")) if "\n  name: coding\n" in path.read_text()]
+    files = [path for path in packaged_files().values() if "\n  name: coding\n" in path.read_text()]
     weights = {path.name: load_config(path).credit.step_weight for path in files}
     assert weights == {"coding-qwen2.5-7b.yaml": 0.0, "coding-tiny.yaml": 0.0}
 
@@ -99,5 +100,5 @@ def test_coding_runs_pay_programs_by_the_given_tests_alone() -> None:
 )
 def test_the_published_runs_have_the_papers_models(name: str, reward: str, proposer: str, votes: int) -> None:
     """Section 3.1.1."""
-    config = load_config(resource("pipelines") / f"{name}.yaml")
+    config = load_config(packaged_files()[name])
     assert (config.model.reward, config.adaptation.llm.model, config.judge.votes) == (reward, proposer, votes)

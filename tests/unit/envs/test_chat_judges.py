@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 
 import pytest
+from rla_programs.tool.labels import ROUND_REASONS
 
 from rla.envs.alfworld.labels import REASONS as HOUSEHOLD
 from rla.envs.chat_prompts import (
     ChatJudge,
     PlainJudge,
 )
-from rla_programs.tool.labels import ROUND_REASONS
 from rla.envs.views import JudgeView, Message
 
 DOORS = ("open left", "open right")

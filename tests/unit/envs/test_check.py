@@ -10,15 +10,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rla_programs.coding.environment import Coding
+from rla_programs.coding.params import CodingParams
+from rla_programs.execution.records import ExecutionConfig
 
 from rla.config import Config
 from rla.config.params_schema import section_schema
 from rla.config.sections import EnvConfig
 from rla.envs.alfworld.environment import Alfworld
 from rla.envs.checking.check import check_environment, check_parameters
-from rla_programs.coding.environment import Coding
-from rla_programs.coding.params import CodingParams
-from rla_programs.execution.records import ExecutionConfig
 from rla.store.records import Task
 from tests.unit.envs.broken import (
     SMALL,

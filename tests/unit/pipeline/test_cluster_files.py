@@ -136,7 +136,7 @@ def test_ray_runs_on_all_nodes_with_a_private_token(tmp_path: Path, programs: Pa
         "--exclude=n1 ray start --block --num-cpus=2 --address=10.0.0.1:24711"
     )
     assert rest == ["rla run", "600", "10.0.0.1:24711"]
-    assert list((tmp_path / ".rla-ray").iterdir()) == []  # the token is gone
+    assert list((tmp_path / ".rla-cluster").iterdir()) == []  # the token is gone
 
 
 def manifests(name: str) -> list[dict[str, Any]]:

@@ -14,10 +14,6 @@ from typing import Any
 from urllib.parse import quote
 
 from rla.config import Config
-from rla_bridges.adapters.openenv_client import Json, OpenEnvClient
-from rla_bridges.adapters.openenv_params import OpenEnvParams, check_openenv, openenv_params
-from rla_bridges.adapters.openenv_reading import line_of, text_at
-from rla_bridges.adapters.openenv_service import OpenEnvEpisode, OpenEnvService, ServerFacts, facts_of, payload_of
 from rla.envs.authoring import root_task
 from rla.envs.chat_prompts import judge_prompt, policy_prompt
 from rla.envs.observation import AwaitedEnvironment
@@ -25,6 +21,10 @@ from rla.envs.prompts import JudgePrompt, PolicyPrompt
 from rla.errors import UserError
 from rla.seeds import derive
 from rla.store.records import Task
+from rla_bridges.adapters.openenv_client import Json, OpenEnvClient
+from rla_bridges.adapters.openenv_params import OpenEnvParams, check_openenv, openenv_params
+from rla_bridges.adapters.openenv_reading import line_of, text_at
+from rla_bridges.adapters.openenv_service import OpenEnvEpisode, OpenEnvService, ServerFacts, facts_of, payload_of
 
 NAME = "openenv"
 GOAL = "Earn as much reward as you can."  # where neither the parameters nor the server say more

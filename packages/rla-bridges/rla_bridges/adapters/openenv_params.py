@@ -9,8 +9,8 @@ from typing import Any, Literal
 from rla.config import Config
 from rla.config.bounds import from_one
 from rla.config.effect import without_effect
-from rla_bridges.adapters.openenv_client import base_url
 from rla.errors import UserError
+from rla_bridges.adapters.openenv_client import base_url
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from rla_bridges.adapters.openenv_client import Json, clean
 from rla.envs.observation import EnvironmentFailure
+from rla_bridges.adapters.openenv_client import Json, clean
 
 MOST_COMMANDS = 10_000
 ASIDE = ("metadata", "commands", "reward", "done")  # may hold what a policy must not see, or is shown elsewhere

@@ -13,14 +13,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rla.envs.observation import EnvironmentFailure, Observation
+from rla.errors import UserError
+from rla.store.records import Task
 from rla_bridges.adapters.openenv_actions import ActionForm, Unreadable, form_of, read_action, usage
 from rla_bridges.adapters.openenv_client import Json, OpenEnvClient, Refused, Wire, WireAnswer
 from rla_bridges.adapters.openenv_params import OpenEnvParams
 from rla_bridges.adapters.openenv_reading import commands_of, line_of, observation_text, text_at
 from rla_bridges.adapters.openenv_tools import LIST, ServerTool, call_text, calls_tools, read_call, told_tools, tools_of
-from rla.envs.observation import EnvironmentFailure, Observation
-from rla.errors import UserError
-from rla.store.records import Task
 
 FULL, INVALID = "CAPACITY_REACHED", "VALIDATION_ERROR"
 FIRST_DELAY, LONGEST_DELAY = 0.05, 2.0  # seconds until a full server is asked again

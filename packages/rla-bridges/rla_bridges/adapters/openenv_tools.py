@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rla.envs.observation import EnvironmentFailure
+from rla.errors import UserError
 from rla_bridges.adapters.openenv_actions import (
     SHOWN,
     ActionForm,
@@ -22,8 +24,6 @@ from rla_bridges.adapters.openenv_actions import (
 )
 from rla_bridges.adapters.openenv_client import Json
 from rla_bridges.adapters.openenv_reading import line_of, text_at
-from rla.envs.observation import EnvironmentFailure
-from rla.errors import UserError
 
 TITLES = ("CallToolAction", "ListToolsAction")
 LIST = {"type": "list_tools"}

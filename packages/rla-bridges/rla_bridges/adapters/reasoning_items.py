@@ -16,6 +16,11 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
+from rla.envs.authoring import root_task
+from rla.envs.spacing import single_spaced
+from rla.errors import UserError
+from rla.seeds import derive
+from rla.store.records import Task, content_id
 from rla_bridges.adapters.reasoning_answers import may_be_verified
 from rla_bridges.adapters.reasoning_families import (
     ITEMS,
@@ -26,11 +31,6 @@ from rla_bridges.adapters.reasoning_families import (
     opened_family,
     undisturbed,
 )
-from rla.envs.authoring import root_task
-from rla.envs.spacing import single_spaced
-from rla.errors import UserError
-from rla.seeds import derive
-from rla.store.records import Task, content_id
 
 NAME = "reasoning-gym"
 SEEDS = 1 << 31  # seed and index together stay below 2 ** 32, the largest that NumPy takes

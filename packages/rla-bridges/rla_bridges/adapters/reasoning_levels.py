@@ -15,6 +15,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
+from rla.envs.authoring import changed_task, edit_values
+from rla.envs.quoting import QUOTED, quoted
+from rla.envs.views import Message, ProposalView, RejectedEdit
+from rla.store.records import Direction, Task
 from rla_bridges.adapters.reasoning_families import WITHOUT_ANSWER, NoItem, opened_family
 from rla_bridges.adapters.reasoning_items import (
     Item,
@@ -25,10 +29,6 @@ from rla_bridges.adapters.reasoning_items import (
     question_likeness,
     usable,
 )
-from rla.envs.authoring import changed_task, edit_values
-from rla.envs.quoting import QUOTED, quoted
-from rla.envs.views import Message, ProposalView, RejectedEdit
-from rla.store.records import Direction, Task
 
 FIELDS: Mapping[str, type] = {"attribute": str, "level": int, "item": int}
 ITEM_NUMBERS = 1 << 20

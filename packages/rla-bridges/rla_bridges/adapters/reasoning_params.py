@@ -8,8 +8,8 @@ from typing import Any
 
 from rla.config import Config
 from rla.config.bounds import from_zero
-from rla_bridges.adapters.reasoning_families import WITHOUT_ANSWER, WITHOUT_LEVELS, Family, check_family
 from rla.errors import UserError
+from rla_bridges.adapters.reasoning_families import WITHOUT_ANSWER, WITHOUT_LEVELS, Family, check_family
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,6 @@ from itertools import chain
 from typing import Any
 
 from rla.config import Config
-from rla_bridges.adapters.textarena_games import BY_SEED, GAMES, check_game, game_library, kept_to_itself, opened_game
 from rla.envs.authoring import root_task
 from rla.envs.chat_prompts import judge_prompt, policy_prompt
 from rla.envs.observation import Environment, EnvironmentFailure, Observation
@@ -27,6 +26,7 @@ from rla.envs.prompts import JudgePrompt, PolicyPrompt
 from rla.errors import UserError
 from rla.seeds import derive
 from rla.store.records import Task, content_id
+from rla_bridges.adapters.textarena_games import BY_SEED, GAMES, check_game, game_library, kept_to_itself, opened_game
 
 NAME = "textarena"
 RULES = "You play a game. Your action is your move, in the form that the game asks for."

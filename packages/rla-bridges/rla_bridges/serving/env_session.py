@@ -24,9 +24,9 @@ from rla.envs.observation import (
 )
 from rla.envs.pool.own import MakeEnv
 from rla.errors import UserError
+from rla.store.records import Task
 from rla_bridges.serving.openenv_messages import BadMessage, Data, action_of, name_at, observation_message
 from rla_bridges.serving.served_tasks import ServedTasks
-from rla.store.records import Task
 
 log = logging.getLogger(__name__)
 

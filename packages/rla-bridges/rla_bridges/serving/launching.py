@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rla.config import Config
-from rla_bridges.adapters.openenv_client import TOKEN
 from rla.envs.pool.hosting import environments
 from rla.errors import UserError
+from rla.store.pools import read_tasks
+from rla_bridges.adapters.openenv_client import TOKEN
 from rla_bridges.serving.env_session import ServedEnv
 from rla_bridges.serving.openenv_server import OpenEnvServer, ServerLimits, serve_openenv
 from rla_bridges.serving.served_tasks import ServedTasks, served_tasks
-from rla.store.pools import read_tasks
 
 SHORTEST_TOKEN = 16  # characters
 

@@ -12,9 +12,9 @@ from rla.envs.needing import need
 from rla.envs.protocols import Imports
 from rla.envs.registry import environment
 from rla.errors import UserError
-from rla_bridges.serving.openenv_messages import BadMessage, Data, name_at, number_at
 from rla.store.pools import read_tasks
 from rla.store.records import Task
+from rla_bridges.serving.openenv_messages import BadMessage, Data, name_at, number_at
 
 TYPES = {"train": "train", "test": "test"}  # of splits, in the protocol's words; all others are for validation
 

@@ -23,9 +23,9 @@ from typing import Any
 
 from rla.envs.spacing import single_spaced
 from rla.errors import UserError
-from rla_programs.answering.transcripts import ROLES_READ, Given, NoTranscript, given_messages
 from rla.store.parts import column_batches, most_bytes
 from rla.store.records import Task
+from rla_programs.answering.transcripts import ROLES_READ, Given, NoTranscript, given_messages
 
 LAYOUTS = "response with task_id or question, input with output, or messages"
 READ = ("task_id", "question", "response", "input", "output", "messages")

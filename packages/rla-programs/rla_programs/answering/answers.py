@@ -4,8 +4,8 @@ The prompt of the policy reads an action from an answer, as from a reply, and th
 model is loaded, and nothing is written but the metrics. An answer after which the episode goes on is an error, as a
 broken environment is.
 
-Of a transcript (`rla_programs.answering.transcripts`) the last reply is the answer. Its calls count and are not run again. Where
-that reply is a call, or a result follows it, there is no answer and the episode is lost.
+The last reply of a transcript (`rla_programs.answering.transcripts`) is the answer. Its calls count and are not run
+again. If that reply is a call, or a result follows it, there is no answer and the episode is lost.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from rla.envs.prompts import PolicyPrompt
 from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.metrics.success import EvaluatedEpisode, success_metrics
-from rla_programs.tool.tool_use import given_tool_figures
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import refuse_foreign, run_async
-from rla_programs.answering.answer_files import MatchedAnswers, matched_answers, read_answers
 from rla.rollouts.groups import run_groups
 from rla.rollouts.held_out import evaluating
-from rla_programs.answering.transcripts import Given, PlayedElsewhere, played_elsewhere
-from rla_programs.answering.voting import ClassOf, SaidEpisode, answer_figures, class_of_answers
 from rla.store.atomic import write_json
 from rla.store.parts import file_digest
 from rla.store.pools import read_tasks
 from rla.store.records import Task
+from rla_programs.answering.answer_files import MatchedAnswers, matched_answers, read_answers
+from rla_programs.answering.transcripts import Given, PlayedElsewhere, played_elsewhere
+from rla_programs.answering.voting import ClassOf, SaidEpisode, answer_figures, class_of_answers
+from rla_programs.tool.tool_use import given_tool_figures
 
 UNENDED = "the episode goes on after the answer: it takes more than one reply"
 METRICS = "answers.json"  # beside the metrics of the run's own policy

@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from rla.config import Config
-from rla_programs.coding.fences import fenced_blocks, lines_of
-from rla_programs.coding.importing.livecode import LIVECODE
-from rla_programs.coding.prompts import LONGEST_REPLY, TAGS
 from rla.errors import UserError
 from rla.showing.reading import evaluated_in, played_iterations
 from rla.store.atomic import write_json
 from rla.store.pools import read_tasks
 from rla.store.reading import stream_rows
 from rla.store.records import Task
+from rla_programs.coding.fences import fenced_blocks, lines_of
+from rla_programs.coding.importing.livecode import LIVECODE
+from rla_programs.coding.prompts import LONGEST_REPLY, TAGS
 
 FILE = "livecodebench.json"
 SOURCE = f"{LIVECODE}/"  # before the question's id in the source of a problem

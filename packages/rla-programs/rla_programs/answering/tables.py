@@ -1,6 +1,4 @@
-"""What a report, trackers and comparisons show of k answers to a question (`rla_programs.answering.at_k`), and of the use of
-tools.
-"""
+"""Tables and figures of k answers to a question (`rla_programs.answering.at_k`) and of the use of tools."""
 
 from __future__ import annotations
 
@@ -9,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from rla.config import Config
-from rla_programs.tool.tool_use import FOLLOWED, TOOL_FIGURES, tool_figures, tool_figures_by_kind
-from rla_programs.execution.figures import COUNT, SECONDS, joined_calls, statuses_of, told_execution
 from rla.report.collect import RunSummary, titled_splits
-from rla_programs.execution.surroundings import PLAYING, surroundings_table
 from rla.report.tables import Table, bounds, joined_title, number, percent
 from rla.store.records import Task
+from rla_programs.execution.figures import COUNT, SECONDS, joined_calls, statuses_of, told_execution
+from rla_programs.execution.surroundings import PLAYING, surroundings_table
+from rla_programs.tool.tool_use import FOLLOWED, TOOL_FIGURES, tool_figures, tool_figures_by_kind
 
 FIGURES = ("avg", "maj", "pass", "best")
 COUNTED = ("tool_calls", "tool_round_tokens", "tool_sampled_entropy")  # figures that are no shares

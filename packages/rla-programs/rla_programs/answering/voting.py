@@ -1,5 +1,5 @@
-"""Figures of k answers to a held-out question (`rla_programs.answering.at_k`), and what answers vote in, if an environment says so
-(`Answers`).
+"""Figures of k answers to a held-out question (`rla_programs.answering.at_k`), and what answers vote in, if an
+environment says so (`Answers`).
 
     estimator   a vote is
     unbiased    the class of the answer, as the environment sees it: equal answers are one class
@@ -18,10 +18,10 @@ from typing import Any
 from rla.config import Config
 from rla.envs.protocols import Answers, Predicts
 from rla.envs.registry import environment
-from rla_programs.answering.at_k import Answered, Estimator, figures_at_k
 from rla.metrics.success import READ, EvaluatedEpisode, evaluated_episode
 from rla.store.reading import read_manifest, read_nested
 from rla.store.records import Task
+from rla_programs.answering.at_k import Answered, Estimator, figures_at_k
 
 SAID = (*(f"steps.list.element.{name}" for name in ("action", "observation", "truncated")), "final_observation")
 

@@ -19,6 +19,8 @@ import polars as pl
 
 from rla.config.sections import CreditConfig
 from rla.credit.normalise import POLICY_REWARDS, RM_REWARDS, shaped
+from rla.envs.views import reference_row
+from rla.store.records import Status
 from rla_programs.coding.evaluation import Metric, evaluate
 from rla_programs.coding.rewards import (
     Executions,
@@ -31,8 +33,6 @@ from rla_programs.coding.rewards import (
     written_rewards,
 )
 from rla_programs.coding.service import passed
-from rla.envs.views import reference_row
-from rla.store.records import Status
 
 Scores = dict[str, list[int | None]]  # trajectory -> score of each judgement
 

@@ -14,15 +14,15 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from rla_programs.coding.builtin.recall import entry_of, training_entries
-from rla_programs.coding.data.problems import CallTest, Problem, StdioTest, Test, problem_of, question
-from rla_programs.coding.probing import WritingPrompt
-from rla_programs.coding.service import told
 from rla.envs.prompts import PolicyPrompt
 from rla.envs.views import Demonstration, Lesson
 from rla.errors import UserError
 from rla.seeds import derive
 from rla.store.records import Task
+from rla_programs.coding.builtin.recall import entry_of, training_entries
+from rla_programs.coding.data.problems import CallTest, Problem, StdioTest, Test, problem_of, question
+from rla_programs.coding.probing import WritingPrompt
+from rla_programs.coding.service import told
 
 TESTS = 6  # that one lesson teaches on a problem
 SHOWN = 4  # tests of a problem that the vocabulary is counted on

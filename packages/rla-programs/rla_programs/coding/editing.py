@@ -3,7 +3,7 @@
     {"relative": {"template", "parameters", "seed"}}               a built-in problem one level harder or easier
     {"rewrite": {"statement", "solution", "tests", "inputs"}}      a problem that a language model wrote
 
-An edit is untrusted: it is read against `schemas/coding_edit.schema.json`, nothing of it runs here, and the outputs
+An edit is untrusted: it is read against `coding/edit.schema.json`, nothing of it runs here, and the outputs
 that a rewritten problem's tests name are claims. `proving` finds out whether they hold.
 """
 
@@ -14,19 +14,19 @@ import random
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from jsonschema import Draft202012Validator
 
 from rla.envs.authoring import is_text
+from rla.envs.spacing import single_spaced
+from rla.envs.views import RejectedEdit
+from rla.store.records import Direction, Status, Task, content_id
 from rla_programs.coding.builtin.recall import Entry, entry_of, relatives
 from rla_programs.coding.data.checkers import Checker, CheckerKind
 from rla_programs.coding.data.problems import InvalidProblem, Problem, Test, given, problem_of, task_from_problem
 from rla_programs.coding.writing import LONGEST_TEXT, Written, read_test
-from rla.envs.spacing import single_spaced
-from rla.envs.views import RejectedEdit
-from rla.store.records import Direction, Status, Task, content_id
-from rla.store.schema import load_schema
 
 RELATIVE, REWRITE = "relative", "rewrite"
 REWRITTEN = "rewritten"  # the source of a problem that a language model wrote
@@ -152,5 +152,11 @@ def _test(problem: Problem, asked: str, output: str) -> Test:
 
 
 @cache
+def edit_schema() -> dict[str, Any]:
+    schema: dict[str, Any] = json.loads(Path(__file__).with_name("edit.schema.json").read_text())
+    return schema
+
+
+@cache
 def _validator() -> Draft202012Validator:
-    return Draft202012Validator(load_schema("coding_edit"))
+    return Draft202012Validator(edit_schema())

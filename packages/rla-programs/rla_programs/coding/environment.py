@@ -9,6 +9,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any
 
 from rla.config import Config
+from rla.envs.course import Course
+from rla.envs.observation import AwaitedEnvironment
+from rla.envs.prompts import PolicyPrompt, ProposalPrompt
+from rla.envs.services import Ask, Proof, RewardRule
+from rla.envs.views import Demonstration, Lesson
+from rla.store.records import Task
 from rla_programs.coding.builtin.drawing import KINDS
 from rla_programs.coding.data.problems import problem_of, question
 from rla_programs.coding.demonstrating import demonstration, lesson_of, texts_of_builtin
@@ -19,13 +25,6 @@ from rla_programs.coding.running import Runner
 from rla_programs.coding.service import CodingService, LoneExamination
 from rla_programs.coding.tasks import builtin_problems, imported_problems
 from rla_programs.coding.writing import PlainTestPrompt, PublishedTestPrompt
-from rla.envs.course import Course
-from rla.envs.observation import AwaitedEnvironment
-from rla.envs.prompts import PolicyPrompt, ProposalPrompt
-from rla.envs.services import Ask, Proof, RewardRule
-from rla.envs.views import Demonstration, Lesson
-from rla.store.records import Task
-from rla.store.schema import load_schema
 
 LEVELS = {"tiny": (1, 2), "small": (1, 2, 3), "medium": (1, 2, 3, 4), "full": (1, 2, 3, 4, 5)}
 
@@ -39,7 +38,9 @@ class Coding:
 
     @property
     def edit_fields(self) -> frozenset[str]:
-        return frozenset(load_schema("coding_edit")["properties"])
+        from rla_programs.coding.editing import edit_schema
+
+        return frozenset(edit_schema()["properties"])
 
     def check(self, config: Config) -> None:
         check_coding(config)

@@ -27,10 +27,10 @@ from fractions import Fraction
 from math import comb
 from statistics import fmean
 
+from rla.metrics.intervals import Interval, clustered_mean, mean_lead
+from rla_programs.answering.at_k import pass_at
 from rla_programs.coding.consensus import consensus
 from rla_programs.coding.rewards import Executions, consistent, solved
-from rla_programs.answering.at_k import pass_at
-from rla.metrics.intervals import Interval, clustered_mean, mean_lead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

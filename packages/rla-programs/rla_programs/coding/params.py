@@ -7,8 +7,8 @@ from typing import Literal
 
 from rla.config import Config
 from rla.config.bounds import from_one
-from rla_programs.execution.records import ExecutionConfig, check_execution
 from rla.errors import UserError
+from rla_programs.execution.records import ExecutionConfig, check_execution
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

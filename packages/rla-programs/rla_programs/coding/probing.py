@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from rla.envs.views import Message
+from rla.store.records import Task
 from rla_programs.coding.data.problems import Problem, Test, problem_of
 from rla_programs.coding.running import Runner
 from rla_programs.coding.writing import Written, read_test
-from rla.envs.views import Message
-from rla.store.records import Task
 
 TRUSTED = "builtin/"  # problems of ours: a test of the library runs their solutions
 

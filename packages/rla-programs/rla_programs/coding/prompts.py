@@ -13,9 +13,9 @@ from typing import ClassVar
 
 from rla.envs.authoring import is_text
 from rla.envs.chat_prompts import user
-from rla_programs.coding.fences import fenced_blocks, lines_of
 from rla.envs.views import Message
 from rla.thoughts import after_thinking
+from rla_programs.coding.fences import fenced_blocks, lines_of
 
 LONGEST_PROGRAM = 65_536
 LONGEST_REPLY = 200_000

@@ -18,18 +18,18 @@ import json
 import random
 from collections.abc import Sequence
 
-from rla_programs.coding.builtin.recall import Entry, entry_of
-from rla_programs.coding.data.checkers import CheckerKind, agrees
-from rla_programs.coding.data.problems import Problem, Test, problem_of, question
-from rla_programs.coding.editing import RELATIVE, further_inputs
-from rla_programs.coding.params import CodingParams
-from rla_programs.coding.running import Answer, Runner
 from rla.envs.observation import EnvironmentFailure
 from rla.envs.prompts import PolicyPrompt
 from rla.envs.services import Ask
 from rla.envs.views import RejectedEdit
 from rla.seeds import derive
 from rla.store.records import Task
+from rla_programs.coding.builtin.recall import Entry, entry_of
+from rla_programs.coding.data.checkers import CheckerKind, agrees
+from rla_programs.coding.data.problems import Problem, Test, problem_of, question
+from rla_programs.coding.editing import RELATIVE, further_inputs
+from rla_programs.coding.params import CodingParams
+from rla_programs.coding.running import Answer, Runner
 
 UNPROVEN = "no language model is there to write independent solutions"
 

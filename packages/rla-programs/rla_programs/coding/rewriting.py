@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rla_programs.coding.data.problems import Problem, problem_of, question
-from rla_programs.coding.service import passed
-from rla_programs.coding.writing import texts_of
 from rla.envs.course import Course
 from rla.envs.quoting import QUOTED, quoted
 from rla.envs.views import Message, ProposalView
 from rla.store.records import Task
-from rla.store.schema import load_schema
+from rla_programs.coding.data.problems import Problem, problem_of, question
+from rla_programs.coding.editing import edit_schema
+from rla_programs.coding.service import passed
+from rla_programs.coding.writing import texts_of
 
 LONGEST_SHOWN = 200  # characters: longer tests are left out of the prompt, with their numbers
 RUBRIC = """You change programming problems on which a policy learns to write programs: {wanted}. Stay close to the \
@@ -88,7 +88,7 @@ class RewritePrompt:
 
     def schema(self, task: Task) -> Mapping[str, Any]:
         """Only a rewrite: relatives are for rules."""
-        schema = copy.deepcopy(load_schema("coding_edit"))
+        schema = copy.deepcopy(edit_schema())
         del schema["properties"]["relative"]
         return {**schema, "required": ["rewrite"]}
 

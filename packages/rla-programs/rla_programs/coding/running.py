@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from rla.envs.observation import EnvironmentFailure
 from rla_programs.coding.data.checkers import CheckerKind, Json, agrees, checker_calls, checker_verdict
 from rla_programs.coding.data.problems import Problem, StdioTest, Test, given, wanted
 from rla_programs.execution import Call, ExitStatus, Job, Limits, Result, Sandbox, default_limits, make_sandbox
 from rla_programs.execution.preload import with_prelude
 from rla_programs.execution.records import ExecutionConfig
-from rla.envs.observation import EnvironmentFailure
 
 INTERPRETER_MB = 128  # address space that Python itself takes, beside the problem's limit
 SLEEP = 4.0  # the wall clock is at least this many times the CPU time

@@ -13,11 +13,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from rla.envs.observation import AwaitedEnvironment, EnvironmentFailure, Observation
+from rla.store.records import Task
 from rla_programs.coding.data.problems import Problem, problem_of, question
 from rla_programs.coding.running import Runner
 from rla_programs.execution.records import ExecutionConfig
-from rla.envs.observation import AwaitedEnvironment, EnvironmentFailure, Observation
-from rla.store.records import Task
 
 VERDICT = re.compile(r"tests: ([01]+)(?: \(\d+ not run\))?", re.ASCII)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from rla.store.records import Task
 from rla_programs.coding.builtin import drawn_problems
 from rla_programs.coding.builtin.drawing import KINDS, LEVELS
 from rla_programs.coding.data.problems import task_from_problem
 from rla_programs.coding.importing import import_problems
 from rla_programs.coding.importing.importer import MAX_TEST_CHARS, MAX_TESTS
-from rla.store.records import Task
 
 
 def builtin_problems(

@@ -23,8 +23,8 @@ from jinja2 import TemplateError
 from rla.errors import UserError
 from rla.llm.chat import ChatFormat
 from rla.models.rendering import rendered_in_time
-from rla_programs.collecting.conversations import Conversation, template_messages
 from rla.store.texts import has_half
+from rla_programs.collecting.conversations import Conversation, template_messages
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rla_programs.collecting.command import COLLECT
 from rla.config.training import SftConfig
-from rla_programs.coding.importing.hub import PREFIX, fetched
 from rla.errors import UserError
 from rla.pipeline.context import StageContext
 from rla.pipeline.fallback import ensure
 from rla.store.digests import digest
 from rla.store.layout import artifact
-from rla_programs.collecting.published import conversations_at, parts_of_source
 from rla.store.reading import read_manifest
 from rla.store.slices import is_complete
+from rla_programs.coding.importing.hub import PREFIX, fetched
+from rla_programs.collecting.command import COLLECT
+from rla_programs.collecting.published import conversations_at, parts_of_source
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from rla.agents.policy import NO_ACTION
 from rla.agents.replies import action_in
-from rla_programs.collecting.teachers import Dialogue, Teacher
 from rla.config import Config
 from rla.config.sections import EnvConfig
 from rla.envs.observation import (
@@ -29,8 +28,9 @@ from rla.envs.prompts import PolicyPrompt, ToolPrompt, told_schemas
 from rla.envs.protocols import Stitches
 from rla.envs.registry import environment
 from rla.seeds import derive
-from rla_programs.collecting.conversations import Conversation
 from rla.store.records import Task
+from rla_programs.collecting.conversations import Conversation
+from rla_programs.collecting.teachers import Dialogue, Teacher
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@
 | `reasoning_content` | thoughts of the assistant, as `THOUGHTS` names them: `<think>` tags before the content |
 | `arguments` of a call | an object, or JSON text; missing or empty ones are an empty object |
 | `tools` | list of schemas, or its JSON text; may be absent |
-| `enable_thinking` | passed over: no template that trains (`rla_programs.collecting.chat_tokens`) prints anything else for it |
+| `enable_thinking` | ignored: no template that trains (`chat_tokens`) prints anything else for it |
 
 Roles are `system`, `user`, `assistant` and `tool`, or what others call them (`ROLE`). Arrow pads structs with the keys
 of other rows. Nulls among arguments are therefore dropped, at every depth.
@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from rla.errors import UserError
-from rla_programs.collecting.conversations import ROLES, ChatMessage, Conversation, calls_text, read_conversations
 from rla.store.lenient_json import lenient_loads
 from rla.store.parts import column_batches, most_bytes, opened_part
 from rla.store.slices import MANIFEST, STARTED
 from rla.store.texts import has_half, whole_text
+from rla_programs.collecting.conversations import ROLES, ChatMessage, Conversation, calls_text, read_conversations
 
 KINDS = (".parquet", ".jsonl")
 SOURCES = ("source", "data_source", "ability")  # columns that may say what a conversation is about

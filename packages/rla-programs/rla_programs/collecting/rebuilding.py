@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rla_programs.collecting.playing import schemas_text
 from rla.envs.prompts import PolicyPrompt, ToolPrompt
-from rla_programs.collecting.conversations import ChatMessage, Conversation
 from rla.store.reading import stream_rows
 from rla.store.records import StopReason
+from rla_programs.collecting.conversations import ChatMessage, Conversation
+from rla_programs.collecting.playing import schemas_text
 
 COLUMNS = (
     *("trajectory_id", "task_id", "instruction", "kind", "policy"),

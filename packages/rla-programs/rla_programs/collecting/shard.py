@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from rla_programs.collecting.playing import Lessons, stitched_conversation, taught
-from rla_programs.collecting.rebuilding import played_conversations, step_means
-from rla_programs.collecting.selecting import grouped_by_text, kept_of_all, kept_of_question
-from rla_programs.collecting.teachers import ServerTeacher, SolverTeacher, Teacher
 from rla.config import Config
 from rla.envs.needing import need
 from rla.envs.pool.hosting import environments
@@ -19,11 +15,15 @@ from rla.errors import UserError
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import check_failures, run_async
 from rla.rollouts.groups import run_groups
-from rla_programs.collecting.conversations import Conversation
-from rla_programs.collecting.published import conversations_at
 from rla.store.reading import read_nested
 from rla.store.records import Task
 from rla.store.shards import ShardWriter
+from rla_programs.collecting.conversations import Conversation
+from rla_programs.collecting.playing import Lessons, stitched_conversation, taught
+from rla_programs.collecting.published import conversations_at
+from rla_programs.collecting.rebuilding import played_conversations, step_means
+from rla_programs.collecting.selecting import grouped_by_text, kept_of_all, kept_of_question
+from rla_programs.collecting.teachers import ServerTeacher, SolverTeacher, Teacher
 
 ROWS = 256  # of a part of what was chosen
 Played = tuple[Task, int]  # and the number of the episode

@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rla_programs.collecting.shard import choose_conversations, play_conversations
 from rla.errors import UserError
 from rla.pipeline.context import StageContext
 from rla.pipeline.dividing import counts_of, divided, slice_of
 from rla.pipeline.fallback import pool_of
 from rla.pipeline.origins import origin
 from rla.store.pools import read_tasks
-from rla_programs.collecting.published import parts_of_source
 from rla.store.shards import ShardWriter
 from rla.store.slices import WHOLE, Slice
 from rla_programs.collecting.conversing import named_conversations
+from rla_programs.collecting.published import parts_of_source
+from rla_programs.collecting.shard import choose_conversations, play_conversations
 
 PLAYED = ("trajectories", "scores", "conversations")  # options that name what was played before
 

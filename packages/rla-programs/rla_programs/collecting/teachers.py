@@ -14,9 +14,9 @@ from rla.config import Config
 from rla.envs.prompts import PolicyPrompt, ToolPrompt, WritesCalls
 from rla.envs.protocols import Solves
 from rla.envs.views import Message
-from rla_programs.collecting.conversations import ChatMessage
 from rla.store.records import Task
 from rla.thoughts import past_reply
+from rla_programs.collecting.conversations import ChatMessage
 
 if TYPE_CHECKING:
     from rla.llm.chat_server import ChatReply, ChatServer

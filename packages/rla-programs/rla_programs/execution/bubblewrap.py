@@ -14,12 +14,12 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+from rla.errors import UserError
 from rla_programs.execution import controller
 from rla_programs.execution.box import Launch
 from rla_programs.execution.cgroups import box_group, delegated, remove_empty
 from rla_programs.execution.interpreter import Interpreter, base_interpreter
 from rla_programs.execution.local import LocalRequest, LocalSandbox
-from rla.errors import UserError
 
 PROGRAM, CONTROLLER = "/box/program.py", "/box/controller.py"
 WORKS = ("/tmp", "/var/tmp", "/box/tmp")  # the first that hides nothing of the interpreter's; `tempfile` knows two

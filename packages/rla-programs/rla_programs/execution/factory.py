@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from rla_programs.execution.records import ExecutionConfig, Limits, Sandbox
 from rla.errors import UserError
 from rla.processes.cores import usable_cores
+from rla_programs.execution.records import ExecutionConfig, Limits, Sandbox
 
 
 def make_sandbox(config: ExecutionConfig) -> Sandbox:

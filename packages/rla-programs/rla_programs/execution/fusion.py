@@ -18,11 +18,11 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
+from rla.errors import UserError
 from rla_programs.execution.allowance import Allowance
 from rla_programs.execution.preload import with_prelude
 from rla_programs.execution.records import Call, ExitStatus, Job, Limits, Result
 from rla_programs.execution.verdict import NO_VALUE, controller_question, killed_by, out_of_memory, parsed_verdict
-from rla.errors import UserError
 
 PATIENCE_S, FIRST_DELAY_S, LONGEST_DELAY_S = 60.0, 0.25, 5.0
 ANSWER_S = 600.0  # beyond the wall clock: the server's own queue

@@ -18,7 +18,7 @@ from rla.errors import UserError
 ANSWER_S = 60.0
 SYSTEM = ("/lib", "/lib32", "/lib64", "/libx32", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libx32")
 PACKAGES = ("site-packages", "dist-packages")
-OURS = Path(__file__).resolve().parents[2]  # the package itself
+OURS = Path(__file__).resolve().parents[1]  # the package itself
 # Loads every extension module, and lists by which names the loader has found what these and the interpreter need.
 ASKED = """
 import ctypes, glob, json, os, sys, sysconfig

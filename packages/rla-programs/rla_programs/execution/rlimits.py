@@ -15,10 +15,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from rla.errors import UserError
 from rla_programs.execution import controller
 from rla_programs.execution.box import Launch
 from rla_programs.execution.local import LocalRequest, LocalSandbox
-from rla.errors import UserError
 
 CONTROLLER = Path(controller.__file__).read_bytes()
 PREFIX, REMOVED = "rla-program-", "rla-removed-"

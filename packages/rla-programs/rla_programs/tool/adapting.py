@@ -17,10 +17,13 @@ from typing import Any
 from rla_bridges.adapters.reasoning_families import Family, opened_family
 from rla_bridges.adapters.reasoning_items import Item
 from rla_bridges.adapters.reasoning_levels import FIELDS, GYM, LevelPrompt, drawn_level_edits, moved_item
+
 from rla.envs.authoring import changed_task, edit_values, is_text
 from rla.envs.course import Course, Phase
 from rla.envs.prompts import ProposalPrompt
 from rla.envs.quoting import QUOTED, quoted
+from rla.envs.views import Message, ProposalView, RejectedEdit
+from rla.store.records import Direction, Task
 from rla_programs.tool.answer_reading import number_in
 from rla_programs.tool.episode import TAKEN
 from rla_programs.tool.families.generated import QuestionFamily
@@ -28,8 +31,6 @@ from rla_programs.tool.families.registry import question_family
 from rla_programs.tool.generating import OWN_PACKAGE, likeness_of, package_and_item, question_of_item
 from rla_programs.tool.questions import Question, question_of
 from rla_programs.tool.results import harmless
-from rla.envs.views import Message, ProposalView, RejectedEdit
-from rla.store.records import Direction, Task
 
 REWRITE = "rewrite"
 QUESTION_FIELDS = frozenset({*FIELDS, REWRITE})

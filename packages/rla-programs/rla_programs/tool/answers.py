@@ -9,14 +9,16 @@ from __future__ import annotations
 import json
 import re
 
-from rla.config.extras import need_package
 from rla_bridges.adapters.reasoning_items import NAME
+
+from rla.config.extras import need_package
 from rla.envs.authoring import is_text
+from rla.envs.observation import EnvironmentFailure
+from rla.thoughts import after_thinking
 from rla_programs.coding.data.problems import problem_of
 from rla_programs.coding.fences import fenced_blocks, lines_of
 from rla_programs.coding.prompts import LONGEST_PROGRAM, TAGS
 from rla_programs.coding.running import Runner
-from rla.envs.observation import EnvironmentFailure
 from rla_programs.tool.answer_processes import AnswerProcesses
 from rla_programs.tool.answer_reading import (
     PUBLISHED_WINDOW,
@@ -28,7 +30,6 @@ from rla_programs.tool.answer_reading import (
 )
 from rla_programs.tool.answer_worker import UNMADE
 from rla_programs.tool.questions import Question
-from rla.thoughts import after_thinking
 
 __all__ = ["Verifier", "answer_class", "final_answer", "said_answer"]
 

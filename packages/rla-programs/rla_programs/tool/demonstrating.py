@@ -24,6 +24,11 @@ from dataclasses import dataclass, replace
 
 from rla_bridges.adapters.reasoning_families import NoItem
 from rla_bridges.adapters.reasoning_items import NAME
+
+from rla.envs.views import Demonstration
+from rla.errors import UserError
+from rla.seeds import derive
+from rla.store.records import Task
 from rla_programs.tool.calls import TOOL, CallFormat, Malformed, ToolCall
 from rla_programs.tool.episode import TAKEN
 from rla_programs.tool.families.generated import Made
@@ -32,10 +37,6 @@ from rla_programs.tool.families.registry import question_family
 from rla_programs.tool.generating import OWN_PACKAGE, package_and_item, question_of_item, remade
 from rla_programs.tool.questions import Question, question_of
 from rla_programs.tool.results import harmless
-from rla.envs.views import Demonstration
-from rla.errors import UserError
-from rla.seeds import derive
-from rla.store.records import Task
 
 WEAK = ("slip", "slip", "broken", "guess")  # drawn with equal chances
 NEIGHBOURS = 8  # items whose programs answer another question

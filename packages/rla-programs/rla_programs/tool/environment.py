@@ -10,6 +10,8 @@ from rla.envs.course import Course
 from rla.envs.observation import AwaitedEnvironment
 from rla.envs.prompts import JudgePrompt, PolicyPrompt, ProposalPrompt
 from rla.envs.services import Ask, Proof
+from rla.envs.views import Demonstration, Labelled, SeenStep
+from rla.store.records import Task
 from rla_programs.tool.adapting import (
     QUESTION_FIELDS,
     QuestionProposals,
@@ -37,8 +39,6 @@ from rla_programs.tool.stitching import stitched
 from rla_programs.tool.tasks import builtin_questions
 from rla_programs.tool.vocabulary import question_texts
 from rla_programs.tool.whole_response import whole_response
-from rla.envs.views import Demonstration, Labelled, SeenStep
-from rla.store.records import Task
 
 
 class Tool:

@@ -31,14 +31,15 @@ from rla_bridges.adapters.reasoning_items import (
     made_entry,
     question_likeness,
 )
+
+from rla.errors import UserError
+from rla.seeds import derive
 from rla_programs.coding.builtin.drawing import LEVELS, drawn_problems
 from rla_programs.coding.data.problems import problem_payload, question
 from rla_programs.tool.families.generated import Made, Round
 from rla_programs.tool.families.reasoning_programs import PROGRAMS, teacher_program
 from rla_programs.tool.families.registry import drawn_levels, question_family
 from rla_programs.tool.questions import Question
-from rla.errors import UserError
-from rla.seeds import derive
 
 OWN_PACKAGE, GYM = "own", f"{NAME}:"
 CODING = "coding"

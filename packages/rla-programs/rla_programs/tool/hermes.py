@@ -16,10 +16,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rla_programs.execution.nesting import too_deep
-from rla_programs.tool.calls import SCHEMA, Malformed, ToolCall, Turn, turn_of
 from rla.store.lenient_json import lenient_decode, lenient_loads
 from rla.thoughts import after_thinking
+from rla_programs.execution.nesting import too_deep
+from rla_programs.tool.calls import SCHEMA, Malformed, ToolCall, Turn, turn_of
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 START = re.compile(OPEN)

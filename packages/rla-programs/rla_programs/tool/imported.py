@@ -14,12 +14,14 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
+from rla.envs.spacing import single_spaced
+from rla.errors import UserError
+from rla.store.records import Task
 from rla_programs.coding.data.problems import problem_payload
 from rla_programs.coding.importing.apart import Order, read_apart
 from rla_programs.coding.importing.hub import PREFIX, fetched
 from rla_programs.coding.importing.importer import MAX_TEST_CHARS, MAX_TESTS
 from rla_programs.coding.importing.rows import files_of
-from rla.envs.spacing import single_spaced
 from rla_programs.tool.answer_reading import choice_in, options_in, plain_words
 from rla_programs.tool.answers import alternatives
 from rla_programs.tool.importing.found import FoundQuestion
@@ -27,8 +29,6 @@ from rla_programs.tool.importing.question_layouts import check_question_layout, 
 from rla_programs.tool.mathematics.comparing import is_readable
 from rla_programs.tool.questions import Check, Question, task_of_question
 from rla_programs.tool.results import harmless
-from rla.errors import UserError
-from rla.store.records import Task
 
 AGAIN = "the same question again"
 

@@ -19,10 +19,10 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
+from rla.envs.observation import CallResult, EnvironmentFailure
 from rla_programs.execution import ExitStatus, Sandbox, default_limits, make_sandbox
 from rla_programs.execution.records import ExecutionConfig
 from rla_programs.execution.standing import run_once
-from rla.envs.observation import CallResult, EnvironmentFailure
 from rla_programs.tool.autoprint import Autoprint, prepared
 from rla_programs.tool.calls import TOOL, Malformed, ToolCall
 from rla_programs.tool.results import Cut, cut_text, harmless, told_result

@@ -26,6 +26,10 @@ from collections.abc import Sequence
 
 from rla_bridges.adapters.reasoning_families import NoItem
 from rla_bridges.adapters.reasoning_items import NAME, answer_score
+
+from rla.envs.views import Labelled, SeenStep
+from rla.errors import UserError
+from rla.store.records import Task
 from rla_programs.execution import ExitStatus
 from rla_programs.tool.answer_reading import final_answer, number_in
 from rla_programs.tool.calls import TOOL, CallFormat, Malformed
@@ -46,9 +50,6 @@ from rla_programs.tool.generating import package_and_item, remade
 from rla_programs.tool.params import ToolParams
 from rla_programs.tool.questions import Question, question_of
 from rla_programs.tool.results import SILENT, STATUSES, cut_text, harmless
-from rla.envs.views import Labelled, SeenStep
-from rla.errors import UserError
-from rla.store.records import Task
 
 CALCULATES, MISSES = "it computes what is asked", "it computes something else"
 FAILED, REPEATED = "the call failed", "the call was made before"

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from rla.envs.chat_prompts import user
+from rla.envs.views import Message
+from rla.thoughts import after_thinking
 from rla_programs.tool.calls import CallFormat, ToolCall
 from rla_programs.tool.formats import format_that_reads
 from rla_programs.tool.hermes import CLOSE, OPEN, HermesFormat, arguments_given
 from rla_programs.tool.transcripts import ToldTurns, calls_told, told_turns
-from rla.envs.views import Message
-from rla.thoughts import after_thinking
 
 LONGEST_REPLY = 1_000_000  # characters
 

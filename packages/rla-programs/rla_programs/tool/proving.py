@@ -15,17 +15,17 @@ import asyncio
 from typing import Protocol
 
 from rla.envs.chat_prompts import user
-from rla_programs.coding.prompts import PublishedProgramPrompt
 from rla.envs.observation import EnvironmentFailure
 from rla.envs.quoting import QUOTED, quoted
 from rla.envs.services import Ask
+from rla.envs.views import Message
+from rla.store.records import Task
+from rla_programs.coding.prompts import PublishedProgramPrompt
 from rla_programs.tool.answer_reading import number_in
 from rla_programs.tool.autoprint import parsed
 from rla_programs.tool.calls import TOOL, ToolCall
 from rla_programs.tool.episode import Caller
 from rla_programs.tool.questions import Question, question_of
-from rla.envs.views import Message
-from rla.store.records import Task
 
 WITNESSES = 2  # programs of different text that have to agree, however few are asked for
 NOBODY = "no language model is there to write programs for the question"

@@ -31,7 +31,7 @@ class Question:
     """`text` is what the policy reads. `source`: the data source or family that figures are told apart by.
 
     `family`: what makes the question again (name, levels, seed, index), for those that are generated. `problem`: a
-    coding problem in the layout of `rla_programs.coding.data.problems`, as JSON text. `domain`: the field, if it is told.
+    coding problem in the layout of `rla_programs.coding.data.problems`, as JSON text. `domain`: the field, if known.
     """
 
     text: str

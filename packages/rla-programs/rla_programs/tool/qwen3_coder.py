@@ -22,9 +22,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from rla.thoughts import after_thinking
 from rla_programs.execution.nesting import too_deep
 from rla_programs.tool.calls import SCHEMA, Malformed, ToolCall, Turn, turn_of
-from rla.thoughts import after_thinking
 
 OPEN, CLOSE, FUNCTION, FUNCTION_END = "<tool_call>", "</tool_call>", "<function=", "</function>"
 START = re.compile(rf"{OPEN}\s*+(?:{FUNCTION})?|{FUNCTION}")

@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from rla_programs.execution import ExitStatus, Limits, Result
 from rla.envs.observation import CallResult
 from rla.envs.quoting import plain_tags
+from rla_programs.execution import ExitStatus, Limits, Result
 
 Cut = Literal["middle", "published"]
 REPLACED = "\N{REPLACEMENT CHARACTER}"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from rla.envs.observation import Observation
+from rla.store.records import Task
 from rla_programs.coding.running import Runner
 from rla_programs.execution import make_sandbox
-from rla.envs.observation import Observation
 from rla_programs.tool.answers import Verifier
 from rla_programs.tool.decoration import shown_question
 from rla_programs.tool.episode import ToolEpisode
@@ -15,7 +16,6 @@ from rla_programs.tool.formats import make_format
 from rla_programs.tool.interpreter import PythonTool
 from rla_programs.tool.params import ToolParams
 from rla_programs.tool.questions import Question, question_of
-from rla.store.records import Task
 
 
 class ToolService:

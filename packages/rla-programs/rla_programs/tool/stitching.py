@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import random
 
+from rla.envs.views import Demonstration
+from rla.seeds import derive
+from rla.store.records import Task
 from rla_programs.tool.calls import CallFormat
 from rla_programs.tool.demonstrating import Scripted, as_demonstration, call_reply, final_reply, made_of_task
 from rla_programs.tool.families.generated import Round
 from rla_programs.tool.questions import question_of
-from rla.envs.views import Demonstration
-from rla.seeds import derive
-from rla.store.records import Task
 
 FRAGMENTS = 2 / 3  # of calls whose code does not say what its pasted result says
 PRINTED = "print("

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rla.errors import UserError
+from rla.store.records import Task
 from rla_programs.tool.families.registry import DEFAULT
 from rla_programs.tool.generating import drawn_of_kind
 from rla_programs.tool.questions import task_of_question
-from rla.errors import UserError
-from rla.store.records import Task
 
 
 def builtin_questions(

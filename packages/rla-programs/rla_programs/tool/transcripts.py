@@ -16,10 +16,10 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+from rla.thoughts import TAG, closes
 from rla_programs.tool.calls import CallFormat, Malformed
 from rla_programs.tool.hermes import OPEN as CALL
 from rla_programs.tool.hermes import HermesFormat, hermes_call
-from rla.thoughts import TAG, closes
 
 RESULT, RESULT_END = "<tool_response>", "</tool_response>"
 TURN, TURN_END, END = "<|im_start|>", "<|im_end|>", "<|endoftext|>"

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from rla.errors import UserError
+from rla.store.records import Task
 from rla_programs.tool.calls import CallFormat
 from rla_programs.tool.demonstrating import taught_rounds
 from rla_programs.tool.questions import question_of
 from rla_programs.tool.results import SILENT
-from rla.errors import UserError
-from rla.store.records import Task
 
 SHOWN = (0.0, 1.0, 1.0)  # shares of weakness of the demonstrations of each task
 AS_OFTEN = 24  # a piece that occurs so often becomes a token

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from rla.llm.base import Completion, Generator, Request
-from rla_ray.engines.kept_engines import Wanted
-from rla_ray.engines.weights import model_from_files, visible
 from rla.llm.refusals import as_told
-from rla_ray.engines.seats import Seats
-from rla_ray.code_digest import refuse_other_code
 from rla.processes.devices import UsedDevice
+from rla_ray.code_digest import refuse_other_code
 from rla_ray.connection import devices_of_ray_worker
+from rla_ray.engines.kept_engines import Wanted
+from rla_ray.engines.seats import Seats
+from rla_ray.engines.weights import model_from_files, visible
 
 LEASE = 15.0  # seconds without a call of the stage; less than `Seats` waits for other weights
 WAIT = 5.0  # seconds after which a call for replies returns without any

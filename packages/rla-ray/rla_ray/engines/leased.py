@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rla.llm.base import Completion, Request
-from rla_ray.engines.cluster import EngineActorRef
 from rla.processes.devices import USED, UsedDevice
+from rla_ray.engines.cluster import EngineActorRef
 
 
 @dataclass(slots=True, eq=False)

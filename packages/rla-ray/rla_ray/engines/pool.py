@@ -22,16 +22,16 @@ from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
 from rla.llm.base import Completion, Request
 from rla.llm.chat import ChatFormat
-from rla_ray.engines.kept_engines import Wanted
 from rla.llm.loading import absolute_model
-from rla_ray.engines.actor import LeaseOver, Opened, Reply
-from rla_ray.engines.cluster import EngineActorRef, stood_engines
-from rla_ray.engines.leased import Asked, PoolEngine
-from rla_ray.engines.weights import put_files
 from rla.llm.refusals import check_request, usable_completions
-from rla_ray.engines.seats import weights_of
 from rla_ray.code_digest import code_digest
 from rla_ray.connection import connected, first_line
+from rla_ray.engines.actor import LeaseOver, Opened, Reply
+from rla_ray.engines.cluster import EngineActorRef, stood_engines
+from rla_ray.engines.kept_engines import Wanted
+from rla_ray.engines.leased import Asked, PoolEngine
+from rla_ray.engines.seats import weights_of
+from rla_ray.engines.weights import put_files
 
 LAG = 16  # requests by which an engine may be behind before it loses its sessions to another
 TOGETHER = 8.0  # seconds in which engines that start together are waited for; less than a lease lasts unused

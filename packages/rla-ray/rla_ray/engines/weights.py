@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from rla.errors import UserError
-from rla_ray.engines.seats import weights_of
 from rla.models.checkpoint import MANIFEST
 from rla.models.verifying import origin_record
 from rla.store.recorded import FILES
+from rla_ray.engines.seats import weights_of
 
 KEPT = 4  # models that a node keeps on its disk
 OUTSIDE = "../"  # in a name: a file beside the model's folder, which records its content

@@ -15,11 +15,11 @@ from typing import Any
 from rla.config import Config, resolved
 from rla.envs.pool.own import Environments
 from rla.envs.pool.remote import Lost
-from rla_ray.hosts.spreading import HostPool
 from rla.envs.pool.wire import PoolMessage
 from rla.errors import UserError
 from rla_ray.code_digest import code_digest
 from rla_ray.connection import address_of, connected, first_line
+from rla_ray.hosts.spreading import HostPool
 
 OPEN_CALLS = 65536  # of an actor: each episode has one at most
 NEVER = "creation task"  # in what Ray says of an actor that cannot be made

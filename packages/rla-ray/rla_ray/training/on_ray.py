@@ -24,16 +24,16 @@ from typing import Any
 
 from rla.config.sections import Config
 from rla.errors import UserError
-from rla_ray.engines.cluster import worker_share
 from rla.models.checkpoint import MANIFEST
 from rla.pipeline.context import Progress, StageContext
-from rla_ray.code_digest import code_digest
 from rla.processes.devices import USED
 from rla.processes.ranks import end_with_parent
+from rla.training.resume import TrainingProgress
+from rla_ray.code_digest import code_digest
 from rla_ray.connection import address_of, connected, first_line
 from rla_ray.crew import Crew, crew_of_rest, first_crew, living_resources
+from rla_ray.engines.cluster import worker_share
 from rla_ray.training.rank import USED_DEVICES, RankOrder, ReportedProgress, run_rank
-from rla.training.resume import TrainingProgress
 
 KEY = "launch.training"
 SHOWN = 0.5  # seconds between looks at the progress

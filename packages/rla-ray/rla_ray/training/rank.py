@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 from rla.errors import UserError
 from rla.pipeline.context import StageContext
-from rla_ray.code_digest import refuse_other_code
 from rla.processes.ranks import LAUNCHED, rank
+from rla_ray.code_digest import refuse_other_code
 from rla_ray.connection import devices_of_ray_worker
 
 USED_DEVICES = "devices"  # what a worker says of itself, beside the calls of Progress

@@ -3,9 +3,9 @@
     {"page": "click-tab-2-hard", "seed": 1701, "hint": ""}
     {"page": "click-color", "seed": 1701, "hint": "", "parameters": {"MAX_COLORS": 6}}
 
-A page that is easier stands before it in its family, one that is harder behind it (`rla_screens.browser.pages.FAMILIES`).
-Parameters and their values are those of a table (`rla_screens.browser.page_parameters`); an edit that names none has the
-page as it is.
+An easier page stands before it in its family, a harder one behind it (`rla_screens.browser.pages.FAMILIES`).
+Parameters and their values are those of a table (`rla_screens.browser.page_parameters`). An edit that names none leaves
+the page as it is.
 Whatever an edit says, the child is proven (`rla_screens.browser.proving`), and stays on the task's side of the splits.
 A hint is text for the policy alone: it is cut to one line, and no page ever sees it.
 """
@@ -19,6 +19,9 @@ from dataclasses import replace
 from typing import Any
 
 from rla.envs.authoring import changed_task, edit_values
+from rla.envs.quoting import plain_tags
+from rla.envs.views import RejectedEdit
+from rla.store.records import Direction, Task
 from rla_screens.browser.browsers import BrowserPool
 from rla_screens.browser.desk import latest_desk, latest_mode
 from rla_screens.browser.expert_rules import RULES
@@ -28,9 +31,6 @@ from rla_screens.browser.proving import ProvenScene, Unproven, proven_once_more
 from rla_screens.browser.scenes import LONGEST_HINT, PageScene, scene_of
 from rla_screens.browser.state import plain_line
 from rla_screens.browser.tasks import SEEDS, scene_is_held_out, scene_likeness
-from rla.envs.quoting import plain_tags
-from rla.envs.views import RejectedEdit
-from rla.store.records import Direction, Task
 
 SCENE_FIELDS: Mapping[str, type] = {"page": str, "seed": int, "hint": str}
 MORE_FIELDS: Mapping[str, type] = {"parameters": dict}  # may be left out

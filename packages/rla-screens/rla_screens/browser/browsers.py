@@ -11,12 +11,12 @@ import asyncio
 from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
+from rla.errors import UserError
 from rla_screens.browser.driver import BrowserPage, PageLost, page_answering
 from rla_screens.browser.drivers import CLOSING_S, WORN, RunningBrowser, RunningDriver, launched_browser, started_driver
 from rla_screens.browser.page_parameters import page_settings
 from rla_screens.browser.pages import KEEPING, pages_folder
 from rla_screens.browser.params import BrowserParams, browser_program
-from rla.errors import UserError
 
 Answer = TypeVar("Answer")
 STARTS = 3  # tries to start a browser

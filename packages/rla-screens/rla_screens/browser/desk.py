@@ -14,12 +14,12 @@ from dataclasses import replace
 from queue import LifoQueue
 from typing import Any, TypeVar
 
+from rla.envs.observation import EnvironmentFailure
 from rla_screens.browser.browsers import BrowserPool
 from rla_screens.browser.driver import PageLost
 from rla_screens.browser.modes import PlayedMode, played_mode
 from rla_screens.browser.params import BrowserParams
 from rla_screens.browser.playing import KEPT, ScenePlayer
-from rla.envs.observation import EnvironmentFailure
 
 Answer = TypeVar("Answer")
 TRIES = 2

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rla.errors import UserError
 from rla_screens.browser.driver import PageLost, page_answering
 from rla_screens.browser.pages import INSTALL
-from rla.errors import UserError
 from rla_screens.screens.starts import process_start
 
 if TYPE_CHECKING:

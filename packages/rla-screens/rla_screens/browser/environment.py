@@ -8,6 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from rla.config import Config
+from rla.envs.chat_prompts import PlainJudge, judge_prompt, policy_prompt
+from rla.envs.course import Course
+from rla.envs.observation import Environment
+from rla.envs.prompts import JudgePrompt, PolicyPrompt, ProposalPrompt
+from rla.envs.services import Ask, Proof
+from rla.envs.views import Demonstration, Labelled
+from rla.store.records import Task
 from rla_screens.browser.adapting import PAGE_FIELDS, child_of_page, drawn_page_edits
 from rla_screens.browser.browsers import BrowserPool
 from rla_screens.browser.desk import PLAYERS, browser_desk, remember
@@ -25,15 +32,8 @@ from rla_screens.browser.proving import StepsProof
 from rla_screens.browser.scenes import scene_of
 from rla_screens.browser.tasks import NAME, blanked_tasks, page_tasks, scene_likeness
 from rla_screens.browser.vocabulary import page_texts
-from rla.envs.chat_prompts import PlainJudge, judge_prompt, policy_prompt
-from rla.envs.course import Course
-from rla.envs.observation import Environment
-from rla.envs.prompts import JudgePrompt, PolicyPrompt, ProposalPrompt
 from rla_screens.screens.forms import FORMS
 from rla_screens.screens.prompts import ScreenJudge, ScreenPrompt
-from rla.envs.services import Ask, Proof
-from rla.envs.views import Demonstration, Labelled
-from rla.store.records import Task
 
 RULES = (
     'You use a web page. Each line is an element with its number, or a text. Commands: click N, type "words" in N, '

@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from rla.envs.observation import EnvironmentFailure, Observation
+from rla.store.records import Task
 from rla_screens.browser.browsers import BrowserPool
 from rla_screens.browser.driver import BrowserPage, PageLost, page_answering
 from rla_screens.browser.pages import page_file
 from rla_screens.browser.params import Success
 from rla_screens.browser.scenes import PageScene, scene_of
 from rla_screens.browser.state import PageState
-from rla.envs.observation import EnvironmentFailure, Observation
-from rla.store.records import Task
 
 TRIES = 2  # whichever step has lost two pages would lose a third
 UNREADABLE = "Nothing happens."

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from math import inf
 
 from rla.config import Config
+from rla.envs.observation import offered
+from rla.envs.views import Labelled
 from rla_screens.browser.episode import BrowserView, text_of_answer
 from rla_screens.browser.params import browser_params
 from rla_screens.browser.playing import ScenePlayer, is_won
 from rla_screens.browser.scenes import PageScene
 from rla_screens.browser.state import PageState, state_key
-from rla.envs.observation import offered
-from rla.envs.views import Labelled
 
 NEARER, USELESS, SPOILT, UNREAD = "it helps", "it does not help", "it cannot be won any more", "nothing happens"
 REASONS = (NEARER, USELESS, SPOILT, UNREAD)

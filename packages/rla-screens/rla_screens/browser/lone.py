@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any
 
+from rla.envs.observation import Observation
 from rla_screens.browser.browsers import BrowserPool
 from rla_screens.browser.desk import BrowserDesk
 from rla_screens.browser.episode import BrowserEpisode, BrowserView
 from rla_screens.browser.params import BrowserParams
 from rla_screens.browser.scenes import PageScene
-from rla.envs.observation import Observation
 
 
 class LonePage:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rla.envs.quoting import QUOTED, quoted
+from rla.envs.views import Message, ProposalView
+from rla.store.records import Direction, Task
 from rla_screens.browser.desk import latest_has_parameters
 from rla_screens.browser.expert_rules import RULES
 from rla_screens.browser.page_parameters import PARAMETERS, PageParameter
 from rla_screens.browser.pages import FAMILIES, family_of
 from rla_screens.browser.scenes import LONGEST_HINT, PageScene, scene_of
 from rla_screens.browser.tasks import SEEDS
-from rla.envs.quoting import QUOTED, quoted
-from rla.envs.views import Message, ProposalView
-from rla.store.records import Direction, Task
 
 MODEL_RULES = (
     "You change tasks on which an agent learns to use web pages. Make this one {wanted}. You may choose another page "

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from rla.envs.observation import Observation
 from rla_screens.browser.driver import BrowserPage
 from rla_screens.browser.episode import Acted
 from rla_screens.browser.expert_rules import expert_deed
@@ -18,7 +19,6 @@ from rla_screens.browser.pixel_commands import page_grid, pixel_commands
 from rla_screens.browser.pixel_expert import element_clicks, pixel_action
 from rla_screens.browser.scenes import PageScene
 from rla_screens.browser.state import PageState, state_key
-from rla.envs.observation import Observation
 from rla_screens.screens.deeds import Motion, Point, ScreenDeed, pixel_of
 from rla_screens.screens.forms import deed_of_action
 from rla_screens.screens.short import grid_clicks

@@ -6,10 +6,10 @@ import string
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+from rla.store.records import Task
 from rla_screens.browser.params import BrowserParams
 from rla_screens.browser.pixel_commands import ALWAYS, TYPING_KEYS, page_grid
 from rla_screens.screens.short import grid_clicks
-from rla.store.records import Task
 
 AS_OFTEN = 24  # a piece that occurs so often becomes a token
 TOLD = 2  # tasks that a word of an instruction has to be in

@@ -13,6 +13,8 @@ from functools import lru_cache
 from typing import Any
 
 from rla.config import Config
+from rla.envs.observation import EnvironmentFailure, Observation, offered
+from rla.envs.views import Demonstration
 from rla_screens.browser.browsers import BrowserPool
 from rla_screens.browser.driver import BrowserPage, page_answering
 from rla_screens.browser.episode import Acted, BrowserView
@@ -21,8 +23,6 @@ from rla_screens.browser.pages import page_file
 from rla_screens.browser.params import browser_params
 from rla_screens.browser.scenes import PageScene
 from rla_screens.browser.state import PageState
-from rla.envs.observation import EnvironmentFailure, Observation, offered
-from rla.envs.views import Demonstration
 
 KEPT = 12  # pages of a player
 KNOWN = 1024  # scenes of which a player remembers something

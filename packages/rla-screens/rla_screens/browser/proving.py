@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from rla.envs.observation import EnvironmentFailure
+from rla.store.records import Task
 from rla_screens.browser.browsers import BrowserPool
 from rla_screens.browser.driver import NONE, PageLost, page_answering
 from rla_screens.browser.modes import PlayedMode
@@ -13,8 +15,6 @@ from rla_screens.browser.pages import page_file
 from rla_screens.browser.playing import ScenePlayer
 from rla_screens.browser.scenes import PageScene
 from rla_screens.browser.tasks import scene_of_state
-from rla.envs.observation import EnvironmentFailure
-from rla.store.records import Task
 
 LONGEST = 40  # steps of an expert that still count as a win
 WAITS = 4  # times at least that nothing is done

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from rla_screens.browser.page_parameters import are_parameters
 from rla.envs.observation import EnvironmentFailure
 from rla.store.records import Task
+from rla_screens.browser.page_parameters import are_parameters
 
 LONGEST_HINT = 200  # characters
 LATER = ("parameters", "blank")  # fields that are left out of a task if they are empty

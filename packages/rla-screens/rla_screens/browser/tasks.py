@@ -8,16 +8,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from rla.envs.authoring import root_task
+from rla.envs.observation import EnvironmentFailure
+from rla.errors import UserError
+from rla.seeds import derive
+from rla.store.records import Task, content_id
 from rla_screens.browser.browsers import BrowserPool
 from rla_screens.browser.desk import BrowserDesk
 from rla_screens.browser.driver import BrowserPage, PageLost, page_answering
 from rla_screens.browser.pages import family_of, page_file, pages_of_kinds, playable_pages
 from rla_screens.browser.scenes import PageScene, scene_of
 from rla_screens.browser.state import PageState
-from rla.envs.observation import EnvironmentFailure
-from rla.errors import UserError
-from rla.seeds import derive
-from rla.store.records import Task, content_id
 
 NAME = "browser"
 DEFAULT = ("click-button", "click-link", "click-tab", "click-checkboxes", "enter-text", "login-user", "focus-text")

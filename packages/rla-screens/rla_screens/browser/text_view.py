@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rla.envs.observation import Observation
 from rla_screens.browser.colors import color_name
 from rla_screens.browser.commands import command_of, deed_of, page_commands
 from rla_screens.browser.deeds import DeedKind, perform
@@ -20,7 +21,6 @@ from rla_screens.browser.episode import Acted
 from rla_screens.browser.expert_rules import expert_deed
 from rla_screens.browser.scenes import PageScene
 from rla_screens.browser.state import PageElement, PageState
-from rla.envs.observation import Observation
 
 EMPTY = "the page is empty"
 LONGEST_SHOWN = 120  # characters of a label or value

@@ -16,11 +16,11 @@ import secrets
 import subprocess
 import time
 
+from rla.errors import UserError
 from rla_screens.desktop.client import GuestClient, GuestRefusal
 from rla_screens.desktop.leases import marked_owner, this_process
 from rla_screens.desktop.machines import GuestAddress, MachineLost
 from rla_screens.desktop.params import DesktopParams
-from rla.errors import UserError
 
 LABEL = "rla-owner"
 PORT = "5000"  # of the guest server in the container

@@ -8,6 +8,11 @@ from typing import Any
 from rla.config import Config
 from rla.envs.chat_prompts import PlainJudge, policy_prompt
 from rla.envs.course import Course
+from rla.envs.observation import AwaitedEnvironment
+from rla.envs.prompts import JudgePrompt, PolicyPrompt, ProposalPrompt
+from rla.envs.services import Ask, Proof
+from rla.envs.views import Demonstration, Labelled
+from rla.store.records import Task
 from rla_screens.desktop.adapting import (
     DESKTOP_FIELDS,
     DesktopProposals,
@@ -23,13 +28,8 @@ from rla_screens.desktop.proving import DesktopProof
 from rla_screens.desktop.scenarios import NAME, scenario_of
 from rla_screens.desktop.scripts import SCRIPT_REASONS, demonstrated_desktop, labelled_desktop, shown_action
 from rla_screens.desktop.tasks import desktop_tasks
-from rla.envs.observation import AwaitedEnvironment
-from rla.envs.prompts import JudgePrompt, PolicyPrompt, ProposalPrompt
 from rla_screens.screens.forms import FORMS
 from rla_screens.screens.prompts import ScreenJudge, ScreenPrompt
-from rla.envs.services import Ask, Proof
-from rla.envs.views import Demonstration, Labelled
-from rla.store.records import Task
 
 RULES = "You use a desktop computer by mouse and keyboard. You see its screen in screenshots."
 AGENT = "an agent that uses a desktop computer"

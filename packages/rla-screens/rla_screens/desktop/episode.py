@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from rla.envs.observation import EnvironmentFailure, Observation
+from rla.store.records import Task
 from rla_screens.desktop.client import GuestClient, GuestRefusal
 from rla_screens.desktop.machine_pool import MachinePool
 from rla_screens.desktop.machines import DesktopMachine, MachineLost
@@ -21,10 +23,8 @@ from rla_screens.desktop.params import DesktopParams, DesktopSuccess
 from rla_screens.desktop.scenarios import Scenario, ScenarioError, scenario_of
 from rla_screens.desktop.setting_up import SetupFailure, set_up
 from rla_screens.desktop.verifying import NotScored, StateVerifier, unplayable_reason
-from rla.envs.observation import EnvironmentFailure, Observation
 from rla_screens.screens.deeds import Motion, Point, ScreenDeed, pixel_of
 from rla_screens.screens.forms import deed_of_action
-from rla.store.records import Task
 
 UNREADABLE = "Nothing happens: that is no action."
 SCREEN = "The screen."

@@ -11,14 +11,14 @@ import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
+from rla.errors import UserError
+from rla.store.records import Task
 from rla_screens.desktop.official import official_names
 from rla_screens.desktop.params import DesktopParams
 from rla_screens.desktop.resources import is_plain_file
 from rla_screens.desktop.scenarios import ScenarioError, scenario_of, scenario_of_json, task_of_scenario
 from rla_screens.desktop.tasks import is_held_out_scene
 from rla_screens.desktop.verifying import unplayable_reason
-from rla.errors import UserError
-from rla.store.records import Task
 
 EXAMPLES = ("new_examples", "examples", "")  # where lists have their files: the published trainer's folder first
 

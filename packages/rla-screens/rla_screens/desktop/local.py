@@ -16,13 +16,14 @@ import socket
 import subprocess
 from pathlib import Path
 
+from rla_programs.execution.cgroups import BoxGroup, box_group, delegated
+from rla_programs.execution.records import Limits
+
 from rla_screens.desktop.client import GuestClient, GuestRefusal
 from rla_screens.desktop.leases import MachineLease, new_lease
 from rla_screens.desktop.machines import GuestAddress, MachineLost
 from rla_screens.desktop.params import DesktopParams
 from rla_screens.desktop.walls import HOME, PROGRAMS, Walled, Walls
-from rla_programs.execution.cgroups import BoxGroup, box_group, delegated
-from rla_programs.execution.records import Limits
 
 DISPLAY = ":0"
 KEPT_ERRORS = 4000  # bytes

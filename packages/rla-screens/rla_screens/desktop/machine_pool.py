@@ -7,14 +7,14 @@ import os
 import time
 from collections.abc import Callable
 
+from rla.envs.observation import EnvironmentFailure
+from rla.errors import UserError
 from rla_screens.desktop.docker import DockerMachine, remove_orphans
 from rla_screens.desktop.leases import sweep
 from rla_screens.desktop.local import LocalDesktop, walls_of
 from rla_screens.desktop.machines import DesktopMachine, GuestAddress, MachineLost
 from rla_screens.desktop.params import DesktopParams
 from rla_screens.desktop.remote import RemoteMachine
-from rla.envs.observation import EnvironmentFailure
-from rla.errors import UserError
 
 TRIES = 2
 

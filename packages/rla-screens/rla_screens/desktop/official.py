@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rla.errors import UserError
 from rla_screens.desktop.found_files import FoundFile
 from rla_screens.desktop.own_loop import in_own_loop
-from rla.errors import UserError
 
 WORKER = Path(__file__).with_name("official_worker.py")
 METRIC_S = 120.0

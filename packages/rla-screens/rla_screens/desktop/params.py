@@ -9,9 +9,9 @@ from rla.config import Config
 from rla.config.bounds import LONGEST_WAIT, ranged
 from rla.config.checks import web_address
 from rla.config.effect import without_effect
+from rla.errors import UserError
 from rla_screens.desktop.remote import screen_of_address
 from rla_screens.screens.forms import FormName
-from rla.errors import UserError
 
 DesktopSuccess = Literal["positive", "full", "score"]
 

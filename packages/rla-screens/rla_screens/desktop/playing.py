@@ -9,11 +9,11 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rla.envs.observation import Observation
+from rla.store.records import Task
 from rla_screens.desktop.episode import DesktopService
 from rla_screens.desktop.own_loop import Given, in_own_loop
 from rla_screens.desktop.params import DesktopParams
-from rla.envs.observation import Observation
-from rla.store.records import Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
+from rla.envs.observation import EnvironmentFailure
+from rla.store.records import Task
 from rla_screens.desktop.episode import DesktopService
 from rla_screens.desktop.params import DesktopParams
 from rla_screens.desktop.playing import play_script
 from rla_screens.desktop.scenarios import Scenario, scenario_of, task_of_scenario
 from rla_screens.desktop.tasks import asked_otherwise
-from rla.envs.observation import EnvironmentFailure
-from rla.store.records import Task
 
 NOTHING = ("done()",)
 FULL = 1.0  # score

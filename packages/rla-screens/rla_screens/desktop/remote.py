@@ -11,10 +11,10 @@ import asyncio
 import time
 from urllib.parse import urlsplit
 
+from rla.errors import UserError
 from rla_screens.desktop.client import GuestClient, GuestRefusal
 from rla_screens.desktop.leases import AddressLease, lease_of_address
 from rla_screens.desktop.machines import GuestAddress, MachineLost
-from rla.errors import UserError
 
 LOOK_S = 0.2
 HERE = ("localhost", "::1")

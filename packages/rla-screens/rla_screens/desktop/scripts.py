@@ -12,15 +12,15 @@ import random
 from collections.abc import Sequence
 
 from rla.config import Config
+from rla.envs.views import Demonstration, Labelled
+from rla.errors import UserError
+from rla.store.records import Task
 from rla_screens.desktop.episode import DesktopService
 from rla_screens.desktop.params import desktop_params
 from rla_screens.desktop.playing import PlayedScript, on_machines, play_script
 from rla_screens.desktop.scenarios import scenario_of
 from rla_screens.screens.deeds import Motion
 from rla_screens.screens.forms import FORMS, deed_of_action
-from rla.envs.views import Demonstration, Labelled
-from rla.errors import UserError
-from rla.store.records import Task
 
 IDLE = "noop(100)"  # a random action of demonstrations: it loses time and spoils nothing
 HELPS, USELESS, SPOILS = "it brings the task forward", "nothing changes", "the task cannot be finished as before"

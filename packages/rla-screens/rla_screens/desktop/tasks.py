@@ -14,8 +14,8 @@ from dataclasses import replace
 from functools import lru_cache
 from importlib.resources import files
 
-from rla_screens.desktop.scenarios import Scenario, scenario_of_json, task_of_scenario
 from rla.store.records import Task
+from rla_screens.desktop.scenarios import Scenario, scenario_of_json, task_of_scenario
 
 DOMAINS = ("files", "text", "preferences", "spreadsheets")
 HELD_OUT_OF = 4  # every fourth scene, about

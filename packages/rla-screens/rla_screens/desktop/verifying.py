@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from rla.errors import UserError
 from rla_screens.desktop.client import GuestClient, GuestRefusal
 from rla_screens.desktop.getting import GETTERS
 from rla_screens.desktop.measuring import METRICS, OURS, metric_score
@@ -18,7 +19,6 @@ from rla_screens.desktop.params import DesktopParams
 from rla_screens.desktop.resources import ResourceMissing, data_of_url, reachable
 from rla_screens.desktop.scenarios import INFEASIBLE, Scenario
 from rla_screens.desktop.setting_up import FIELDS, MALFORMED, SetupFailure, never_filled, set_up
-from rla.errors import UserError
 
 Evaluator = Mapping[str, Any]
 

@@ -20,11 +20,13 @@ from pathlib import Path
 
 from rla_programs.execution.bubblewrap import FIRST_USER, SLOTS, devices, in_memory, is_root, processes, remedy
 from rla_programs.execution.filters import ALLOW, DENIED, MACHINES, RETURN, fails, only, with_head
-from rla_programs.execution.interpreter import OURS, Interpreter, base_interpreter
+from rla_programs.execution.interpreter import Interpreter, base_interpreter
+
 from rla.errors import UserError
 
 HOME, CODE, PROGRAMS = "/home/user", "/box/code", "/box/programs"
 GUEST = Path(__file__).with_name("guest")
+OURS = Path(__file__).resolve().parents[1]  # the package itself
 NEEDED = {"Xvfb": "xvfb", "openbox": "openbox", "dbus-daemon": "dbus", "wmctrl": "wmctrl", "bwrap": "bubblewrap"}
 ETC = (
     *("alternatives", "fonts", "xdg", "X11", "libreoffice", "gtk-3.0", "dbus-1", "mime.types", "ld.so.cache"),
@@ -133,9 +135,9 @@ class Walls:
             flags += ["--size", "4096", "--tmpfs", str(OURS)]
         for path in self._python.hidden:
             flags += ["--size", "4096", "--tmpfs", path, "--remount-ro", path]
-        inside = (CODE, f"{CODE}/rla", f"{CODE}/rla/envs", f"{CODE}/packages/rla-screens/rla_screens/desktop", PROGRAMS, "/home")
+        inside = (CODE, f"{CODE}/rla_screens", f"{CODE}/rla_screens/desktop", PROGRAMS, "/home")
         flags += [text for folder in inside for text in ("--dir", folder)]
-        flags += ["--ro-bind", str(GUEST), f"{CODE}/packages/rla-screens/rla_screens/desktop/guest"]
+        flags += ["--ro-bind", str(GUEST), f"{CODE}/rla_screens/desktop/guest"]
         for name in ("python", "python3"):
             flags += ["--symlink", self.python, f"{PROGRAMS}/{name}"]
         return flags

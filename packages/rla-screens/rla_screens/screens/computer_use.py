@@ -15,6 +15,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from rla.store.lenient_json import lenient_decode, lenient_loads
+from rla.thoughts import after_thinking
 from rla_screens.screens.deeds import (
     LONGEST_TYPED,
     MOST_TURNS,
@@ -27,8 +29,6 @@ from rla_screens.screens.deeds import (
     read_point,
 )
 from rla_screens.screens.keys import chord
-from rla.store.lenient_json import lenient_decode, lenient_loads
-from rla.thoughts import after_thinking
 
 TOOL = "computer_use"
 OPEN, CLOSE = "<tool_call>", "</tool_call>"

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from rla.envs.chat_prompts import ANSWER, ChatJudge, ChatPrompt, tagged, user
 from rla.envs.pictures import PastStep, Picture, PictureMessage
 from rla.envs.quoting import QUOTED, plain_tags, quoted
+from rla.envs.views import JudgeView, Message
+from rla.thoughts import after_thinking
 from rla_screens.screens.computer_use import SCHEMA
 from rla_screens.screens.deeds import LAST
 from rla_screens.screens.forms import ScreenForm, deed_of_action
 from rla_screens.screens.pointing import with_pointer
-from rla.envs.views import JudgeView, Message
-from rla.thoughts import after_thinking
 
 CALLS = (
     "Actions: mouse_click(x, y, button='left'), mouse_dblclick(x, y), mouse_move(x, y), mouse_down(x, y), "

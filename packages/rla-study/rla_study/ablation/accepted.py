@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from itertools import accumulate
 from statistics import StatisticsError, correlation, fmean, linear_regression
 
-from rla_study.ablation.outcomes import ArmOutcome
 from rla.report.tables import ABSENT, Table, number, percent
+from rla_study.ablation.outcomes import ArmOutcome
 
 PROPOSED = ("accepted", "rejected", "pending")  # figures of an iteration that are 0 where no task is ever changed
 PLAYER = ("expert_success", "parent_expert_success", "root_expert_success")

@@ -100,11 +100,11 @@ def designed(
     iterations: int | None = None,
     evaluate_every: int | None = None,
 ) -> Design:
-    from rla_study.ablation.design import load_design
     from rla.config.load import apply_overrides
-    from rla.store.resources import resource
+    from rla_study import PIPELINES
+    from rla_study.ablation.design import load_design
 
-    read = load_design(path or resource("packages/rla-study/rla_study/pipelines/ablation.yaml"), overrides=apply_overrides({}, overrides))
+    read = load_design(path or PIPELINES / "ablation.yaml", overrides=apply_overrides({}, overrides))
     return replace(
         read,
         iterations=read.iterations if iterations is None else iterations,

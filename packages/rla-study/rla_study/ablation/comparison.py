@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from rla.errors import UserError
+from rla.report.render import as_markdown
+from rla.store.atomic import write_text
 from rla_study.ablation.accepted import accepted_table
 from rla_study.ablation.design import Design, chosen_arms
 from rla_study.ablation.measures import measure_tables
@@ -13,9 +16,6 @@ from rla_study.ablation.records import with_records, write_ablation_record
 from rla_study.ablation.settled_measures import settled_measure_tables
 from rla_study.ablation.settling import settling_tables
 from rla_study.ablation.table import ablation_tables
-from rla.errors import UserError
-from rla.report.render import as_markdown
-from rla.store.atomic import write_text
 
 TABLE = "ablation.md"
 

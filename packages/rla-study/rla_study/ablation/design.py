@@ -26,8 +26,9 @@ from typing import Any
 from rla.config import load
 from rla.envs import configured
 from rla.errors import UserError
-from rla.store.resources import resource
+from rla_study import PIPELINES
 
+SCHEMA = Path(__file__).with_name("design.schema.json")
 # Params that may name a local file or folder.
 PLACES: tuple[str, ...] = ("tasks.path", "model.policy", "model.reward", "adaptation.llm.model")
 PLACES += ("warm_start.conversations", "env.own.test_path")
@@ -76,7 +77,7 @@ class Design:
 
 def load_design(path: Path, *, overrides: Mapping[str, Any] | None = None) -> Design:
     """Read and check a design; `overrides` replace what it shares. UserError names the file and what is wrong."""
-    read = read_mapping(path, remedy="give --design one such as packages/rla-study/rla_study/pipelines/ablation.yaml")
+    read = read_mapping(path, remedy="give --design one such as " + str(PIPELINES / "ablation.yaml"))
     refuse_malformed(path, read)
     params = path.parent / read["params"]
     shared = merged_params(read_mapping(params, remedy=f"{path} names it as `params`"), overrides or {})
@@ -107,18 +108,18 @@ def read_mapping(path: Path, *, remedy: str) -> dict[str, Any]:
     """The mapping of a YAML file. UserError where it is not there or not a mapping."""
     read = load.read_yaml(path, remedy=remedy)
     if not isinstance(read, dict):
-        raise UserError(f"{path}: expected a mapping of keys; see packages/rla-study/rla_study/pipelines/ablation.yaml")
+        raise UserError(f"{path}: expected a mapping of keys; see {PIPELINES / 'ablation.yaml'}")
     return read
 
 
 def refuse_malformed(path: Path, read: dict[str, Any]) -> None:
-    """UserError with the place and the rule that is broken. Source: schemas/ablation.schema.json."""
+    """UserError with the place and the rule that is broken. Source: `design.schema.json`."""
     from jsonschema import Draft202012Validator
 
-    schema = json.loads((resource("schemas") / "ablation.schema.json").read_text())
+    schema = json.loads(SCHEMA.read_text())
     for error in Draft202012Validator(schema).iter_errors(read):
         place = ".".join(map(str, error.absolute_path)) or "the file"
-        raise UserError(f"{path}: {place}: {error.message}; see schemas/ablation.schema.json")
+        raise UserError(f"{path}: {place}: {error.message}; see {SCHEMA}")
     if taken := sorted(name for name in read["arms"] if name == "start" or name.startswith("start-")):
         raise UserError(f"{path}: arm {taken[0]}: folders of starts are called so; give it another name")
     if read["baseline"] not in read["arms"]:

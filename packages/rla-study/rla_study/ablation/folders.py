@@ -1,6 +1,6 @@
 """The folder of an arm: a DVC pipeline of its own, on the files of its start.
 
-<root>/start/            tasks, warm start and its evaluation; further ones where arms differ (`rla_study.ablation.starts`)
+<root>/start/            tasks, warm start and its evaluation; more of them if arms differ (`rla_study.ablation.starts`)
 <root>/<arm>/seed<n>/    the loop of one arm and seed
   dvc.yaml               the package's pipeline without the stages that the start has run
   params.yaml            what all share with the arm's own on top, so that DVC follows it key by key
@@ -18,8 +18,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rla_study.ablation.design import Arm, Design
-from rla_study.ablation.starts import START, Start, start_folder, starts_of
 from rla.errors import UserError
 from rla.models.checkpoint import MANIFEST
 from rla.pipeline.dvc_project import begin_dvc
@@ -27,6 +25,8 @@ from rla.pipeline.plan import Plan, document
 from rla.store.atomic import write_text
 from rla.store.layout import artifact, further_splits
 from rla.store.resources import resource
+from rla_study.ablation.design import Arm, Design
+from rla_study.ablation.starts import START, Start, start_folder, starts_of
 
 TASKS = ("train_tasks", "test_tasks")
 SHARED = (*TASKS, "first_policy", "first_rm", "eval_trajectories", "eval_metrics")

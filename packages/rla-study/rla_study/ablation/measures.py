@@ -3,8 +3,8 @@
 A measure is read from the evaluation of the main held-out split where that has it as a number (`avg@8`, `tool_calls`),
 and from the metrics of the iterations elsewhere (`policy_entropy`, that of the policy's training): as the mean of the
 last iterations up to the one at which the arm is read. Of nested metrics the name has dots, `by_kind.aime.success`.
-Values of a seed are single numbers, so the intervals are Student's t over seeds alone (`rla_study.metrics.student`): neither
-the tasks that they are of nor a start that seeds share are drawn anew. Of one seed there is none.
+Values of a seed are single numbers, so the intervals are Student's t over seeds alone (`rla_study.metrics.student`):
+neither the tasks that they are of nor a start that seeds share are drawn anew. Of one seed there is none.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rla_study.ablation.outcomes import LAST, ArmOutcome, RunOutcome, against_text, compared_with, paired_seeds
 from rla.config.differences import flattened
-from rla_study.metrics import student
 from rla.metrics.custom import brought_numbers
 from rla.metrics.intervals import Interval
 from rla.report.tables import ABSENT, Table
+from rla_study.ablation.outcomes import LAST, ArmOutcome, RunOutcome, against_text, compared_with, paired_seeds
+from rla_study.metrics import student
 
 MEASURE_COLUMNS: tuple[str, ...] = (
     "arm",

@@ -22,16 +22,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rla_study.ablation.design import Arm, Design, read_mapping
-from rla_study.ablation.folders import arm_folder
-from rla_study.ablation.measures import numbers_of
-from rla_study.ablation.outcomes import ArmOutcome, RunOutcome, Wins
-from rla_study.ablation.starts import start_folder, starts_of
 from rla.config.differences import flattened, parameter_differences, shown_value
 from rla.config.load import effective_parameters
 from rla.envs.configured import from_mapping
 from rla.errors import UserError
 from rla.store.atomic import write_content
+from rla_study.ablation.design import Arm, Design, read_mapping
+from rla_study.ablation.folders import arm_folder
+from rla_study.ablation.measures import numbers_of
+from rla_study.ablation.outcomes import ArmOutcome, RunOutcome, Wins
+from rla_study.ablation.starts import start_folder, starts_of
 
 FORMAT = 1
 PACKED = ".gz"  # of a file's name: the same packed, a fifth of the size

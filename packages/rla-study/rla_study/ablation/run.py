@@ -16,11 +16,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from rla.errors import UserError
+from rla.processes.workers import WATCH
 from rla_study.ablation.design import Design, chosen_arms
 from rla_study.ablation.folders import make_arm, make_start
 from rla_study.ablation.starts import needed_starts
-from rla.errors import UserError
-from rla.processes.workers import WATCH
 
 LOG = "repro.log"
 COMMAND = (sys.executable, "-P", "-c", "from rla.cli.loop import main; main()")

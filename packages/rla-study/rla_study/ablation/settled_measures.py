@@ -1,7 +1,7 @@
 """The pairs of arms that a design compares, by each of its measures, seed by seed.
 
-As `rla_study.ablation.settling` does it for success. A measure is one number per seed, so the interval is Student's t over
-seeds alone: neither the tasks that the number is of nor a start that all seeds share are drawn anew.
+As `rla_study.ablation.settling` does it for success. A measure is one number per seed, so the interval is Student's t
+over seeds alone: neither the tasks that the number is of nor a start that all seeds share are drawn anew.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import sqrt
 
+from rla.report.tables import Table
 from rla_study.ablation.design import Design
 from rla_study.ablation.measures import DIGITS, bracketed, measured, shown_measure
 from rla_study.ablation.outcomes import ArmOutcome
 from rla_study.ablation.settling import TITLE, common_points, common_seeds, compared_arms, seeds_text
 from rla_study.metrics.power import FEWEST, seeds_to_settle, spread_of_seeds
 from rla_study.metrics.student import mean_of_seeds
-from rla.report.tables import Table
 
 COLUMNS: tuple[str, ...] = ("arm", "over", "seeds", "iteration", "difference", "per seed", "apart")
 COLUMNS += ("a seed's deviation", "seeds to settle")

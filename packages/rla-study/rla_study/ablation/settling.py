@@ -12,11 +12,11 @@ from math import sqrt
 
 import numpy as np
 
+from rla.report.tables import ABSENT, Table, joined_title, number
 from rla_study.ablation.design import Design
 from rla_study.ablation.outcomes import ArmOutcome, RunOutcome, held_out_names, on_split
 from rla_study.metrics.power import FEWEST, difference_spread, rate_noise, seeds_to_settle
 from rla_study.metrics.student import paired_interval
-from rla.report.tables import ABSENT, Table, joined_title, number
 
 SETTLING_COLUMNS: tuple[str, ...] = ("arm", "over", "seeds", "iteration", "difference", "per seed", "apart")
 SETTLING_COLUMNS += ("a seed's deviation", "of that, evaluation", "seeds to settle")

@@ -17,10 +17,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rla_study.ablation.design import Arm, Design, read_mapping
 from rla.pipeline.plan import followed
 from rla.store.records import content_id
 from rla.store.resources import resource
+from rla_study.ablation.design import Arm, Design, read_mapping
 
 START = ("make-tasks", "init-model", "warm-start")  # stages whose results arms share
 OF_JUDGE = ("enabled", "backend", "prompt")  # what a warm start reads of the judge

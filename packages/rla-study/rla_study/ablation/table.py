@@ -1,8 +1,8 @@
 """The table of an ablation: what each arm reached, what it gained, and what the reward model and the tasks did.
 
-All intervals are 95% bootstrap intervals over seeds and tasks (`rla_study.metrics.bootstrap`). An arm is read at the last
-iteration at which all of its seeds were evaluated, or at those that are asked for, of which success is the mean; arms
-that are not as far as the others say so.
+All intervals are 95% bootstrap intervals over seeds and tasks (`rla_study.metrics.bootstrap`). An arm is read at the
+last iteration at which all of its seeds were evaluated, or at those that are asked for, of which success is the mean.
+Arms that are not as far as the others say so.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from rla_study.ablation.accepted import changes_tasks
-from rla_study.ablation.outcomes import ArmOutcome, against_text, compared_with, held_out_names, on_split, paired_seeds
 from rla.errors import UserError
-from rla_study.metrics import bootstrap
 from rla.metrics.intervals import Interval
 from rla.report.tables import ABSENT, Table, joined_title, number, percent
+from rla_study.ablation.accepted import changes_tasks
+from rla_study.ablation.outcomes import ArmOutcome, against_text, compared_with, held_out_names, on_split, paired_seeds
+from rla_study.metrics import bootstrap
 
 COLUMNS: tuple[str, ...] = ("arm", "seeds", "iteration", "warm start", "success", "95% interval", "per seed", "gain")
 COLUMNS += ("over the baseline", "mu", "process accuracy", "balanced", "outcome accuracy", "accepted tasks")

@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rla.agents.texts import one_line
+from rla.errors import UserError
+from rla.report.page import Section, curves_section, report_page, table_html
+from rla.report.render import as_text, terminal_width
+from rla.report.tables import Table, gain_line
 from rla_study.comparing.curves import comparison_panels
 from rla_study.comparing.runs import ComparedArm, arms_of, compared_runs, differing_keys, parameter_text
 from rla_study.comparing.success import SplitResult, split_names, split_result
@@ -22,10 +26,6 @@ from rla_study.comparing.tables import (
     seconds_table,
     success_table,
 )
-from rla.errors import UserError
-from rla.report.page import Section, curves_section, report_page, table_html
-from rla.report.render import as_text, terminal_width
-from rla.report.tables import Table, gain_line
 
 FEW = 3  # parameters that a headline names
 LONGEST_LINE = 2000  # characters of a headline

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rla_study.comparing.runs import ComparedArm, ComparedRun
 from rla.report.collect import Row
 from rla.report.curves import Line, Panel, known_lines
 from rla.report.tables import joined_title
+from rla_study.comparing.runs import ComparedArm, ComparedRun
 
 
 def comparison_panels(arms: Sequence[ComparedArm], splits: Sequence[str]) -> list[Panel]:

@@ -10,8 +10,6 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from rla_study.ablation.design import Arm
-from rla_study.ablation.outcomes import ArmOutcome, RunOutcome, Wins, outcome_of
 from rla.agents.texts import one_line
 from rla.config.differences import ABSENT, flattened, parameter_differences, shown_value
 from rla.envs.configured import default_config
@@ -19,6 +17,8 @@ from rla.errors import UserError
 from rla.pipeline.run_identity import ineffective_keys
 from rla.report.collect import RunSummary, collect
 from rla.store.run_config import read_run_config, run_config_path
+from rla_study.ablation.design import Arm
+from rla_study.ablation.outcomes import ArmOutcome, RunOutcome, Wins, outcome_of
 
 SEED = "seed"
 LONGEST_NAME = 200  # characters

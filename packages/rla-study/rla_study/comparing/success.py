@@ -1,7 +1,8 @@
 """Held-out success of arms, and of each the difference to the base, paired by task.
 
 One run against one: `rla.metrics.intervals.difference`, with tasks as clusters. Where an arm has several seeds:
-`rla_study.metrics.bootstrap`, over seeds and tasks. All arms are read at the same iterations and on the tasks that all have.
+`rla_study.metrics.bootstrap`, over seeds and tasks. All arms are read at the same iterations, on the tasks that all
+have.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rla.metrics.intervals import Interval, difference, success_interval
 from rla_study.ablation.outcomes import ArmOutcome, RunOutcome
 from rla_study.ablation.table import arm_sample, evaluated, shared_tasks
 from rla_study.comparing.runs import ComparedArm
 from rla_study.metrics import bootstrap
-from rla.metrics.intervals import Interval, difference, success_interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
-from rla_study.comparing.runs import SEED, ComparedArm, ComparedRun, differing_keys, parameter_text
-from rla_study.comparing.success import Reached, SplitResult
 from rla.metrics.custom import brought
 from rla.metrics.intervals import Interval
 from rla.report.tables import ABSENT, LOOP, Table, joined_title, number, percent
+from rla_study.comparing.runs import SEED, ComparedArm, ComparedRun, differing_keys, parameter_text
+from rla_study.comparing.success import Reached, SplitResult
 
 NONE_SHARED = "there is no iteration after the start at which all were evaluated; call `rla evaluate --iteration N`"
 FIRST_AND_LAST = {"mu": "mu", "rm_process_balanced": "right about steps", "rm_outcome_accuracy": "right about outcomes"}

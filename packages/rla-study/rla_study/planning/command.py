@@ -11,8 +11,8 @@ from rla.cli.guard import guard
 
 if TYPE_CHECKING:
     from rla.config import Config
-    from rla_study.planning.shapes import ModelShape
     from rla_study.planning.plan import Machine, Models, StageNeed
+    from rla_study.planning.shapes import ModelShape
     from rla_study.planning.work import Guesses
 
 
@@ -50,9 +50,9 @@ def plan_memory(
 
     def call() -> None:
         from rla.errors import UserError
+        from rla.processes.cores import usable_cores
         from rla_study.planning.plan import Machine
         from rla_study.planning.work import Guesses
-        from rla.processes.cores import usable_cores
 
         on_gpu, on_core = 400.0, 0.03  # bf16 of an H100, with some reserve; fp32 of a core with AVX-512
         rate = tflops or (on_gpu if gpus else on_core * usable_cores())
@@ -97,8 +97,8 @@ def configured_models(
 ) -> tuple[Config, Models]:
     """The parameters, and the shapes of their models: as given, else by the names that the parameters have."""
     from rla.config.load import read_config
-    from rla_study.planning.shapes import model_shape_of
     from rla_study.planning.plan import Models
+    from rla_study.planning.shapes import model_shape_of
 
     config = read_config(file, overrides, params_of=None)
     own, llm = config.model, config.adaptation
@@ -130,9 +130,9 @@ def plan_text(
     """The tables, and why the plan cannot be: an empty list where it can."""
     from rla.envs.protocols import Probes
     from rla.envs.registry import environment
+    from rla.report.render import as_text, terminal_width
     from rla_study.planning.plan import stage_needs
     from rla_study.planning.tables import disk_refusal, disk_table, model_table, planned_disk, stage_table
-    from rla.report.render import as_text, terminal_width
 
     by_task = config.env.name is not None and isinstance(environment(config.env.name), Probes)
     needs: list[StageNeed] = list(stage_needs(config, models, machine, guesses, by_task=by_task))

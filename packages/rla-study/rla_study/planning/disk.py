@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from rla.config.training import TrainConfig
 from rla.config.upkeep import CheckpointsConfig
-from rla_study.planning.shapes import ModelShape
 from rla_study.planning.memory import BYTES
+from rla_study.planning.shapes import ModelShape
 
 STATE_ON_DISK = 12
 SAVED_STATES = 2  # the last saved update, and the next one that is being written

@@ -9,8 +9,8 @@
     output layer   chunks of `CHUNK` logits, a few fp32 tensors of that size at once
     inference      weights, and keys and values of the tokens that it holds
 
-Activations of a token in a layer, with H, I, Q, K as in `rla_study.planning.shapes`, r bytes of the residual stream and b of
-products: 4 H r for both norms, 2 H b, (3 Q + 2 K) b of the attention, 4 I b of the feed-forward layer.
+Activations of a token in a layer, with H, I, Q, K as in `rla_study.planning.shapes`, r bytes of the residual stream and
+b of products: 4 H r for both norms, 2 H b, (3 Q + 2 K) b of the attention, 4 I b of the feed-forward layer.
 """
 
 from __future__ import annotations

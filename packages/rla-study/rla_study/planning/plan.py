@@ -11,8 +11,10 @@ from rla.config import Config
 from rla.config.load import read_yaml
 from rla.config.training import TrainConfig
 from rla.errors import UserError
-from rla_study.planning.shapes import ModelShape
+from rla.store.resources import resource
+from rla.store.sizes import readable_bytes
 from rla_study.planning.memory import BYTES, Launched, held_tokens, inference_bytes, training_bytes
+from rla_study.planning.shapes import ModelShape
 from rla_study.planning.work import (
     Guesses,
     Tokens,
@@ -23,8 +25,6 @@ from rla_study.planning.work import (
     proposed,
     training_flops,
 )
-from rla.store.resources import resource
-from rla.store.sizes import readable_bytes
 
 CUDA_PROCESS, CPU_PROCESS = 3e9, 0.7e9  # of the host: Python, torch and its libraries
 LOADED = 4  # bytes a weight that a training process reads, in fp32

@@ -32,9 +32,9 @@ def print_timeline(run: Path | None, *, price: float | None, as_json: bool, svg:
     from rla.errors import UserError
     from rla.pipeline.params_files import existing_run, stored_runs
     from rla.report.render import terminal_width
-    from rla_study.timeline.timeline import timeline_json, timeline_of
-    from rla_study.timeline.drawing import timeline_lines, timeline_svg, told_timeline
     from rla.store.atomic import write_text
+    from rla_study.timeline.drawing import timeline_lines, timeline_svg, told_timeline
+    from rla_study.timeline.timeline import timeline_json, timeline_of
 
     place = existing_run(run)
     found = timeline_of(place)

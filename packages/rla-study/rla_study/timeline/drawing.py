@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from rla.agents.texts import printable
 from rla.report.curves import rendered
 from rla.report.tables import LOOP
-from rla_study.timeline.timeline import CPU, HOUR, Device, Span, Timeline, costs, device_order
 from rla.store.sizes import counted
+from rla_study.timeline.timeline import CPU, HOUR, Device, Span, Timeline, costs, device_order
 
 if TYPE_CHECKING:
     from rich.text import Text

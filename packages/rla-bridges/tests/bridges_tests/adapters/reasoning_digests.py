@@ -9,6 +9,7 @@ import sys
 
 from rla_bridges.adapters.reasoning_families import REFUSED, SIZES, opened_family, reasoning_library
 from rla_bridges.adapters.reasoning_items import drawn_items, made_entry
+
 from rla.store.records import content_id
 
 FEW = frozenset({"tower_of_hanoi"})  # at its lowest level there are six questions, none of them held out

@@ -10,14 +10,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-
 from rla_bridges.adapters.openenv import GOAL, HELD_OUT, OpenEnv
+
+from bridges_tests.adapters.openenv_fake import TEXT_ACTION
 from rla.envs.chat_prompts import ChatJudge, PlainJudge
 from rla.envs.protocols import Checks, Env, Judged, Shares
 from rla.errors import UserError
 from rla.store.records import Task
 from tests.unit.builders import configured
-from bridges_tests.adapters.openenv_fake import TEXT_ACTION
 
 COUNTS = ("tasks.train_scenes=20", "tasks.test_scenes=10", "tasks.tasks_per_scene=1")
 

@@ -7,8 +7,8 @@ import re
 from typing import Any
 
 import pytest
-
 from rla_bridges.adapters.openenv_actions import Unreadable, form_of, read_action, usage
+
 from rla.errors import UserError
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-
 from rla_bridges.adapters.openenv_client import LARGEST_ANSWER, TOKEN, OpenEnvClient, base_url, read_answer
-from rla.errors import UserError
+
 from bridges_tests.adapters.openenv_fake import FakeServer, observation, serving
+from rla.errors import UserError
 
 
 def fetched(server: FakeServer, path: str) -> Any:

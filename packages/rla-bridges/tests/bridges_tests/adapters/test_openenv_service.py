@@ -12,13 +12,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
 from rla_bridges.adapters.openenv_params import OpenEnvParams
 from rla_bridges.adapters.openenv_service import OpenEnvEpisode, OpenEnvService
+
+from bridges_tests.adapters.openenv_fake import FakeServer, HangUp, error, observation, serving
 from rla.envs.authoring import root_task
 from rla.envs.observation import EnvironmentFailure, Observation
 from rla.errors import UserError
-from bridges_tests.adapters.openenv_fake import FakeServer, HangUp, error, observation, serving
 
 TASK = root_task(env="openenv", split="train", instruction="Say.", content={"server": "fake", "reset": {"seed": 7}})
 CELL_ACTION = {"properties": {"row": {"type": "integer"}, "column": {"type": "integer"}}, "required": ["row", "column"]}

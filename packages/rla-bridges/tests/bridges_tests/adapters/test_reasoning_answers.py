@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from rla_bridges.adapters.reasoning_answers import is_calculation, is_literal, may_be_verified
 
 LIST = {"answer": "1 2 3", "metadata": {}}

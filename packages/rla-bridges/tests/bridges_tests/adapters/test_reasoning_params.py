@@ -7,11 +7,11 @@ import re
 from typing import Any
 
 import pytest
-
-from rla.config import Config
 from rla_bridges.adapters.reasoning_families import REFUSED, Family, reasoning_library
 from rla_bridges.adapters.reasoning_gym import ReasoningGym
-from rla_bridges.adapters.reasoning_params import ReasoningGymParams, brought_numbers, levels_of, named_values
+from rla_bridges.adapters.reasoning_params import ReasoningGymParams, levels_of, named_numbers, named_values
+
+from rla.config import Config
 from rla.envs.configured import from_mapping
 from rla.errors import UserError
 from tests.unit.docs.markdown_pages import DOCS
@@ -71,7 +71,7 @@ def test_values_and_levels_are_read_by_name() -> None:
         values=("allow_negation=true", 'operators=["+"]'), levels=("num_terms=2", "num_digits = 0")
     )
     assert named_values(own) == {"allow_negation": True, "operators": ["+"]}
-    assert brought_numbers(own) == {"num_terms": 2, "num_digits": 0}
+    assert named_numbers(own) == {"num_terms": 2, "num_digits": 0}
 
 
 def test_single_levels_stand_over_the_common_one_which_stops_at_the_highest() -> None:

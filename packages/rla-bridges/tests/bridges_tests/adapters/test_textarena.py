@@ -17,12 +17,13 @@ pytest.importorskip("textarena", reason="the textarena extra is not installed")
 
 from rla_bridges.adapters.textarena import MOST_FOR_LOST, OVER, TextArena, TextArenaGame
 from rla_bridges.adapters.textarena_games import GAMES, game_library, kept_to_itself, opened_game
+
+from bridges_tests.adapters.textarena_players import best_score
 from rla.envs.observation import EnvironmentFailure, Observation, settled
 from rla.envs.pool.hosting import environments
 from rla.errors import UserError
 from rla.store.records import Task
 from tests.unit.builders import configured
-from bridges_tests.adapters.textarena_players import best_score
 
 ENV = TextArena()
 COUNTS = ("tasks.train_scenes=12", "tasks.test_scenes=6", "tasks.tasks_per_scene=1")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from rla_bridges.adapters.textarena import TextArenaGame
+
 from rla.envs.observation import Observation
 
 Player = Callable[[TextArenaGame], Iterator[str]]

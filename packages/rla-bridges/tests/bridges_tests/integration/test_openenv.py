@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from rla.config import Config
 from rla_bridges.adapters.openenv import OpenEnv
 from rla_bridges.adapters.openenv_service import OpenEnvService
-from rla.envs.alfworld.environment import Alfworld
 from rla_programs.coding.data.problems import problem_of
+
+from bridges_tests.integration.openenv_serving import serving_env
+from rla.config import Config
+from rla.envs.alfworld.environment import Alfworld
 from rla.envs.configured import load_config
 from rla.envs.observation import AwaitedEnvironment, Observation
 from rla.envs.registry import environment
@@ -28,7 +29,6 @@ from rla.store.pools import read_tasks
 from rla.store.reading import read_rows
 from rla.store.records import Task
 from tests.integration.conftest import Rla
-from bridges_tests.integration.openenv_serving import serving_env
 
 FEW = (
     "tasks.train_scenes=4",

@@ -18,12 +18,12 @@ from typing import Any
 
 import pytest
 
+from bridges_tests.integration.openenv_serving import serving_env
+from bridges_tests.integration.test_openenv import FEW, SETS, each_played, own_tasks
 from rla.envs.alfworld.environment import Alfworld
 from rla.envs.configured import load_config
 from rla.envs.observation import AwaitedEnvironment, EnvironmentFailure
 from rla.store.records import Task
-from bridges_tests.integration.openenv_serving import serving_env
-from bridges_tests.integration.test_openenv import FEW, SETS, each_played, own_tasks
 
 pytestmark = pytest.mark.slow
 THEIRS = Path(__file__).with_name("openenv_theirs.py")

@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("reasoning_gym", reason="the reasoning-gym extra is not installed")
 
 from rla_bridges.adapters.reasoning_items import Item, made_entry
+
 from rla.llm.base import Request
 from rla.llm.chat import ChatFormat
 from rla.llm.scripted import ScriptedGenerator

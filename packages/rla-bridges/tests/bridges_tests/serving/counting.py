@@ -8,13 +8,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import aiohttp
-
-from rla.envs.observation import EnvironmentFailure, Observation
-from rla.errors import UserError
 from rla_bridges.serving.connections import Connections
 from rla_bridges.serving.env_session import ServedEnv
 from rla_bridges.serving.openenv_server import OpenEnvServer, ServerLimits, serving
 from rla_bridges.serving.served_tasks import ServedTasks
+
+from rla.envs.observation import EnvironmentFailure, Observation
+from rla.errors import UserError
 from rla.store.records import Task
 from tests.unit.builders import configured, task
 

@@ -8,10 +8,10 @@ import socket
 from typing import Any
 
 import pytest
-
 from rla_bridges.serving import connections, openenv_server
 from rla_bridges.serving.connections import Connections
 from rla_bridges.serving.openenv_server import ServerLimits
+
 from bridges_tests.serving.counting import Talk, said, talked
 
 HALF = b"GET /health HTTP/1.1\r\nHost: x\r\nX-Never: "

@@ -5,13 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from rla_bridges.adapters.openenv_client import TOKEN
+from rla_bridges.serving.launching import (
+    ServingOptions,
+    environment_of_pool,
+    is_loopback,
+    serve_env,
+    tasks_counted,
+    token_for,
+)
+
+from bridges_tests.serving.counting import served
 from rla.errors import UserError
-from rla_bridges.serving.launching import ServingOptions, environment_of_pool, is_loopback, serve_env, tasks_counted, token_for
 from rla.store.shards import Origin, write_shard
 from tests.unit.builders import configured, task
-from bridges_tests.serving.counting import served
 
 LONG = "0123456789abcdef"
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import aiohttp
 import pytest
-
-from rla.envs.observation import Observation
 from rla_bridges.serving.openenv_server import LARGEST_MESSAGE, ServerLimits
+
 from bridges_tests.serving.counting import Counting, Talk, counting, said, served, talked
+from rla.envs.observation import Observation
 
 RESET = {"type": "reset", "data": {"task_id": "t2"}}
 STEP = {"type": "step", "data": {"action": "one"}}

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from rla.errors import UserError
 from rla_bridges.serving.openenv_messages import BadMessage
 from rla_bridges.serving.served_tasks import served_tasks, task_card
+
+from bridges_tests.serving.counting import TEST, served
+from rla.errors import UserError
 from rla.store.shards import Origin, write_shard
 from tests.unit.builders import configured, task
-from bridges_tests.serving.counting import TEST, served
 
 TASKS = served().tasks
 SMALL = ("tasks.train_scenes=2", "tasks.test_scenes=1", "tasks.tasks_per_scene=2")

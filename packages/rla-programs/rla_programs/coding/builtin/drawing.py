@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from rla.errors import UserError
+from rla.seeds import derive
 from rla_programs.coding.builtin import algorithms, arith, choices, lists, loops, strings
 from rla_programs.coding.builtin.puzzles import Puzzle, Template, inputs, program, statement
 from rla_programs.coding.data.checkers import Checker, CheckerKind
 from rla_programs.coding.data.problems import FUNCTION, STDIO, CallTest, Problem, StdioTest, Test
-from rla.errors import UserError
-from rla.seeds import derive
 
 FILES = (arith, choices, strings, lists, loops, algorithms)
 LEVELS = (1, 2, 3, 4, 5)

@@ -2,7 +2,7 @@
 
 A problem is either of kind `stdio` (a program reads stdin and prints) or `function` (a program defines a function that
 is called). All tests of a problem are of its kind, and are ground truth. The payload of a task row is the problem as a
-JSON object (`schemas/coding_problem.schema.json`); the task's id is a digest of all that decides whether a program is
+JSON object (`coding/problem.schema.json`); the task's id is a digest of all that decides whether a program is
 right, so not of the reference solution, the difficulty and the source.
 """
 
@@ -14,17 +14,18 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from rla_programs.coding.data.checkers import Checker, CheckerKind, Json
-from rla_programs.execution.nesting import levels, too_deep
 from rla.errors import UserError
 from rla.store.records import Status, Task, content_id
-from rla.store.resources import resource
+from rla_programs.coding.data.checkers import Checker, CheckerKind, Json
+from rla_programs.execution.nesting import levels, too_deep
 
 ENV = "coding"
+SCHEMA = Path(__file__).parents[1] / "problem.schema.json"
 STDIO = "stdio"
 FUNCTION = "function"
 LONGEST_S, LARGEST_MB = 3600.0, 1 << 20
@@ -220,4 +221,4 @@ def _problem(fields: Mapping[str, Any]) -> Problem:
 
 @cache
 def _validator() -> Draft202012Validator:
-    return Draft202012Validator(json.loads((resource("schemas") / "coding_problem.schema.json").read_text()))
+    return Draft202012Validator(json.loads(SCHEMA.read_text()))

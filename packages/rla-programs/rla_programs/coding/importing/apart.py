@@ -19,10 +19,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rla.errors import UserError
 from rla_programs.coding.data.problems import InvalidProblem, Problem, StdioTest, Test
 from rla_programs.coding.importing.layouts import data_layout_of, layout_named
 from rla_programs.coding.importing.rows import Row, data_rows
-from rla.errors import UserError
 
 ROOM = 2 << 30  # bytes of address space beyond the interpreter's
 ROOM_PER_BYTE = 8  # of the largest file: a list of rows is read as a whole

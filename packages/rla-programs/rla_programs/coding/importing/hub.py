@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from rla_programs.coding.importing.rows import SUFFIXES, of_split
 from rla.errors import UserError
+from rla_programs.coding.importing.rows import SUFFIXES, of_split
 
 PREFIX = "hub:"
 NAME = re.compile(r"hub:(?P<repo>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?(:(?P<inside>[^:]+))?")

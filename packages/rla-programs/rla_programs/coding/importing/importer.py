@@ -11,12 +11,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rla.errors import UserError
 from rla_programs.coding.data.problems import Problem, problem_digest
 from rla_programs.coding.importing.apart import Order, RowRead, problem_reader, read_apart
 from rla_programs.coding.importing.hub import PREFIX, fetched
 from rla_programs.coding.importing.layouts import layout_named
 from rla_programs.coding.importing.rows import files_of
-from rla.errors import UserError
 
 MAX_TESTS = 32
 MAX_TEST_CHARS = 20_000

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rla.errors import UserError
 from rla_programs.coding.data.problems import Problem
 from rla_programs.coding.importing.contests import apps, codecontests, published
 from rla_programs.coding.importing.livecode import livebench, livecodebench
 from rla_programs.coding.importing.mbpp import mbpp
-from rla.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, cast
 
+from rla.errors import UserError
 from rla_programs.coding.data.problems import InvalidProblem
 from rla_programs.coding.importing.bounds import bounded_json
-from rla.errors import UserError
 
 if TYPE_CHECKING:
     import pyarrow as pa

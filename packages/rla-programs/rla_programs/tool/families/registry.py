@@ -6,10 +6,10 @@ import difflib
 import random
 from collections.abc import Mapping, Sequence
 
+from rla.errors import UserError
 from rla_programs.tool.families.generated import QuestionFamily
 from rla_programs.tool.families.numbers import ARITHMETIC, DIGITS, GCD, LCM, POWERS, SEARCH, STEPS
 from rla_programs.tool.families.texts import COUNTING
-from rla.errors import UserError
 
 OWN: Mapping[str, QuestionFamily] = {
     family.name: family for family in (ARITHMETIC, POWERS, COUNTING, SEARCH, GCD, LCM, DIGITS, STEPS)

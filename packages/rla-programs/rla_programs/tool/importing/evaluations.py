@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import random
 
+from rla.seeds import derive
 from rla_programs.coding.data.problems import InvalidProblem
 from rla_programs.coding.importing.columns import Row, optional, text
 from rla_programs.tool.importing.found import FoundQuestion, answer_text, is_letter, named_source, question_text
-from rla.seeds import derive
 
 OPTIONS = ("Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
 LETTERS = "ABCD"

@@ -1,6 +1,6 @@
 """Which data set a file of questions is of, told by its columns or by name.
 
-Layouts of programming problems (`rla_programs.coding.importing.layouts`) are layouts of questions that ask for a program.
+The layouts of `rla_programs.coding.importing.layouts` are those of questions that ask for a program.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 
+from rla.errors import UserError
 from rla_programs.coding.data.problems import Problem, question
 from rla_programs.coding.importing.apart import Order, Reader, RowRead, with_small_tests
 from rla_programs.coding.importing.columns import Row
@@ -18,7 +19,6 @@ from rla_programs.tool.importing.evaluations import aime, gpqa, question_answer
 from rla_programs.tool.importing.found import FoundQuestion, question_text
 from rla_programs.tool.importing.sources import source_of
 from rla_programs.tool.importing.verl import evaluated_livecode, verl
-from rla.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from rla_programs.answering.answer_files import matched_answers, read_answers
 
 from rla.errors import UserError
-from rla_programs.answering.answer_files import matched_answers, read_answers
 from rla.store.records import Task
 from tests.unit.builders import task
 

@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from rla.envs.observation import EnvironmentFailure, Observation
-from rla.envs.prompts import PolicyPrompt
 from rla_programs.answering.answers import UNENDED, JudgedAnswer, judge_answer
 from rla_programs.answering.voting import SaidEpisode
+
+from rla.envs.observation import EnvironmentFailure, Observation
+from rla.envs.prompts import PolicyPrompt
 from rla.store.records import Task
 from tests.unit.builders import task
 

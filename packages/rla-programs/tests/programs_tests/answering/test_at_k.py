@@ -8,7 +8,6 @@ from statistics import mean
 
 import numpy as np
 import pytest
-
 from rla_programs.answering.at_k import Answered, figures_at_k, majority_values, pass_at, sizes_up_to
 
 

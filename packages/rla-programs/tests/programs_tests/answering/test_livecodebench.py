@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rla_programs.answering.livecodebench import code_question, export_livecodebench, program_of
+from rla_programs.tool.imported import import_questions
 
 from rla.cli.app import run as call
-from rla_programs.tool.imported import import_questions
 from rla.errors import UserError
 from rla.rollouts.trajectory_shard import trajectory_counts
 from rla.store.records import Task
 from rla.store.shards import Origin, ShardWriter, write_shard
-from rla_programs.answering.livecodebench import code_question, export_livecodebench, program_of
 from tests.unit.builders import configured, step, task, trajectory
 
 ORIGIN = Origin(config="c", inputs={}, seed=0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from rla_programs.answering.published_at_k import best_values, bootstrap_draws, published_majority_values
 
 

@@ -8,10 +8,11 @@ from typing import Any
 
 from rla_programs.answering.at_k import Answered, figures_at_k
 from rla_programs.answering.tables import answer_tables, tool_tables
+from rla_programs.execution.surroundings import surroundings_table
+
 from rla.report.collect import HeldOut, RunSummary, figures_measured
 from rla.report.curves import panels
 from rla.report.points import held_out_points
-from rla_programs.execution.surroundings import surroundings_table
 from rla.store.atomic import write_json
 
 TOOLS = {

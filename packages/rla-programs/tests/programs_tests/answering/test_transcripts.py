@@ -7,24 +7,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from rla.envs.observation import CallResult
+from rla_programs.answering.answer_files import matched_answers, read_answers
+from rla_programs.answering.answers import JudgedAnswer, calls_of_transcripts, judge_answer
+from rla_programs.answering.transcripts import Given, given_messages
+from rla_programs.answering.voting import class_of_answers
 from rla_programs.tool.answers import Verifier
 from rla_programs.tool.calls import Malformed, ToolCall
 from rla_programs.tool.environment import Tool
 from rla_programs.tool.episode import ToolEpisode
 from rla_programs.tool.formats import make_format
 from rla_programs.tool.questions import Question, question_of, task_of_question
-from rla.errors import UserError
 from rla_programs.tool.tool_use import given_tool_figures
-from rla_programs.answering.answer_files import matched_answers, read_answers
-from rla_programs.answering.answers import JudgedAnswer, calls_of_transcripts, judge_answer
-from rla_programs.answering.transcripts import Given, given_messages
-from rla_programs.answering.voting import class_of_answers
+
+from programs_tests.answering.test_answer_files import lines
+from programs_tests.tool.test_transcripts import CALL, RESULT
+from rla.envs.observation import CallResult
+from rla.errors import UserError
 from rla.store.records import Task
 from tests.unit.builders import configured
-from programs_tests.tool.test_transcripts import CALL, RESULT
-from programs_tests.answering.test_answer_files import lines
 
 TASK = task_of_question(Question(text="What is 6 times 7?", check="number", answer="42", source="s"), split="test")
 OPENAI = {

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from rla_programs.tool.questions import Question, task_of_question
 from rla_programs.answering.at_k import majority_values
 from rla_programs.answering.published_at_k import published_majority_values
 from rla_programs.answering.voting import AnswerMetrics, SaidEpisode, answer_figures, class_of_answers, voted_episodes
+from rla_programs.tool.questions import Question, task_of_question
+
 from tests.unit.builders import configured, step, task, trajectory
 from tests.unit.metrics.test_success import episode, shard
 

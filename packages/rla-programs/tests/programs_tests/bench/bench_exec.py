@@ -22,6 +22,7 @@ from pathlib import Path
 
 from rla_programs.execution import ExitStatus, Job, Limits, Sandbox, make_sandbox
 from rla_programs.execution.records import ExecutionConfig
+
 from programs_tests.execution.sandboxes import descendants
 
 # Each in the manner of an answer to a contest problem: read numbers, compute for a moment, print.

@@ -23,12 +23,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from zlib import crc32
 
-from rla.config.sections import EnvConfig, PolicyConfig
-from rla.envs.chat_prompts import ChatPrompt
 from rla_programs.execution.records import ExecutionConfig
-from rla.envs.observation import Observation
 from rla_programs.tool.calls import TOOL, ToolCall
 from rla_programs.tool.interpreter import PythonTool
+
+from rla.config.sections import EnvConfig, PolicyConfig
+from rla.envs.chat_prompts import ChatPrompt
+from rla.envs.observation import Observation
 from rla.llm.base import Completion, Request
 from rla.llm.chat import ChatFormat
 from rla.llm.scripted import ScriptedGenerator

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from rla_programs.coding.data.problems import InvalidProblem
 from rla_programs.coding.importing import apart, import_problems
 from rla_programs.coding.importing.apart import MOST_DEATHS, TOO_LARGE, Order, problem_reader, read_apart
 from rla_programs.coding.importing.bounds import MOST_VALUES, bounded_json
 from rla_programs.coding.importing.pickled import pickled_text
+
 from rla.errors import UserError
 
 ROW = {"test_input": ["1 2\n"], "test_output": ["3\n"]}

@@ -8,11 +8,11 @@ from collections import Counter
 from functools import cache
 
 import pytest
-
 from rla_programs.coding.builtin import Drawn, available, drawn_problems, templates
 from rla_programs.coding.data.problems import FUNCTION, STDIO, StdioTest, problem_digest
-from rla.errors import UserError
+
 from programs_tests.coding.running import many, passes
+from rla.errors import UserError
 
 
 @cache

@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 
 import pytest
-
 from rla_programs.execution import Limits, cgroups
 from rla_programs.execution.cgroups import BESIDE_MB, NAME, BoxGroup, box_group, delegated, remove_empty
 

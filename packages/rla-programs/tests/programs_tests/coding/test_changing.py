@@ -7,8 +7,6 @@ import json
 from typing import Any
 
 import pytest
-
-from rla.adaptation.kinds import edit_kind
 from rla_programs.coding.data.problems import problem_of, task_from_problem
 from rla_programs.coding.environment import Coding
 from rla_programs.coding.params import CodingParams
@@ -17,11 +15,13 @@ from rla_programs.coding.proving import UNPROVEN, CodingProof
 from rla_programs.coding.rewriting import program_course
 from rla_programs.coding.running import Runner
 from rla_programs.execution.records import ExecutionConfig
+
+from programs_tests.coding.builders import function, stdio
+from programs_tests.coding.trusted import Trusted
+from rla.adaptation.kinds import edit_kind
 from rla.envs.views import Message, ProposalView, RejectedEdit
 from rla.store.records import Task
 from tests.unit.builders import configured
-from programs_tests.coding.builders import function, stdio
-from programs_tests.coding.trusted import Trusted
 
 CODING = Coding()
 (EASY, *_) = CODING.tasks(

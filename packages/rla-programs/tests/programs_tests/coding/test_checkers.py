@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from rla_programs.coding.data.checkers import Checker, CheckerKind, agrees, checker_calls, checker_verdict
 from rla_programs.coding.data.problems import StdioTest
 from rla_programs.coding.importing.columns import stdio_checker, values_checker

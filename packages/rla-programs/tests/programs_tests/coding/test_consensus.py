@@ -5,6 +5,7 @@ from __future__ import annotations
 from rla_programs.coding.consensus import consensus
 from rla_programs.coding.evaluation import best_of
 from rla_programs.coding.rewards import Executions
+
 from programs_tests.coding.test_rewards import table
 
 

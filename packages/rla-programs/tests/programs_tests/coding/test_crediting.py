@@ -8,9 +8,9 @@ from typing import Any
 
 import polars as pl
 import pytest
+from rla_programs.coding.crediting import CodingRule
 
 from rla.config.sections import CreditConfig
-from rla_programs.coding.crediting import CodingRule
 from rla.envs.views import reference_row
 
 GIVEN = ["11111", "11111", "11010", "01000"]

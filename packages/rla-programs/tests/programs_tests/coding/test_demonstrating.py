@@ -5,16 +5,16 @@ from __future__ import annotations
 import random
 
 import pytest
-
 from rla_programs.coding.builtin.recall import entry_of, relatives, training_entries
 from rla_programs.coding.data.problems import problem_of, task_from_problem
 from rla_programs.coding.demonstrating import demonstration, known_tests, lesson_of
 from rla_programs.coding.environment import Coding
 from rla_programs.coding.writing import PlainTestPrompt, read_test
-from rla.errors import UserError
-from tests.unit.builders import configured
+
 from programs_tests.coding.builders import stdio
 from programs_tests.coding.running import answers, passes
+from rla.errors import UserError
+from tests.unit.builders import configured
 
 CODING = Coding()
 TASKS = CODING.tasks(

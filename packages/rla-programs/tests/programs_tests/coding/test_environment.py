@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-
 from rla_programs.coding.data.checkers import Checker, CheckerKind
 from rla_programs.coding.data.problems import Problem, StdioTest, task_from_problem
 from rla_programs.coding.running import INTERPRETER_MB, Runner
 from rla_programs.coding.service import CodingService, passed, told
 from rla_programs.execution.records import ExecutionConfig
-from rla.envs.observation import EnvironmentFailure, Observation
+
 from programs_tests.coding.builders import function, stdio
 from programs_tests.coding.trusted import Trusted
+from rla.envs.observation import EnvironmentFailure, Observation
 
 PROBLEM = stdio(("1\n", "2\n"), ("5\n", "6\n"), ("-1\n", "0\n"))
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import combinations
 
 import pytest
-
 from rla_programs.coding.evaluation import agreeing, best_of, detecting, evaluate
 from rla_programs.coding.rewards import Executions
+
 from programs_tests.coding.test_rewards import HALF, table
 
 LOST = Executions(given=table("10 00"), written=table("10 01"), parsed=[True, True])

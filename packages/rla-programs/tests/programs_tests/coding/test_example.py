@@ -9,7 +9,6 @@ from __future__ import annotations
 from math import sqrt
 
 import pytest
-
 from rla_programs.coding.data.problems import StdioTest, Test
 from rla_programs.coding.evaluation import agreeing, best_of, detecting, evaluate
 from rla_programs.coding.prompts import PublishedProgramPrompt
@@ -24,6 +23,7 @@ from rla_programs.coding.rewards import (
     written_rewards,
 )
 from rla_programs.coding.writing import PlainTestPrompt, read_test
+
 from programs_tests.coding.builders import stdio
 from programs_tests.coding.running import answers, passes
 from programs_tests.coding.test_rewards import table

@@ -7,7 +7,6 @@ import signal
 import struct
 
 import pytest
-
 from rla_programs.coding.params import coding_params
 from rla_programs.execution import Call, ExitStatus, Job, Limits, Result, default_limits
 from rla_programs.execution.allowance import Allowance
@@ -17,6 +16,7 @@ from rla_programs.execution.filters import ALLOW, KILL, MACHINES, NEWEST, assemb
 from rla_programs.execution.preload import mentioned, with_prelude
 from rla_programs.execution.records import ExecutionConfig
 from rla_programs.execution.verdict import controller_question, result
+
 from rla.errors import UserError
 from tests.unit.builders import configured
 

@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-
 from rla_programs.coding.data.checkers import CheckerKind
 from rla_programs.coding.data.problems import (
     CallTest,
@@ -28,6 +27,7 @@ from rla_programs.coding.importing import hub, import_problems
 from rla_programs.coding.importing.layouts import LAYOUTS, data_layout_of
 from rla_programs.coding.importing.pickled import hidden_tests, pickled_text, unpacked
 from rla_programs.execution.preload import with_prelude
+
 from rla.errors import UserError
 
 CODECONTESTS = {

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
 from rla_programs.coding.data.checkers import Checker, CheckerKind
 from rla_programs.coding.data.problems import (
     CallTest,
@@ -23,9 +22,10 @@ from rla_programs.coding.data.problems import (
     task_from_problem,
     wanted,
 )
+
+from programs_tests.coding.builders import function, stdio
 from rla.errors import UserError
 from rla.store.schema import to_table
-from programs_tests.coding.builders import function, stdio
 
 CHECKED = Checker(kind=CheckerKind.PROGRAM, program="def check(input, expected, actual):\n    return True")
 

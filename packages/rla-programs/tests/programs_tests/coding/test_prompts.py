@@ -6,7 +6,6 @@ import time
 from typing import Any
 
 import pytest
-
 from rla_programs.coding.builtin import drawn_problems
 from rla_programs.coding.data.problems import CallTest, StdioTest, Test, question
 from rla_programs.coding.prompts import LONGEST_PROGRAM, PlainProgramPrompt, PublishedProgramPrompt
@@ -18,8 +17,9 @@ from rla_programs.coding.writing import (
     read_test,
     texts_of,
 )
-from rla.envs.prompts import PolicyPrompt
+
 from programs_tests.coding.builders import function, stdio
+from rla.envs.prompts import PolicyPrompt
 
 PLAIN: PolicyPrompt = PlainProgramPrompt()
 PUBLISHED: PolicyPrompt = PublishedProgramPrompt()

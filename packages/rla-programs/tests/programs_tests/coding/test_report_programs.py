@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rla.report.collect import RunSummary
 from rla_programs.coding.report_tables import program_tables
+
+from rla.report.collect import RunSummary
 from rla.report.render import as_text
 from rla.report.tables import Table
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from math import sqrt
 
 import pytest
-
 from rla_programs.coding.rewards import (
     Executions,
     accuracy,

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-
 from rla_programs.execution import Call, ExitStatus, Job, Limits, Result, fusion
 from rla_programs.execution.fusion import SandboxFusion
+
 from rla.errors import UserError
 
 Answer = Callable[[dict[str, Any]], Awaitable[web.Response]]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rla_programs.coding.data.problems import problem_of
 from rla_programs.coding.tasks import builtin_problems, imported_problems
+
 from rla.store.schema import to_table
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rla_programs.execution import ExitStatus, Job, Result
+
 from programs_tests.coding.running import ran
 
 

@@ -6,10 +6,9 @@ from functools import cache
 from pathlib import Path
 
 import trl
+from rla_programs.collecting.conversations import ChatMessage, Conversation, calls_text
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
-
-from rla_programs.collecting.conversations import ChatMessage, Conversation, calls_text
 
 TEMPLATES = Path(trl.__file__).parent / "chat_templates"
 QWEN = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from rla_programs.collecting.chat_tokens import ChatTokens, NotRendered
+from rla_programs.collecting.conversations import Conversation, template_messages
 from trl.chat_template_utils import get_training_chat_template
 
-from rla_programs.collecting.conversations import Conversation, template_messages
-from rla_programs.collecting.chat_tokens import ChatTokens, NotRendered
 from programs_tests.collecting.families import TEMPLATES, called, conversation, said, tokenizer_of
 
 PLAIN = conversation(

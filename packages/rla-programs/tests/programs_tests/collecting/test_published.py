@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from rla_programs.collecting.conversations import Conversation, read_conversations, template_messages
+from rla_programs.collecting.published import NotAConversation, conversations_at, published_conversation
 
 from rla.errors import UserError
-from rla_programs.collecting.conversations import Conversation, read_conversations, template_messages
 from rla.store.origin import Origin
-from rla_programs.collecting.published import NotAConversation, conversations_at, published_conversation
 from rla.store.shards import ShardWriter
 
 USER = {"role": "user", "content": "Add."}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rla_programs.collecting.teachers import Dialogue
+
 from rla.llm.chat_server import ChatReply
 
 

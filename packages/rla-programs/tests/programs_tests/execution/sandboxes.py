@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from rla_programs.execution import Call, Job, Limits, Result, Sandbox
 from rla_programs.execution.bubblewrap import Bubblewrap, bubblewrap
 from rla_programs.execution.local import LocalSandbox
 from rla_programs.execution.rlimits import rlimits
+
 from rla.errors import UserError
 
 LOCAL = ("bubblewrap", "rlimits")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from rla.metrics.custom import joined_figures, told_figures
 from rla_programs.execution.figures import statuses_of
+
+from rla.metrics.custom import joined_figures, told_figures
 
 FIRST = {
     **{"calls": 4, "calls_error": 1, "calls_ok": 2, "calls_malformed": 1, "runs": 3},

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from rla_bridges.adapters.reasoning_items import item_of, known_answer
 from rla_programs.coding.data.problems import problem_of
+
+from programs_tests.integration.test_coding import PARAMS as CODING
 from rla.store.pools import read_tasks
 from rla.store.slices import read_json
 from tests.integration.conftest import Rla
-from programs_tests.integration.test_coding import PARAMS as CODING
 
 REASONING = """
 env: {name: reasoning-gym, max_steps: 1, own: {id: chain_sum, level: 1}}

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from programs_tests.coding.test_example import PROBLEM, REPLIES, WRITTEN
 from rla.llm.base import Request
 from rla.llm.chat import ChatFormat
 from rla.llm.scripted import ScriptedGenerator
@@ -20,7 +21,6 @@ from rla.seeds import derive
 from rla.store.reading import read_rows
 from rla.store.slices import read_json
 from tests.integration.conftest import Rla
-from programs_tests.coding.test_example import PROBLEM, REPLIES, WRITTEN
 from tests.unit.llm.chat_completions import ChatCompletions, reply
 
 PARAMS = """

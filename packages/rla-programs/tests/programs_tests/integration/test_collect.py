@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 import rla_programs.collecting.shard
+from rla_programs.collecting.conversations import Conversation, read_conversations
+
 import rla.envs.registry
 from rla.cli.app import run
-from rla_programs.collecting.conversations import Conversation, read_conversations
 from rla.store.origin import Origin
 from rla.store.records import Judgement, Segment, Step, StepScore, StopReason, Trajectory
 from rla.store.shards import ShardWriter

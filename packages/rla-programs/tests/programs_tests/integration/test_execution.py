@@ -11,13 +11,13 @@ import time
 from pathlib import Path
 
 import pytest
-
 from rla_programs.coding.importing.livecode import OFFICIAL_IMPORTS
 from rla_programs.execution import Call, ExitStatus, Job, Limits, Sandbox, make_sandbox
 from rla_programs.execution.preload import with_prelude
 from rla_programs.execution.records import ExecutionConfig
-from rla.errors import UserError
+
 from programs_tests.execution.sandboxes import LOCAL, PATIENT, descendants, gone, in_sandbox, made, one, results
+from rla.errors import UserError
 
 READERS = {
     "input": "print(input(), input())",

@@ -6,8 +6,8 @@ import os
 import tempfile
 
 import pytest
-
 from rla_programs.execution import ExitStatus, Limits, cgroups
+
 from programs_tests.execution.sandboxes import AS_USER, LOCAL, results
 
 CLOSING = {

@@ -7,8 +7,8 @@ import sys
 import time
 
 import pytest
-
 from rla_programs.execution import Call, ExitStatus, Job, Limits, Result, Sandbox
+
 from programs_tests.execution.sandboxes import LOCAL, PATIENT, in_sandbox, results
 
 SHORT = Limits(wall_s=1.0, cpu_s=30.0)

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from rla_programs.execution import ExitStatus, Job
 from rla_programs.execution.bubblewrap import bubblewrap
 from rla_programs.execution.interpreter import interpreter_of
+
 from programs_tests.execution.sandboxes import AS_USER, PATIENT, as_user, shared
 
-TOP = Path(__file__).parents[2]
+TOP = Path(__file__).parents[5]
 NAME = f"python{sys.version_info.major}.{sys.version_info.minor}"
 LEFT_OUT = ("site-packages", "dist-packages", "test", "idlelib", "lib2to3", "ensurepip", "tkinter", "config-*")
 SEARCH = """
@@ -61,8 +61,9 @@ def installed(request: pytest.FixtureRequest) -> Iterator[Path]:
             shutil.copy2(shared, library.parent)
         program.parent.mkdir()
         shutil.copy2(base, program)
-        ours = library / "site-packages" / "rla"
-        shutil.copytree(TOP / "rla", ours, ignore=shutil.ignore_patterns("__pycache__"))
+        for ours in (TOP / "rla", TOP / "packages/rla-programs/rla_programs"):
+            place = library / "site-packages" / ours.name
+            shutil.copytree(ours, place, ignore=shutil.ignore_patterns("__pycache__"))
         yield program
 
 
@@ -96,5 +97,6 @@ def test_libraries_are_bound_by_the_names_that_the_loader_looks_for(tmp_path: Pa
     assert found.folders == (f"{tmp_path}/lib/python3", "/usr/lib/somewhere")
     assert found.files == (f"{tmp_path}/bin/python3", f"{tmp_path}/lib/libreal.so.1")
     assert found.hidden == (f"{tmp_path}/lib/python3/site-packages",)
-    below = interpreter_of("/usr/bin/python3", [str(TOP), str(TOP / "rla")], [])
-    assert below.folders == (str(TOP),) and str(TOP / "rla") in below.hidden
+    package = TOP / "packages/rla-programs/rla_programs"
+    below = interpreter_of("/usr/bin/python3", [str(TOP), str(package)], [])
+    assert below.folders == (str(TOP),) and str(package) in below.hidden

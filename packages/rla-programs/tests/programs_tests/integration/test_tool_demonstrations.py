@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-
 from rla_programs.execution.records import ExecutionConfig
 from rla_programs.tool.calls import CallFormat
 from rla_programs.tool.demonstrating import taught_rounds
 from rla_programs.tool.families.reasoning_programs import PROGRAMS
 from rla_programs.tool.families.registry import OWN
 from rla_programs.tool.interpreter import PythonTool
+
 from programs_tests.execution.sandboxes import made
 from programs_tests.tool.questions import HERMES, SHORT, drawn
 

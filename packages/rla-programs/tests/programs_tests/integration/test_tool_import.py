@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from rla_programs.tool.questions import question_of
 
 from rla.cli.app import run
-from rla_programs.tool.questions import question_of
 from rla.store.pools import read_tasks
 
 

@@ -10,16 +10,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
-
 from rla_programs.execution.bubblewrap import Bubblewrap, is_root
 from rla_programs.execution.local import LocalSandbox
 from rla_programs.execution.records import ExecutionConfig
 from rla_programs.execution.standing import run_once
-from rla.envs.observation import CallResult
 from rla_programs.tool.calls import TOOL, ToolCall
 from rla_programs.tool.interpreter import LONGEST_CODE, PythonTool
 from rla_programs.tool.results import SILENT
+
 from programs_tests.execution.sandboxes import LOCAL, PATIENT, descendants, gone, in_sandbox, made
+from rla.envs.observation import CallResult
 
 PATIENCE = ExecutionConfig(wall_s=60.0, cpu_s=30.0)  # for programs that are expected to end by themselves
 BRIEF = ExecutionConfig(wall_s=1.0, cpu_s=30.0, memory_mb=256, output_kb=1024)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rla_programs.tool.formats import make_format
 from rla_programs.tool.tasks import builtin_questions
+
 from rla.store.records import Task
 
 SHORT, HERMES = make_format("short"), make_format("hermes")

@@ -7,18 +7,18 @@ import json
 from typing import Any
 
 import pytest
-
-from rla.adaptation.taken import Taken
 from rla_bridges.adapters.reasoning_items import is_held_out
-from rla.envs.observation import CallResult
 from rla_programs.tool.adapting import QUESTION_FIELDS, QuestionProposals, round_course
 from rla_programs.tool.environment import Tool
 from rla_programs.tool.episode import TAKEN
 from rla_programs.tool.proving import NOBODY, AnswerProof, computes
 from rla_programs.tool.questions import Question, question_of, task_of_question
+
+from programs_tests.tool.questions import drawn
+from rla.adaptation.taken import Taken
+from rla.envs.observation import CallResult
 from rla.envs.views import Message, ProposalView, RejectedEdit
 from rla.store.records import Task
-from programs_tests.tool.questions import drawn
 
 TOOL = Tool()
 (POWER,) = drawn("powers")

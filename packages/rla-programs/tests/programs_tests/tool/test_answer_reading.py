@@ -6,7 +6,6 @@ import time
 from fractions import Fraction
 
 import pytest
-
 from rla_programs.tool.answer_reading import final_answer, letter_in, number_in, plain_latex
 
 PUBLISHED = [  # reply, what the published code reads as its answer

@@ -12,16 +12,16 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
-
 from rla_bridges.adapters.reasoning_items import Item, made_entry
 from rla_programs.coding.data.checkers import Checker, CheckerKind
 from rla_programs.coding.data.problems import CallTest, Problem, StdioTest, problem_payload
 from rla_programs.coding.running import Runner
 from rla_programs.execution.records import ExecutionConfig
-from rla.envs.observation import EnvironmentFailure
 from rla_programs.tool.answer_processes import AnswerProcesses
 from rla_programs.tool.answers import Verifier, alternatives, answer_class, last_program, may_be_math
 from rla_programs.tool.questions import Question
+
+from rla.envs.observation import EnvironmentFailure
 
 ITEM: dict[str, Any] = {"family": "chain_sum", "levels": {}, "values": {}, "seed": 1, "index": 0}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-
 from rla_programs.tool.decoration import (
     ALONE,
     BOX,

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-
 from rla_programs.tool.calls import CallFormat, Malformed
 from rla_programs.tool.demonstrating import final_reply, solver_reply, taught_rounds
 from rla_programs.tool.episode import TAKEN
 from rla_programs.tool.questions import question_of
 from rla_programs.tool.stitching import stitched
 from rla_programs.tool.vocabulary import question_texts
+
+from programs_tests.tool.questions import HERMES, SHORT, drawn
 from rla.envs.views import Demonstration
 from rla.errors import UserError
 from rla.models.exact_tokenizer import build_exact_tokenizer
 from rla.store.records import Task
-from programs_tests.tool.questions import HERMES, SHORT, drawn
 
 (POWER,) = drawn("powers")
 (STEPS,) = drawn("steps")

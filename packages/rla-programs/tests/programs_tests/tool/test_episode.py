@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-
-from rla.envs.observation import CallResult, EnvironmentFailure, Observation
 from rla_programs.tool.calls import Malformed, ToolCall, Turn
 from rla_programs.tool.episode import TAKEN, UNREADABLE, ToolEpisode
 from rla_programs.tool.questions import Question
+
+from rla.envs.observation import CallResult, EnvironmentFailure, Observation
 
 QUESTION = Question(text="What is 6 times 7?", check="number", answer="42", source="test")
 

@@ -8,7 +8,6 @@ import random
 from collections import Counter
 
 import pytest
-
 from rla_bridges.adapters.reasoning_families import opened_family
 from rla_bridges.adapters.reasoning_items import Item, known_answer, made_entry
 from rla_programs.tool.families.generated import Made, QuestionFamily, slip_of
@@ -16,6 +15,7 @@ from rla_programs.tool.families.numbers import ARITHMETIC, POWERS, SEARCH
 from rla_programs.tool.families.reasoning_programs import PROGRAMS, teacher_program
 from rla_programs.tool.families.registry import OWN, drawn_levels, known_output, question_family
 from rla_programs.tool.families.texts import COUNTING
+
 from rla.errors import UserError
 
 FAMILIES = list(OWN.values())

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
-
 from rla_bridges.adapters.reasoning_items import is_held_out
 from rla_programs.tool.families.registry import DEFAULT
 from rla_programs.tool.generating import likeness_of, remade
 from rla_programs.tool.questions import Question, question_of
+
+from programs_tests.tool.questions import drawn
 from rla.errors import UserError
 from rla.store.records import Task
-from programs_tests.tool.questions import drawn
 
 
 def test_kinds_take_turns() -> None:

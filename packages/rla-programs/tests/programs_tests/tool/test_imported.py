@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-
 from rla_programs.coding.data.problems import CallTest, StdioTest, problem_of
 from rla_programs.tool.imported import import_questions
 from rla_programs.tool.importing.question_layouts import question_layout_of
 from rla_programs.tool.questions import Question, question_of
+
 from rla.errors import UserError
 
 USER = [{"role": "user", "content": "What is 2 + 2?"}]

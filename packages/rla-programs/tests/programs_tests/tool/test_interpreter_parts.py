@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from rla_programs.execution import ExitStatus, Job, Limits, Result
 from rla_programs.execution.records import ExecutionConfig
-from rla.envs.observation import CallResult, EnvironmentFailure
 from rla_programs.tool.autoprint import prepared
 from rla_programs.tool.calls import TOOL, Malformed, ToolCall
 from rla_programs.tool.interpreter import LONGEST_CODE, NO_CODE, TOO_LONG, PythonTool, nearest_rank
 from rla_programs.tool.results import SILENT, cut_text, harmless, told_result
+
+from rla.envs.observation import CallResult, EnvironmentFailure
 
 SHOWN = '\nif _ is not None: __import__("builtins").print(_)\n'
 LIMITS = Limits(wall_s=10.0, cpu_s=2.5, memory_mb=256, output_kb=64)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from rla_programs.tool.environment import Tool
 from rla_programs.tool.episode import TAKEN
 from rla_programs.tool.generating import remade
@@ -26,11 +25,12 @@ from rla_programs.tool.labels import (
 )
 from rla_programs.tool.params import ToolParams
 from rla_programs.tool.questions import Question, question_of, task_of_question
+
+from programs_tests.tool.questions import HERMES, SHORT, drawn
 from rla.envs.views import Labelled, SeenStep
 from rla.rollouts.labels import PlayedEpisode, label_episodes
 from rla.store.records import Task
 from tests.unit.builders import configured
-from programs_tests.tool.questions import HERMES, SHORT, drawn
 
 (SUM,) = drawn("arithmetic")
 ANSWER = question_of(SUM).answer

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 import pytest
-
 from rla_programs.tool.mathematics.comparing import is_readable, same_mathematics
+
 from programs_tests.tool.math_verdicts import VERDICTS
 
 ROWS = [(group, *pair) for group, pairs in VERDICTS.items() for pair in pairs]

@@ -14,14 +14,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from rla_programs.tool.decoration import (
+    BOX,
+    HAND_IN,
+    LETTER,
+    NUMBER,
+    PLAN,
+    PROGRAM,
+    SOLVE,
+    STREAMS,
+    TOOL,
+    shown_question,
+)
+from rla_programs.tool.questions import Question, question_of
 
 from rla.cli.app import run
-from rla_programs.tool.decoration import BOX, HAND_IN, LETTER, NUMBER, PLAN, PROGRAM, SOLVE, STREAMS, TOOL, shown_question
-from rla_programs.tool.questions import Question, question_of
+from rla.pipeline.params_files import packaged_files
 from rla.store.pools import read_tasks
-from rla.store.resources import resource
 
-PIPELINE = resource("pipelines") / "demyagent-qwen3-4b.yaml"
+PIPELINE = packaged_files()["demyagent-qwen3-4b"]
 TESTS = {"inputs": ["1\n"], "outputs": ["2\n"]}
 CHECK = "def check(candidate):\n    assert candidate(n = 1) == 2\n"
 HARNESS = {"import_prefix": "import os\n", "test_code": CHECK, "entry_point": "Solution().twice"}

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from rla_programs.tool.calls import MOST_CALLS, TOO_MANY, TOOL, Malformed, ToolCall, Turn
 from rla_programs.tool.formats import FORMATS, format_that_reads
 from rla_programs.tool.qwen3_coder import UNCLOSED, Qwen3CoderFormat, value_of_type

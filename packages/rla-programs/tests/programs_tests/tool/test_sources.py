@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from rla_programs.tool.decoration import decoration_of
 from rla_programs.tool.imported import import_questions
 from rla_programs.tool.importing.sources import source_of

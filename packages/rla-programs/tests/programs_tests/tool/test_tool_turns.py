@@ -6,14 +6,14 @@ import json
 from importlib.resources import files
 
 import pytest
+from rla_programs.tool.calls import SCHEMA
+from rla_programs.tool.formats import make_format
+from rla_programs.tool.prompts import QuestionPrompt
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from rla.agents.policy import check_calls
 from rla.envs.chat_prompts import ChatJudge, PlainJudge
-from rla_programs.tool.calls import SCHEMA
-from rla_programs.tool.formats import make_format
-from rla_programs.tool.prompts import QuestionPrompt
 from rla.envs.views import JudgeView
 from rla.errors import UserError
 from rla.llm.chat import ChatFormat

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 import pytest
-
 from rla_programs.tool.transcripts import MOST_READ, calls_told, told_turns
+
 from programs_tests.tool.questions import HERMES, SHORT
 
 CALL = '<tool_call>\n{"name": "code_interpreter", "arguments": {"code": "print(6 * 7)"}}\n</tool_call>'

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from rla.config import Config
-from rla.envs.configured import from_mapping
 from rla_programs.tool.environment import Tool
 from rla_programs.tool.labels import ROUND_REASONS
+
+from rla.config import Config
+from rla.envs.configured import from_mapping
 from rla.models.exact_tokenizer import build_exact_tokenizer
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-
-from rla.envs.observation import CallResult, Concludes, Observation
 from rla_programs.tool.answers import Verifier
 from rla_programs.tool.calls import Malformed, ToolCall
 from rla_programs.tool.episode import TAKEN, UNREADABLE, Caller, ToolEpisode
 from rla_programs.tool.whole_response import whole_response
+
 from programs_tests.tool.test_episode import QUESTION, Echo, Lines
+from rla.envs.observation import CallResult, Concludes, Observation
 
 BOXED_CALL = "\\boxed{42}\n!6 * 7"  # the box of the right answer, and a call; its result is `6 * 7`
 

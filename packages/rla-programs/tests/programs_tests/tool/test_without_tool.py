@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from rla.config import Config
-from rla.envs.configured import from_mapping
-from rla.envs.prompts import told_schemas
 from rla_programs.tool.calls import SCHEMA
 from rla_programs.tool.environment import Tool, call_format
 from rla_programs.tool.questions import question_of
-from rla.errors import UserError
+
 from programs_tests.tool.questions import drawn
+from rla.config import Config
+from rla.envs.configured import from_mapping
+from rla.envs.prompts import told_schemas
+from rla.errors import UserError
 
 ENV = Tool()
 POLICY = {"reply": "text", "repeat_task": False, "history": "full", "decoding": "free"}

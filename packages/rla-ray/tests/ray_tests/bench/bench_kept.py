@@ -25,10 +25,10 @@ from pathlib import Path
 
 import psutil
 
+from ray_tests.cluster.patience import node_words, patience
 from rla.report.tables import LOOP
 from rla.store.reading import read_rows
 from rla.store.resources import resource
-from ray_tests.cluster.patience import node_words, patience
 
 STAGES = (*LOOP, "evaluate")
 ENGINE_STAGES = ("rollout", "score-steps", "evaluate")

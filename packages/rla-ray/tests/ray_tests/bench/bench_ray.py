@@ -21,16 +21,17 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from rla.config.sections import GeneratorConfig
-from rla.llm.base import Completion, FinishReason, Request
-from rla_ray.engines.kept_engines import Wanted
+from rla_ray.connection import NAMESPACE, connected
 from rla_ray.engines.actor import EngineActor
 from rla_ray.engines.cluster import EngineActorRef
+from rla_ray.engines.kept_engines import Wanted
 from rla_ray.engines.pool import RayGenerator
 from rla_ray.engines.seats import Seats
-from rla_ray.connection import NAMESPACE, connected
-from tests.integration.pipelines import PARAMS
+
 from ray_tests.cluster.patience import node_words, patience
+from rla.config.sections import GeneratorConfig
+from rla.llm.base import Completion, FinishReason, Request
+from tests.integration.pipelines import PARAMS
 from tests.unit.training.builders import tiny_model
 
 SLOTS, TOKENS = 128, 32

@@ -12,10 +12,10 @@ from typing import Any
 
 import psutil
 import pytest
-
 from rla_ray.connection import NAMESPACE
-from tests.integration.pipelines import PARAMS
+
 from ray_tests.cluster.patience import node_words, patience
+from tests.integration.pipelines import PARAMS
 
 Rla = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from programs_tests.integration.test_tool_loop import PARAMS as TOOL
 
+from ray_tests.cluster.conftest import Nodes
 from rla.store.reading import read_rows
 from tests.integration.pipelines import PARAMS, contents, until
-from programs_tests.integration.test_tool_loop import PARAMS as TOOL
-from ray_tests.cluster.conftest import Nodes
 
 DEADLINE = 300.0  # seconds, on a machine that is busy
 ACTOR = b"ray::EnvironmentHost"  # as Ray titles the process

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from rla_ray.engines.cluster import engine_states, known_engines
-from tests.integration.pipelines import contents, until
+
 from ray_tests.cluster.conftest import Nodes, Rla, on_ray
+from tests.integration.pipelines import contents, until
 
 DEADLINE = 300.0  # seconds, on a machine that is busy
 FEW = ("--set", "rollout.concurrency=2")  # so that most is still to be asked when the first group is done
@@ -42,7 +42,7 @@ def interrupted(folder: Path, stage: str, nodes: Nodes, ray: Any, *, loss: str) 
     process = subprocess.Popen(
         gated,
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[5])},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

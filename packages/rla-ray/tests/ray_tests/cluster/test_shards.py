@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from rla_ray.engines.cluster import engine_states, known_engines
+
+from ray_tests.cluster.conftest import Nodes, Rla, on_ray
 from rla.store.reading import read_rows
 from tests.integration.pipelines import contents, until
 from tests.integration.test_slices import close
-from ray_tests.cluster.conftest import Nodes, Rla, on_ray
 
 DEADLINE = 120.0
 

@@ -7,11 +7,11 @@ import platform
 import shutil
 from pathlib import Path
 
+from ray_tests.cluster.conftest import Nodes, Rla, on_ray
+from ray_tests.cluster.test_shards import DEADLINE, begun, ended, started
 from rla.store.reading import read_rows
 from tests.integration.pipelines import until
 from tests.integration.test_slices import close
-from ray_tests.cluster.conftest import Nodes, Rla, on_ray
-from ray_tests.cluster.test_shards import DEADLINE, begun, ended, started
 
 # Six groups, of which the first is judged long before the last is played.
 VALUES = ("rollout.tasks_per_iteration=6", "rollout.rollouts_per_task=96", "judge.votes=1")

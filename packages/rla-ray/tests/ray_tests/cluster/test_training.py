@@ -12,26 +12,28 @@ from typing import Any
 
 import pytest
 import torch
+from rla_ray.engines.cluster import engine_states, engines_asleep, known_engines, stood_engines
+from rla_ray.training.on_ray import train_on_ray
 from safetensors.torch import load_file
 
-from rla.cli.progress import LineProgress
-from rla.config import Config
-from rla.errors import UserError
-from rla_ray.engines.cluster import engine_states, engines_asleep, known_engines, stood_engines
-from rla.pipeline.context import StageContext
-from rla.pipeline.spec import StageSpec
-from rla.store.resources import resource
-from rla_ray.training.on_ray import train_on_ray
-from tests.integration.pipelines import until
-from tests.integration.test_ranks import needs_deepspeed
 from ray_tests.cluster import dying_rank
 from ray_tests.cluster.conftest import Nodes, Rla
 from ray_tests.cluster.patience import node_words, patience
+from rla.cli.progress import LineProgress
+from rla.config import Config
+from rla.errors import UserError
+from rla.pipeline.context import StageContext
+from rla.pipeline.spec import StageSpec
+from rla.store.resources import resource
+from tests.integration.pipelines import until
+from tests.integration.test_ranks import needs_deepspeed
 from tests.unit.builders import configured
 from tests.unit.training.builders import tiny_model
 
 DEADLINE = 300.0  # seconds: a worker's process starts within seconds on an idle machine
-SPEC = StageSpec(name="dying", module="ray_tests.cluster.dying_rank", summary="", example="", reads=(), writes=(), sections=())
+SPEC = StageSpec(
+    name="dying", module="ray_tests.cluster.dying_rank", summary="", example="", reads=(), writes=(), sections=()
+)
 
 
 def on_workers(nodes: Nodes, workers: int, *more: str) -> list[str]:

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from rla_ray.engines.cluster import engine_states, known_engines
+
+from ray_tests.cluster.conftest import Nodes, Rla, on_ray
 from rla.store.reading import read_rows
 from tests.integration.test_vllm import INSTALLED
-from ray_tests.cluster.conftest import Nodes, Rla, on_ray
 
 pytestmark = [
     pytest.mark.vllm,

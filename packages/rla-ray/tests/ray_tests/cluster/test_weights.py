@@ -13,22 +13,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from rla.config.sections import GeneratorConfig
-from rla.errors import UserError
+from rla_ray.code_digest import code_digest
 from rla_ray.engines import weights as ray_weights
-from rla.llm.base import Request
-from rla_ray.engines.kept_engines import Wanted
 from rla_ray.engines.actor import Opened
 from rla_ray.engines.cluster import stood_engines
+from rla_ray.engines.kept_engines import Wanted
 from rla_ray.engines.params import RayEngines
-from rla_ray.engines.weights import model_from_files, put_files, travelling_files, visible, weights_folder
 from rla_ray.engines.seats import weights_of
-from rla_ray.code_digest import code_digest
+from rla_ray.engines.weights import model_from_files, put_files, travelling_files, visible, weights_folder
+
+from ray_tests.cluster.conftest import Nodes, Rla, on_ray
+from rla.config.sections import GeneratorConfig
+from rla.errors import UserError
+from rla.llm.base import Request
 from rla.processes.devices import UsedDevice
 from rla.store.reading import read_rows
 from tests.integration.test_slices import close
-from ray_tests.cluster.conftest import Nodes, Rla, on_ray
 from tests.unit.training.builders import tiny_model
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.pipelines import PARAMS, contents, environment, make_pipeline, until
 from ray_tests.cluster.conftest import Nodes
+from tests.integration.pipelines import PARAMS, contents, environment, make_pipeline, until
 
 pytestmark = pytest.mark.slow
 

@@ -10,11 +10,11 @@ from threading import Thread
 from typing import Any
 
 from ray.exceptions import RayActorError
-
-from rla.llm.base import Completion, FinishReason, Request
 from rla_ray.engines.actor import EngineActor
 from rla_ray.engines.cluster import EngineActorRef
 from rla_ray.engines.seats import Seats
+
+from rla.llm.base import Completion, FinishReason, Request
 
 
 class Answer:

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rla_ray.crew import Crew, crew_of_rest, first_crew
+from rla_ray.training.rank import RankOrder, ReportedProgress, run_rank
 
 from rla.config.upkeep import LaunchConfig
 from rla.errors import UserError
-from rla_ray.crew import Crew, crew_of_rest, first_crew
-from rla_ray.training.rank import RankOrder, ReportedProgress, run_rank
 from tests.unit.builders import configured
 
 GPUS = [{"CPU": 16.0}, {"CPU": 64.0, "GPU": 8.0}, {"CPU": 64.0, "GPU": 8.0}]  # a head without GPUs, two nodes

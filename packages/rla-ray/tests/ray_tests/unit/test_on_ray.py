@@ -8,11 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
+from rla_ray.crew import Crew
+from rla_ray.training.on_ray import Ended, attempt_verdict
 from torch import OutOfMemoryError
 
 from rla.errors import UserError
-from rla_ray.crew import Crew
-from rla_ray.training.on_ray import Ended, attempt_verdict
 from rla.training.resume import LOCK, TrainingProgress
 
 ray = pytest.importorskip("ray")

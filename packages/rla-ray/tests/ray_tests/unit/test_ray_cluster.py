@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from rla_ray.engines.cluster import wanted_count
 
 from rla.errors import UserError
-from rla_ray.engines.cluster import wanted_count
 from tests.unit.builders import configured
 
 HEAD, CPUS, FOUR, EIGHT = {"CPU": 8.0}, {"CPU": 64.0}, {"CPU": 32.0, "GPU": 4.0}, {"CPU": 64.0, "GPU": 8.0}

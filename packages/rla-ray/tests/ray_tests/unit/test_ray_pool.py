@@ -12,13 +12,14 @@ import pytest
 
 pytest.importorskip("ray")
 
+from rla_ray.engines.kept_engines import Wanted
+from rla_ray.engines.pool import LAG, RayGenerator
+
+from ray_tests.unit.local_actors import LocalActors, until
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
 from rla.llm.base import Request
-from rla_ray.engines.kept_engines import Wanted
-from rla_ray.engines.pool import LAG, RayGenerator
 from rla.processes.devices import UsedDevice
-from ray_tests.unit.local_actors import LocalActors, until
 from tests.unit.training.builders import tiny_model
 
 

@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rla_ray.engines import seats
+from rla_ray.engines.kept_engines import Wanted
+from rla_ray.engines.seats import Seats
 
 from rla import __version__
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
-from rla_ray.engines import seats
 from rla.llm.adapters import Adapter
-from rla_ray.engines.kept_engines import Wanted
 from rla.llm.scripted import ScriptedGenerator
-from rla_ray.engines.seats import Seats
 
 pytest.importorskip("torch")
 

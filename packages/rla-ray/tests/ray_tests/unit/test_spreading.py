@@ -9,6 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rla_ray.code_digest import code_digest
+from rla_ray.hosts import host, spreading
+from rla_ray.hosts.host import EnvironmentHost
+from rla_ray.hosts.ray_hosts import placed_actors
+from rla_ray.hosts.spreading import TRIES, HostPool, SpreadEnvironment
+from rla_ray.training.launcher import RayPool
 
 from rla.config import resolved
 from rla.envs.alfworld.environment import Alfworld
@@ -19,20 +25,13 @@ from rla.envs.observation import (
     Observation,
     Recalls,
 )
-from rla_ray.hosts import host
-from rla_ray.hosts import spreading
-from rla_ray.hosts.host import EnvironmentHost
 from rla.envs.pool.hosting import steps_on_cluster
 from rla.envs.pool.own import Environments
-from rla_ray.hosts.ray_hosts import placed_actors
 from rla.envs.pool.remote import Lost
-from rla_ray.hosts.spreading import TRIES, HostPool, SpreadEnvironment
 from rla.envs.pool.wire import PoolMessage, from_observation, to_observation
 from rla.errors import UserError
-from rla_ray.code_digest import code_digest
 from rla.processes.cores import CORES
 from rla.store.records import Task
-from rla_ray.training.launcher import RayPool
 from tests.unit.builders import configured, task
 from tests.unit.envs.odd import Odd
 

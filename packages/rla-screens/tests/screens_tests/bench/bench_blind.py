@@ -20,7 +20,7 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 
-from rla.config import Config
+from rla_screens import PIPELINES
 from rla_screens.browser.deeds import DeedKind
 from rla_screens.browser.desk import BrowserDesk, browser_desk
 from rla_screens.browser.environment import BrowserPages
@@ -31,9 +31,11 @@ from rla_screens.browser.pixel_commands import page_grid
 from rla_screens.browser.playing import ScenePlayer, is_won
 from rla_screens.browser.scenes import PageScene, scene_of
 from rla_screens.browser.state import PageElement
-from rla.envs.configured import load_config
 from rla_screens.screens.deeds import pixel_of
 from rla_screens.screens.short import grid_clicks
+
+from rla.config import Config
+from rla.envs.configured import load_config
 from rla.metrics.intervals import wilson
 
 SCENES, TOLD = 120, 20  # scenes of a page that the player has seen; those with the same words that say something
@@ -118,7 +120,7 @@ def seen_targets(desk: BrowserDesk, pages: BrowserPages, config: Config) -> dict
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--params", type=Path, default=Path("packages/rla-screens/rla_screens/pipelines/browser-tiny.yaml"))
+    parser.add_argument("--params", type=Path, default=PIPELINES / "browser-tiny.yaml")
     parser.add_argument("--seed", type=int, help="that of the file by default")
     given = parser.parse_args()
     config = load_config(given.params, [] if given.seed is None else [f"seed={given.seed}"])

@@ -20,11 +20,12 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
-from rla.cli.app import run
 from rla_screens.browser.browsers import BrowserPool
 from rla_screens.browser.driver import BrowserPage
 from rla_screens.browser.pages import miniwob_folder, page_file
 from rla_screens.browser.params import BrowserParams, browser_program
+
+from rla.cli.app import run
 
 PAGES = ("click-test", "focus-text-2", "click-button-sequence")
 CONTEXTS = (1, 8, 32)

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from PIL import Image
-
 from rla_screens.browser.browsers import BrowserPool
 from rla_screens.browser.commands import deed_of, page_commands
 from rla_screens.browser.deeds import DeedKind, perform
@@ -28,6 +27,7 @@ from rla_screens.browser.pages import CLOCK_BOUND, KEEPING, all_pages, family_of
 from rla_screens.browser.params import BrowserParams
 from rla_screens.browser.proving import LONGEST
 from rla_screens.browser.state import PageState
+
 from rla.envs.observation import EnvironmentFailure
 
 STEPS, EXPERT, RESTARTS, PLAYED, PAGES_AT_ONCE, PATIENCE = 20, 4, 6, 6, 4, 300.0

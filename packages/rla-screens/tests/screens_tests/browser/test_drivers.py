@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-
 from rla_screens.browser.driver import PageLost
 from rla_screens.browser.drivers import RunningBrowser, launched_browser
 from rla_screens.screens.starts import process_start

@@ -6,6 +6,7 @@ from rla_screens.browser.commands import command_of
 from rla_screens.browser.expert_rules import RULES, expert_deed
 from rla_screens.browser.pages import CLOCK_BOUND
 from rla_screens.browser.state import PageState
+
 from screens_tests.browser.states import said, state, thing
 
 

@@ -9,7 +9,6 @@ import re
 
 import jsonschema
 import pytest
-
 from rla_screens.browser import desk
 from rla_screens.browser.adapting import page_edit_values
 from rla_screens.browser.expert_rules import RULES
@@ -25,6 +24,7 @@ from rla_screens.browser.pages import KEEPING, miniwob_folder, page_file
 from rla_screens.browser.params import BrowserParams
 from rla_screens.browser.scenes import PageScene, scene_of
 from rla_screens.browser.tasks import task_of_scene
+
 from rla.envs.observation import EnvironmentFailure
 from rla.envs.views import ProposalView, RejectedEdit
 from rla.errors import UserError

@@ -7,7 +7,6 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
-
 from rla_screens.browser.adapting import checked_hint
 from rla_screens.browser.episode import won
 from rla_screens.browser.page_course import first_change, page_course
@@ -22,6 +21,7 @@ from rla_screens.browser.pages import (
 )
 from rla_screens.browser.scenes import PageScene, scene_of
 from rla_screens.browser.tasks import scene_is_held_out, scene_likeness, task_of_scene
+
 from rla.envs.configured import load_config
 from rla.envs.observation import EnvironmentFailure
 from rla.envs.views import RejectedEdit

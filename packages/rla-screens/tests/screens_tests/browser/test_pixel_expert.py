@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
 from rla_screens.browser.deeds import DeedKind, PageDeed
 from rla_screens.browser.params import BrowserParams
 from rla_screens.browser.pixel_commands import pixel_commands
 from rla_screens.browser.pixel_expert import pixel_action
 from rla_screens.browser.pixel_view import PixelView
 from rla_screens.browser.state import PageElement, PageState
+
 from rla.envs.configured import load_config
 from rla.errors import UserError
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 from PIL import Image
-
-from rla.config import Config
 from rla_screens.browser.params import PROGRAM
 from rla_screens.browser.scenes import scene_of
+
+from rla.config import Config
 from rla.envs.configured import load_config
 from rla.envs.observation import Environment
 from rla.envs.registry import environment

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
 from rla_screens.browser import playing
 from rla_screens.browser.modes import played_mode
 from rla_screens.browser.pages import pages_folder

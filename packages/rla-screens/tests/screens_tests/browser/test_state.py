@@ -6,9 +6,9 @@ import copy
 from typing import Any
 
 import pytest
-
 from rla_screens.browser.colors import color_name
 from rla_screens.browser.state import MOST_ELEMENTS, page_point, page_state, plain_line
+
 from rla.envs.observation import EnvironmentFailure
 from screens_tests.browser.states import state, thing
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-
 from rla_screens.browser.commands import command_of, deed_of, page_commands, typed_texts
 from rla_screens.browser.deeds import DeedKind, PageDeed, keys_of
 from rla_screens.browser.text_view import EMPTY, page_text
+
 from screens_tests.browser.states import said, state, thing
 
 FORM = state(

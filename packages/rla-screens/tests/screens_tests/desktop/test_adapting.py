@@ -6,10 +6,10 @@ import json
 
 import jsonschema
 import pytest
-
 from rla_screens.desktop.adapting import DesktopProposals, child_of_desktop, desktop_course, drawn_desktop_edits
 from rla_screens.desktop.scenarios import scenario_of, task_of_scenario
 from rla_screens.desktop.tasks import asked_otherwise, desktop_tasks, own_scenarios
+
 from rla.envs.views import ProposalView, RejectedEdit
 from rla.store.records import Direction, Task
 

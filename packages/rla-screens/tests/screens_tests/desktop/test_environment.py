@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import pytest
-
-from rla.config import Config
-from rla.envs.configured import load_config
 from rla_screens.desktop.environment import Desktop
 from rla_screens.desktop.params import desktop_params
 from rla_screens.desktop.playing import PlayedScript
 from rla_screens.desktop.scenarios import scenario_of_json, task_of_scenario
 from rla_screens.desktop.scripts import demonstration_of
+
+from rla.config import Config
+from rla.envs.configured import load_config
 from rla.envs.observation import Observation
 from rla.envs.pictures import PicturesJudge, PicturesPolicy, shows_images
 from rla.envs.registry import environment
 from rla.envs.views import JudgeView
 from rla.errors import UserError
+from rla.pipeline.params_files import packaged_files
 from rla.rollouts.labels import PlayedEpisode, label_episodes
-from rla.store.resources import resource
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -27,7 +27,7 @@ def configured(*overrides: str) -> Config:
 
 
 def test_the_published_run_has_the_published_values() -> None:
-    config = load_config(resource("pipelines") / "osworld-qwen3-vl-8b.yaml")
+    config = load_config(packaged_files()["osworld-qwen3-vl-8b"])
     own = desktop_params(config)
     assert (config.env.max_steps, config.policy.images, config.judge.images, config.judge.votes) == (30, 3, 1, 3)
     assert (config.rollout.tasks_per_iteration, config.rollout.rollouts_per_task) == (12, 8)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from rla_screens.desktop.client import GuestClient, GuestRefusal
 from rla_screens.desktop.getting import GETTERS
 from rla_screens.desktop.guest.answers import GuestRequest, answer_to

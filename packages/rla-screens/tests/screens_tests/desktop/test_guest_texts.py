@@ -9,7 +9,7 @@ import time
 from email.message import Message
 
 import pytest
-
+from rla_programs.execution.interpreter import base_interpreter
 from rla_screens.desktop.episode import guest_deed
 from rla_screens.desktop.guest.hands import Hands, draw_cursor, keysym_of, png_file
 from rla_screens.desktop.guest.programs import words_of_command
@@ -20,7 +20,6 @@ from rla_screens.desktop.local import LocalDesktop
 from rla_screens.desktop.params import DesktopParams
 from rla_screens.desktop.pyautogui_source import program_of_deeds
 from rla_screens.desktop.walls import Walls
-from rla_programs.execution.interpreter import base_interpreter
 from rla_screens.screens.forms import deed_of_action
 
 DEEDS = [

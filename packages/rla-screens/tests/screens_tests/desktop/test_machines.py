@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
-
 from rla_screens.desktop import leases
 from rla_screens.desktop.client import GuestClient, GuestRefusal
 from rla_screens.desktop.docker import DockerMachine, remove_orphans, run_arguments
@@ -23,8 +22,9 @@ from rla_screens.desktop.machines import GuestAddress, MachineLost
 from rla_screens.desktop.official import OfficialFailure, OfficialMetrics
 from rla_screens.desktop.params import DesktopParams
 from rla_screens.desktop.scenarios import scenario_of
-from rla.errors import UserError
 from rla_screens.screens.starts import process_start
+
+from rla.errors import UserError
 
 
 @pytest.fixture

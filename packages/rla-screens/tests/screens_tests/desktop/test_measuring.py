@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from rla_screens.desktop.measuring import metric_score
 from rla_screens.desktop.tables import TableFlaw, cell_place, read_sheets
 

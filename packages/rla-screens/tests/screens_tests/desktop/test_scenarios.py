@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-
-from rla.envs.configured import load_config
 from rla_screens.desktop.environment import Desktop
 from rla_screens.desktop.getting import file_name
 from rla_screens.desktop.importing import import_desktop_tasks
@@ -15,6 +13,8 @@ from rla_screens.desktop.params import DesktopParams
 from rla_screens.desktop.resources import ResourceMissing, data_of_url, local_file
 from rla_screens.desktop.scenarios import ScenarioError, scenario_of, scenario_of_json, task_of_scenario
 from rla_screens.desktop.verifying import NotScored, evaluator_parts
+
+from rla.envs.configured import load_config
 from rla.errors import UserError
 
 RULE = {"type": "rule", "rules": {"expected": "x"}}

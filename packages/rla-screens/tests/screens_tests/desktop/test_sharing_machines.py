@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
-
 from rla_screens.desktop.leases import lease_of_address
 from rla_screens.desktop.machine_pool import MachinePool
 from rla_screens.desktop.machines import GuestAddress
 from rla_screens.desktop.official import OfficialMetrics
 from rla_screens.desktop.params import DesktopParams
 from rla_screens.desktop.remote import RemoteMachine, screen_of_address
+
 from rla.errors import UserError
 
 PLACE = "http://Localhost:5000/"

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from rla_screens.desktop.client import GuestClient
 from rla_screens.desktop.importing import Unplayable, import_desktop_tasks, read_task
 from rla_screens.desktop.machines import GuestAddress
@@ -19,6 +18,7 @@ from rla_screens.desktop.resources import ResourceMissing, keep, local_file, tas
 from rla_screens.desktop.scenarios import scenario_of, scenario_of_json
 from rla_screens.desktop.setting_up import SetupFailure, set_up
 from rla_screens.desktop.verifying import NotScored, StateVerifier, unplayable_reason
+
 from rla.errors import UserError
 
 RULE = {"type": "rule", "rules": {"expected": "z"}}

@@ -20,6 +20,7 @@ from rla_screens.browser.modes import page_view
 from rla_screens.browser.params import BrowserParams
 from rla_screens.browser.scenes import PageScene
 from rla_screens.browser.tasks import first_scene
+
 from rla.envs.observation import EnvironmentFailure
 from rla.errors import UserError
 

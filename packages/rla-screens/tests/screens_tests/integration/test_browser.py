@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-
-from rla.config import Config
 from rla_screens.browser.adapting import START
 from rla_screens.browser.browsers import BrowserPool
 from rla_screens.browser.desk import browser_desk
@@ -30,6 +28,8 @@ from rla_screens.browser.params import BrowserParams
 from rla_screens.browser.proving import proven_scene
 from rla_screens.browser.scenes import scene_of
 from rla_screens.browser.text_view import TextView
+
+from rla.config import Config
 from rla.envs.configured import load_config
 from rla.envs.observation import EnvironmentFailure
 from rla.envs.views import RejectedEdit

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-
 from rla_screens.browser.browsers import BrowserPool
 from rla_screens.browser.driver import BrowserPage
 from rla_screens.browser.drivers import processes_of
@@ -17,6 +16,7 @@ from rla_screens.browser.pages import page_file
 from rla_screens.browser.params import BrowserParams
 from rla_screens.browser.tasks import first_scene
 from rla_screens.browser.text_view import TextView
+
 from tests.browser.chromium import chromium
 
 pytest.importorskip("playwright", reason="needs the browser extra")

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from rla_screens.browser.drivers import new_folder
+
 from rla.errors import UserError
 from tests.browser.chromium import chromium
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 import pytest
-
 from rla_screens.browser.browsers import BrowserPool
 from rla_screens.browser.commands import deed_of
 from rla_screens.browser.driver import BrowserPage
@@ -25,10 +24,11 @@ from rla_screens.browser.scenes import PageScene
 from rla_screens.browser.state import PageState
 from rla_screens.browser.tasks import first_scene
 from rla_screens.browser.text_view import TextView
+
 from rla.envs.observation import EnvironmentFailure, Observation
 from rla.errors import UserError
-from tests.browser.chromium import chromium
 from screens_tests.integration.pages_of_tests import write_page
+from tests.browser.chromium import chromium
 
 pytest.importorskip("playwright", reason="needs the browser extra")
 pytestmark = pytest.mark.skipif(

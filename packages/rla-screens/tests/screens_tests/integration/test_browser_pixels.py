@@ -11,12 +11,12 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import torch
+from rla_screens.browser.params import PROGRAM
+from rla_screens.screens.pointing import with_pointer
 from torch import Tensor
 
 from rla.cli.app import run
-from rla_screens.browser.params import PROGRAM
 from rla.envs.configured import load_config
-from rla_screens.screens.pointing import with_pointer
 from rla.models.load import load_model
 from rla.models.vision import VisionFormat, load_vision
 from rla.rollouts.looking import with_pngs

@@ -16,7 +16,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-
+from rla_programs.execution.interpreter import base_interpreter
 from rla_screens.desktop.client import GuestClient, GuestRefusal
 from rla_screens.desktop.episode import DesktopService
 from rla_screens.desktop.leases import leases_folder
@@ -28,7 +28,7 @@ from rla_screens.desktop.proving import DesktopProof, ScriptRun, script_runs
 from rla_screens.desktop.scenarios import Scenario, scenario_of_json, task_of_scenario
 from rla_screens.desktop.scripts import labels_by_replay
 from rla_screens.desktop.tasks import asked_otherwise, own_scenarios
-from rla_programs.execution.interpreter import base_interpreter
+
 from rla.envs.observation import EnvironmentFailure
 from rla.errors import UserError
 from screens_tests.machines.places import needs_desktop

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from rla_screens.screens.calls import call_of_deed, deed_of_call
 from rla_screens.screens.deeds import Motion, ScreenDeed
 

@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import pytest
-
 from rla_screens.screens.computer_use import deed_of_tool_call, tool_call_of
 from rla_screens.screens.deeds import Motion, ScreenDeed
 from rla_screens.screens.forms import FORMS, deed_of_action

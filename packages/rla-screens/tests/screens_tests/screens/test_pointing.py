@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 
 from PIL import Image
-
 from rla_screens.screens.pointing import INK, with_pointer
+
 from tests.seeing import png_of
 
 

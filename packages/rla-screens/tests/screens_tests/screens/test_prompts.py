@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rla_screens.screens.forms import FORMS, FormName
+from rla_screens.screens.pointing import with_pointer
+from rla_screens.screens.prompts import ScreenJudge, ScreenPrompt
+
 from rla.agents.policy import CommandTries, PolicyAgent
 from rla.config.sections import PolicyConfig
 from rla.envs.chat_prompts import ChatPrompt
 from rla.envs.pictures import PastStep, Picture
-from rla_screens.screens.forms import FORMS, FormName
-from rla_screens.screens.pointing import with_pointer
-from rla_screens.screens.prompts import ScreenJudge, ScreenPrompt
 from rla.envs.views import JudgeView
 from rla.llm.base import Completion, FinishReason
 from rla.llm.chat import ChatFormat

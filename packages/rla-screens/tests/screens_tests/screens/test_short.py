@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from rla_screens.screens.deeds import Motion, ScreenDeed, pixel_of, point_of
 from rla_screens.screens.short import Grid, deed_of_words, grid_clicks, grid_of, words_of_deed
 

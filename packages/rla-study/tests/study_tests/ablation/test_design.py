@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 import yaml
-
-from rla_study.ablation.design import load_design, merged_params
 from rla_study.ablation.command import designed
+from rla_study.ablation.design import load_design, merged_params
+
 from rla.config.differences import flattened
 from rla.envs import configured
 from rla.errors import UserError
-from rla.store.resources import resource
+from rla.pipeline.params_files import packaged_files
 
 DESIGN: dict[str, Any] = {
     "params": "shared.yaml",
@@ -86,7 +86,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_the_packaged_design_has_the_arms_of_the_comparison_and_the_papers_lambdas() -> None:
-    design = load_design(resource("packages/rla-study/rla_study/pipelines/ablation.yaml"))
+    design = load_design(packaged_files()["ablation"])
     parts = ["outcome", "integrated", "reward-model", "thousand", "full", "step", "anchor"]
     assert [arm.name for arm in design.arms] == [
         *parts,
@@ -106,7 +106,7 @@ def test_the_packaged_design_has_the_arms_of_the_comparison_and_the_papers_lambd
     "name", ["ablation", "ablation-adaptation", "ablation-coding", "ablation-judge", "ablation-tool"]
 )
 def test_no_packaged_arm_says_again_what_all_share(name: str) -> None:
-    design = load_design(resource(f"pipelines/{name}.yaml"))
+    design = load_design(packaged_files()[name])
     shared = flattened(design.shared)
     for arm in design.arms:
         assert {key for key, value in flattened(arm.changes).items() if shared.get(key) == value} == set(), arm.name
@@ -114,11 +114,11 @@ def test_no_packaged_arm_says_again_what_all_share(name: str) -> None:
 
 def test_the_packaged_designs_of_the_games_compare_neighbours_on_two_splits() -> None:
     for name in ("ablation", "ablation-adaptation"):
-        design = load_design(resource(f"pipelines/{name}.yaml"))
+        design = load_design(packaged_files()[name])
         assert design.shared["tasks"]["test_splits"] == ["valid_seen", "held_out_rooms"]
         assert design.comparisons and len(design.seeds) >= 5
     ladder = {("integrated", "outcome"), ("reward-model", "integrated"), ("full", "reward-model"), ("full", "outcome")}
-    assert ladder <= set(load_design(resource("packages/rla-study/rla_study/pipelines/ablation.yaml")).compared())
+    assert ladder <= set(load_design(packaged_files()["ablation"]).compared())
 
 
 def test_an_arm_is_compared_with_its_own_or_with_what_the_design_names(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_an_arm_is_compared_with_its_own_or_with_what_the_design_names(tmp_path:
 
 
 def test_the_packaged_design_of_the_tool_compares_recipes_clips_and_conversations() -> None:
-    design = load_design(resource("packages/rla-study/rla_study/pipelines/ablation-tool.yaml"))
+    design = load_design(packaged_files()["ablation-tool"])
     arms = {arm.name: configured.from_mapping(design.params(arm), where=arm.name) for arm in design.arms}
     highest = {name: params.train_policy.clip_high for name, params in arms.items()}
     assert highest == {
@@ -175,11 +175,11 @@ def test_merging_goes_section_by_section() -> None:
 
 def test_iterations_of_a_call_replace_the_designs() -> None:
     assert designed(None, [], iterations=16).iterations == 16
-    assert designed(None, []).iterations == load_design(resource("packages/rla-study/rla_study/pipelines/ablation.yaml")).iterations != 16
+    assert designed(None, []).iterations == load_design(packaged_files()["ablation"]).iterations != 16
 
 
 def test_a_call_may_have_other_iterations_and_evaluations_than_its_design() -> None:
     given = designed(None, [], iterations=16, evaluate_every=4)
-    as_it_is = load_design(resource("packages/rla-study/rla_study/pipelines/ablation.yaml"))
+    as_it_is = load_design(packaged_files()["ablation"])
     assert (given.iterations, given.evaluate_every) == (16, 4)
     assert designed(None, []) == as_it_is and as_it_is.evaluate_every not in (0, 4)

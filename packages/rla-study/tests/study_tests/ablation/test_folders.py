@@ -8,10 +8,10 @@ from threading import Thread
 
 import pytest
 import yaml
-
 from rla_study.ablation.design import Arm, Design
 from rla_study.ablation.folders import RUN, SHARED, START, make_arm, share_files, start_folder, write_pipeline
 from rla_study.ablation.run import run_ablation
+
 from rla.errors import UserError
 from rla.pipeline.plan import followed
 from rla.store import atomic

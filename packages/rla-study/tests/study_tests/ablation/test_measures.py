@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from rla_study.ablation.curves import draw_curves, measured_mean
 from rla_study.ablation.design import Arm
 from rla_study.ablation.measures import MEASURE_COLUMNS, measure_table, measure_tables

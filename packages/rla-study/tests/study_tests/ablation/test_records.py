@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import yaml
-
 from rla_study.ablation.accepted import accepted_table
 from rla_study.ablation.comparison import write_report
 from rla_study.ablation.design import Design, load_design
@@ -19,6 +18,7 @@ from rla_study.ablation.records import read_record, with_records, write_ablation
 from rla_study.ablation.settling import settling_tables
 from rla_study.ablation.starts import needed_starts
 from rla_study.ablation.table import ablation_tables
+
 from rla.errors import UserError
 
 METRICS = tuple(

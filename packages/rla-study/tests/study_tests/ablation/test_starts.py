@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import yaml
-
 from rla_study.ablation.design import Arm, Design
 from rla_study.ablation.folders import RAW, RUN, TASKS, make_arm, make_start
 from rla_study.ablation.folders import SHARED as SHARED_FILES
 from rla_study.ablation.starts import JUDGES_LESSONS, Start, needed_starts, start_changes, start_folder, starts_of
+
 from rla.models.checkpoint import MANIFEST
 from rla.store.layout import artifact
 from stages import warm_start

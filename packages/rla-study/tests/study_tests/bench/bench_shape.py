@@ -16,10 +16,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from rla_study.planning.shapes import SHAPES, ModelShape
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen3_5TextConfig, Qwen3Config
 
 from rla.config.training import TrainConfig
-from rla_study.planning.shapes import SHAPES, ModelShape
 from rla.training.compute import Compute
 from rla.training.data import TrainingSequence
 from rla.training.logprobs import TokenScorer

@@ -12,11 +12,11 @@ import json
 import tempfile
 from pathlib import Path
 
+from rla_study.planning.memory import CPU_TOKENS, Launched, training_bytes
+from rla_study.planning.shapes import SHAPES, ModelShape
 from transformers import AutoModelForCausalLM
 
 from rla.config.training import TrainConfig
-from rla_study.planning.shapes import SHAPES, ModelShape
-from rla_study.planning.memory import CPU_TOKENS, Launched, training_bytes
 from rla.training.compute import Compute
 from rla.training.logprobs import TokenScorer
 from rla.training.loop import update

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-
 from rla_study.comparing.compare import comparison, comparison_headline, comparison_tables
 from rla_study.comparing.curves import comparison_panels
 from rla_study.comparing.runs import arms_of, compared_runs, distinguishing_names
 from rla_study.comparing.success import split_names
+
 from rla.errors import UserError
 from rla.report.tables import Table
 from study_tests.comparing.builders import LITTLE, MUCH, NOTHING, made_run, params, write_json_file

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from rla_study.comparing.compare import Comparison, comparison, comparison_headline, comparison_tables
+
 from rla.report.tables import Table
 from study_tests.comparing.builders import LITTLE, MUCH, NOTHING, evaluated, made_run, params
 

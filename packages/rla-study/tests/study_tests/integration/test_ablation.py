@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-
 from rla_study.ablation.comparison import write_report
 from rla_study.ablation.design import load_design
 from rla_study.ablation.folders import arm_folder, start_folder
 from rla_study.ablation.run import run_ablation
-from rla.errors import UserError
 
+from rla.errors import UserError
 from tests.integration.pipelines import PARAMS, environment, until
 
 DESIGN = {

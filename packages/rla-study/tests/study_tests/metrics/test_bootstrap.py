@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 from rla_study.metrics import bootstrap
 
 FIRST = {"a": [True, True], "b": [True, False]}

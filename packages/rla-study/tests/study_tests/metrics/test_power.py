@@ -4,7 +4,6 @@ from math import sqrt
 
 import numpy as np
 import pytest
-
 from rla_study.metrics.power import (
     DifferenceSpread,
     difference_spread,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from statistics import StatisticsError
 
 import pytest
-
 from rla_study.metrics.power import spread_of_seeds
 from rla_study.metrics.student import difference_of_seeds, mean_of_seeds, paired_interval, student_quantile
 

@@ -6,10 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
-from rla.config.training import LoraConfig, TrainConfig
-from rla.config.upkeep import CheckpointsConfig
-from rla_study.planning.shapes import SHAPES, ModelShape, shape_of_config
 from rla_study.planning.disk import CheckpointBytes, checkpoint_bytes, run_bytes, whole_and_exported
 from rla_study.planning.memory import (
     Launched,
@@ -18,6 +14,10 @@ from rla_study.planning.memory import (
     inference_bytes,
     training_bytes,
 )
+from rla_study.planning.shapes import SHAPES, ModelShape, shape_of_config
+
+from rla.config.training import LoraConfig, TrainConfig
+from rla.config.upkeep import CheckpointsConfig
 
 SMALL = ModelShape(
     name="small",

@@ -6,14 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rla_study.planning.memory import Launched
+from rla_study.planning.plan import Machine, Models, read_launch, stage_needs, training_remedy
+from rla_study.planning.shapes import SHAPES
+from rla_study.planning.tables import both_checkpoints
+from rla_study.planning.work import Guesses, Tokens, inference_flops, judged, played, training_flops
 
 from rla.cli.app import run as rla
 from rla.config.training import TrainConfig
-from rla_study.planning.shapes import SHAPES
-from rla_study.planning.memory import Launched
-from rla_study.planning.plan import Machine, Models, read_launch, stage_needs, training_remedy
-from rla_study.planning.tables import both_checkpoints
-from rla_study.planning.work import Guesses, Tokens, inference_flops, judged, played, training_flops
+from rla.pipeline.params_files import packaged_files
 from rla.store.resources import resource
 from tests.unit.builders import configured
 
@@ -157,7 +158,7 @@ def test_the_remedy_is_the_first_change_that_fits() -> None:
 
 def test_a_stage_that_trains_nothing_needs_nothing(capsys: Captured) -> None:
     """The judge of this file is off, and 8 GPUs of 80 GB hold all the rest."""
-    assert rla(["plan-memory", "--params", str(resource("pipelines") / "demyagent-qwen3-4b.yaml")]) == 0
+    assert rla(["plan-memory", "--params", str(packaged_files()["demyagent-qwen3-4b"])]) == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     for stage in ("score-steps", "train-rm"):
         assert [stage, *"------"] in rows

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+from rla_study.planning.shapes import SHAPES, model_shape_of, new_shape, shape_of_config
 
 from rla.config.sections import ModelConfig
 from rla.errors import UserError
 from rla.models.load import generation_stops
-from rla_study.planning.shapes import SHAPES, model_shape_of, new_shape, shape_of_config
 from tests.unit.training.builders import SIZES, tiny_model
 
 

@@ -8,9 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from rla.cli.app import run
-from rla_study.timeline.timeline import Timeline, timeline_json, timeline_of, union_seconds
 from rla_study.timeline.drawing import (
     axis_marks,
     axis_text,
@@ -20,6 +17,9 @@ from rla_study.timeline.drawing import (
     timeline_svg,
     told_timeline,
 )
+from rla_study.timeline.timeline import Timeline, timeline_json, timeline_of, union_seconds
+
+from rla.cli.app import run
 from tests.unit.report.test_report import write
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rla_study.viewing import inspect_folder
+from rla_study.viewing.inspect_folder import Following, export_new, new_site
 
 from rla.cli.app import run as call
 from rla.errors import UserError
 from rla.store.parts import shard_parts
-from rla_study.viewing import inspect_folder
-from rla_study.viewing.inspect_folder import Following, export_new, new_site
 from tests.browser.hostile_run import hostile_run
 from tests.unit.builders import configured
 

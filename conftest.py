@@ -1,0 +1,19 @@
+"""What the tests of the core and of all packages share."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from hypothesis import settings
+
+# A busy machine is not a failure: no test is about how fast an example runs.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
+
+# Programs that tests start find the helpers of tests, too.
+TOP = Path(__file__).parent
+PLACES = [str(TOP), *map(str, sorted(TOP.glob("packages/*/tests")))]
+sys.path += [place for place in PLACES if place not in sys.path]
+os.environ["PYTHONPATH"] = os.pathsep.join([*PLACES, *filter(None, [os.environ.get("PYTHONPATH")])])
