@@ -55,6 +55,7 @@ PAGES = {
     "metrics": (
         "rla.metrics",
         (
+            "rla.metrics.custom",
             "rla.metrics.diagnostics",
             "rla.metrics.process",
             "rla.metrics.difficulty",

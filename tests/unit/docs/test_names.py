@@ -22,7 +22,9 @@ KEY = re.compile(r"([a-z_]+(?:\.[a-z_]\w*)+)(?::? .*|=.*)?$")
 PLACE = re.compile(r"(?:rla|stages|schemas|pipelines|tests|docs)/[\w./-]*\w")
 FILES = {"json", "yaml", "md"}  # `tasks.json` is no key
 SECTIONS = {entry.name for entry in fields(Config)}
-NO_MODULES = {"rla.commands", "rla.envs", "rla.pipelines", "rla.x.y"}  # entry-point groups; how a page names any module
+NO_MODULES = {
+    f"rla.{name}" for name in ("commands", "engines", "envs", "launchers", "options", "pipelines", "tables", "x.y")
+}  # entry-point groups; how a page names any module
 
 
 def keys(section: Any, prefix: str = "") -> set[str]:
