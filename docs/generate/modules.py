@@ -38,6 +38,7 @@ PAGES = {
             "rla.store.run_config",
             "rla.store.enclosed",
             "rla.store.frames",
+            "rla.store.reading",
         ),
     ),
     "credit": (
@@ -67,6 +68,7 @@ PAGES = {
         "rla.training",
         ("rla.training.losses", "rla.training.terms", "rla.training.aggregation", "rla.training.packing"),
     ),
+    "report": ("rla.report", ("rla.report.tables", "rla.report.collect")),
     "engines": ("rla.llm", ("rla.llm.base", "rla.llm.chat", "rla.llm.scripted")),
     "adaptation": (
         "rla.adaptation",

@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import venv
 import zipfile
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from rla.store.slices import MANIFEST
+from tests.integration.pipelines import PARAMS, environment
 
 TOP = Path(__file__).parents[2]
 
@@ -30,11 +34,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def call(site: Path, folder: Path, *arguments: str) -> str:
     """Run `python -m rla` in `folder`, from the unpacked wheel and not from the checkout."""
-    environment = dict(os.environ)
     done = subprocess.run(
         [sys.executable, "-m", "rla", *arguments],
         cwd=folder,
-        env=environment | {"PYTHONPATH": str(site)},
+        env=os.environ | {"PYTHONPATH": str(site)},
         capture_output=True,
         text=True,
         timeout=120,
@@ -63,3 +66,57 @@ def test_a_stage_runs_from_an_empty_folder_with_packaged_params(site: Path, tmp_
     assert "runs/alfworld-tiny/0/pool" in text
     assert (tmp_path / "runs/alfworld-tiny/0/pool" / MANIFEST).exists()
     assert str(site) in call(site, tmp_path, "rollout", "--dry-run").splitlines()[0]
+
+
+@pytest.fixture(scope="module")
+def alone(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fresh environment with the wheel and the distributions that it requires, as installed here, and no other."""
+    folder = tmp_path_factory.mktemp("alone")
+    venv.create(folder, symlinks=True)
+    (place,) = folder.glob("lib/python*/site-packages")
+    for entry in site.iterdir():
+        (place / entry.name).symlink_to(entry)
+    for needed in needed_distributions("rla"):
+        for file in needed.files or ():
+            top = file.parts[0]
+            if top not in ("..", "__pycache__") and not (place / top).exists():
+                (place / top).symlink_to(Path(str(needed.locate_file(top))))
+    return folder
+
+
+def needed_distributions(name: str) -> list[Distribution]:
+    """What a distribution requires without extras, and what those require in turn."""
+    found: dict[str, Distribution] = {}
+    waiting = [Requirement(name)]
+    while waiting:
+        requirement = waiting.pop()
+        own = distribution(requirement.name)
+        key = f"{requirement.name}{sorted(requirement.extras)}"
+        if key in found:
+            continue
+        found[key] = own
+        for text in own.requires or ():
+            further = Requirement(text)
+            extras = requirement.extras or {""}
+            if further.marker is None or any(further.marker.evaluate({"extra": extra}) for extra in extras):
+                waiting.append(further)
+    return [own for key, own in found.items() if key != f"{name}[]"]
+
+
+def test_the_core_turns_an_iteration_without_any_package(alone: Path, tmp_path: Path) -> None:
+    def call(*words: str, folder: Path) -> str:
+        kept = {key: value for key, value in environment().items() if key not in ("PYTHONPATH", "ALFWORLD_DATA")}
+        path = f"{alone / 'bin'}{os.pathsep}{kept['PATH']}"
+        command = [str(alone / "bin/python"), "-m", "rla", *words]
+        done = subprocess.run(
+            command, cwd=folder, env=kept | {"PATH": path}, capture_output=True, text=True, timeout=600
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    assert call("envs", "--json", folder=tmp_path).count('"name"') == 1
+    call("init", "x", folder=tmp_path)
+    (tmp_path / "x/params.yaml").write_text(PARAMS)
+    call("run", "--iterations", "1", "--run", "runs/t", folder=tmp_path / "x")
+    assert (tmp_path / "x/runs/t/1/policy/checkpoint.json").exists()
+    assert (tmp_path / "x/runs/t/report/report.json").exists()
