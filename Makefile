@@ -12,6 +12,8 @@ OVERWRITE ?=
 # VERBOSE=1: all that DVC and the stages say.
 VERBOSE ?=
 EXTRAS ?=
+# PACKAGES="study-inspect programs": packages to install beside those that the parameters need, with their extras.
+PACKAGES ?=
 # The package, with its extra, of the environment that the parameters or SET name; see packages/.
 ENV_NAME = $(or $(patsubst env.name=%,%,$(filter env.name=%,$(SET))),$(shell sed -nE 's/^(env: *\{| ) *name: *"?([a-z-]+).*/\2/p' $(PARAMS) 2>/dev/null | head -n 1))
 PACKAGE_coding := programs
@@ -44,6 +46,9 @@ TORCH := $(if $(PIP_FIND_LINKS),$(addprefix --find-links ,$(PIP_FIND_LINKS)),--t
 INSTALL = .venv/bin/uv pip install --quiet --python .venv/bin/python -c constraints.txt $(TORCH)
 BIN := $(CURDIR)/.venv/bin
 PY := $(BIN)/python
+# The helpers of the packages' tests can be imported.
+space := $(subst ,, )
+HELPED := env PYTHONPATH=$(subst $(space),:,$(addprefix $(CURDIR)/,$(wildcard packages/*/tests))) $(PY)
 PLAN = --iterations $(ITERATIONS) --evaluate-every $(EVALUATE_EVERY) --params $(PARAMS) \
   $(if $(RUN),--run $(RUN)) $(if $(SEED),--seed $(SEED)) $(foreach item,$(SET),--set $(item)) \
   $(if $(OVERWRITE),--overwrite)
@@ -77,21 +82,21 @@ package = -e 'packages/rla-$(1)$(if $(2),[$(2)])'
 .venv/.test: .venv/.run packages/*/pyproject.toml
 	@command -v c++ >/dev/null || { echo 'error: the alfworld extra needs a C++ compiler (Debian: g++)' >&2; exit 2; }
 	@command -v cmake >/dev/null || $(INSTALL) cmake
-	PATH="$(BIN):$$PATH" $(INSTALL) -e '.[alfworld,dev]' $(foreach one,$(PACKAGES),$(call package,$(one),$(EXTRAS_$(one))))
+	PATH="$(BIN):$$PATH" $(INSTALL) -e '.[alfworld,dev]' $(foreach one,$(ALL_PACKAGES),$(call package,$(one),$(EXTRAS_$(one))))
 	@touch $@
 
 # With the plan of `make run`, if there is none yet: `dvc repro` needs one.
-venv: .venv/.run $(addprefix .venv/.run-,$(sort $(EXTRAS))) iterations.yaml
+venv: .venv/.run $(addprefix .venv/.run-,$(sort $(EXTRAS))) $(addprefix .venv/.package-,$(PACKAGES)) iterations.yaml
 
 iterations.yaml: | .venv/.run
 	@$(BIN)/rla plan $(PLAN)
 
-run: .venv/.run $(addprefix .venv/.run-,$(sort $(EXTRAS))) $(NEEDED)
+run: .venv/.run $(addprefix .venv/.run-,$(sort $(EXTRAS))) $(NEEDED) $(addprefix .venv/.package-,$(PACKAGES))
 	@exec $(BIN)/rla run $(PLAN) $(if $(VERBOSE),--verbose)
 
 # PACKAGE=rla-programs: the tests of one package alone.
 PACKAGE ?=
-PACKAGES := bridges programs screens ray study
+ALL_PACKAGES := bridges programs screens ray study
 EXTRAS_bridges := reasoning-gym,textarena
 EXTRAS_programs := tool
 EXTRAS_screens := browser
@@ -130,21 +135,21 @@ test-ray: .venv/.test .bwrap
 
 # With vLLM in bf16 and without compilation.
 bench-kept: .venv/.test .bwrap $(if $(filter vllm,$(BACKEND)),.venv/.run-$(VLLM))
-	@$(LOOPBACK_ALONE) $(PY) -m ray_tests.bench.bench_kept --backend $(BACKEND) $(foreach item,$(SET),--set $(item)) \
+	@$(LOOPBACK_ALONE) $(HELPED) -m ray_tests.bench.bench_kept --backend $(BACKEND) $(foreach item,$(SET),--set $(item)) \
 	  $(if $(filter vllm,$(BACKEND)),--set generator.enforce_eager=true --set generator.dtype=bfloat16)
 
 # Every script and every wrong end of our own desktop tasks, in the real applications.
 MACHINES ?= 2
 desktop-tasks: .venv/.test .bwrap
-	OMP_NUM_THREADS=1 $(PY) -m screens_tests.machines.all_tasks --machines $(MACHINES) $(ONLY)
+	OMP_NUM_THREADS=1 $(HELPED) -m screens_tests.machines.all_tasks --machines $(MACHINES) $(ONLY)
 
 bench-desktop: .venv/.test .bwrap
-	OMP_NUM_THREADS=1 $(PY) -m screens_tests.bench.bench_desktop
+	OMP_NUM_THREADS=1 $(HELPED) -m screens_tests.bench.bench_desktop
 
 # BENCH_ARGS: further options, such as --latency 0.25.
 BENCH_ARGS ?=
 bench-ray: .venv/.test .bwrap
-	@$(LOOPBACK_ALONE) $(PY) -m ray_tests.bench.bench_ray $(BENCH_ARGS)
+	@$(LOOPBACK_ALONE) $(HELPED) -m ray_tests.bench.bench_ray $(BENCH_ARGS)
 
 .PHONY: .bwrap
 .bwrap:
@@ -154,7 +159,7 @@ bench-ray: .venv/.test .bwrap
 MINUTES ?= 60
 ATTACK_ARGS ?=
 attack: .venv/.test
-	$(PY) -m tests.attack --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only '$(ONLY)') $(ATTACK_ARGS)
+	$(HELPED) -m tests.attack --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only '$(ONLY)') $(ATTACK_ARGS)
 
 parity: .venv/.test
 	$(PY) -m tests.parity.run_alfworld --games $(GAMES)
@@ -168,13 +173,13 @@ bench-train: .venv/.test
 	$(PY) -m tests.bench.bench_branches
 
 SHAPE ?= tiny
-bench-shape: .venv/.run
-	$(PY) -m study_tests.bench.bench_shape --shape $(SHAPE)
+bench-shape: .venv/.package-study
+	$(HELPED) -m study_tests.bench.bench_shape --shape $(SHAPE)
 
 # What a run needs, from shapes and a params file alone; PLAN_ARGS: further options of `rla plan-memory`.
 GPUS ?= 8
 PLAN_ARGS ?=
-plan-memory: .venv/.run
+plan-memory: .venv/.package-study
 	@$(BIN)/rla plan-memory --shape $(SHAPE) --gpus $(GPUS) $(if $(filter command environment,$(origin PARAMS)),--params $(PARAMS)) \
 	  $(foreach item,$(SET),--set $(item)) $(PLAN_ARGS)
 
@@ -196,29 +201,29 @@ bench-pictures: .venv/.test
 # Every page of MiniWoB++ in a real Chromium; needs chromium-headless-shell. PAGES_ARGS: --out docs/results/gui.md.
 PAGES_ARGS ?=
 browser-pages: .venv/.test
-	$(PY) -m screens_tests.bench.bench_pages $(PAGES_ARGS)
+	$(HELPED) -m screens_tests.bench.bench_pages $(PAGES_ARGS)
 
 # Resets, steps, screenshots and memory of pages in Chromium; BROWSERGYM: the Python that has browsergym-miniwob.
 bench-gui: .venv/.test
-	$(PY) -m screens_tests.bench.bench_gui $(if $(BROWSERGYM),--browsergym $(BROWSERGYM))
+	$(HELPED) -m screens_tests.bench.bench_gui $(if $(BROWSERGYM),--browsergym $(BROWSERGYM))
 
 # How often a player wins these pages who does not look at them; BLIND_ARGS: --seed 11.
 BLIND_ARGS ?=
 bench-blind: .venv/.test
-	$(PY) -m screens_tests.bench.bench_blind --params $(if $(filter command environment,$(origin PARAMS)),$(PARAMS),packages/rla-screens/rla_screens/pipelines/browser-tiny.yaml) $(BLIND_ARGS)
+	$(HELPED) -m screens_tests.bench.bench_blind --params $(if $(filter command environment,$(origin PARAMS)),$(PARAMS),packages/rla-screens/rla_screens/pipelines/browser-tiny.yaml) $(BLIND_ARGS)
 
 # Needs bubblewrap.
 PROGRAMS ?= 1000
 bench-exec: .venv/.test
-	$(PY) -m programs_tests.bench.bench_exec --programs $(PROGRAMS)
+	$(HELPED) -m programs_tests.bench.bench_exec --programs $(PROGRAMS)
 
 # Needs bubblewrap.
 bench-tool: .venv/.test
-	$(PY) -m programs_tests.bench.bench_tool
+	$(HELPED) -m programs_tests.bench.bench_tool
 
 # The first iteration of a run 200 times, for Inspect's viewer.
 bench-view: .venv/.test
-	$(PY) -m study_tests.bench.bench_view $(if $(RUN),--run $(RUN)) --params $(PARAMS)
+	$(HELPED) -m study_tests.bench.bench_view $(if $(RUN),--run $(RUN)) --params $(PARAMS)
 
 # TRL's GRPOTrainer on the work of `make run`, an hour of one core; the same call goes on where one stopped. START: a run
 # whose warm start all begin with. PEER_ARGS: further options, such as --iterations 12.
@@ -245,7 +250,7 @@ GAMES_DESIGNS := packages/rla-study/rla_study/pipelines/ablation.yaml packages/r
 DESIGN ?= packages/rla-study/rla_study/pipelines/ablation.yaml
 ABLATION_ROOT ?= runs/$(notdir $(basename $(DESIGN)))
 ABLATION_ARGS ?=
-ablation: .venv/.run
+ablation: .venv/.package-study $(if $(filter packages/rla-programs/%,$(DESIGN)),.venv/.package-programs-tool)
 	@export PATH="$(BIN):$$PATH"; games=$(if $(filter $(GAMES_DESIGNS),$(DESIGN)),yes); \
 	test -z "$$games" || test -d "$(ALFWORLD_DATA)/json_2.1.1" || \
 	  { echo 'error: $(ALFWORLD_DATA)/json_2.1.1: no such folder; fetch the games with alfworld-download and set ALFWORLD_DATA' >&2; exit 2; }; \

@@ -1,6 +1,6 @@
 """The sources of the site: every page in one folder, with the navigation, for a builder that knows no hooks.
 
-They are the files of `docs/` and `packages/*/docs/`, SECURITY.md, and the reference, which is made from the code.
+They are the files of `docs/` and `packages/*/docs/`, the README of each package, SECURITY.md, and the reference, which is made from the code.
 Written pages link to files of the repository, so their links work there, too. On the site a link to a page leads to
 its place on the site, and a link to a source leads to the reference page that is made from it.
 """
@@ -64,6 +64,7 @@ def write_reference(folder: Path) -> None:
 def site_places() -> dict[str, str]:
     """File of the repository -> its place on the site."""
     places = {"SECURITY.md": "SECURITY.md"}
+    places |= {f"packages/{root.name}/README.md": f"guide/{root.name}.md" for root in PACKAGES}
     for root in (TOP, *PACKAGES):
         docs = root / "docs"
         for path in sorted(docs.rglob("*")):

@@ -55,7 +55,7 @@ class Ranks:
         if world() == 1 and not fsdp and not deepspeed:
             return cls()
         if deepspeed:
-            need_package("deepspeed", extra="deepspeed", why="the launcher asks for DeepSpeed")
+            need_package("deepspeed", install="rla[deepspeed]", why="the launcher asks for DeepSpeed")
         from accelerate import PartialState
 
         # Where it is on, transformers leaves the weights of all but the first process empty.

@@ -158,7 +158,7 @@ def check_inputs(config: TrainConfig, source: Path, shards: Sequence[Path]) -> N
         refuse_other_tokenizer(model_folder(source), recorded=read_manifest(shard).get("tokenizer"), shard=shard)
     open_to_train(source)
     if config.lora.rank:
-        need_package("peft", extra="lora", why="lora.rank is set")
+        need_package("peft", install="rla[lora]", why="lora.rank is set")
 
 
 def refuse_long(facts: Facts, ctx: StageContext, config: TrainConfig, shard: Path) -> None:

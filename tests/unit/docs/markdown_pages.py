@@ -24,7 +24,7 @@ class Block(NamedTuple):
 
 def pages() -> list[Path]:
     """Every page that people write, those of packages included, and the README."""
-    return [TOP / "README.md", *sorted(DOCS.rglob("*.md")), *sorted(TOP.glob("packages/*/docs/**/*.md"))]
+    return [TOP / "README.md", *sorted(DOCS.rglob("*.md")), *sorted(TOP.glob("packages/*/README.md"))]
 
 
 def name_of(page: Path) -> str:

@@ -96,7 +96,7 @@ def check_family(name: str, *, key: str = ID) -> None:
 @cache
 def reasoning_library() -> Any:
     """The package's registry. Raises UserError where it is not installed."""
-    need_package("reasoning_gym", extra="reasoning-gym", why="env.name is reasoning-gym")
+    need_package("reasoning_gym", install="rla-bridges[reasoning-gym]", why="env.name is reasoning-gym")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SyntaxWarning)
         return importlib.import_module("reasoning_gym.factory")

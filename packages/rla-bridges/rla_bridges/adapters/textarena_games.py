@@ -115,7 +115,7 @@ def kept_to_itself() -> Iterator[None]:
 @cache
 def game_library() -> Any:
     """The package. Raises UserError where it is not installed."""
-    need_package("textarena", extra="textarena", why="env.name is textarena")
+    need_package("textarena", install="rla-bridges[textarena]", why="env.name is textarena")
     with contextlib.redirect_stdout(io.StringIO()):
         return importlib.import_module("textarena")
 

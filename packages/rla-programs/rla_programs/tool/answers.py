@@ -108,7 +108,7 @@ class Verifier:
         family = dict(question.family or {})
         if family.pop("package", None) != NAME:
             raise EnvironmentFailure(f"a question of {question.source} names no package whose verifier is known")
-        need_package("reasoning_gym", extra="tool", why=f"a question is of {NAME}")
+        need_package("reasoning_gym", install="rla-programs[tool]", why=f"a question is of {NAME}")
         pool = self._pool("family", max(self._cpu_s, 30.0))  # the question is made again, which may take seconds
         score = await pool.compared({"kind": "family", "item": family, "answer": answer})
         if score == UNMADE:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rla.errors import UserError
 
-INSTALL = "pip install 'rla[browser]'"
+INSTALL = "pip install 'rla-screens[browser]'"
 # What happens there depends on how long a player takes.
 CLOCK_BOUND = frozenset({"chase-circle", "moving-items", "simon-says", "stock-market"})
 # They keep something of an episode for the next one, so they are loaded for each.

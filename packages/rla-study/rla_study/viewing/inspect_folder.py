@@ -51,7 +51,7 @@ class LogPlace:
 
 def need_inspect() -> None:
     """Raises UserError where the extra is missing."""
-    need_package("inspect_ai", extra="inspect", why="episodes are shown by Inspect")
+    need_package("inspect_ai", install="rla-study[inspect]", why="episodes are shown by Inspect")
 
 
 def export_new(
