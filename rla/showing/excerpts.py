@@ -40,7 +40,9 @@ def chosen_excerpts(played: Played, config: Config, choice: Choice, count: int) 
     if is_complete(played.policy_rewards):
         paid = pl.DataFrame(pl.from_arrow(read_table(played.policy_rewards, "policy_rewards", list(PAID))))
     known = pl.DataFrame(schema=LABELS) if labels is None else labels
-    found = choose_steps(step_table(read_judgements(played.scores), labels=known, paid=paid), choice, count)
+    # The judge may also have judged what nobody played, such as reference programs.
+    votes = read_judgements(played.scores).join(episode_frame(played), on="trajectory_id", how="semi")
+    found = choose_steps(step_table(votes, labels=known, paid=paid), choice, count)
     return step_excerpts(played, config, found, labels=labels)
 
 
