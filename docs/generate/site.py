@@ -1,8 +1,8 @@
 """The sources of the site: every page in one folder, with the navigation, for a builder that knows no hooks.
 
-They are the files of `docs/` and `packages/*/docs/`, the README of each package, SECURITY.md, and the reference, which is
-made from the code. Written pages link to files of the repository, so their links work there, too. On the site a link to a
-page leads to its place on the site, and a link to a source leads to the reference page that is made from it.
+They are the files of `docs/` and `packages/*/docs/`, the README of each package, SECURITY.md, and the reference, which
+is made from the code. Written pages link to files of the repository, so their links work there, too. On the site a link
+to a page leads to its place on the site, and a link to a source leads to the reference page that is made from it.
 """
 
 from __future__ import annotations
