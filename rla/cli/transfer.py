@@ -17,7 +17,6 @@ import typer
 
 from rla.cli.guard import guard
 from rla.errors import UserError
-from rla.pipeline.params_files import existing_run, local_run
 from rla.store.atomic import write_atomic, write_content
 from rla.store.call_lock import lock_outputs
 from rla.store.slices import STARTED
@@ -33,11 +32,15 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace finished f
 
 def push(run: Path, url: str, overwrite: Overwrite = False) -> None:
     """Copy what is missing or differs of a run to an object store. Example: rla push runs/first s3://bucket/first"""
+    from rla.pipeline.params_files import existing_run
+
     guard(lambda: copy_run(existing_run(run), url.rstrip("/"), pushing=True, overwrite=overwrite))
 
 
 def pull(url: str, run: Path, overwrite: Overwrite = False) -> None:
     """Copy what is missing or differs of a run from an object store. Example: rla pull s3://bucket/first runs/first"""
+    from rla.pipeline.params_files import local_run
+
     guard(lambda: copy_run(local_run(run), url.rstrip("/"), pushing=False, overwrite=overwrite))
 
 

@@ -144,7 +144,7 @@ def test_a_call_that_is_killed_at_any_file_leaves_no_record_too_early_and_goes_o
         present = set(stored_files()) if name == "put_file" else set(plain_files(Path("s")))
         refuse_torn(present, set(complete))
         finished = {key for key in present if not Path(key).name.startswith(".")}
-        assert len(finished) >= min(count + step // 2, len(complete)), "nothing is copied again"
+        assert len(finished) >= min(count + 1, len(complete)), "a call from the start would stop at the same file"
         count, kills = len(finished), kills + 1
         if status == 0:
             break

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 import venv
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from rla.config import apply_overrides
 from rla.store.digests import digest
 from rla.store.reading import read_rows
 from rla.store.resources import resource
+from tests.integration.fresh import link_requirements
 from tests.integration.pipelines import environment
 
 TOP = Path(__file__).parents[2]
@@ -65,8 +65,8 @@ class Installed:
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs of a fresh environment, into which pip has installed the wheels of rla and of the example. All else
-    that rla needs comes from the environment of the tests.
+    """The programs of a fresh environment, into which pip has installed the wheels of rla and of the example. What
+    rla requires comes from the environment of the tests.
     """
     pytest.importorskip("hatchling", reason="needs the dev extra")
     folder = tmp_path_factory.mktemp("outside")
@@ -78,7 +78,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-index", "--no-deps"]
     subprocess.run([*install, *map(str, folder.glob("*.whl"))], check=True, capture_output=True, timeout=120)
     (site,) = (folder / "venv/lib").glob("python*/site-packages")
-    (site / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    link_requirements("rla", site)
     return python.parent
 
 

@@ -7,13 +7,12 @@ import subprocess
 import sys
 import venv
 import zipfile
-from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
 
 from rla.store.slices import MANIFEST
+from tests.integration.fresh import link_requirements
 from tests.integration.pipelines import PARAMS, environment
 
 TOP = Path(__file__).parents[2]
@@ -76,31 +75,8 @@ def alone(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place,) = folder.glob("lib/python*/site-packages")
     for entry in site.iterdir():
         (place / entry.name).symlink_to(entry)
-    for needed in needed_distributions("rla"):
-        for file in needed.files or ():
-            top = file.parts[0]
-            if top not in ("..", "__pycache__") and not (place / top).exists():
-                (place / top).symlink_to(Path(str(needed.locate_file(top))))
+    link_requirements("rla", place)
     return folder
-
-
-def needed_distributions(name: str) -> list[Distribution]:
-    """What a distribution requires without extras, and what those require in turn."""
-    found: dict[str, Distribution] = {}
-    waiting = [Requirement(name)]
-    while waiting:
-        requirement = waiting.pop()
-        own = distribution(requirement.name)
-        key = f"{requirement.name}{sorted(requirement.extras)}"
-        if key in found:
-            continue
-        found[key] = own
-        for text in own.requires or ():
-            further = Requirement(text)
-            extras = requirement.extras or {""}
-            if further.marker is None or any(further.marker.evaluate({"extra": extra}) for extra in extras):
-                waiting.append(further)
-    return [own for key, own in found.items() if key != f"{name}[]"]
 
 
 def test_the_core_turns_an_iteration_without_any_package(alone: Path, tmp_path: Path) -> None:

@@ -126,12 +126,12 @@ def test_a_launcher_of_a_package_has_the_environments(package: None) -> None:
     ("overrides", "said"),
     [
         (["generator.backend=fram"], r"generator.backend is 'fram'; installed: transformers, .*farm.*; choose one of"),
-        (["generator.backend=gone"], r"generator.backend: gone is no_such_module_of_a_test:Engines, which cannot be"),
+        (["generator.backend=gone"], r"rla.engines: gone is no_such_module_of_a_test:Engines, which cannot be"),
         (
             ["pool.backend=fram"],
             r"pool.backend is 'fram'; installed: local, farm.*; .* install the package that",
         ),
-        (["launch.training=farm"], r"launch.training: farm is farm_of_a_test:FarmLauncher, .* has no attribute 'Train"),
+        (["launch.training=farm"], r"launch.training: farm is farm_of_a_test:FarmLauncher.*"),
         (["launch.training=half"], r"launch.training: half is farm_of_a_test:Half, which is not a dataclass"),
         (["generator.backend=farm", "generator.own.barn=1"], r"unknown key generator.own.barn; did you mean .*barns"),
         (["generator.backend=farm", "generator.own.barns=x"], r"generator.own.barns is 'x'; expected int"),

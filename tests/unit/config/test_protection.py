@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from rla.config.protection import protected
 from rla.config.training import TrainConfig
 from rla.envs.configured import load_config
 from rla.errors import UserError
+from rla.pipeline.params_files import packaged_files
 
 ON, OFF = ("trainer", "token", 3.0), ("sampler", "none", 0.0)
 
@@ -45,14 +45,14 @@ def test_what_is_left_open_follows_the_engine(
 
 @pytest.mark.parametrize("name", ["alfworld-qwen2.5-7b", "coding-qwen2.5-7b", "osworld-qwen3-vl-8b"])
 def test_the_large_runs_are_protected(name: str) -> None:
-    config = load_config(Path(f"pipelines/{name}.yaml"))
+    config = load_config(packaged_files()[name])
     for train in (config.train_policy, config.train_rm):
         assert (train.old, train.correction, train.dual_clip) == ON
 
 
 @pytest.mark.parametrize("name", ["alfworld-qwen2.5-7b", "coding-qwen2.5-7b", "osworld-qwen3-vl-8b"])
 def test_the_large_runs_say_in_their_files_how_they_are_protected(name: str) -> None:
-    read = yaml.safe_load(Path(f"pipelines/{name}.yaml").read_text())
+    read = yaml.safe_load(packaged_files()[name].read_text())
     for section in ("train_policy", "train_rm"):
         assert (read[section]["old"], read[section]["correction"], read[section]["dual_clip"]) == ON
 
