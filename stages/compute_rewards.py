@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rla.config.shaping import ShapingConfig
+from rla.config.sections import ShapingConfig
 from rla.credit.estimators import both_advantages, weighed
 from rla.envs.protocols import Probes
 from rla.envs.registry import environment

@@ -6,8 +6,15 @@ import re
 from dataclasses import asdict, replace
 from urllib.parse import SplitResult, urlsplit
 
-from rla.config.judging import JudgeConfig, JudgeServerConfig
-from rla.config.sections import Config, CreditConfig, GeneratorConfig, RolloutConfig, TasksConfig
+from rla.config.sections import (
+    Config,
+    CreditConfig,
+    GeneratorConfig,
+    JudgeConfig,
+    JudgeServerConfig,
+    RolloutConfig,
+    TasksConfig,
+)
 from rla.config.training import TrainConfig
 from rla.errors import UserError
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from rla.config.bounds import fraction, from_one, from_zero, ranged
-from rla.config.effect import without_effect
+from rla.config.bounds import fraction, from_one, from_zero, ranged, without_effect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,9 @@ from typing import Any
 
 from rla import __version__
 from rla.config.load import plain_data, yaml_flaw
-from rla.config.version import refuse_other_version
 from rla.errors import UserError
 from rla.store.atomic import write_text
+from rla.store.manifests import refuse_other_version
 from rla.store.regular import read_regular
 
 RUN_CONFIG = "config.yaml"

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from rla.config.protection import protected
+from rla.config.sections import LaunchConfig
 from rla.config.training import TrainConfig
-from rla.config.upkeep import LaunchConfig
 from rla.errors import UserError
 from rla.models.checkpoint import Checkpoint
 from rla.store.images import stream_images

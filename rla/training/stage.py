@@ -10,7 +10,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from rla.config.extras import need_package
 from rla.config.training import TrainConfig
 from rla.errors import UserError
 from rla.llm.factory import free_memory
@@ -21,6 +20,7 @@ from rla.pipeline.again import called_again
 from rla.pipeline.context import StageContext
 from rla.pipeline.fallback import policy_of
 from rla.pipeline.origins import origin, refuse_stale
+from rla.plugins import need_package
 from rla.processes.launch import launch, launcher
 from rla.processes.ranks import launched, world
 from rla.seeds import derive

@@ -126,7 +126,7 @@ def test_a_launcher_of_a_package_has_the_environments(package: None) -> None:
     ("overrides", "said"),
     [
         (["generator.backend=fram"], r"generator.backend is 'fram'; installed: transformers, .*farm.*; choose one of"),
-        (["generator.backend=gone"], r"generator.backend: gone is no_such_module_of_a_test:Engines, which cannot be"),
+        (["generator.backend=gone"], r"rla.engines: gone is no_such_module_of_a_test:Engines, which cannot be"),
         (
             ["pool.backend=fram"],
             r"pool.backend is 'fram'; installed: local, farm.*; .* install the package that",
