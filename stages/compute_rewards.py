@@ -10,9 +10,7 @@ from rla.envs.protocols import Probes
 from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.metrics.custom import add_metrics
-from rla.metrics.diagnostics import lesson_statistics, reward_statistics
-from rla.metrics.difficulty import task_rows
-from rla.metrics.iteration import iteration_metrics
+from rla.metrics.diagnostics import iteration_metrics, lesson_statistics, reward_statistics, task_rows
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import origin, refuse_stale
 from rla.rollouts.ground_truth import drawn_lessons, labels_of

@@ -55,7 +55,7 @@ def both_advantages(
 
     The policy's estimators take the shaped score (`credit.shaping`); accuracies and the reward model's rewards are of
     the outcome itself, and of the judgements as they were given. `lessons`: steps that teach the reward model by their
-    label (`rla.credit.truth`).
+    label (`rla.credit.consistency`).
     """
     own = own_steps(episodes, steps)
     policy = policy_advantages(scored_episodes(episodes, config.shaping), paid_steps(own, config), config)

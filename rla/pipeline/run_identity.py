@@ -14,8 +14,8 @@ from rla.config.differences import Differences, differences_text, flattened, par
 from rla.config.load import read_yaml
 from rla.envs.configured import load_config
 from rla.errors import UserError
+from rla.pipeline.context import StageSpec
 from rla.pipeline.params_files import SMALL, default_run, safe_name
-from rla.pipeline.spec import StageSpec
 from rla.store.layout import places_of
 from rla.store.run_config import check_run_version, read_run_config, run_config_path
 from rla.store.slices import STARTED

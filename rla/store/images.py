@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from rla.errors import UserError
-from rla.store.belonging import Tell
 from rla.store.layout import making_call
 from rla.store.reading import part_rows, read_manifest, stream_rows
 from rla.store.removing import remove_file
-from rla.store.shard_folder import ShardFolder
+from rla.store.shard_folder import ShardFolder, Tell
 from rla.store.shards import ShardWriter
 from rla.store.slices import MANIFEST, STARTED, is_complete, record_digest
 

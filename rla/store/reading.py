@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rla.errors import UserError
-from rla.store.columns import check_columns
 from rla.store.manifests import checked_manifest, rerun
 from rla.store.parts import (
     column_batches,
@@ -22,7 +21,7 @@ from rla.store.parts import (
     opened_part,
     read_columns,
 )
-from rla.store.row_rules import check_rows
+from rla.store.row_rules import check_columns, check_rows
 from rla.store.schema import arrow_schema, load_schema
 from rla.store.slices import MANIFEST, optional_record, unfinished
 

@@ -1,4 +1,4 @@
-"""What the columns of a row say of each other: rules that no schema of a single column can state.
+"""The rules of a part: it has the columns of its kind, and its rows keep rules that no schema of one column can state.
 
 Anyone may have written a shard. Whoever reads one indexes tokens by the spans of steps, and takes lists of one token
 each side by side; so a part is checked as it is read, column by column.
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from rla.errors import UserError
 from rla.store.manifests import rerun
-from rla.store.schema import check_table
+from rla.store.schema import arrow_schema, check_table
 
 REWARDS = frozenset({"policy_rewards", "rm_rewards"})  # training compares them with their tokens, and names both
 Ints = npt.NDArray[np.int64]
@@ -139,3 +139,18 @@ def _lengths(lists: pa.ListArray) -> Ints:
     """Of each list; 0 for one that is null."""
     found: Ints = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     return found
+
+
+def check_columns(path: Path, kind: str, found: pa.Schema) -> None:
+    """UserError where a part of these columns lacks one of its kind, or one is unknown or of another type."""
+    expected = arrow_schema(kind)
+    odd = sorted(set(found.names) ^ set(expected.names))
+    if odd or len(found.names) != len(set(found.names)):
+        names = ", ".join(odd) or "there twice"
+        raise UserError(
+            f"{path}: no part of a {kind} shard, columns unknown, missing or doubled: {names}; {rerun(path)}"
+        )
+    for field in found:
+        wanted = expected.field(field.name).type
+        if not field.type.equals(wanted):
+            raise UserError(f"{path}: its column {field.name} is {field.type}, not {wanted}; {rerun(path)}")

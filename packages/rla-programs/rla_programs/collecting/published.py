@@ -22,8 +22,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from rla_bridges.lenient_json import lenient_loads
+
 from rla.errors import UserError
-from rla.store.lenient_json import lenient_loads
 from rla.store.parts import column_batches, most_bytes, opened_part
 from rla.store.slices import MANIFEST, STARTED
 from rla.store.texts import has_half, whole_text
