@@ -8,10 +8,9 @@ import polars as pl
 
 from rla.config.sections import CreditConfig
 from rla.credit import anchor, counterfactual, integrated, outcome, returns, step
-from rla.credit.baseline import fitted
 from rla.credit.consistency import rewards as consistency_rewards
 from rla.credit.normalise import POLICY_REWARDS, shaped
-from rla.credit.paid import counted_steps, paid_steps
+from rla.credit.paid import counted_steps, fitted, paid_steps
 from rla.credit.reliability import licensed
 from rla.credit.shaping import scored_episodes
 

@@ -6,7 +6,6 @@
     Newcombe    d = p2 - p1,  [d - sqrt((p2-l2)^2 + (u1-p1)^2),  d + sqrt((u2-p2)^2 + (p1-l1)^2)]  with Wilson's l, u
     difference  d = p_after - p_before, with tasks as clusters:
                 u_t = (Y_t - p n_t)/n of `after` minus the same of `before`,  Var(d) = G/(G-1) * sum_t u_t^2
-    mean lead   m = mean of one difference x_t per task,  m -+ z sqrt(sum_t (x_t - m)^2 / (G (G - 1)))
 
 Rollouts of one task resemble each other, so they are not independent trials: `clustered` and `difference` count a task
 as one draw. A task in both samples contributes one u_t, which takes the pairing into account; tasks in only
@@ -115,21 +114,6 @@ def newcombe(first: tuple[int, int], second: tuple[int, int], *, confidence: flo
     down = sqrt((two.estimate - two.low) ** 2 + (one.high - one.estimate) ** 2)
     up = sqrt((two.high - two.estimate) ** 2 + (one.estimate - one.low) ** 2)
     return Interval(estimate, max(-1.0, estimate - down), min(1.0, estimate + up))
-
-
-def mean_lead(leads: Sequence[float], *, confidence: float = 0.95) -> Interval | None:
-    """The mean of one number in [-1, 1] per task; nothing where there are none.
-
-    With fewer than two tasks, or where none differs from the others, nothing tells the spread: [-1, 1].
-    """
-    if not leads:
-        return None
-    count, mean = len(leads), fsum(leads) / len(leads)
-    squares = fsum((lead - mean) ** 2 for lead in leads)
-    if count < 2 or squares < 1e-18:
-        return Interval(mean, -1.0, 1.0)
-    half = quantile(confidence) * sqrt(squares / (count * (count - 1)))
-    return Interval(mean, max(-1.0, mean - half), min(1.0, mean + half))
 
 
 def difference(

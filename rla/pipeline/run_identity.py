@@ -9,7 +9,7 @@ from itertools import accumulate, takewhile
 from pathlib import Path
 from typing import Any
 
-from rla.config import Config, effective_parameters, resolved
+from rla.config import Config, effective_parameters
 from rla.config.differences import Differences, differences_text, flattened, parameter_differences
 from rla.config.load import read_yaml
 from rla.envs.configured import load_config
@@ -102,11 +102,6 @@ def recorded_engine(recorded: Mapping[str, Any]) -> dict[str, Any]:
     """
     engine = value_at(recorded, "generator.own.engine")
     return {"generator.backend": engine} if engine else {}
-
-
-def ineffective_keys(config: Config) -> set[str]:
-    """The dotted keys of a config that no output depends on."""
-    return flattened(resolved(config)).keys() - flattened(effective_parameters(config)).keys()
 
 
 def has_output(run: Path, spec: StageSpec) -> bool:
