@@ -26,7 +26,7 @@ import polars as pl
 
 from rla.credit.outcome import accuracies
 from rla.metrics.intervals import success_interval
-from rla.metrics.process import accuracy_by_task, coverage, process_metrics
+from rla.metrics.process import accuracy_by_task, coverage, known_share, process_metrics
 from rla.store.records import Status
 
 Metrics = dict[str, float | int | None]
@@ -70,7 +70,7 @@ def outcome_accuracy(episodes: pl.DataFrame, steps: pl.DataFrame) -> float | Non
     )
     agreement = pl.col("mean_score") * pl.col("outcome")
     tie = pl.col("mean_score").abs() < 1e-12
-    return _number(means.select(pl.when(tie).then(0.5).otherwise((agreement > 0).cast(pl.Float64)).mean()))
+    return known_share(means.select(pl.when(tie).then(0.5).otherwise((agreement > 0).cast(pl.Float64)).mean()))
 
 
 def self_agreement(judgements: pl.DataFrame) -> float | None:
@@ -84,7 +84,7 @@ def self_agreement(judgements: pl.DataFrame) -> float | None:
         .filter(pl.col("votes") > 1)
     )
     equal = (plus * (plus - 1) + minus * (minus - 1)) / (votes * (votes - 1))
-    return _number(steps.select(equal.mean()))
+    return known_share(steps.select(equal.mean()))
 
 
 def reward_statistics(policy_rewards: pl.DataFrame, rm_rewards: pl.DataFrame) -> Metrics:
@@ -93,8 +93,8 @@ def reward_statistics(policy_rewards: pl.DataFrame, rm_rewards: pl.DataFrame) ->
     return {
         "policy_samples": policy_rewards.filter(trains).height,
         "rm_samples": rm_rewards.filter(trains).height,
-        "reward_mean": _number(policy_rewards.select(pl.col("reward").mean())),
-        "advantage_std": _number(policy_rewards.select(pl.col("advantage").std(ddof=0))),
+        "reward_mean": known_share(policy_rewards.select(pl.col("reward").mean())),
+        "advantage_std": known_share(policy_rewards.select(pl.col("advantage").std(ddof=0))),
     }
 
 
@@ -112,31 +112,26 @@ def _success(episodes: pl.DataFrame) -> Metrics:
         "success": interval.estimate if interval else None,
         "success_low": interval.low if interval else None,
         "success_high": interval.high if interval else None,
-        "mean_steps": _number(active.select(pl.col("n_steps").cast(pl.Float64).mean())),
+        "mean_steps": known_share(active.select(pl.col("n_steps").cast(pl.Float64).mean())),
     }
 
 
 def _informativeness(episodes: pl.DataFrame, judgements: pl.DataFrame) -> Metrics:
     votes = judgements.join(episodes.select("trajectory_id", "outcome"), on="trajectory_id")
     valid = votes.drop_nulls("score")
-    p_plus = _number(valid.filter(pl.col("outcome") > 0).select((pl.col("score") > 0).mean()))
-    p_minus = _number(valid.filter(pl.col("outcome") < 0).select((pl.col("score") < 0).mean()))
+    p_plus = known_share(valid.filter(pl.col("outcome") > 0).select((pl.col("score") > 0).mean()))
+    p_minus = known_share(valid.filter(pl.col("outcome") < 0).select((pl.col("score") < 0).mean()))
     mu = None if p_plus is None or p_minus is None else p_plus + p_minus
     # A reply that does not parse tells nothing: it is no vote of m, and a step that only has such replies has none.
     valid_votes = votes.group_by("trajectory_id", "step").agg(valid=pl.col("score").count())
-    per_step = _number(valid_votes.select(pl.col("valid").mean()))
+    per_step = known_share(valid_votes.select(pl.col("valid").mean()))
     return {
         "p_plus": p_plus,
         "p_minus": p_minus,
         "mu": mu,
         "theorem1_bound": None if mu is None or per_step is None else theorem1_bound(mu, per_step),
-        "unparsable_votes": _number(votes.select(pl.col("score").is_null().mean())),
+        "unparsable_votes": known_share(votes.select(pl.col("score").is_null().mean())),
     }
-
-
-def _number(frame: pl.DataFrame) -> float | None:
-    value = frame.item()
-    return None if value is None else float(value)
 
 
 def iteration_metrics(

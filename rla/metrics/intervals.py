@@ -125,34 +125,20 @@ def difference(
     1), the clusters carry no spread to learn from and Newcombe's interval for independent trials is given
     instead.
     """
-    rollouts_before, rollouts_after = _count(before), _count(after)
-    if not rollouts_before or not rollouts_after:
+    one, two = ({task: (sum(won), len(won)) for task, won in sample.items()} for sample in (before, after))
+    first, second = ((sum(won for won, _ in of.values()), sum(n for _, n in of.values())) for of in (one, two))
+    if not first[1] or not second[1]:
         return None
-    rate_before = _successes(before) / rollouts_before
-    rate_after = _successes(after) / rollouts_after
-    tasks = before.keys() | after.keys()
-    influence = [
-        _influence(after.get(task, ()), rate_after, rollouts_after)
-        - _influence(before.get(task, ()), rate_before, rollouts_before)
-        for task in sorted(tasks)
-    ]
-    squares = sum(value * value for value in influence)
-    if len(tasks) < 2 or squares < 1e-18:
-        return newcombe(
-            (_successes(before), rollouts_before), (_successes(after), rollouts_after), confidence=confidence
+    rate_before, rate_after = first[0] / first[1], second[0] / second[1]
+    influence = []
+    for task in sorted(one.keys() | two.keys()):
+        (won_before, played_before), (won, played_after) = one.get(task, (0, 0)), two.get(task, (0, 0))
+        influence.append(
+            (won - rate_after * played_after) / second[1] - (won_before - rate_before * played_before) / first[1]
         )
-    half = quantile(confidence) * sqrt(len(tasks) / (len(tasks) - 1) * squares)
+    squares = sum(value * value for value in influence)
+    if len(influence) < 2 or squares < 1e-18:
+        return newcombe(first, second, confidence=confidence)
+    half = quantile(confidence) * sqrt(len(influence) / (len(influence) - 1) * squares)
     estimate = rate_after - rate_before
     return Interval(estimate, max(-1.0, estimate - half), min(1.0, estimate + half))
-
-
-def _influence(rollouts: Sequence[bool], rate: float, total: int) -> float:
-    return (sum(rollouts) - rate * len(rollouts)) / total
-
-
-def _count(sample: Mapping[str, Sequence[bool]]) -> int:
-    return sum(len(rollouts) for rollouts in sample.values())
-
-
-def _successes(sample: Mapping[str, Sequence[bool]]) -> int:
-    return sum(sum(rollouts) for rollouts in sample.values())

@@ -26,7 +26,7 @@ import polars as pl
 
 from rla.errors import UserError
 from rla.metrics.intervals import Interval, quantile
-from rla.metrics.process import against
+from rla.metrics.process import against, known_share
 from rla.store.digests import digest
 from rla.store.frames import read_iteration
 from rla.store.reading import read_manifest
@@ -98,8 +98,7 @@ def probe_figures(votes: pl.DataFrame, *, steps: int) -> Figures:
         found[f"probe_{name}_low"] = interval.low if interval else None
         found[f"probe_{name}_high"] = interval.high if interval else None
     for name, truth in (("good", 1), ("bad", -1)):
-        share = votes.filter(pl.col("truth") == truth).select(pl.col("right").mean()).item()
-        found[f"probe_{name}"] = None if share is None else float(share)
+        found[f"probe_{name}"] = known_share(votes.filter(pl.col("truth") == truth).select(pl.col("right").mean()))
     return found
 
 

@@ -197,7 +197,21 @@ def verify_shard(folder: Path, manifest: Mapping[str, Any], *, whole: bool = Fal
     Pages are verified as they are read. In a shard that others are
     joined with, no key is there twice.
     """
-    _verify_parts(folder, manifest, whole=whole)
+    listed = {part["name"]: part for part in manifest["parts"]}
+    found = {path.name: path.stat().st_size for path in named_like_parts(folder)}
+    for name in sorted(listed.keys() | found.keys()):
+        part = listed.get(name, {})
+        if part.get("bytes") != found.get(name):
+            raise UserError(
+                f"{folder / name}: {found.get(name, 'no')} bytes, {MANIFEST} says {part.get('bytes', 'nothing')}; "
+                f"the shard was changed or truncated: {rerun(folder)}"
+            )
+        key, measured = ("sha256", file_digest) if whole else ("footer_sha256", footer_digest)
+        if measured(folder / name) != part[key]:
+            raise UserError(
+                f"{folder / name}: not the part that {MANIFEST} names, for its {key} differs; "
+                f"the shard was changed or damaged: {rerun(folder)}"
+            )
     kind = manifest.get("kind")
     if kind in JOINED:
         entries = tuple((part["name"], part["bytes"], part["sha256"]) for part in manifest["parts"])
@@ -221,24 +235,6 @@ def check_keys(folder: Path, kind: str, entries: tuple[tuple[str, int, str], ...
     raise UserError(
         f"{folder}: {named} is there {row['count_all']} times; rerun the stage that made it with --overwrite"
     )
-
-
-def _verify_parts(folder: Path, manifest: Mapping[str, Any], *, whole: bool) -> None:
-    listed = {part["name"]: part for part in manifest["parts"]}
-    found = {path.name: path.stat().st_size for path in named_like_parts(folder)}
-    for name in sorted(listed.keys() | found.keys()):
-        part = listed.get(name, {})
-        if part.get("bytes") != found.get(name):
-            raise UserError(
-                f"{folder / name}: {found.get(name, 'no')} bytes, {MANIFEST} says {part.get('bytes', 'nothing')}; "
-                f"the shard was changed or truncated: {rerun(folder)}"
-            )
-        key, measured = ("sha256", file_digest) if whole else ("footer_sha256", footer_digest)
-        if measured(folder / name) != part[key]:
-            raise UserError(
-                f"{folder / name}: not the part that {MANIFEST} names, for its {key} differs; "
-                f"the shard was changed or damaged: {rerun(folder)}"
-            )
 
 
 def damaged(folder: Path, manifest: Mapping[str, Any], *, tolerate: bool) -> bool:

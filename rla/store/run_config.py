@@ -69,12 +69,6 @@ def write_run_config(run: Path, resolved: Mapping[str, Any]) -> None:
         write_text(path, text)
 
 
-def begin_run_config(run: Path, resolved: Mapping[str, Any]) -> None:
-    """`write_run_config` of a run that has none."""
-    if not run_config_path(run).exists():
-        write_run_config(run, resolved)
-
-
 def update_run_config(run: Path, resolved: Mapping[str, Any], sections: Sequence[str]) -> None:
     """Write the parameters of `sections` (`env`, `policy.reply`) and the seed; what other stages read stays."""
     try:
