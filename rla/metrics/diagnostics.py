@@ -163,7 +163,6 @@ def iteration_metrics(
     }
 
 
-Metrics = dict[str, float | int | None]
 Row = dict[str, float | int | str | None]
 
 
