@@ -5,6 +5,7 @@ The module that reads a group says which objects it takes.
 
 from __future__ import annotations
 
+import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from rla.errors import UserError
@@ -36,3 +37,9 @@ def loaded(entry: EntryPoint) -> Any:
             f"{entry.group}: {entry.name} is {entry.value}, which cannot be imported "
             f"({type(error).__name__}: {error}); mend the package {package_of(entry)}, or uninstall it"
         ) from error
+
+
+def need_package(package: str, *, install: str, why: str) -> None:
+    """Raises UserError unless `package` can be imported. `install`: what brings it, such as `rla[lora]`."""
+    if importlib.util.find_spec(package) is None:
+        raise UserError(f"{why}, but {package} is not installed: pip install '{install}'")

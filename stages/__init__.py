@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rla.pipeline.spec import StageSpec
+from rla.pipeline.context import StageSpec
 
 STAGES = (
     StageSpec(

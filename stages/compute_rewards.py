@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from rla.config.shaping import ShapingConfig
+from rla.config.sections import ShapingConfig
 from rla.credit.estimators import both_advantages, weighed
 from rla.envs.protocols import Probes
 from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.metrics.custom import add_metrics
-from rla.metrics.diagnostics import lesson_statistics, reward_statistics
-from rla.metrics.difficulty import task_rows
-from rla.metrics.iteration import iteration_metrics
+from rla.metrics.diagnostics import iteration_metrics, lesson_statistics, reward_statistics, task_rows
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import origin, refuse_stale
 from rla.rollouts.ground_truth import drawn_lessons, labels_of

@@ -10,8 +10,7 @@ from tempfile import mkdtemp
 
 from PIL import Image
 
-from rla.config.sections import ModelConfig
-from rla.config.vision import VisionConfig
+from rla.config.sections import ModelConfig, VisionConfig
 from rla.models.init import init_model
 
 KINDS = ("qwen2.5-vl", "qwen3-vl")

@@ -59,7 +59,6 @@ PAGES = {
             "rla.metrics.custom",
             "rla.metrics.diagnostics",
             "rla.metrics.process",
-            "rla.metrics.difficulty",
             "rla.metrics.intervals",
             "rla_study.metrics.bootstrap",
         ),

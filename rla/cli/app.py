@@ -36,7 +36,7 @@ from rla.cli.show import OptionalCount, show
 from rla.cli.transfer import pull, push
 from rla.cli.version import versions
 from rla.errors import UserError
-from rla.pipeline.spec import StageSpec
+from rla.pipeline.context import StageSpec
 from rla.plugins import loaded, package_of, registered
 from stages import STAGES
 

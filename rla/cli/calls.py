@@ -21,11 +21,10 @@ from rla.config import Config, resolved
 from rla.envs.configured import load_config
 from rla.errors import UserError
 from rla.metrics.guards import GUARDS, Warned, warned
-from rla.pipeline.context import Progress, StageContext
+from rla.pipeline.context import Progress, StageContext, StageSpec
 from rla.pipeline.params_files import default_run, existing_run, params_file, run_and_params
 from rla.pipeline.pruning import prune_run
 from rla.pipeline.run_identity import differing_parameters
-from rla.pipeline.spec import StageSpec
 from rla.processes.ranks import speaks, world
 from rla.processes.workers import WATCH, end_with_stdin
 from rla.store.atomic import write_json

@@ -17,9 +17,8 @@ from typing import Any
 
 from rla.cli.progress import duration
 from rla.errors import UserError
-from rla.pipeline.context import StageContext
+from rla.pipeline.context import StageContext, StageSpec
 from rla.pipeline.finished import RECORD, recorded_inputs
-from rla.pipeline.spec import StageSpec
 from rla.store.digests import digest
 from rla.store.layout import PATHS
 from rla.store.slices import MANIFEST

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rla.pipeline.spec import StageSpec
+from rla.pipeline.context import StageSpec
 
 Option = tuple[str, Any, Any]  # name, annotation, default
 

@@ -1,4 +1,4 @@
-"""Which numbers a key takes: metadata of its field, in the words of JSON Schema.
+"""Metadata of a key: which numbers it takes, in the words of JSON Schema, and whether outputs depend on it.
 
 `rla.config.load.build` refuses what lies outside, and `params.schema.json` says the same: both read the metadata. What
 is not a finite number is refused for every key, with bounds or without.
@@ -102,3 +102,17 @@ def bounds_in_words(metadata: Mapping[str, Any]) -> str:
 
 def shown(value: float) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+# Metadata of keys and sections on which no output depends: no origin is digested from them.
+WITHOUT_EFFECT = {"effect": False}
+
+
+def without_effect(default: Any, **limits: Any) -> Any:
+    """A key that may change within a run, such as where a server is. `limits`: of a number, as `ranged` has them."""
+    return field(default=default, metadata=WITHOUT_EFFECT | (bounds_of(default, **limits) if limits else {}))
+
+
+def recorded_as(default: Any, name: str) -> Any:
+    """A key of which outputs depend on what the property `name` of its section makes of it."""
+    return field(default=default, metadata={"recorded_as": name})

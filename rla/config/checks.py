@@ -6,9 +6,14 @@ import re
 from dataclasses import asdict, replace
 from urllib.parse import SplitResult, urlsplit
 
-from rla.config.judging import JudgeConfig, JudgeServerConfig
-from rla.config.sections import Config, CreditConfig, GeneratorConfig, RolloutConfig, TasksConfig
-from rla.config.training import TrainConfig
+from rla.config.sections import (
+    Config,
+    CreditConfig,
+    GeneratorConfig,
+    JudgeConfig,
+    JudgeServerConfig,
+    TasksConfig,
+)
 from rla.errors import UserError
 
 SPLIT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # what a held-out split may be called
@@ -23,7 +28,6 @@ def check_config(config: Config, where: str) -> None:
     if config.tasks.source == "files" and not config.tasks.path:
         raise UserError(f"{where}: tasks.source is files; set tasks.path to the data")
     check_splits(config.tasks, where)
-    check_curation(config.tasks, where)
     if config.policy.decoding == "admissible" and config.policy.reply != "text":
         raise UserError(f"{where}: policy.decoding: admissible needs policy.reply: text")
     if config.judge.decoding == "admissible" and config.judge.prompt != "plain":
@@ -32,24 +36,16 @@ def check_config(config: Config, where: str) -> None:
     if config.collect.teacher == "server":
         check_chat_server(config.collect.server, "collect.server", f"{where}: collect.teacher is server")
     check_server(config.generator, where)
-    check_sampling(config.rollout, where)
+    rollout = config.rollout
+    if rollout.most_tasks and rollout.most_tasks < rollout.tasks_per_iteration:  # they are played in any case
+        raise UserError(
+            f"{where}: rollout.most_tasks is {rollout.most_tasks}; it must be 0 or at least rollout.tasks_per_iteration"
+        )
     check_adaptation(config, where)
-    check_proposer(config, where)
+    if own := config.adaptation.llm.server:  # asked like `backend: server`
+        check_server(replace(config.generator, backend="server", server=own), f"{where}: adaptation.llm.server")
     check_adapters(config, where)
-    for name, train in (("train_policy", config.train_policy), ("train_rm", config.train_rm)):
-        check_ratios(train, f"{where}: {name}")
-        if train.correction != "none" and train.old != "trainer":
-            raise UserError(f"{where}: {name}.correction compares sampler and trainer; set {name}.old: trainer")
-        if train.aggregation in ("fixed", "trajectory_fixed") and train.fixed_length <= 0:
-            raise UserError(
-                f"{where}: {name}.aggregation: {train.aggregation} divides by {name}.fixed_length; set it above 0"
-            )
-        if train.dual_clip and train.dual_clip <= 1 + train.clip_high:
-            raise UserError(f"{where}: {name}.dual_clip is {train.dual_clip}; it must be 0 or above 1 + clip_high")
-        if train.lr_schedule != "constant" and train.lr_steps <= train.warmup_steps:
-            raise UserError(
-                f"{where}: {name}.lr_schedule: {train.lr_schedule} ends at lr_steps; set it above warmup_steps"
-            )
+    check_training(config, where)
     for key in ("policy", "reward_model"):
         low, high = getattr(config.credit, f"{key}_low"), getattr(config.credit, f"{key}_high")
         if low > high:
@@ -71,8 +67,29 @@ def check_config(config: Config, where: str) -> None:
         )
 
 
+def check_training(config: Config, where: str) -> None:
+    """What goes together in the sections of both models."""
+    for name, train in (("train_policy", config.train_policy), ("train_rm", config.train_rm)):
+        if (train.mask_low or train.mask_high) and train.old != "trainer":
+            raise UserError(
+                f"{where}: {name}.mask_low and mask_high compare sampler and trainer; set old: trainer beside them"
+            )
+        if train.correction != "none" and train.old != "trainer":
+            raise UserError(f"{where}: {name}.correction compares sampler and trainer; set {name}.old: trainer")
+        if train.aggregation in ("fixed", "trajectory_fixed") and train.fixed_length <= 0:
+            raise UserError(
+                f"{where}: {name}.aggregation: {train.aggregation} divides by {name}.fixed_length; set it above 0"
+            )
+        if train.dual_clip and train.dual_clip <= 1 + train.clip_high:
+            raise UserError(f"{where}: {name}.dual_clip is {train.dual_clip}; it must be 0 or above 1 + clip_high")
+        if train.lr_schedule != "constant" and train.lr_steps <= train.warmup_steps:
+            raise UserError(
+                f"{where}: {name}.lr_schedule: {train.lr_schedule} ends at lr_steps; set it above warmup_steps"
+            )
+
+
 def check_splits(tasks: TasksConfig, where: str) -> None:
-    """Held-out splits are folders of the run, each once, and none of them trains."""
+    """Held-out splits are folders of the run, each once, and none of them trains. Shares of curation are of a whole."""
     for split in tasks.test_splits:
         if not SPLIT.fullmatch(split):
             raise UserError(f"{where}: tasks.test_splits: {split!r} names a folder; use letters, digits, _, - and .")
@@ -81,27 +98,9 @@ def check_splits(tasks: TasksConfig, where: str) -> None:
         raise UserError(
             f"{where}: tasks.{key}: {twice[0]} is named twice or is tasks.train_split; name each split once"
         )
-
-
-def check_curation(tasks: TasksConfig, where: str) -> None:
-    """Shares are of a whole."""
     shares = asdict(tasks.curation).values()
     if any(shares) and abs(sum(shares) - 1) > 1e-6:
         raise UserError(f"{where}: tasks.curation: easy, medium and hard sum to {sum(shares):g}; they must sum to 1")
-
-
-def check_sampling(rollout: RolloutConfig, where: str) -> None:
-    """A budget that holds the tasks which are played in any case."""
-    if rollout.most_tasks and rollout.most_tasks < rollout.tasks_per_iteration:
-        raise UserError(
-            f"{where}: rollout.most_tasks is {rollout.most_tasks}; it must be 0 or at least rollout.tasks_per_iteration"
-        )
-
-
-def check_ratios(train: TrainConfig, where: str) -> None:
-    """Bounds of trainer / sampler are of ratios that are taken at all."""
-    if (train.mask_low or train.mask_high) and train.old != "trainer":
-        raise UserError(f"{where}.mask_low and mask_high compare sampler and trainer; set old: trainer beside them")
 
 
 def check_adaptation(config: Config, where: str) -> None:
@@ -167,13 +166,6 @@ def web_address(text: str) -> SplitResult | None:
     except ValueError:  # half an IPv6 address, a port that is no number
         return None
     return parts if usable else None
-
-
-def check_proposer(config: Config, where: str) -> None:
-    """A server of its own is asked like `backend: server`."""
-    own = config.adaptation.llm
-    if own.server:
-        check_server(replace(config.generator, backend="server", server=own.server), f"{where}: adaptation.llm.server")
 
 
 def check_adapters(config: Config, where: str) -> None:

@@ -17,8 +17,8 @@ import yaml
 from rla.config.backends import with_own_parameters
 from rla.config.bounds import flaw_of
 from rla.config.checks import check_config
-from rla.config.protection import with_protection
 from rla.config.sections import Config
+from rla.config.training import protected
 from rla.errors import UserError
 
 ParamsOf = Callable[[str], type]  # the dataclass of an environment's own parameters, by `env.name`
@@ -149,6 +149,16 @@ def config_of(data: Mapping[str, Any], *, where: str, params_of: ParamsOf | None
     config = with_own_parameters(with_protection(config), build, where=where)
     check_config(config, where)
     return config
+
+
+def with_protection(config: Config) -> Config:
+    """The config with both training sections decided."""
+    half = config.generator.dtype == "bfloat16"
+    return replace(
+        config,
+        train_policy=protected(config.train_policy, half=half),
+        train_rm=protected(config.train_rm, half=half),
+    )
 
 
 def apply_overrides(data: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:

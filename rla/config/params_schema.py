@@ -29,13 +29,6 @@ def type_schema(hint: Any) -> dict[str, Any]:
     return {"type": SCALARS[hint]}
 
 
-def resolved_default(default: Any) -> Any:
-    """A default as JSON data."""
-    if is_dataclass(default) and not isinstance(default, type):
-        return asdict(default)
-    return default
-
-
 def section_schema(section: Any) -> dict[str, Any]:
     hints = get_type_hints(section)
     properties = {}
@@ -44,7 +37,9 @@ def section_schema(section: Any) -> dict[str, Any]:
         bounds = entry.metadata.get(KEY, {})
         schema |= {"allOf": [bounds]} if "anyOf" in bounds and "anyOf" in schema else bounds
         if entry.default is not MISSING:
-            default = resolved_default(entry.default)
+            default = entry.default
+            if is_dataclass(default) and not isinstance(default, type):
+                default = asdict(default)
             schema["default"] = list(default) if isinstance(default, tuple) else default
         properties[entry.name] = schema
     summary = (section.__doc__ or "").strip().splitlines()[0]

@@ -8,15 +8,117 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from rla.config.bounds import LARGEST, LONGEST_WAIT, MOST_PROCESSES, fraction, from_one, from_zero, heat, ranged
-from rla.config.collecting import CollectConfig
-from rla.config.effect import WITHOUT_EFFECT, recorded_as, without_effect
-from rla.config.judging import JudgeConfig
-from rla.config.pool import PoolConfig as PoolConfig
-from rla.config.shaping import ShapingConfig
+from rla.config.bounds import (
+    LARGEST,
+    LONGEST_WAIT,
+    MOST_PROCESSES,
+    WITHOUT_EFFECT,
+    fraction,
+    from_one,
+    from_zero,
+    heat,
+    ranged,
+    recorded_as,
+    without_effect,
+)
 from rla.config.training import JudgeTrainConfig, TrainConfig, WarmStartConfig
-from rla.config.upkeep import CheckpointsConfig, GuardsConfig, LaunchConfig, TrackingConfig
-from rla.config.vision import VisionConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VisionConfig:
+    """The vision tower of a small new model; `kind: none`: it reads texts alone."""
+
+    kind: Literal["none", "qwen2.5-vl", "qwen3-vl"] = "none"  # of transformers' architectures
+    hidden_size: int = ranged(64, least=8, most=65536)  # of the tower
+    layers: int = ranged(4, least=1, most=1024)  # blocks of the tower
+    heads: int = ranged(4, least=1, most=1024)  # attention heads of the tower
+    patch_size: int = ranged(14, least=2, most=256)  # pixels; a token stands for 2 x 2 patches
+    most_tokens: int = ranged(256, least=1, most=1 << 16)  # of a picture: larger ones are scaled down
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeServerConfig:
+    """The chat server of `judge.backend: server`. Of its replies only text is known, so they train no model."""
+
+    url: str = without_effect("")  # base URL, such as https://host/v1
+    model: str = ""  # the name by which it serves the judge
+    key_variable: str = without_effect("RLA_JUDGE_API_KEY")  # the environment variable that holds the API key
+    # what the server calls the longest reply in tokens
+    length_key: Literal["max_tokens", "max_completion_tokens"] = without_effect("max_tokens")
+    seeded: bool = True  # whether requests carry a seed, which some servers refuse
+    connections: int = without_effect(32, least=1, most=65536)  # requests at once
+    timeout: float = without_effect(120.0, above=0.0, most=LONGEST_WAIT)  # seconds for one answer
+    # seconds that a request which fails is tried again
+    patience: float = without_effect(300.0, least=0.0, most=LONGEST_WAIT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeConfig:
+    """How the reward model is asked: `votes` is m, the judgements of each step."""
+
+    enabled: bool = True  # false: no votes, outcomes alone are credited
+    backend: Literal["generator", "server"] = "generator"  # server: any chat server judges, and does not train
+    server: JudgeServerConfig = field(default_factory=JudgeServerConfig)
+    tasks: Literal["all", "training"] = "all"  # training: those that train a model, and what the critic reads
+    sampled: float = fraction(0.1)  # `training`: share of the other tasks that are judged all the same, for the metrics
+    prompt: Literal["plain", "published"] = "plain"  # for small models that were trained on it, or for chat models
+    votes: int = from_one(3)  # m, judgements of each step
+    decoding: Literal["free", "admissible"] = "free"  # admissible: one of the judge's known replies
+    # observations before the action whose pictures a prompt shows, beside those that followed it
+    images: int = ranged(1, least=1, most=1024)
+    temperature: float = heat(0.8)  # of sampling
+    max_tokens: int = from_one(1024)  # of a judgement
+
+    @property
+    def trains(self) -> bool:
+        """Whether the judge is the run's reward model. A chat server is not, and the reward model stays as it is."""
+        return self.backend == "generator"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapingConfig:
+    """An episode's score: outcome, bonus for tool rounds, penalty for length. Accuracies are those of the outcome.
+
+    The defaults leave the outcome as it is, +1 for a win and -1 otherwise; `rla.credit.shaping` computes the score.
+    """
+
+    # reward: what the environment counted, where it counted anything; elsewhere the sign, +1 or -1
+    outcome: Literal["sign", "reward"] = "sign"
+    # wrong: negative scores gain by every tool round; both: won episodes, too; published: its code, where none gain
+    tool_bonus: Literal["none", "wrong", "both", "published"] = "none"
+    tool_bonus_per_call: float = ranged(0.1, least=0.0, most=1e6)  # of a tool round
+    tool_bonus_most: float = ranged(-0.6, least=-1e6, most=0.0)  # what a negative score can reach by it
+    overlong_max: int = from_zero(0)  # tokens of a reply with its tool results that cost the whole penalty; 0: none
+    overlong_buffer: int = from_zero(0)  # tokens below overlong_max over which the penalty grows
+    overlong_factor: float = ranged(1.0, least=0.0, most=1e6)  # the whole penalty
+    # the standard deviation that scores are divided by; sample: with n - 1, and 1e-6 is added to it
+    spread: Literal["population", "sample"] = "population"
+
+    @property
+    def of_episodes(self) -> bool:
+        """Whether more than its outcome decides an episode's score."""
+        return self.outcome == "reward" or self.tool_bonus != "none" or self.overlong_max > 0
+
+
+TEACHER_KEY = "RLA_TEACHER_API_KEY"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectConfig:
+    """Conversations of a teacher that plays the environment, for `warm_start.conversations` (`docs/guide/sft.md`)."""
+
+    teacher: Literal["solver", "server"] = "solver"  # the environment's scripted solver, or any chat server
+    # real: the teacher plays the environment; stitched: nobody plays, calls take the place of written steps afterwards
+    variant: Literal["real", "stitched"] = "real"
+    episodes: int = from_one(1)  # of each task
+    outcome: Literal["won", "all"] = "won"  # which episodes are kept
+    keep: int = from_one(1)  # conversations of each question at most, the best by quality
+    keep_source: int = from_zero(0)  # of each data source, of what was played before; 0: all
+    alike: float = fraction(0.9)  # of two conversations whose replies share more than this, one is kept; 1: both
+    temperature: float = heat(0.8)  # of the server's replies
+    max_tokens: int = from_one(4096)  # of a reply of the server
+    server: JudgeServerConfig = field(default_factory=lambda: JudgeServerConfig(key_variable=TEACHER_KEY))
+
 
 MOST_CONTEXT = 1 << 24  # tokens
 
@@ -260,6 +362,77 @@ class EvaluationConfig:
     # share of the probability whose likeliest tokens are sampled; 1: all. Training always samples from all
     top_p: float = ranged(1.0, above=0.0, most=1.0)
     probe_tasks: int = from_zero(0)  # on whose labelled steps every reward model is measured; 0: none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolConfig:
+    """In which processes environments step. No output depends on it: it may change within a run."""
+
+    mode: Literal["auto", "always", "never"] = "auto"  # auto: processes of their own for slow environments
+    backend: str = "local"  # on the stage's machine, or where a launcher of an installed package has them
+    own: Any = None  # parameters of that launcher
+    # environments alive at once; 0: eight per core, for most of them wait for a reply
+    workers: int = ranged(0, least=0, most=MOST_PROCESSES)
+    # a reset or a step that takes longer is played again in a new process
+    step_deadline_s: float = ranged(60.0, above=0.0, most=LONGEST_WAIT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackingConfig:
+    """Where curves go: of updates, and of a run by iteration. No output depends on it: it may change within a run."""
+
+    trackers: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ("tensorboard",)  # `docs/guide/training.md`
+    project: str = "rla"  # of W&B and trackio
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointsConfig:
+    """Which checkpoints stay on the disk (`rla prune`). No output depends on it: it may change within a run."""
+
+    keep: int = from_zero(0)  # last finished iterations whose checkpoints stay whole; 0: all iterations of the run
+    every: int = from_zero(0)  # the checkpoints of every n-th iteration stay whole, too; 0: of none but the last
+    # of every n-th iteration at least `model/` stays, to evaluate or to publish; 0: of none
+    export_every: int = from_zero(0)
+
+
+GuardName = Literal[
+    "no-action",
+    "cut-episodes",
+    "unreadable-votes",
+    "no-mixed-group",
+    "one-sided-judge",
+    "useless-judge",
+    "entropy-collapse",
+    "exploding-update",
+    "sampler-gap",
+    "refused-proposals",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardsConfig:
+    """What may stop a run (`docs/guide/warnings.md`). No output depends on it: it may change within a run."""
+
+    stop: tuple[GuardName, ...] = ()  # warnings that end their stage with exit code 2, once its outputs are whole
+    # a stage at once if no reply of its first group can be read: `stop` ends it, `warn` lets it go on
+    first_group: Literal["stop", "warn"] = "stop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchConfig:
+    """On which processes stages run. No output depends on it: it may change within a run."""
+
+    # a configuration of `accelerate launch`, or a launcher of an installed package; none: this process
+    training: str | None = None
+    own: Any = None  # parameters of that launcher
+    # FSDP2: groups of processes that each hold the whole model (HSDP), such as one for each node
+    replicas: int = ranged(1, least=1, most=MOST_PROCESSES)
+    gradient_sync: Literal["pass", "step"] = "pass"  # FSDP2: gradients are added over processes after each pass or step
+
+    @property
+    def configuration(self) -> str | None:
+        """The configuration of accelerate with which training is launched; None where it is not."""
+        return self.training if self.own is None else str(self.own.configuration)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

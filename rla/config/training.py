@@ -1,12 +1,19 @@
-"""Parameters of the stages that train: one optimisation stage, its adapter, and the supervised start."""
+"""Parameters of the stages that train: one optimisation stage, its adapter, and the supervised start.
+
+Some follow from the engine's precision where the params file leaves them open (`protected`). An engine that computes in
+bf16 samples from another distribution than the trainer's: its log-probabilities are off by hundredths, and by far more
+on tokens that are improbable. Importance ratios against them are wrong before the first update. Behind such an engine
+the ratio starts from the trainer's own log-probabilities (`old: trainer`), the sampler's are corrected for token by
+token (`correction: token`, truncated importance sampling, Yao et al. 2025), and the second bound of the clip is on
+(`dual_clip: 3`, Ye et al. 2020). An engine in fp32 needs none of this. What the params file says is kept.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeVar
 
-from rla.config.bounds import fraction, from_one, from_zero, ranged
-from rla.config.effect import without_effect
+from rla.config.bounds import fraction, from_one, from_zero, ranged, without_effect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,3 +148,22 @@ class WarmStartConfig:
     # The policy learns from conversations in place of demonstrations: a shard, a Parquet or JSONL file, a folder of
     # those, or hub:owner/name; `collected`: those of `rla collect`, which are made where they are missing.
     conversations: str = without_effect("")
+
+
+DUAL_CLIP = 3.0
+
+Section = TypeVar("Section", bound=TrainConfig)
+
+
+def protected(train: Section, *, half: bool) -> Section:
+    """`train` with every `auto` decided. `half`: whether the engine that samples computes in bf16."""
+    masked = bool(train.mask_low or train.mask_high)
+    old, correction, dual_clip = train.old, train.correction, train.dual_clip
+    if old == "auto":
+        old = "trainer" if half or masked or correction in ("token", "reply") else "sampler"
+    if correction == "auto":
+        correction = "token" if half and old == "trainer" else "none"
+    if dual_clip is None:
+        bounds = train.loss != "cispo" and 1 + train.clip_high < DUAL_CLIP
+        dual_clip = DUAL_CLIP if half and bounds else 0.0
+    return replace(train, old=old, correction=correction, dual_clip=dual_clip)

@@ -4,7 +4,7 @@
     unparsable judgement:  R_S_ij = -(1 + lambda)
 
 |R_i| is at most 1 + lambda and reaches it only where all votes of the step agree with O, so for lambda > 0
-no judgement that parses gets as little as one that does not (lessons of `rla.credit.truth` apart). Advantages are
+no judgement that parses gets as little as one that does not (lessons apart). Advantages are
 standardised over
 
     step   the judgements of the same step (the paper). This cancels |R_i|, and a unanimous step gives 0.
@@ -20,6 +20,11 @@ steps is therefore rewarded for -1, until the judge says nothing else. `balanced
 won and of lost episodes (lessons: with one label and the other) have the same sum of |advantage|: standardised over the
 step, a vote then gains by telling the two apart, which is what mu = p+ + p- measures, and nothing by knowing which is
 the more frequent.
+
+Lessons are steps whose judgements are paid for agreeing with fact: R_i = (1 + lambda) L_i, L_i the label that the
+environment gives the step (+1 helped, -1 did not). This goes beyond the paper, whose judge learns from outcomes and
+from its own votes alone. A lesson counts as much as a step whose outcome all votes agree with; a vote against the label
+gets as little as one that does not parse. Which steps are lessons, `rla.rollouts.ground_truth` draws.
 """
 
 from __future__ import annotations
@@ -30,7 +35,6 @@ import polars as pl
 
 from rla.credit.integrated import reward
 from rla.credit.normalise import RM_REWARDS, TOLERANCE, shaped, standardised
-from rla.credit.truth import with_lessons
 
 Normalise = Literal["step", "task", "none"]
 
@@ -54,7 +58,7 @@ def rewards(
     `policy_rewards`: trajectory_id, task_id, step, outcome, mean_score; judgements of other steps are left
     out. `accuracy`: task_id, accuracy. A task that is nearly always won or lost has too few steps of the
     other kind to be judged against. `differences`: trajectory_id, step, difference, in place of the outcome. `lessons`:
-    trajectory_id, step, label, in place of either (`rla.credit.truth`).
+    trajectory_id, step, label, in place of either.
     """
     trained = accuracy.filter(pl.col("accuracy").is_between(low, high)).select("task_id")
     steps = policy_rewards.select("trajectory_id", "task_id", "step", "outcome", "mean_score")
@@ -92,3 +96,19 @@ def _balanced(name: str) -> pl.Expr:
     won, lost = size.filter(was_won).sum(), size.filter(~was_won).sum()
     scale = (won + lost) / (2 * pl.when(was_won).then(won).otherwise(lost))
     return pl.col(name) * pl.when((won > TOLERANCE) & (lost > TOLERANCE)).then(scale).otherwise(1.0)
+
+
+def with_lessons(steps: pl.DataFrame, lessons: pl.DataFrame) -> pl.DataFrame:
+    """`steps` with the label of `lessons` as a step's `outcome`, and as what all its votes say (`mean_score`). A column
+    `lesson` says where that is so.
+
+    `steps`: trajectory_id, step, outcome, mean_score and perhaps difference, which the label takes the place of, too.
+    `lessons`: trajectory_id, step, label. Lessons of other steps are left out.
+    """
+    replaced = [name for name in ("outcome", "mean_score", "difference") if name in steps.columns]
+    return (
+        steps.join(lessons, on=["trajectory_id", "step"], how="left")
+        .with_columns(lesson=pl.col("label").is_not_null())
+        .with_columns(pl.coalesce("label", pl.col(name).cast(pl.Float64)).alias(name) for name in replaced)
+        .drop("label")
+    )

@@ -8,10 +8,9 @@ import polars as pl
 
 from rla.config.sections import CreditConfig
 from rla.credit import anchor, counterfactual, integrated, outcome, returns, step
-from rla.credit.baseline import fitted
 from rla.credit.consistency import rewards as consistency_rewards
 from rla.credit.normalise import POLICY_REWARDS, shaped
-from rla.credit.paid import counted_steps, paid_steps
+from rla.credit.paid import counted_steps, fitted, paid_steps
 from rla.credit.reliability import licensed
 from rla.credit.shaping import scored_episodes
 
@@ -55,7 +54,7 @@ def both_advantages(
 
     The policy's estimators take the shaped score (`credit.shaping`); accuracies and the reward model's rewards are of
     the outcome itself, and of the judgements as they were given. `lessons`: steps that teach the reward model by their
-    label (`rla.credit.truth`).
+    label (`rla.credit.consistency`).
     """
     own = own_steps(episodes, steps)
     policy = policy_advantages(scored_episodes(episodes, config.shaping), paid_steps(own, config), config)

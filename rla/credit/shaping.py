@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from rla.config.shaping import ShapingConfig
+from rla.config.sections import ShapingConfig
 
 ROUNDS_AS_PUBLISHED = -1
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from rla.config import load
+from rla.config.load import with_protection
 from rla.config.params_schema import params_schema
-from rla.config.protection import with_protection
 from rla.config.sections import Config
 from rla.envs.pictures import shows_images
 from rla.envs.protocols import Adapts, Checks, Env, Labels, Probes

@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rla.config.judging import JudgeServerConfig
+from rla.config.sections import JudgeServerConfig
 from rla.errors import UserError
 from rla.llm.control_strings import neutral
 from rla.llm.http import JsonClient, ServerAway, ServerKeys, ServerRefusal

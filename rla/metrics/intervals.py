@@ -6,7 +6,6 @@
     Newcombe    d = p2 - p1,  [d - sqrt((p2-l2)^2 + (u1-p1)^2),  d + sqrt((u2-p2)^2 + (p1-l1)^2)]  with Wilson's l, u
     difference  d = p_after - p_before, with tasks as clusters:
                 u_t = (Y_t - p n_t)/n of `after` minus the same of `before`,  Var(d) = G/(G-1) * sum_t u_t^2
-    mean lead   m = mean of one difference x_t per task,  m -+ z sqrt(sum_t (x_t - m)^2 / (G (G - 1)))
 
 Rollouts of one task resemble each other, so they are not independent trials: `clustered` and `difference` count a task
 as one draw. A task in both samples contributes one u_t, which takes the pairing into account; tasks in only
@@ -117,21 +116,6 @@ def newcombe(first: tuple[int, int], second: tuple[int, int], *, confidence: flo
     return Interval(estimate, max(-1.0, estimate - down), min(1.0, estimate + up))
 
 
-def mean_lead(leads: Sequence[float], *, confidence: float = 0.95) -> Interval | None:
-    """The mean of one number in [-1, 1] per task; nothing where there are none.
-
-    With fewer than two tasks, or where none differs from the others, nothing tells the spread: [-1, 1].
-    """
-    if not leads:
-        return None
-    count, mean = len(leads), fsum(leads) / len(leads)
-    squares = fsum((lead - mean) ** 2 for lead in leads)
-    if count < 2 or squares < 1e-18:
-        return Interval(mean, -1.0, 1.0)
-    half = quantile(confidence) * sqrt(squares / (count * (count - 1)))
-    return Interval(mean, max(-1.0, mean - half), min(1.0, mean + half))
-
-
 def difference(
     before: Mapping[str, Sequence[bool]], after: Mapping[str, Sequence[bool]], *, confidence: float = 0.95
 ) -> Interval | None:
@@ -141,34 +125,20 @@ def difference(
     1), the clusters carry no spread to learn from and Newcombe's interval for independent trials is given
     instead.
     """
-    rollouts_before, rollouts_after = _count(before), _count(after)
-    if not rollouts_before or not rollouts_after:
+    one, two = ({task: (sum(won), len(won)) for task, won in sample.items()} for sample in (before, after))
+    first, second = ((sum(won for won, _ in of.values()), sum(n for _, n in of.values())) for of in (one, two))
+    if not first[1] or not second[1]:
         return None
-    rate_before = _successes(before) / rollouts_before
-    rate_after = _successes(after) / rollouts_after
-    tasks = before.keys() | after.keys()
-    influence = [
-        _influence(after.get(task, ()), rate_after, rollouts_after)
-        - _influence(before.get(task, ()), rate_before, rollouts_before)
-        for task in sorted(tasks)
-    ]
-    squares = sum(value * value for value in influence)
-    if len(tasks) < 2 or squares < 1e-18:
-        return newcombe(
-            (_successes(before), rollouts_before), (_successes(after), rollouts_after), confidence=confidence
+    rate_before, rate_after = first[0] / first[1], second[0] / second[1]
+    influence = []
+    for task in sorted(one.keys() | two.keys()):
+        (won_before, played_before), (won, played_after) = one.get(task, (0, 0)), two.get(task, (0, 0))
+        influence.append(
+            (won - rate_after * played_after) / second[1] - (won_before - rate_before * played_before) / first[1]
         )
-    half = quantile(confidence) * sqrt(len(tasks) / (len(tasks) - 1) * squares)
+    squares = sum(value * value for value in influence)
+    if len(influence) < 2 or squares < 1e-18:
+        return newcombe(first, second, confidence=confidence)
+    half = quantile(confidence) * sqrt(len(influence) / (len(influence) - 1) * squares)
     estimate = rate_after - rate_before
     return Interval(estimate, max(-1.0, estimate - half), min(1.0, estimate + half))
-
-
-def _influence(rollouts: Sequence[bool], rate: float, total: int) -> float:
-    return (sum(rollouts) - rate * len(rollouts)) / total
-
-
-def _count(sample: Mapping[str, Sequence[bool]]) -> int:
-    return sum(len(rollouts) for rollouts in sample.values())
-
-
-def _successes(sample: Mapping[str, Sequence[bool]]) -> int:
-    return sum(sum(rollouts) for rollouts in sample.values())

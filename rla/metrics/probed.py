@@ -5,22 +5,82 @@
     probe_good, probe_bad    the two shares of probe_balanced
 
 Each is over the valid votes. `probe_steps` counts the labelled steps, `probe_votes` the valid votes on them.
+
+Two shares count as one figure, with tasks as clusters, and so does its change:
+
+    f = w * (p_1 + p_2),   p_k = sum_t Y_kt / sum_t n_kt        balanced accuracy: w = 1/2;  mu = p+ + p-: w = 1
+    u_t = w * sum_k (Y_kt - p_k n_kt) / N_k,                    Var(f) = G/(G-1) * sum_t u_t^2
+    change = f_after - f_before on the same tasks,              u_t of `after` minus that of `before`
+
+Votes of one task resemble each other, and a task has steps of both kinds, so both shares vary together. If no task
+differs from the others, or there are fewer than two, nothing is known of the spread and there is no interval.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from math import sqrt
 from pathlib import Path
 
 import polars as pl
 
 from rla.errors import UserError
-from rla.metrics.intervals import Interval
-from rla.metrics.process import against
-from rla.metrics.two_shares import Shares, change_of_two_shares, joined_shares, two_shares
+from rla.metrics.intervals import Interval, quantile
+from rla.metrics.process import against, known_share
 from rla.store.digests import digest
 from rla.store.frames import read_iteration
 from rla.store.reading import read_manifest
 from rla.store.slices import read_json
+
+Counts = tuple[int, int]  # successes, trials
+NOTHING: tuple[Counts, Counts] = ((0, 0), (0, 0))
+Shares = Mapping[str, tuple[Counts, Counts]]  # of each task, for both shares
+
+
+def two_shares(tasks: Shares, *, weight: float) -> Interval | None:
+    """The figure with its interval; None where a share has no trials, or nothing is known of the spread."""
+    figure = joined_shares(tasks, weight)
+    if figure is None:
+        return None
+    return _interval(figure, [_influence(tasks, name, weight) for name in sorted(tasks)], 0.0, 2 * weight)
+
+
+def change_of_two_shares(before: Shares, after: Shares, *, weight: float) -> Interval | None:
+    """What was gained from `before` to `after`; a task may be missing where nothing of it counts."""
+    first, second = joined_shares(before, weight), joined_shares(after, weight)
+    if first is None or second is None:
+        return None
+    influence = [
+        _influence(after, name, weight) - _influence(before, name, weight)
+        for name in sorted(before.keys() | after.keys())
+    ]
+    return _interval(second - first, influence, -2 * weight, 2 * weight)
+
+
+def _totals(tasks: Shares) -> list[Counts]:
+    return [(sum(pair[k][0] for pair in tasks.values()), sum(pair[k][1] for pair in tasks.values())) for k in (0, 1)]
+
+
+def joined_shares(tasks: Shares, weight: float) -> float | None:
+    """The figure alone; None where a share has no trials."""
+    totals = _totals(tasks)
+    if not all(trials for _, trials in totals):
+        return None
+    return weight * sum(found / trials for found, trials in totals)
+
+
+def _influence(tasks: Shares, name: str, weight: float) -> float:
+    pairs = zip(tasks.get(name, NOTHING), _totals(tasks), strict=True)
+    return weight * sum((found - all_found / trials * count) / trials for (found, count), (all_found, trials) in pairs)
+
+
+def _interval(figure: float, influence: list[float], least: float, most: float) -> Interval | None:
+    squares = sum(value * value for value in influence)
+    if len(influence) < 2 or squares < 1e-18:
+        return None
+    half = quantile(0.95) * sqrt(len(influence) / (len(influence) - 1) * squares)
+    return Interval(figure, max(least, figure - half), min(most, figure + half))
+
 
 Figures = dict[str, float | int | None]
 LABELS = "labels.json"  # beside the episodes: {"steps": [one object with the columns of LABEL, ...]}
@@ -38,8 +98,7 @@ def probe_figures(votes: pl.DataFrame, *, steps: int) -> Figures:
         found[f"probe_{name}_low"] = interval.low if interval else None
         found[f"probe_{name}_high"] = interval.high if interval else None
     for name, truth in (("good", 1), ("bad", -1)):
-        share = votes.filter(pl.col("truth") == truth).select(pl.col("right").mean()).item()
-        found[f"probe_{name}"] = None if share is None else float(share)
+        found[f"probe_{name}"] = known_share(votes.filter(pl.col("truth") == truth).select(pl.col("right").mean()))
     return found
 
 

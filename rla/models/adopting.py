@@ -10,8 +10,8 @@ from typing import Any
 from rla.errors import UserError
 from rla.models.verifying import origin_record, verify_model
 from rla.store.atomic import building
+from rla.store.digests import KEY, record_files
 from rla.store.origin import PARAMETERS, unlike_text
-from rla.store.recorded import KEY, record_files
 from rla.store.removing import refuse_unlike
 from rla.store.replacing import RecordBeside, settle, take_place
 from rla.store.slices import CHECKSUM, optional_json, sealed

@@ -20,11 +20,11 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from rla.config.version import refuse_other_version
 from rla.errors import UserError
 from rla.models.folder_files import check_model_folder
 from rla.store.aside import bring_back
 from rla.store.layout import making_call
+from rla.store.manifests import refuse_other_version
 from rla.store.pruned import MODEL, STATE, pruned_parts, refuse_pruned
 from rla.store.regular import read_regular
 from rla.store.slices import read_json

@@ -13,9 +13,9 @@ from typing import Any
 
 from rla.errors import UserError
 from rla.models.checkpoint import ADAPTER, MANIFEST, REFERENCE, WEIGHT_SUFFIXES
+from rla.store.digests import FILES, below, joint_digest, read_records, record_files, verify_recorded
 from rla.store.layout import making_call
 from rla.store.pruned import MODEL, STATE
-from rla.store.recorded import FILES, below, joint_digest, read_records, record_files, verify_recorded
 from rla.store.slices import CHECKSUM, optional_json
 
 ANEW = "call `rla init-model --overwrite`"

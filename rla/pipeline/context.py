@@ -1,16 +1,44 @@
-"""What a stage gets: the resolved config, its folders, and where to report progress."""
+"""What a stage command reads and writes (a row of the table in `stages`), and what its call gets: the resolved config,
+its folders, and where to report progress.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
-from rla.config import Config
-from rla.pipeline.spec import StageSpec
+import yaml
+
+from rla.config import Config, resolved
 from rla.store.aside import bring_back
 from rla.store.layout import artifact
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageSpec:
+    """One command. `reads` and `writes` are artifact names of `rla.store.layout`; each is also an option `--<option>`.
+
+    `sections` are the params that the stage depends on, whole (`env`) or by key (`policy.reply`); `heavy` stages
+    import torch. What lies `beside` the loop reads a run with its own parameters, and says nothing of them. The work of
+    `divided` stages may be sliced. `options` are further options of the command, each with its name, its annotation for
+    typer and its default; `StageContext.options` has the values that are not None, by name.
+    """
+
+    name: str
+    module: str
+    summary: str
+    example: str
+    reads: tuple[tuple[str, str], ...]  # (option, artifact)
+    writes: tuple[tuple[str, str], ...]
+    sections: tuple[str, ...]
+    heavy: bool = False
+    beside: bool = False
+    divided: bool = False
+    options: tuple[tuple[str, Any, Any], ...] = ()
 
 
 class Progress(Protocol):
@@ -49,3 +77,18 @@ class StageContext:
     def writes_into_run(self) -> bool:
         """Whether any output lies where the run has it: options may name other folders."""
         return any(self.path(option).is_relative_to(self.run) for option, _ in self.spec.writes)
+
+
+@contextmanager
+def called_again(ctx: StageContext, paths: Mapping[str, Path]) -> Iterator[list[str]]:
+    """Arguments of `rla` for the same stage, run and iteration with these folders.
+
+    The resolved parameters lie in a file that exists inside the block.
+    """
+    with TemporaryDirectory() as folder:
+        params = Path(folder) / "params.yaml"
+        params.write_text(yaml.safe_dump(resolved(ctx.config), sort_keys=False))
+        arguments = [ctx.spec.name, "--params", str(params), "--run", str(ctx.run), "--iteration", str(ctx.iteration)]
+        for option, path in paths.items():
+            arguments += [f"--{option}", str(path)]
+        yield arguments

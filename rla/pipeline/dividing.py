@@ -10,8 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from rla.errors import UserError
-from rla.pipeline.again import called_again
-from rla.pipeline.context import StageContext
+from rla.pipeline.context import StageContext, called_again
 from rla.processes.workers import run_workers, workers_of
 from rla.store.reading import read_manifest
 from rla.store.shards import ShardWriter

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rla.errors import UserError
-from rla.pipeline.context import StageContext
-from rla.pipeline.spec import StageSpec
+from rla.pipeline.context import StageContext, StageSpec
 from rla.store.layout import artifact, held_out_root
 from rla.store.shard_folder import clear_started
 from rla.store.slices import is_complete

@@ -33,14 +33,9 @@ BEGINNING = {"previous_policy": "init_policy", "previous_rm": "init_rm"}
 def finished_iterations(run: Path) -> tuple[int, str]:
     """The last iteration up to which all are finished, and why the next one is not."""
     last = 0
-    while not (reason := unfinished_reason(run, last + 1)):
+    while not (reason := next(filter(None, (unmade_reason(run, name, last + 1) for name in MADE_FROM)), "")):
         last += 1
     return last, reason
-
-
-def unfinished_reason(run: Path, iteration: int) -> str:
-    """Empty where the iteration is finished: what it read of the one before is needed no more."""
-    return next((reason for name in MADE_FROM if (reason := unmade_reason(run, name, iteration))), "")
 
 
 def unmade_reason(run: Path, name: str, iteration: int) -> str:
@@ -50,8 +45,10 @@ def unmade_reason(run: Path, name: str, iteration: int) -> str:
     if inputs is None:
         return f"{place} is not there yet"
     for source in MADE_FROM[name]:
-        if source == "previous_rm" and (len(inputs) == 1 or "failed" in recorded_counts(place)):
-            continue  # judge.enabled: false, or a chat server has judged
+        if source == "previous_rm":
+            _, shard = optional_record(place, MANIFEST) or (None, {})
+            if len(inputs) == 1 or "failed" in shard.get("counts", {}):
+                continue  # judge.enabled: false, or a chat server has judged
         if artifact_digest(run, source, iteration) not in inputs:
             return f"{place} was not made from {source_folder(run, source, iteration)} as it is now"
     return ""
@@ -79,12 +76,6 @@ def output_origin(folder: Path, *, begun: bool = True) -> dict[str, Any] | None:
         if shard := optional_record(folder, name):
             return shard[1]
     return (optional_json(folder / RECORD) or {}).get("origin")
-
-
-def recorded_counts(folder: Path) -> dict[str, Any]:
-    """What a complete shard counts; nothing of a checkpoint."""
-    _, shard = optional_record(folder, MANIFEST) or (None, None)
-    return dict((shard or {}).get("counts", {}))
 
 
 def artifact_digest(run: Path, name: str, iteration: int) -> str | None:

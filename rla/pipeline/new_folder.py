@@ -56,7 +56,9 @@ def begin_folder(folder: Path, *, pipeline: str, env: str | None = None) -> list
     refuse_other_environment(pipeline, env)
     name = pipeline if env is None else f"{env}-{pipeline}"
     params = HEADER.format(pipeline=pipeline) + params_text(known[pipeline], name, env)
-    texts = {"dvc.yaml": resource("dvc.yaml").read_text(), "params.yaml": params, **launch_files(known[pipeline])}
+    texts = {"dvc.yaml": resource("dvc.yaml").read_text(), "params.yaml": params}
+    if launcher := read_config(known[pipeline], params_of=None).launch.configuration:
+        texts[launcher] = resource(launcher).read_text()  # a copy of the launcher's configuration can be edited
     texts["iterations.yaml"] = iterations_text(document(Plan(iterations=ITERATIONS, run=Path("runs") / name), {}))
     if there := [file for file, text in texts.items() if differs(folder / file, text)]:
         raise UserError(f"{folder / there[0]}: is there already; choose a folder without {', '.join(texts)}")
@@ -75,12 +77,6 @@ def refuse_other_environment(pipeline: str, env: str | None) -> None:
         raise UserError(f"--pipeline {ANY}: runs any environment; say which by --env NAME (`rla envs` lists them)")
     if env is not None:
         environment(env)
-
-
-def launch_files(params: Path) -> dict[str, str]:
-    """Name -> text of the launcher's configuration that a packaged params file names: a copy can be edited."""
-    name = read_config(params, params_of=None).launch.configuration
-    return {} if name is None else {name: resource(name).read_text()}
 
 
 def differs(path: Path, text: str) -> bool:

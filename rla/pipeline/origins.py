@@ -15,7 +15,7 @@ from rla.store.digests import digest
 from rla.store.layout import PATHS, made_together, making_call
 from rla.store.origin import PARAMETERS, Origin
 from rla.store.reading import read_manifest, read_rows
-from rla.store.run_config import begin_run_config
+from rla.store.run_config import run_config_path, write_run_config
 from rla.store.slices import MANIFEST, STARTED, optional_record
 
 ORIGIN = ("config_digest", "input_digests", "seed")
@@ -36,8 +36,8 @@ def origin(ctx: StageContext, inputs: Sequence[Path], *, sections: Sequence[str]
     names = {index: digest(path) for index, path in found.items()}
     looped = any("{i}" in PATHS[artifact] for _, artifact in ctx.spec.writes)
     besides = ({"iteration": ctx.iteration} if looped else {}) | ({"also": also} if also else {})
-    if ctx.writes_into_run:
-        begin_run_config(ctx.run, resolved(ctx.config))
+    if ctx.writes_into_run and not run_config_path(ctx.run).exists():
+        write_run_config(ctx.run, resolved(ctx.config))
     return Origin(
         config="/".join([config_digest(ctx.config, wanted), *map(str, besides.values())]),
         inputs=names,

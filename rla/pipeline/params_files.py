@@ -112,18 +112,6 @@ def existing_run(run: Path | None) -> Path:
     raise UserError(f"{f'{run}: no such run' if run else 'no run was named'}; {runs_text(found)}")
 
 
-def with_newest(runs: Sequence[Path]) -> list[Path]:
-    """At least two runs to compare, the older one first where none is given: the newest stand in for those that are
-    missing. Raises UserError naming the runs that there are.
-    """
-    given = [existing_run(run) for run in runs]
-    places = [run.resolve() for run in given]
-    others = [run for run in stored_runs() if run.resolve() not in places][: max(2 - len(given), 0)]
-    if len(given) + len(others) < 2:
-        raise UserError(f"one run cannot be compared; {runs_text(stored_runs())}")
-    return [*given, *reversed(others)]
-
-
 def runs_text(found: Sequence[Path]) -> str:
     """`stored runs: runs/a, runs/b`."""
     more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""

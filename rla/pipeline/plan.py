@@ -17,9 +17,9 @@ from rla.config import Config
 from rla.config.load import read_yaml
 from rla.envs.configured import load_config
 from rla.errors import UserError
+from rla.pipeline.context import StageSpec
 from rla.pipeline.params_files import default_run, local_run
 from rla.pipeline.run_identity import override_suffix, refuse_other_run
-from rla.pipeline.spec import StageSpec
 from rla.store.atomic import write_text
 from rla.store.sizes import counted
 

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from rla.config import Config
 from rla.config.load import read_yaml
-from rla.config.upkeep import CheckpointsConfig
+from rla.config.sections import CheckpointsConfig
 from rla.errors import UserError
 from rla.pipeline.finished import RECORD, finished_iterations, policy_evaluated
 from rla.pipeline.plan import evaluations_of

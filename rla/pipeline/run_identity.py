@@ -9,13 +9,13 @@ from itertools import accumulate, takewhile
 from pathlib import Path
 from typing import Any
 
-from rla.config import Config, effective_parameters, resolved
+from rla.config import Config, effective_parameters
 from rla.config.differences import Differences, differences_text, flattened, parameter_differences
 from rla.config.load import read_yaml
 from rla.envs.configured import load_config
 from rla.errors import UserError
+from rla.pipeline.context import StageSpec
 from rla.pipeline.params_files import SMALL, default_run, safe_name
-from rla.pipeline.spec import StageSpec
 from rla.store.layout import places_of
 from rla.store.run_config import check_run_version, read_run_config, run_config_path
 from rla.store.slices import STARTED
@@ -73,7 +73,10 @@ def refuse_other_run(run: Path, config: Config, stages: Sequence[StageSpec]) -> 
 def run_differences(recorded: Mapping[str, Any], config: Config, sections: Sequence[str]) -> Differences:
     """What differs from the parameters of a run, of the keys of `sections` that outputs depend on."""
     now = flattened(effective_parameters(config, sections))
-    before = flattened(recorded) | recorded_engine(recorded)
+    before = flattened(recorded)
+    if engine := value_at(recorded, "generator.own.engine"):
+        # outputs depend on the engine that computed (`GeneratorConfig.engine_name`); recorded is what was asked for
+        before |= {"generator.backend": engine}
     return parameter_differences({key: value for key, value in before.items() if key in now}, now)
 
 
@@ -96,24 +99,10 @@ def differing_parameters(run: Path, config: Config, sections: Sequence[str], *, 
         return
 
 
-def recorded_engine(recorded: Mapping[str, Any]) -> dict[str, Any]:
-    """`generator.backend` of a run whose engines stood elsewhere: outputs depend on the engine that computed, as
-    `GeneratorConfig.engine_name` says, and `config.yaml` has what was asked for.
-    """
-    engine = value_at(recorded, "generator.own.engine")
-    return {"generator.backend": engine} if engine else {}
-
-
-def ineffective_keys(config: Config) -> set[str]:
-    """The dotted keys of a config that no output depends on."""
-    return flattened(resolved(config)).keys() - flattened(effective_parameters(config)).keys()
-
-
 def has_output(run: Path, spec: StageSpec) -> bool:
     """Whether the stage has made anything of the run that is still there, in any iteration."""
-    return any(is_made(path) for _, name in spec.writes for path in places_of(run, name))
-
-
-def is_made(path: Path) -> bool:
-    """Whether there is more than the mark of a shard that was begun."""
-    return path.is_file() or any(not file.name.startswith((".", STARTED)) for file in path.iterdir())
+    return any(
+        path.is_file() or any(not file.name.startswith((".", STARTED)) for file in path.iterdir())  # not only begun
+        for _, name in spec.writes
+        for path in places_of(run, name)
+    )

@@ -49,14 +49,6 @@ class TimedCall:
     part: str = ""
 
 
-def timed_calls(run: Path) -> list[TimedCall]:
-    """All calls that made what lies there now, in the order in which they started."""
-    found = [call for file in (run / "timings").glob("*.json") for call in calls_of(file)]
-    found.sort(key=lambda call: call.started)
-    last = {(call.stage, call.iteration): call.origin for call in found if call.origin}
-    return [call for call in found if call.origin in (None, last.get((call.stage, call.iteration)))]
-
-
 def calls_of(file: Path) -> list[TimedCall]:
     """`current_calls` of a record; none of what cannot be read."""
     try:

@@ -14,9 +14,7 @@ from typing import get_args, get_type_hints
 
 from rla.agents.texts import one_line
 from rla.config import Config
-from rla.config.judging import JudgeConfig
-from rla.config.sections import PolicyConfig
-from rla.config.upkeep import GuardName
+from rla.config.sections import GuardName, JudgeConfig, PolicyConfig
 from rla.envs.protocols import Env, Judged, Probes
 from rla.envs.registry import environment
 from rla.errors import UserError

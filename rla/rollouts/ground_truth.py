@@ -49,7 +49,7 @@ def labels_in(
 
 def drawn_lessons(labels: pl.DataFrame, *, share: float, seed: int) -> pl.DataFrame:
     """trajectory_id, step, label of about `share` of the labelled steps, which teach a reward model
-    (`rla.credit.truth`). A step's own seed decides whether it is drawn, whatever else is there.
+    (`rla.credit.consistency`). A step's own seed decides whether it is drawn, whatever else is there.
     """
     keys = labels.select("trajectory_id", "step").iter_rows()
     chosen = [derive(seed, "reward_model_truth", *key) < share * 2**63 for key in keys]

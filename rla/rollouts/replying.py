@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rla.agents.judge import unscored_judgement
-from rla.config.judging import JudgeConfig
+from rla.config.sections import JudgeConfig
 from rla.envs.pictures import PictureMessage
 from rla.envs.prompts import JudgePrompt
 from rla.llm.base import Generator, Request

@@ -78,12 +78,6 @@ def measures() -> dict[str, pl.Expr]:
     }
 
 
-def with_scores(played: pl.DataFrame, scores: Path) -> pl.DataFrame:
-    """The steps with their mean score, null where they were not judged."""
-    means = pl.DataFrame(pl.from_arrow(read_table(scores, "scores", [*KEYS, "mean_score"])))
-    return played.join(means, on=KEYS, how="left", maintain_order="left")
-
-
 def read_judgements(scores: Path | None) -> pl.DataFrame:
     """One row per judgement, columns of `JUDGEMENTS`; `tokens`: how many were sampled. None: no rows."""
     if scores is None:
@@ -109,7 +103,8 @@ def read_iteration(
     """(episodes, steps, judgements); those of episodes that the environment broke are in none of the three."""
     episodes, played = read_episodes(trajectories, texts=texts, measured=measured)
     judgements = read_judgements(scores)
-    steps = with_scores(played, scores)
+    means = pl.DataFrame(pl.from_arrow(read_table(scores, "scores", [*KEYS, "mean_score"])))
+    steps = played.join(means, on=KEYS, how="left", maintain_order="left")  # null where a step was not judged
     return episodes, steps, judgements.join(episodes, on="trajectory_id", how="semi", maintain_order="left")
 
 

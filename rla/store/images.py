@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from rla.errors import UserError
-from rla.store.belonging import Tell
 from rla.store.layout import making_call
 from rla.store.reading import part_rows, read_manifest, stream_rows
 from rla.store.removing import remove_file
-from rla.store.shard_folder import ShardFolder
+from rla.store.shard_folder import ShardFolder, Tell
 from rla.store.shards import ShardWriter
 from rla.store.slices import MANIFEST, STARTED, is_complete, record_digest
 
@@ -65,7 +64,8 @@ class ImageShard:
     def __init__(self, trajectories: ShardWriter, *, overwrite: bool = False, tell: Tell = lambda text: None) -> None:
         folder, part = images_folder(trajectories.folder), trajectories.slice
         if part.replaces is not None:  # who started this slice replaces the trajectories, and their pictures with them
-            part = replace(part, replaces=_any_record(folder))
+            records = (record_digest(folder / name) for name in (MANIFEST, STARTED))
+            part = replace(part, replaces=next((digest for digest in records if digest is not None), None))
         self._trajectories = trajectories
         self._open = partial(ShardWriter, folder, KIND, trajectories.origin, overwrite=overwrite, part=part, tell=tell)
         self._writer = self._open()
@@ -109,11 +109,6 @@ class ImageShard:
             self._writer.join()
         elif not self._writer.complete:
             self._writer.finish()
-
-
-def _any_record(folder: Path) -> str | None:
-    found = (record_digest(folder / name) for name in (MANIFEST, STARTED))
-    return next((digest for digest in found if digest is not None), None)
 
 
 def images_of_part(part: Path, wanted: Collection[str]) -> dict[str, bytes]:

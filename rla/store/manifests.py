@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rla.config.version import refuse_other_version
+from rla import __version__
+from rla.config.differences import shown_value
 from rla.errors import UserError
 from rla.store.layout import making_call
 
@@ -60,3 +61,10 @@ def is_part(entry: Any) -> bool:
     if not all(isinstance(digest, str) for digest in digests):
         return False
     return PART.fullmatch(name) is not None and all(type(size) is int and size >= 0 for size in sizes)
+
+
+def refuse_other_version(place: Path, found: object, *, remedy: str) -> None:
+    """UserError unless `found`, which is what `place` says of the version that wrote it, is this version."""
+    if found != __version__:
+        wrote = f"version {shown_value(found)}" if found else "an unknown version"
+        raise UserError(f"{place}: written by {wrote} of rla, and this is {__version__}; {remedy}, or use that version")

@@ -48,14 +48,11 @@ def unlike_text(record: Any, made_from: Mapping[str, Any], *, folders: Mapping[s
     pieces = []
     if any(found.get(key) != made_from.get(key) for key in ("config_digest", "seed")):
         pieces.append(f"made with {parameters_unlike(found, made_from)}")
-    before, now = (each if isinstance(each, Mapping) else {} for each in map(inputs_of, (found, made_from)))
+    inputs = (record.get("input_digests") for record in (found, made_from))
+    before, now = (each if isinstance(each, Mapping) else {} for each in inputs)
     if before != now:
         pieces.append(inputs_unlike(before, now, folders or {}))
     return "; ".join(pieces) or "made from something else"
-
-
-def inputs_of(record: Mapping[str, Any]) -> Any:
-    return record.get("input_digests")
 
 
 def parameters_unlike(found: Mapping[str, Any], made_from: Mapping[str, Any]) -> str:

@@ -115,7 +115,8 @@ def column_batches(
     texts = numbers = 0
     for group in (file.metadata.row_group(index) for index in range(file.metadata.num_row_groups)):
         for chunk in (group.column(index) for index in range(group.num_columns)):
-            if columns is None or any(lies_within(chunk.path_in_schema, name) for name in columns):
+            place = f"{chunk.path_in_schema}."
+            if columns is None or any(place.startswith(f"{name}.") for name in columns):
                 if chunk.physical_type == "BYTE_ARRAY":
                     texts += chunk.total_uncompressed_size
                 else:
@@ -127,11 +128,6 @@ def column_batches(
         if batch.nbytes > most:
             raise too_large(path, most)
         yield batch
-
-
-def lies_within(place: str, name: str) -> bool:
-    """Whether a leaf column lies in the column that is asked for."""
-    return place == name or place.startswith(f"{name}.")
 
 
 def most_bytes(size: int) -> int:
@@ -248,9 +244,3 @@ def _belonging(path: Path, file: pq.ParquetFile, kind: str, origin: str) -> dict
     if not columns.equals(arrow_schema(kind)):
         raise UserError(f"{path}: its columns are not those of its kind; {rerun(path)}")
     return said
-
-
-def written_by_rla(path: Path) -> bool:
-    """Whether a readable Parquet file names a kind of shard. Raises UserError for one that is not readable."""
-    with opened_part(path) as file:
-        return KIND.encode() in (file.metadata.metadata or {})

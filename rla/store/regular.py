@@ -31,14 +31,14 @@ def refuse_irregular(path: Path, most: int | None = None) -> int:
     return found.st_size
 
 
-def read_regular(path: Path, *, most: int = LARGEST_RECORD) -> bytes:
-    """The content of a regular file of at most `most` bytes. Raises as `refuse_irregular` does.
+def read_regular(path: Path) -> bytes:
+    """The content of a regular file of at most `LARGEST_RECORD` bytes. Raises as `refuse_irregular` does.
 
     It is opened without waiting: between a look and the opening, a pipe may have taken the name.
     """
-    refuse_irregular(path, most)
+    refuse_irregular(path, LARGEST_RECORD)
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise UserError(f"{path}: grew beyond {most / MIB:,.0f} MiB while it was read; replace it")
+        content = file.read(LARGEST_RECORD + 1)
+    if len(content) > LARGEST_RECORD:
+        raise UserError(f"{path}: grew beyond {LARGEST_RECORD / MIB:,.0f} MiB while it was read; replace it")
     return content

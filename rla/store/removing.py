@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from rla.errors import UserError
-from rla.store.parts import shard_parts, written_by_rla
+from rla.store.parts import KIND, opened_part, shard_parts
 
 # In a shard folder. Hidden ones are those of a write that was killed.
 OURS = r"part-\d{5,}\.parquet|_manifest(?:-\d+-of-\d+)?\.parquet|_started\.parquet"
@@ -29,9 +29,10 @@ def foreign_files(folder: Path, *, recorded: bool) -> list[Path]:
 
 
 def _says_rla(part: Path) -> bool | None:
-    """None where it cannot be read."""
+    """Whether a Parquet file names a kind of shard; None where it cannot be read."""
     try:
-        return written_by_rla(part)
+        with opened_part(part) as file:
+            return KIND.encode() in (file.metadata.metadata or {})
     except UserError:
         return None
 
@@ -47,25 +48,19 @@ def refuse_others(folder: Path, others: Sequence[Path]) -> None:
         )
 
 
-def remove_made(folder: Path, ours: Callable[[Path], bool], *, last: Iterable[str] = ()) -> None:
-    """Remove a folder all of whose files and links are `ours` (by their path below it); those named `last` go last.
+def remove_made(folder: Path, ours: Callable[[Path], bool]) -> None:
+    """Remove a folder all of whose files and links are `ours` (by their path below it).
 
-    A removal that is killed leaves them, so that the next one knows the folder. Raises UserError, with nothing removed,
-    where it holds anything else.
+    Raises UserError, with nothing removed, where it holds anything else.
     """
     refuse_unlike(folder, ours)
     entries = sorted(folder.rglob("*"), reverse=True)
-    files = [path for path in entries if path.is_symlink() or not path.is_dir()]
-    ends = [folder / name for name in last]
-    for path in files:
-        if path not in ends:
-            remove_file(path)
     for path in entries:
-        if path.is_dir() and not path.is_symlink():
-            _remove_empty(path)
-    for path in ends:
-        remove_file(path)
-    _remove_empty(folder)
+        if path.is_symlink() or not path.is_dir():
+            remove_file(path)
+    for path in (*(path for path in entries if path.is_dir() and not path.is_symlink()), folder):
+        with _removing(path):
+            path.rmdir()
 
 
 def refuse_unlike(folder: Path, ours: Callable[[Path], bool]) -> None:
@@ -80,11 +75,6 @@ def remove_file(path: Path) -> None:
     """Raises UserError where the system refuses."""
     with _removing(path):
         path.unlink(missing_ok=True)
-
-
-def _remove_empty(folder: Path) -> None:
-    with _removing(folder):
-        folder.rmdir()
 
 
 @contextmanager

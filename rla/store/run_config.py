@@ -11,9 +11,9 @@ from typing import Any
 
 from rla import __version__
 from rla.config.load import plain_data, yaml_flaw
-from rla.config.version import refuse_other_version
 from rla.errors import UserError
 from rla.store.atomic import write_text
+from rla.store.manifests import refuse_other_version
 from rla.store.regular import read_regular
 
 RUN_CONFIG = "config.yaml"
@@ -67,12 +67,6 @@ def write_run_config(run: Path, resolved: Mapping[str, Any]) -> None:
     text = HEADER + yaml.safe_dump(dict(resolved), sort_keys=False, allow_unicode=True)
     if not path.is_file() or path.read_bytes() != text.encode():
         write_text(path, text)
-
-
-def begin_run_config(run: Path, resolved: Mapping[str, Any]) -> None:
-    """`write_run_config` of a run that has none."""
-    if not run_config_path(run).exists():
-        write_run_config(run, resolved)
 
 
 def update_run_config(run: Path, resolved: Mapping[str, Any], sections: Sequence[str]) -> None:

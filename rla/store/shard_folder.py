@@ -8,12 +8,16 @@ when it has written its first part, so a call that fails before leaves the folde
 tells each of them which record they replace, and the first slice that has a part takes the folder over. Whoever takes
 it over holds the lock of the folder and looks once more what is there: since the call began, another one may have
 finished a shard.
+
+Slices of a shard look at the same folder at the same time. A part that one of them has read may be replaced by another
+one before it is removed. So parts get their names, and lose them, under the lock of the folder, and a part is removed
+only while its name is that of the file which was read.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -22,14 +26,14 @@ from rla.config.differences import shown_value
 from rla.errors import UserError
 from rla.store.aside import alone_in
 from rla.store.atomic import clear_stale
-from rla.store.belonging import Belonging, Tell
 from rla.store.enclosed import create_record, write_record
 from rla.store.origin import Origin
-from rla.store.parts import checked_entry, group_of, origin_digest, shard_parts
+from rla.store.parts import ForeignPart, check_belonging, checked_entry, group_of, origin_digest, shard_parts
 from rla.store.reading import damaged
 from rla.store.regular import read_regular
 from rla.store.removing import foreign_files, refuse_others, remove_file
 from rla.store.schema import load_schema
+from rla.store.sizes import counted
 from rla.store.slices import (
     MANIFEST,
     STARTED,
@@ -40,6 +44,23 @@ from rla.store.slices import (
     sealed,
     slice_count,
 )
+
+Tell = Callable[[str], None]
+
+
+def made_again(error: UserError) -> str:
+    """What is told of a part that is damaged."""
+    return f"{str(error).partition(';')[0]}; it is made again"
+
+
+def part_state(path: Path) -> tuple[int, ...] | None:
+    """What differs once another file has got the name; its time tells where the system has given a number anew."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
 
 RECORDED = {"kind", "schema_version", "config_digest", "input_digests"}  # keys of every record of ours
 SLICE_MANIFESTS = "_manifest-*-of-*.parquet"
@@ -59,7 +80,8 @@ class ShardFolder:
 
     def __init__(self, place: Path, kind: str, made_from: Origin, part: Slice) -> None:
         self.place, self.kind, self.made_from, self.slice = place, kind, made_from, part
-        self.header = shard_header(kind, made_from)
+        # what the records of a shard begin with, and what each of its parts names a digest of
+        self.header = {"kind": kind, "schema_version": load_schema(kind)["version"], **made_from.as_json()}
         self.origin = origin_digest(self.header)
         self.other: str | None = None  # the digest of the record by which the shard here is one of another origin
         self._seen: set[str | None] = set()  # digests of the records that this call has found
@@ -78,8 +100,12 @@ class ShardFolder:
             return self._replaced(recorded=any(map(damaged_record, self._records())))
         if found is None and set(self.place.glob("*.parquet")).difference(self.slice_records()):
             found = self._found()  # another slice may have begun it in this moment
+            if found is None and not overwrite:
+                raise UserError(
+                    f"{self.place}: holds Parquet files of unknown origin; use --overwrite or another folder"
+                )
             if found is None:
-                return self._unknown(overwrite=overwrite)
+                return self._replaced(recorded=False)
         if found is None:
             return FolderState.NEW
         path, record = found
@@ -113,11 +139,6 @@ class ShardFolder:
             if record.get(key) != self.header[key]:
                 return f"its {key} is {shown_value(record.get(key))}, this call makes {shown_value(self.header[key])}"
         return self.made_from.unlike(record)
-
-    def _unknown(self, *, overwrite: bool) -> FolderState:
-        if not overwrite:
-            raise UserError(f"{self.place}: holds Parquet files of unknown origin; use --overwrite or another folder")
-        return self._replaced(recorded=False)
 
     def _replaced(self, *, recorded: bool) -> FolderState:
         if not self.slice.alone:
@@ -184,7 +205,7 @@ class ShardFolder:
                 return
             self._refuse_others()
             write_record(self.place / STARTED, self.kind, self._started(), writer=self.slice.tag)
-            self._belonging.remove_others(self.place, tell)
+            self._remove_others(tell)
             slices = [path for path in self.slice_records() if self.slice.alone or not self._names_own(path)]
             for path in [*slices, *(path for path in self._records() if path.name != STARTED)]:
                 remove_file(path)
@@ -203,9 +224,42 @@ class ShardFolder:
                 return True
         return False
 
-    @property
-    def _belonging(self) -> Belonging:
-        return Belonging(kind=self.kind, origin=self.origin)
+    def _kept(self, path: Path, tell: Tell, *, whole: bool, overwrite: bool) -> dict[str, Any] | None:
+        """The entry of a part that stays (empty where it is not read as a `whole`), None for one that went."""
+        seen = part_state(path)
+        try:
+            if whole:
+                return checked_entry(path, self.kind, self.origin)
+            check_belonging(path, self.kind, self.origin)
+        except ForeignPart as error:
+            if not overwrite:
+                raise ForeignPart(f"{error}; remove it, or call the stage with --overwrite") from None
+            said = f"{error}; it is removed"
+        except UserError as error:
+            said = made_again(error)
+        else:
+            return {}
+        with alone_in(path.parent):
+            if part_state(path) == seen:
+                tell(said)
+                remove_file(path)
+                return None
+        return self._kept(path, tell, whole=whole, overwrite=overwrite)  # another slice has put its part there
+
+    def _remove_others(self, tell: Tell) -> None:
+        """Remove the parts of another origin, and damaged ones. The caller has the lock."""
+        foreign = 0
+        for path in shard_parts(self.place):
+            try:
+                check_belonging(path, self.kind, self.origin)
+                continue
+            except ForeignPart:
+                foreign += 1
+            except UserError as error:
+                tell(made_again(error))
+            remove_file(path)
+        if foreign:
+            tell(f"{self.place}: replaces {counted(foreign, 'part')} of another origin")
 
     def _names_own(self, path: Path) -> bool:
         try:
@@ -232,7 +286,7 @@ class ShardFolder:
         for path in shard_parts(self.place):
             mine = self.slice.index > 0 and (self.slice.count == 1 or self.slice.takes(group_of(path)))
             if mine or (overwrite and self.slice.index == 0):
-                entry = self._belonging.kept(path, tell, whole=mine, overwrite=overwrite)
+                entry = self._kept(path, tell, whole=mine, overwrite=overwrite)
                 found |= {group_of(path): entry} if entry else {}
         return found
 
@@ -250,11 +304,6 @@ def clear_started(folder: Path) -> None:
     if done and begun and all(done[1].get(key) == begun[1].get(key) for key in (*RECORDED, "seed")):
         with contextlib.suppress(UserError):  # a folder that may only be read
             remove_file(begun[0])
-
-
-def shard_header(kind: str, origin: Origin) -> dict[str, Any]:
-    """What the records of a shard begin with, and what each of its parts names a digest of."""
-    return {"kind": kind, "schema_version": load_schema(kind)["version"], **origin.as_json()}
 
 
 def damaged_record(path: Path) -> bool:

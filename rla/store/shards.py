@@ -18,14 +18,13 @@ from rla import __version__
 from rla.errors import UserError
 from rla.store.aside import alone_in
 from rla.store.atomic import clear_aside, write_atomic
-from rla.store.belonging import Tell
 from rla.store.enclosed import write_record
 from rla.store.origin import Origin
 from rla.store.parts import checked_entry, file_digest, group_of, part_entry, part_name, shard_parts, write_part
 from rla.store.reading import verify_shard
 from rla.store.removing import remove_file
 from rla.store.schema import to_table
-from rla.store.shard_folder import FolderState, ShardFolder
+from rla.store.shard_folder import FolderState, ShardFolder, Tell
 from rla.store.slices import MANIFEST, STARTED, WHOLE, Slice, joined, read_json, sealed, slice_manifests, slices
 
 Check = Callable[[Mapping[str, Any]], None]

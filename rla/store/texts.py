@@ -24,8 +24,3 @@ def whole_texts(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(map(whole_texts, value))
     return value
-
-
-def has_half(text: str | None) -> bool:
-    """Whether half of a surrogate pair is in it."""
-    return text is not None and HALF.search(text) is not None

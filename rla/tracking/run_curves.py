@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rla.config.upkeep import TrackingConfig
+from rla.config.sections import TrackingConfig
 from rla.errors import UserError
 from rla.store.atomic import unwritable, write_json
 from rla.tracking.trackers import refuse_missing, settings

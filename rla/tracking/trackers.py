@@ -25,7 +25,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from rla.config.upkeep import TrackingConfig
+from rla.config.sections import TrackingConfig
 from rla.errors import UserError
 from rla.processes.ranks import rank
 from rla.store.atomic import unwritable, write_text

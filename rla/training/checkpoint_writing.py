@@ -27,8 +27,8 @@ from rla.models.checkpoint import (
 )
 from rla.models.verifying import checkpoint_around, checkpoint_records, model_records, verify_parts
 from rla.store.atomic import building, write_json
+from rla.store.digests import FILES, Records, below, joint_digest, read_records, record_files, write_records
 from rla.store.pruned import MODEL, PARTS, PRUNED, STATE
-from rla.store.recorded import FILES, Records, below, joint_digest, read_records, record_files, write_records
 from rla.store.removing import refuse_unlike
 from rla.store.replacing import settle, take_place
 from rla.store.slices import sealed

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from rla.errors import UserError
 from rla.models.checkpoint import Checkpoint, open_checkpoint
 from rla.models.verifying import verify_model, verify_to_train
+from rla.store.digests import record_files
 from rla.store.pruned import STATE, refuse_pruned
-from rla.store.recorded import record_files
 
 if TYPE_CHECKING:
     from rla.training.ranks import Ranks

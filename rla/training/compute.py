@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
+from rla.config.sections import LaunchConfig
 from rla.config.training import TrainConfig
-from rla.config.upkeep import LaunchConfig
 from rla.errors import UserError
 from rla.training.ranks import Ranks, Sharing
 

@@ -17,9 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rla.config.protection import protected
-from rla.config.training import TrainConfig
-from rla.config.upkeep import LaunchConfig
+from rla.config.sections import LaunchConfig
+from rla.config.training import TrainConfig, protected
 from rla.errors import UserError
 from rla.models.checkpoint import Checkpoint
 from rla.store.images import stream_images

@@ -22,8 +22,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor, distributed
 
-from rla.config.extras import need_package
 from rla.errors import UserError
+from rla.plugins import need_package
 from rla.processes.ranks import flag, rank, world
 
 T = TypeVar("T")

@@ -27,7 +27,7 @@ from rla.config.load import effective
 from rla.errors import UserError
 from rla.models.checkpoint import ADAPTER, Checkpoint
 from rla.models.verifying import model_digest
-from rla.store.recorded import KEY, read_records, verify_recorded
+from rla.store.digests import KEY, read_records, verify_recorded
 from rla.store.slices import optional_json, read_json, sealed
 from rla.training.checkpoint_writing import publish
 from rla.training.complete import record_together

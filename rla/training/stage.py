@@ -10,17 +10,16 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from rla.config.extras import need_package
 from rla.config.training import TrainConfig
 from rla.errors import UserError
 from rla.llm.factory import free_memory
 from rla.models.checkpoint import MANIFEST, model_folder
 from rla.models.fingerprint import refuse_other_tokenizer
 from rla.models.verifying import verify_model
-from rla.pipeline.again import called_again
-from rla.pipeline.context import StageContext
+from rla.pipeline.context import StageContext, called_again
 from rla.pipeline.fallback import policy_of
 from rla.pipeline.origins import origin, refuse_stale
+from rla.plugins import need_package
 from rla.processes.launch import launch, launcher
 from rla.processes.ranks import launched, world
 from rla.seeds import derive

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rla.agents.policy import check_calls
-from rla.config.judging import JudgeConfig
+from rla.config.sections import JudgeConfig
 from rla.config.training import SftConfig
 from rla.envs.pictures import shows_images
 from rla.envs.registry import environment

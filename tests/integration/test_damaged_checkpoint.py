@@ -19,7 +19,7 @@ from rla.llm.factory import make_generator, verified_once  # noqa: E402
 from rla.models.adopting import adopt, keep_or_make  # noqa: E402
 from rla.models.checkpoint import open_checkpoint  # noqa: E402
 from rla.models.verifying import verify_base  # noqa: E402
-from rla.store.recorded import write_records  # noqa: E402
+from rla.store.digests import write_records  # noqa: E402
 from rla.store.slices import read_json  # noqa: E402
 from rla.training.loop import train  # noqa: E402
 from rla.training.ranks import Ranks  # noqa: E402

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rla.config.sections import GeneratorConfig, ModelConfig
-from rla.config.vision import VisionConfig
+from rla.config.sections import GeneratorConfig, ModelConfig, VisionConfig
 from rla.envs.pictures import Picture, PictureMessage
 from rla.llm.base import Completion, Request
 from rla.llm.chat import ChatFormat

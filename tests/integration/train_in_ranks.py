@@ -4,8 +4,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from rla.config.sections import LaunchConfig
 from rla.config.training import LoraConfig, TrainConfig
-from rla.config.upkeep import LaunchConfig
 from rla.processes.leaving import leave
 from rla.training.loop import train
 from tests.unit.training.builders import random_sequences

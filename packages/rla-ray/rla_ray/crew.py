@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rla.config.upkeep import LaunchConfig
+from rla.config.sections import LaunchConfig
 from rla.errors import UserError
 
 Resources = Mapping[str, float]  # of a node: `CPU`, `GPU`

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from rla.config.effect import without_effect
+from rla.config.bounds import without_effect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rla.config import Config, resolved
-from rla.config.pool import PoolConfig
+from rla.config.sections import PoolConfig
 from rla.envs.configured import from_mapping
 from rla.envs.observation import AwaitedEnvironment, Environment
 from rla.envs.pool.nursery import Recipe

@@ -20,8 +20,7 @@ from rla.cli.call_record import git_revision
 from rla.cli.calls import default_run
 from rla.cli.closing import readable
 from rla.errors import UserError
-from rla.pipeline.context import StageContext
-from rla.pipeline.spec import StageSpec
+from rla.pipeline.context import StageContext, StageSpec
 from rla.store.resources import resource
 from rla.store.run_config import read_run_config
 from rla.store.slices import MANIFEST

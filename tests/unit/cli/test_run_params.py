@@ -9,7 +9,7 @@ import pytest
 
 from rla.cli.app import run as call
 from rla.config import resolved
-from rla.pipeline.params_files import run_and_params, with_newest
+from rla.pipeline.params_files import run_and_params
 from rla.store.resources import resource
 from rla.store.run_config import write_run_config
 from rla.store.shards import write_shard
@@ -73,14 +73,6 @@ def test_without_a_run_the_newest_is_looked_at(words: list[str], capsys: pytest.
     assert call(words) == 0, capsys.readouterr().err
     said = "".join(capsys.readouterr())
     assert "runs/new" in said and "runs/old" not in said
-
-
-@pytest.mark.usefixtures("two_runs")
-def test_the_newest_runs_stand_in_for_those_that_are_not_compared() -> None:
-    old, new = Path("runs/old"), Path("runs/new")
-    assert with_newest([]) == [old, new]
-    assert with_newest([new]) == [new, old]
-    assert with_newest([old]) == [old, new]
 
 
 LOOKING = ("show --run", "view", "export --run", "lineage --run", "compare", "timeline", "prune --run", "report --run")

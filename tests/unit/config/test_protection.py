@@ -8,8 +8,7 @@ import pytest
 import yaml
 
 from rla.config.load import config_of
-from rla.config.protection import protected
-from rla.config.training import TrainConfig
+from rla.config.training import TrainConfig, protected
 from rla.envs.configured import load_config
 from rla.errors import UserError
 from rla.pipeline.params_files import packaged_files

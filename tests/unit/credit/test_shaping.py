@@ -7,8 +7,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from rla.config.sections import CreditConfig
-from rla.config.shaping import ShapingConfig
+from rla.config.sections import CreditConfig, ShapingConfig
 from rla.credit.estimators import both_advantages, policy_advantages
 from rla.credit.shaping import scored_episodes
 from tests.unit.credit.builders import episodes, judgements, steps, values

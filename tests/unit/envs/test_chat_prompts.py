@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rla.config import Config
-from rla.config.judging import JudgeConfig
-from rla.config.sections import PolicyConfig
+from rla.config.sections import JudgeConfig, PolicyConfig
 from rla.envs.chat_prompts import (
     ANSWER,
     ChatJudge,

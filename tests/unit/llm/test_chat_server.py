@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from rla.config.judging import JudgeServerConfig
+from rla.config.sections import JudgeServerConfig
 from rla.errors import UserError
 from rla.llm import http
 from rla.llm.chat_server import FIRST, ChatReply, ChatServer

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rla.config.judging import JudgeServerConfig
+from rla.config.sections import JudgeServerConfig
 from rla.envs.pictures import Picture, PictureMessage
 from rla.errors import UserError
 from rla.llm.base import Completion, FinishReason, Request
@@ -164,7 +164,7 @@ def test_a_server_engine_sends_requests_with_pictures_as_messages() -> None:
 
 
 def test_the_judge_of_a_chat_server_is_sent_pictures() -> None:
-    from rla.config.judging import JudgeConfig
+    from rla.config.sections import JudgeConfig
     from rla.llm.chat_server import ChatReply
     from rla.rollouts.replying import ServerReplier
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from rla.metrics.difficulty import balance, difficulty, task_rows
+from rla.metrics.diagnostics import balance, difficulty, task_rows
 from tests.unit.credit.builders import episodes, judgements
 from tests.unit.metrics.test_process import FACTS, VOTES, labels
 

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import pytest
 
-from rla.config.upkeep import GuardName
+from rla.config.sections import GuardName
 from rla.metrics.guards import GUARDS, warned
 from rla.report.collect import setting_of
 from tests.unit.builders import configured

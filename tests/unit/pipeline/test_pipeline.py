@@ -14,11 +14,10 @@ import yaml
 
 from rla.config.training import WarmStartConfig
 from rla.errors import UserError
-from rla.metrics.diagnostics import judge_metrics
-from rla.metrics.difficulty import balance
+from rla.metrics.diagnostics import balance, judge_metrics
 from rla.metrics.process import process_metrics
+from rla.pipeline.context import StageSpec
 from rla.pipeline.plan import Plan, document, followed, write_plan
-from rla.pipeline.spec import StageSpec
 from rla.report.series import HISTORY
 from rla.rollouts.labels import LABELS
 from rla.store.layout import artifact

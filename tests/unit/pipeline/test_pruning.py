@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rla.cli.app import run as rla
-from rla.config.upkeep import CheckpointsConfig
+from rla.config.sections import CheckpointsConfig
 from rla.errors import UserError
 from rla.models.checkpoint import model_folder, open_checkpoint
 from rla.pipeline.pruning import planned_evaluations, prune_checkpoint, prune_run, removals, unneeded_parts

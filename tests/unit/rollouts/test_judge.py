@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from rla.config.judging import JudgeConfig
+from rla.config.sections import JudgeConfig
 from rla.envs.chat_prompts import PlainJudge
 from rla.llm.base import Completion, FinishReason, Request
 from rla.llm.chat import ChatFormat

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from rla.config.judging import JudgeConfig
+from rla.config.sections import JudgeConfig
 from rla.envs.observation import EnvironmentFailure
 from rla.envs.views import Message, reference_row
 from rla.llm.base import Request

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from rla.errors import UserError
-from rla.store import belonging
+from rla.store import shard_folder
 from rla.store.parts import ForeignPart, check_belonging
 from rla.store.reading import part_rows, read_manifest, read_nested, read_part, read_rows, stream_rows
 from rla.store.shards import ShardWriter
@@ -105,7 +105,7 @@ def test_a_part_that_another_slice_writes_while_the_old_one_is_read_stays(
             ours.write(0, rows_of(OURS, 0))
             raise
 
-    monkeypatch.setattr(belonging, "check_belonging", slow)
+    monkeypatch.setattr(shard_folder, "check_belonging", slow)
     ShardWriter(tmp_path / "x", "tasks", OURS, part=slice_of_two(0), overwrite=True)
     assert ours.part(0).exists()
     ours.write(2, rows_of(OURS, 2))

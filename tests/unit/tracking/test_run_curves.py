@@ -18,7 +18,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from rla.cli.app import run as rla
-from rla.config.upkeep import TrackingConfig
+from rla.config.sections import TrackingConfig
 from rla.errors import UserError
 from rla.report.points import run_points
 from rla.report.tables import LOOP

@@ -20,9 +20,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from rla.cli.progress import LineProgress
 from rla.config import config_digest
-from rla.config.sections import Config
+from rla.config.sections import Config, TrackingConfig
 from rla.config.training import TrainConfig
-from rla.config.upkeep import TrackingConfig
 from rla.errors import UserError
 from rla.pipeline.context import StageContext
 from rla.store.shards import Origin, ShardWriter

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from rla.config.sections import LaunchConfig
 from rla.config.training import TrainConfig
-from rla.config.upkeep import LaunchConfig
 from rla.errors import UserError
 from rla.training.compute import Compute
 from rla.training.optimizing import chunk_bounds

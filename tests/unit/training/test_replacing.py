@@ -9,7 +9,7 @@ import pytest
 
 from rla import __version__
 from rla.errors import UserError
-from rla.store.recorded import record_files, write_records
+from rla.store.digests import record_files, write_records
 from rla.store.replacing import take_place
 from rla.store.slices import sealed
 from rla.training.checkpoint_writing import checkpoint_file

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rla.errors import UserError
-from rla.store.lenient_json import lenient_loads
 from rla.thoughts import after_thinking
+from rla_bridges.lenient_json import lenient_loads
 
 MOST_FIELDS = 64
 LONGEST_NAME = 100

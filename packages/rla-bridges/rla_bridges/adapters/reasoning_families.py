@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
-from rla.config.extras import need_package
 from rla.errors import UserError
+from rla.plugins import need_package
 
 UNSTABLE = "its items differ from one process to the next"
 RUNS = "its verifier runs the answer as code"

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from rla.config.extras import need_package
 from rla.errors import UserError
+from rla.plugins import need_package
 
 Moves = tuple[str, ...]
 DIRECTIONS: Moves = ("[up]", "[down]", "[left]", "[right]")

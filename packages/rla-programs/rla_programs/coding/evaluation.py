@@ -24,10 +24,10 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import comb
+from math import comb, fsum, sqrt
 from statistics import fmean
 
-from rla.metrics.intervals import Interval, clustered_mean, mean_lead
+from rla.metrics.intervals import Interval, clustered_mean, quantile
 from rla_programs.answering.at_k import pass_at
 from rla_programs.coding.consensus import consensus
 from rla_programs.coding.rewards import Executions, consistent, solved
@@ -69,7 +69,22 @@ def evaluate(
 def _lead(tasks: Mapping[str, Executions], chosen: Mapping[str, float], *, confidence: float) -> Metric:
     """`chosen`: by task, the chance that the program chosen there is right."""
     leads = [value - fmean(solved(tasks[task])) for task, value in chosen.items()]
-    return Metric(interval=mean_lead(leads, confidence=confidence), tasks=len(leads), trials=len(leads))
+    return Metric(interval=_mean_lead(leads, confidence=confidence), tasks=len(leads), trials=len(leads))
+
+
+def _mean_lead(leads: Sequence[float], *, confidence: float) -> Interval | None:
+    """The mean m of one number x_t in [-1, 1] per task, -+ z sqrt(sum_t (x_t - m)^2 / (G (G - 1))); nothing for none.
+
+    With fewer than two tasks, or where none differs from the others, nothing tells the spread: [-1, 1].
+    """
+    if not leads:
+        return None
+    count, mean = len(leads), fsum(leads) / len(leads)
+    squares = fsum((lead - mean) ** 2 for lead in leads)
+    if count < 2 or squares < 1e-18:
+        return Interval(mean, -1.0, 1.0)
+    half = quantile(confidence) * sqrt(squares / (count * (count - 1)))
+    return Interval(mean, max(-1.0, mean - half), min(1.0, mean + half))
 
 
 def best_of(executions: Executions, n: int) -> float:

@@ -23,7 +23,7 @@ from jinja2 import TemplateError
 from rla.errors import UserError
 from rla.llm.chat import ChatFormat
 from rla.models.rendering import rendered_in_time
-from rla.store.texts import has_half
+from rla.store.texts import whole_text
 from rla_programs.collecting.conversations import Conversation, template_messages
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class ChatTokens:
         """Runs of ids, each with whether the assistant says it."""
         breaker = unused(conversation)
         text, spans = self._rendered(self._broken(conversation, breaker))
-        if has_half(text):
+        if whole_text(text) != text:
             raise NotRendered("half of a surrogate pair, which is not a character")
         thoughts = [found[1].strip() for one in conversation.replies() for found in THOUGHT.finditer(one.content)]
         shown = text.replace(breaker, "")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rla.pipeline.spec import StageSpec
+from rla.pipeline.context import StageSpec
 
 COLLECT = StageSpec(
     name="collect",

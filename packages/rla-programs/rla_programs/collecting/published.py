@@ -22,11 +22,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from rla_bridges.lenient_json import lenient_loads
+
 from rla.errors import UserError
-from rla.store.lenient_json import lenient_loads
 from rla.store.parts import column_batches, most_bytes, opened_part
 from rla.store.slices import MANIFEST, STARTED
-from rla.store.texts import has_half, whole_text
+from rla.store.texts import whole_text, whole_texts
 from rla_programs.collecting.conversations import ROLES, ChatMessage, Conversation, calls_text, read_conversations
 
 KINDS = (".parquet", ".jsonl")
@@ -104,7 +105,8 @@ def published_conversation(row: Any, *, teacher: str) -> Conversation:
         quality=None,
         teacher=whole_text(str(row.get("teacher") or teacher)),
     )
-    if any(map(has_half, (found.tools, *(text for one in read for text in (one.content, one.tool_calls))))):
+    texts = [found.tools, *(text for one in read for text in (one.content, one.tool_calls))]
+    if whole_texts(texts) != texts:
         raise NotAConversation("half of a surrogate pair, which is not a character")
     return found
 

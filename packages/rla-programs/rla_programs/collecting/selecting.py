@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
-from rla.config.collecting import CollectConfig
+from rla.config.sections import CollectConfig
 from rla.envs.spacing import single_spaced
 from rla_programs.collecting.conversations import Conversation
 

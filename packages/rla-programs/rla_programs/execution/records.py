@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal, Protocol
 
-from rla.config.bounds import ranged
+from rla.config.bounds import ranged, without_effect
 from rla.config.checks import web_address
-from rla.config.effect import without_effect
 from rla.errors import UserError
 
 

@@ -11,9 +11,9 @@ import re
 
 from rla_bridges.adapters.reasoning_items import NAME
 
-from rla.config.extras import need_package
 from rla.envs.authoring import is_text
 from rla.envs.observation import EnvironmentFailure
+from rla.plugins import need_package
 from rla.thoughts import after_thinking
 from rla_programs.coding.data.problems import problem_of
 from rla_programs.coding.fences import fenced_blocks, lines_of

@@ -5,7 +5,7 @@
     </tool_call>
 
 A call ends where its JSON ends and the closing tag follows, so that a tag inside of the code is text of that code. Line
-breaks and backslashes that a model forgot to escape are read (`rla.store.lenient_json`). A call whose body is no JSON
+breaks and backslashes that a model forgot to escape are read (`rla_bridges.lenient_json`). A call whose body is no JSON
 ends at the next closing tag, or with the reply. At most `MOST_CALLS` calls are read, each in one pass over the reply.
 """
 
@@ -16,7 +16,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rla.store.lenient_json import lenient_decode, lenient_loads
+from rla_bridges.lenient_json import lenient_decode, lenient_loads
+
 from rla.thoughts import after_thinking
 from rla_programs.execution.nesting import too_deep
 from rla_programs.tool.calls import SCHEMA, Malformed, ToolCall, Turn, turn_of

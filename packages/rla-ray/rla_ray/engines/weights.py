@@ -19,7 +19,7 @@ from typing import Any
 from rla.errors import UserError
 from rla.models.checkpoint import MANIFEST
 from rla.models.verifying import origin_record
-from rla.store.recorded import FILES
+from rla.store.digests import FILES
 from rla_ray.engines.seats import weights_of
 
 KEPT = 4  # models that a node keeps on its disk

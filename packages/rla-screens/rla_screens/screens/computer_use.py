@@ -15,7 +15,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from rla.store.lenient_json import lenient_decode, lenient_loads
+from rla_bridges.lenient_json import lenient_decode, lenient_loads
+
 from rla.thoughts import after_thinking
 from rla_screens.screens.deeds import (
     LONGEST_TYPED,

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rla.pipeline.timings import timed_calls
 from rla.report.collect import HeldOut, RunSummary, collect
 from rla.report.collect import task_outcomes as wins
 from rla.report.tables import ABSENT
 from rla.store.layout import artifact, further_splits
 from rla_study.ablation.design import Arm, Design
 from rla_study.ablation.folders import RUN, arm_folder
+from rla_study.timeline.timeline import timed_calls
 
 # Of one evaluation: task -> whether its rollouts were won, without those and the tasks that the environment broke.
 Wins = Mapping[str, list[bool]]

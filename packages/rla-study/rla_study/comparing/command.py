@@ -31,8 +31,9 @@ def compare(
     """
 
     def call() -> None:
-        from rla.pipeline.params_files import existing_run, with_newest
+        from rla.pipeline.params_files import existing_run
         from rla_study.comparing.compare import comparison, comparison_page, comparison_text
+        from rla_study.comparing.runs import with_newest
 
         places = {run: existing_run(run) for run in [*(runs or ()), *([base] if base else [])]}
         given, first = [places[run] for run in runs or ()], places[base] if base else None

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from rla.agents.texts import one_line
+from rla.config import effective_parameters, resolved
 from rla.config.differences import ABSENT, flattened, parameter_differences, shown_value
 from rla.envs.configured import default_config
 from rla.errors import UserError
-from rla.pipeline.run_identity import ineffective_keys
+from rla.pipeline.params_files import existing_run, runs_text, stored_runs
 from rla.report.collect import RunSummary, collect
 from rla.store.run_config import read_run_config, run_config_path
 from rla_study.ablation.design import Arm
@@ -86,8 +87,21 @@ def compared_run(folder: Path, name: str) -> ComparedRun:
 
 def effective_of(recorded: Mapping[str, Any]) -> dict[str, Any]:
     """Dotted key -> value of recorded parameters, of the keys that outputs depend on."""
-    without = ineffective_keys(default_config(recorded))
+    config = default_config(recorded)
+    without = flattened(resolved(config)).keys() - flattened(effective_parameters(config)).keys()
     return {key: value for key, value in flattened(recorded).items() if key not in without}
+
+
+def with_newest(runs: Sequence[Path]) -> list[Path]:
+    """At least two runs to compare, the older one first where none is given: the newest stand in for those that are
+    missing. Raises UserError naming the runs that there are.
+    """
+    given = [existing_run(run) for run in runs]
+    places = [run.resolve() for run in given]
+    others = [run for run in stored_runs() if run.resolve() not in places][: max(2 - len(given), 0)]
+    if len(given) + len(others) < 2:
+        raise UserError(f"one run cannot be compared; {runs_text(stored_runs())}")
+    return [*given, *reversed(others)]
 
 
 def distinguishing_names(folders: Sequence[Path]) -> list[str]:

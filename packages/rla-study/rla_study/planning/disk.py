@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rla.config.sections import CheckpointsConfig
 from rla.config.training import TrainConfig
-from rla.config.upkeep import CheckpointsConfig
 from rla_study.planning.memory import BYTES
 from rla_study.planning.shapes import ModelShape
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rla.config import Config
-from rla.config.upkeep import CheckpointsConfig
+from rla.config.sections import CheckpointsConfig
 from rla.report.tables import ABSENT, Table
 from rla.store.sizes import readable_bytes
 from rla_study.planning.disk import TOKEN_ON_DISK, CheckpointBytes, RunBytes, checkpoint_bytes, run_bytes

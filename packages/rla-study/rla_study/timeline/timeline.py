@@ -21,7 +21,7 @@ from typing import Any
 
 from rla.agents.texts import one_line
 from rla.errors import UserError
-from rla.pipeline.timings import TimedCall, TimedDevice, timed_calls
+from rla.pipeline.timings import TimedCall, TimedDevice, calls_of
 
 CPU = "CPU"
 HOUR = 3600.0
@@ -93,6 +93,14 @@ class Timeline:
     @property
     def wall_gpu_hours(self) -> float:
         return len(self.gpus) * self.wall / HOUR
+
+
+def timed_calls(run: Path) -> list[TimedCall]:
+    """All calls that made what lies there now, in the order in which they started."""
+    found = [call for file in (run / "timings").glob("*.json") for call in calls_of(file)]
+    found.sort(key=lambda call: call.started)
+    last = {(call.stage, call.iteration): call.origin for call in found if call.origin}
+    return [call for call in found if call.origin in (None, last.get((call.stage, call.iteration)))]
 
 
 def device_order(device: Device) -> tuple[str, bool, int, str]:

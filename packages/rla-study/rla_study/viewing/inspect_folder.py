@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from rla.config import Config
-from rla.config.extras import need_package
 from rla.errors import UserError
+from rla.plugins import need_package
 from rla.showing.reading import Played, evaluated_in, played_in, played_iterations, read_episodes_whole
 from rla.store.atomic import whole_folder, write_atomic, write_json
 from rla.store.parts import file_digest, shard_parts

@@ -22,8 +22,7 @@ from ray_tests.cluster.patience import node_words, patience
 from rla.cli.progress import LineProgress
 from rla.config import Config
 from rla.errors import UserError
-from rla.pipeline.context import StageContext
-from rla.pipeline.spec import StageSpec
+from rla.pipeline.context import StageContext, StageSpec
 from rla.store.resources import resource
 from tests.integration.pipelines import until
 from tests.integration.test_ranks import needs_deepspeed

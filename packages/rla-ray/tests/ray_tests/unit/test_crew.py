@@ -9,7 +9,7 @@ import pytest
 from rla_ray.crew import Crew, crew_of_rest, first_crew
 from rla_ray.training.rank import RankOrder, ReportedProgress, run_rank
 
-from rla.config.upkeep import LaunchConfig
+from rla.config.sections import LaunchConfig
 from rla.errors import UserError
 from tests.unit.builders import configured
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from rla_study.comparing.compare import comparison, comparison_headline, comparison_tables
 from rla_study.comparing.curves import comparison_panels
-from rla_study.comparing.runs import arms_of, compared_runs, distinguishing_names
+from rla_study.comparing.runs import arms_of, compared_runs, distinguishing_names, with_newest
 from rla_study.comparing.success import split_names
 
 from rla.errors import UserError
@@ -133,3 +134,17 @@ def test_curves_lie_over_each_other_and_seeds_are_a_band(pair: list[Path], tmp_p
     base, half = panels["Held-out success"].lines
     assert (base.x, base.y, base.low, base.high) == ((2,), (50.0,), (25.0,), (75.0,))
     assert (half.x, half.y, half.low) == ((0, 2), (0.0, 75.0), (0.0, 37.5))
+
+
+def test_the_newest_runs_stand_in_for_those_that_are_not_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    old, new = Path("runs/old"), Path("runs/new")
+    for run, time in ((old, 1000), (new, 2000)):
+        write_json_file(run / "timings/1-rollout.json", {})
+        os.utime(run / "timings/1-rollout.json", (time, time))
+    (tmp_path / "runs/ablation").mkdir()  # holds runs and is not one
+    assert with_newest([]) == [old, new]
+    assert with_newest([new]) == [new, old]
+    assert with_newest([old]) == [old, new]

@@ -16,8 +16,8 @@ from rla_study.planning.memory import (
 )
 from rla_study.planning.shapes import SHAPES, ModelShape, shape_of_config
 
+from rla.config.sections import CheckpointsConfig
 from rla.config.training import LoraConfig, TrainConfig
-from rla.config.upkeep import CheckpointsConfig
 
 SMALL = ModelShape(
     name="small",
