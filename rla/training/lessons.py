@@ -1,39 +1,126 @@
-"""What `warm-start` teaches: expert episodes for the policy, labelled judgements of steps for the reward model."""
+"""What `warm-start` teaches: expert episodes for the policy, labelled judgements of steps for the reward model.
+
+A scene that its environment breaks costs its own episode, and many such scenes cost the stage (`FailedScenes`).
+Demonstrations with pictures or a window of the history are made by a policy agent that is told what the expert says
+(`dialogue_examples`), so prompts are those of a rollout to the token, and pictures stand where they stand there.
+"""
 
 from __future__ import annotations
 
 import operator
 import random
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, cycle, islice
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 from rla.agents.judge import views
 from rla.agents.picturing import judged_with_pictures
+from rla.agents.policy import CommandTries, Growing, PolicyAgent
 from rla.config.training import SftConfig
 from rla.envs.needing import need
+from rla.envs.observation import EnvironmentFailure
+from rla.envs.pictures import shows_images
 from rla.envs.prompts import JudgePrompt, ToolPrompt, told_schemas
 from rla.envs.protocols import Demonstrates, Judged, Labels, Teaches
 from rla.envs.registry import environment
 from rla.envs.together import at_once, begun
 from rla.envs.views import Demonstration, JudgeView
+from rla.errors import UserError
+from rla.llm.base import Completion, FinishReason
 from rla.llm.chat import ChatFormat
 from rla.llm.picture_chat import PictureChat, PromptTokens
 from rla.llm.placed_images import cache_keys
 from rla.pipeline.context import StageContext
 from rla.seeds import derive
 from rla.store.records import Task
-from rla.training.dialogues import as_it_is_asked, dialogue_examples
-from rla.training.failed_scenes import FailedScenes
+from rla.training.sft import Example
 
-if TYPE_CHECKING:
-    from rla.training.sft import Example
-
+MOST_FAILED = 0.1  # the share of scenes that may fail
+Answer = TypeVar("Answer")
 OTHERS = 2  # actions not taken that the judge learns on beside each that was
 JUDGED = (0.0, 0.9)  # shares of random actions in the episodes that the judge learns on
+
+
+@dataclass(slots=True)
+class FailedScenes:
+    """Of `asked` scenes those that failed while they were demonstrated or labelled: `count`."""
+
+    what: str  # "demonstrations of the policy", say
+    asked: int
+    count: int = 0
+
+    @property
+    def whole(self) -> int:
+        """How many did not fail, once all were tried."""
+        return self.asked - self.count
+
+    def tried(self, scene: Callable[[], Answer]) -> Answer | None:
+        """What `scene` gives, and None where its environment fails. Raises UserError at the first failure that is one
+        too many: an environment that is gone fails in every scene, and each failure may cost a minute.
+        """
+        try:
+            return scene()
+        except EnvironmentFailure as failure:
+            self.count += 1
+            if self.count > MOST_FAILED * self.asked:
+                raise UserError(
+                    f"warm-start: {self.count} of {self.asked} {self.what} failed with their environment, more than "
+                    f"{MOST_FAILED:.0%}; the last one: {failure}. Mend the cause (`rla check-env` plays the "
+                    "environment) and call the stage again, or set warm_start.enabled: false"
+                ) from failure
+            return None
+
+
+def as_it_is_asked(ctx: StageContext) -> bool:
+    """Whether demonstrations must be told by an agent: growing texts are built without one."""
+    return ctx.config.policy.history == "window" or shows_images(environment(ctx.config.env.name), ctx.config)
+
+
+def dialogue_examples(
+    ctx: StageContext,
+    chat: ChatFormat,
+    pictures: PictureChat | None,
+    task: Task,
+    shown: Demonstration,
+    config: SftConfig,
+) -> Iterator[Example]:
+    """One example a segment: with `policy.history: window` one a step. Those that do not fit are left out."""
+    prompt = environment(ctx.config.env.name).policy_prompt(ctx.config)
+    agent = PolicyAgent(
+        chat=chat,
+        prompt=prompt,
+        config=ctx.config.policy,
+        tries=CommandTries(chat),
+        instruction=task.instruction,
+        pictures=pictures,
+    )
+    screens = shown.images or [()] * len(shown.observations)
+    for observation, commands, action, images in zip(
+        shown.observations, shown.commands, shown.actions, screens, strict=False
+    ):
+        agent.prompt(observation, commands, images=tuple(images))
+        reply = [*chat.encode(prompt.render(action, commands)), chat.end_id]
+        agent.read(unsampled_reply(reply), observation, commands)
+    for segment in agent.dialogue():
+        if len(segment.token_ids) <= ctx.config.model.context:
+            yield taught_segment(segment, config)
+
+
+def unsampled_reply(reply: list[int]) -> Completion:
+    """A reply that nobody sampled."""
+    count = len(reply)
+    return Completion(token_ids=reply, logprobs=[0.0] * count, allowed=[[]] * count, finish_reason=FinishReason.STOP)
+
+
+def taught_segment(segment: Growing, config: SftConfig) -> Example:
+    """What is said counts whole, what is read counts `config.observed`; tokens of pictures are never predicted."""
+    weights = [1.0 if sampled else config.observed for sampled in segment.sampled]
+    for one in segment.images:
+        weights[one.start - 1 : one.end + 1] = [0.0] * (one.length + 2)  # with the two tokens that frame them
+    return Example(token_ids=segment.token_ids, weights=weights, images=tuple(segment.images))
 
 
 def demonstrations(
@@ -78,14 +165,12 @@ def policy_examples(
     purpose: str = "policy",
 ) -> list[Example]:
     """One growing sequence per episode, as a rollout with `history: full` would see it. With `history: window`, and
-    where the model sees pictures, an agent is told what the expert says (`rla.training.dialogues`).
+    where the model sees pictures, an agent is told what the expert says (`rla.training.lessons`).
 
     Random actions are cloned like the expert's: a demonstrator that errs leaves reinforcement something to mend.
     `purpose`: of the demonstrations; each has episodes of its own.
     """
     prompt = environment(ctx.config.env.name).policy_prompt(ctx.config)
-    from rla.training.sft import Example
-
     examples: list[Example] = []
     for task, shown in demonstrations(
         ctx, tasks, count=config.examples, random_shares=(0.0, 2 * config.noise), purpose=purpose, failed=failed
@@ -231,8 +316,6 @@ def branching(prompts: list[PromptTokens], replies: list[list[int]]) -> Example:
     """The last prompt as the trunk; each reply, with what its own prompt does not share with the trunk, as a branch.
     Tokens of different pictures are different ones.
     """
-    from rla.training.sft import Example
-
     last = prompts[-1]
     trunk = cache_keys(last.ids, last.images).tolist()
     ids, weights, images = list(last.ids), [0.0] * len(trunk), list(last.images)

@@ -23,21 +23,30 @@ from rla.config.upkeep import LaunchConfig
 from rla.errors import UserError
 from rla.models.checkpoint import Checkpoint
 from rla.store.images import stream_images
-from rla.training.aggregation import token_weights
 from rla.training.batching import collate, plan_updates, steps_per_epoch
-from rla.training.checkpoint_writing import carry_over, refuse_existing, write_checkpoint
-from rla.training.complete import open_to_train, record_together, verify_together
-from rla.training.compute import Compute
+from rla.training.checkpoints import (
+    carry_over,
+    open_to_train,
+    record_together,
+    refuse_existing,
+    verify_together,
+    write_checkpoint,
+)
 from rla.training.data import TrainingSequence
-from rla.training.image_file import StoredImages, write_image_file
-from rla.training.losses import LossInputs, extreme, policy_loss
+from rla.training.losses import LossInputs, correction, extreme, k3, masked, policy_loss, token_weights
 from rla.training.metrics import EXTREMES, Metrics, accumulate, counts, finite, means, pace, speed, statistics, summary
 from rla.training.prepare import PreparedStage, exported, prepare
-from rla.training.ranks import Ranks, combined
+from rla.training.ranks import Compute, Ranks, combined
 from rla.training.resume import HeldInterrupts, TrainingProgress, stage_digest
-from rla.training.sequence_file import Facts, StoredSequences, unfinished_sequences, write_sequences
+from rla.training.sequence_file import (
+    Facts,
+    StoredImages,
+    StoredSequences,
+    unfinished_sequences,
+    write_image_file,
+    write_sequences,
+)
 from rla.training.state import learning_rate, random_state, set_random_state
-from rla.training.terms import correction, k3, masked
 
 NO_SIGNAL = "no sample has an advantage: the checkpoint is carried over unchanged"
 

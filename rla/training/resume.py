@@ -29,8 +29,7 @@ from rla.models.checkpoint import ADAPTER, Checkpoint
 from rla.models.verifying import model_digest
 from rla.store.recorded import KEY, read_records, verify_recorded
 from rla.store.slices import optional_json, read_json, sealed
-from rla.training.checkpoint_writing import publish
-from rla.training.complete import record_together
+from rla.training.checkpoints import publish, record_together
 
 if TYPE_CHECKING:
     from rla.config.training import TrainConfig

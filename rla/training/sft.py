@@ -24,7 +24,7 @@ from rla.llm.placed_images import PlacedImage
 from rla.models.checkpoint import open_checkpoint
 from rla.store.atomic import write_json
 from rla.store.records import columns
-from rla.training.checkpoint_writing import refuse_existing, write_checkpoint
+from rla.training.checkpoints import refuse_existing, write_checkpoint
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -244,7 +244,7 @@ def _fit(
 
     eyes = None
     if vision is not None:
-        from rla.training.eyes import Eyes
+        from rla.training.batching import Eyes
 
         vision_tower(model).requires_grad_(config.vision == "trained")
         eyes = Eyes(vision, {image.digest: image.png for one in examples for image in one.images})

@@ -22,10 +22,9 @@ from trl import SFTTrainer
 
 from rla.config.training import SftConfig
 from rla.store.records import ImageSpan
-from rla.training.branches import forks, preferring_branches
-from rla.training.eyes import Eyes, SeenText
+from rla.training.batching import Eyes, SeenText
 from rla.training.logprobs import CHUNK_LOGITS, looking_states
-from rla.training.packing import pack, prefer
+from rla.training.packing import forks, pack, prefer, preferring_branches
 from rla.training.resume import HeldInterrupts
 
 IGNORED = -100

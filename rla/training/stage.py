@@ -27,8 +27,7 @@ from rla.seeds import derive
 from rla.store.origin import PARAMETERS, unlike_text
 from rla.store.reading import read_manifest, stream_rows
 from rla.store.slices import read_json
-from rla.training.checkpoint_writing import refuse_existing, settle_checkpoint
-from rla.training.complete import open_to_train
+from rla.training.checkpoints import open_to_train, refuse_existing, settle_checkpoint
 
 if TYPE_CHECKING:
     from rla.training.data import TrainingSequence

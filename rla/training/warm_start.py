@@ -25,8 +25,7 @@ from rla.pipeline.options import implementation
 from rla.seeds import derive
 from rla.store.pools import read_tasks
 from rla.store.records import Task
-from rla.training.failed_scenes import FailedScenes
-from rla.training.lessons import judge_examples, policy_examples, reward_examples
+from rla.training.lessons import FailedScenes, judge_examples, policy_examples, reward_examples
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -67,8 +66,7 @@ def warm_start_model(
     over as it is.
     """
     from rla.models.load import load_tokenizer
-    from rla.training.checkpoint_writing import carry_over
-    from rla.training.complete import open_to_train
+    from rla.training.checkpoints import carry_over, open_to_train
     from rla.training.sft import sft
 
     parts: list[tuple[list[Example], SftConfig]] = []

@@ -19,8 +19,7 @@ from rla.errors import UserError
 from rla.llm.chat import ChatFormat
 from rla.pipeline.context import StageContext
 from rla.training import lessons
-from rla.training.failed_scenes import FailedScenes
-from rla.training.lessons import policy_examples, reward_examples
+from rla.training.lessons import FailedScenes, policy_examples, reward_examples
 from stages import STAGES
 from tests.unit.builders import configured
 from tests.unit.envs.alfworld import scenes
