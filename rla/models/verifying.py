@@ -187,12 +187,13 @@ def identity_of(record: dict[str, Any]) -> dict[str, Any]:
 
 def made_by_init(folder: Path) -> Callable[[Path], bool]:
     """Whether a path below `folder` is one that `rla init-model` may have made."""
-    return lambda path: len(path.parts) == 1 and is_model_file(folder / path)
 
+    def ours(path: Path) -> bool:
+        """A link, or a file as transformers names it."""
+        known = any(fnmatch(path.name, name) for name in (*WEIGHTS, *TOKENIZER, *PROCESSOR))
+        return len(path.parts) == 1 and (known or (folder / path).is_symlink())
 
-def is_model_file(path: Path) -> bool:
-    """Whether `rla init-model` may have made it: a link, or a file as transformers names it."""
-    return path.is_symlink() or any(fnmatch(path.name, name) for name in (*WEIGHTS, *TOKENIZER, *PROCESSOR))
+    return ours
 
 
 def adopt(source: str, folder: Path, *, key: str) -> None:

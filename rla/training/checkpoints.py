@@ -49,7 +49,7 @@ from rla.store.atomic import building, write_json
 from rla.store.pruned import MODEL, PARTS, PRUNED, STATE, refuse_pruned
 from rla.store.recorded import FILES, Records, below, joint_digest, read_records, record_files, write_records
 from rla.store.removing import refuse_unlike
-from rla.store.replacing import settle, take_place
+from rla.store.replacing import take_place
 from rla.store.slices import sealed
 
 if TYPE_CHECKING:
@@ -199,7 +199,9 @@ def checkpoint_file(folder: Path) -> Callable[[Path], bool]:
     wrote, or anything where it does not say so.
     """
     files = {MANIFEST, METRICS, HISTORY, PRUNED, FILES}
-    recorded = _records_or_none(folder)
+    recorded = None
+    with suppress(UserError):  # a damaged record says nothing
+        recorded = read_records(folder / FILES)
 
     def ours(path: Path) -> bool:
         if path.parts[0] in PARTS:
@@ -207,18 +209,6 @@ def checkpoint_file(folder: Path) -> Callable[[Path], bool]:
         return str(path) in files
 
     return ours
-
-
-def _records_or_none(folder: Path) -> Records | None:
-    """None as well where the record is damaged."""
-    with suppress(UserError):
-        return read_records(folder / FILES)
-    return None
-
-
-def settle_checkpoint(out: Path) -> None:
-    """End the replacing of `out` that a killed call has begun."""
-    settle(out, checkpoint_file)
 
 
 def _flush(path: Path) -> None:

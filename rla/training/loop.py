@@ -21,7 +21,6 @@ from rla.config.protection import protected
 from rla.config.training import TrainConfig
 from rla.config.upkeep import LaunchConfig
 from rla.errors import UserError
-from rla.models.checkpoint import Checkpoint
 from rla.store.images import stream_images
 from rla.training.batching import collate, plan_updates, steps_per_epoch
 from rla.training.checkpoints import (
@@ -103,16 +102,27 @@ def train(
         history = run_updates(stage, progress=progress, seed=seed, log=log)
         took = pace(found["tokens"], time.perf_counter() - started)
         metrics = {**summary(history, gap=not earlier), "total_updates": stage.state.updates, **found, **took}
-        finish_training(
-            stage,
-            out,
-            progress=progress,
-            previous=previous,
-            metrics=metrics,
-            history=history,
-            record=record,
-            replace=replace,
-        )
+        folder = progress.last_state(clean=ranks.first)
+        stage.state.save(folder)
+        records = record_together(folder, ranks)
+        if ranks.first:
+            model, adapter = exported(stage, previous, folder)
+            write_checkpoint(
+                out,
+                previous=previous,
+                model=model,
+                dtype=config.dtype,
+                state=folder,
+                recorded=records,
+                updates=stage.state.updates,
+                adapter=adapter,
+                metrics=metrics,
+                history=history,
+                record=record,
+                replace=replace,
+            )
+            progress.clear()
+        ranks.wait()
     return metrics
 
 
@@ -271,39 +281,3 @@ def forward(
     gap = gap.masked_fill(extreme(gap), 0.0).abs()
     marks["extreme_tokens"] = beyond.to(loss.dtype)
     return loss, entropy, {**marks, "entropy": entropy.detach(), "sampler_gap": gap}
-
-
-def finish_training(
-    stage: PreparedStage,
-    out: Path,
-    *,
-    progress: TrainingProgress,
-    previous: Checkpoint,
-    metrics: Metrics,
-    history: Sequence[Metrics],
-    record: Mapping[str, Any] | None,
-    replace: bool,
-) -> None:
-    """Write the checkpoint: the stage is over. A common call of all ranks."""
-    ranks = stage.compute.ranks
-    folder = progress.last_state(clean=ranks.first)
-    stage.state.save(folder)
-    records = record_together(folder, ranks)
-    if ranks.first:
-        model, adapter = exported(stage, previous, folder)
-        write_checkpoint(
-            out,
-            previous=previous,
-            model=model,
-            dtype=stage.config.dtype,
-            state=folder,
-            recorded=records,
-            updates=stage.state.updates,
-            adapter=adapter,
-            metrics=metrics,
-            history=history,
-            record=record,
-            replace=replace,
-        )
-        progress.clear()
-    ranks.wait()

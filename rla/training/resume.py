@@ -78,15 +78,13 @@ class TrainingProgress:
         state.save(aside)
         records = record_together(aside, state.ranks)
         if state.ranks.first:
-            self._publish(aside, place, {"digest": self.digest, "history": list(history), KEY: records})
+            content = {"digest": self.digest, "history": list(history), KEY: records}
+            (aside / STAGE).write_text(json.dumps(sealed(content)))
+            publish(aside, place)
+            for older in self._saved()[:-1]:
+                shutil.rmtree(older)
         self.last = time.monotonic()
         self.took = self.last - started
-
-    def _publish(self, aside: Path, place: Path, content: dict[str, Any]) -> None:
-        (aside / STAGE).write_text(json.dumps(sealed(content)))
-        publish(aside, place)
-        for older in self._saved()[:-1]:
-            shutil.rmtree(older)
 
     def restore(self, state: TrainState) -> list[dict[str, Any]]:
         """The metrics of the updates that `state` has been brought to: none where nothing fitting was

@@ -10,8 +10,8 @@ from rla.llm.chat import ChatFormat
 from rla.llm.picture_chat import PromptTokens
 from rla.models.init import init_model
 from rla.models.load import load_model, load_tokenizer
-from rla.training.lessons import branching
 from rla.training.packing import FORKED, forks, preferring_branches
+from rla.training.warm_start import branching
 
 TEXTS = ["you see a mug 1 . take go desk judge: it helps does not score +1 -1"]
 
