@@ -8,7 +8,7 @@ from typing import Any
 
 from rla.envs.plain_texts import tokenizer_texts
 from rla.envs.registry import environment
-from rla.models.adopting import adopt, keep_or_make
+from rla.models.verifying import adopt, keep_or_make
 from rla.pipeline.context import StageContext
 from rla.pipeline.fallback import pool_of
 from rla.pipeline.origins import origin

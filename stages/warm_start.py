@@ -9,9 +9,8 @@ from rla.pipeline.fallback import policy_of, pool_of
 from rla.pipeline.origins import origin
 from rla.store.digests import digest
 from rla.store.slices import read_json
-from rla.training.dialogues import as_it_is_asked
 from rla.training.stage import finished_checkpoint
-from rla.training.warm_start import given_examples, warm_start_model
+from rla.training.warm_start import as_it_is_asked, given_examples, warm_start_model
 
 # What each of the two depends on: a change of the judge's part leaves the policy as it is.
 SHARED = (

@@ -65,7 +65,7 @@ PAGES = {
     ),
     "training": (
         "rla.training",
-        ("rla.training.losses", "rla.training.terms", "rla.training.aggregation", "rla.training.packing"),
+        ("rla.training.losses", "rla.training.packing"),
     ),
     "report": ("rla.report", ("rla.report.tables", "rla.report.collect")),
     "engines": ("rla.llm", ("rla.llm.base", "rla.llm.chat", "rla.llm.scripted")),

@@ -19,9 +19,8 @@ from rla.llm.passes import TextPasses
 from rla.llm.placed_images import PlacedImage, cache_keys, check_placed
 from rla.llm.slot_cache import SlotCache
 from rla.llm.slots import Ints
-from rla.models.pixels import PixelMaker
 from rla.models.sight import ImageFeatures, image_features, joined_features, seeing_states, sees
-from rla.models.vision import VisionFormat, rope_positions
+from rla.models.vision import PixelMaker, VisionFormat, rope_positions
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

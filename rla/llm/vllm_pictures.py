@@ -11,8 +11,7 @@ from typing import Any
 
 from rla.errors import UserError
 from rla.llm.placed_images import PlacedImage, check_placed
-from rla.models.pixels import decoded_picture
-from rla.models.vision import VisionFormat
+from rla.models.vision import VisionFormat, decoded_picture
 
 NEVER = -100.0  # the lowest bias of a logit that vLLM and servers take
 MOST_IMAGES = 64  # of a prompt

@@ -11,28 +11,45 @@
 
 A checkpoint is written beside its place and renamed, so it is there whole or not at all. A plain Hugging Face
 folder (or hub id) serves wherever a checkpoint is read: it is the start of a run, and its own weights are the
-reference.
+reference. Its files must be regular ones, and of a size that such a file has.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 
 from rla.errors import UserError
-from rla.models.folder_files import check_model_folder
 from rla.store.aside import bring_back
 from rla.store.layout import making_call
 from rla.store.manifests import refuse_other_version
 from rla.store.pruned import MODEL, STATE, pruned_parts, refuse_pruned
-from rla.store.regular import read_regular
+from rla.store.regular import MIB, read_regular, refuse_irregular
 from rla.store.slices import read_json
 
+LARGEST = (  # of files that are read whole, by the first pattern that fits; the greatest vocabularies take 35 MiB
+    ("*.index.json", 64 * MIB),
+    ("tokenizer.json", 64 * MIB),
+    ("vocab.*", 64 * MIB),
+    ("merges.txt", 64 * MIB),
+    ("*.model", 64 * MIB),
+    ("*.json", 16 * MIB),
+    ("*.jinja", MIB),
+    ("*.txt", 64 * MIB),
+)
 MANIFEST, METRICS, HISTORY = "checkpoint.json", "metrics.json", "metrics.jsonl"
 REFERENCE, ADAPTER = "reference", "adapter"
 VERSION = "rla"  # key of the record: which version wrote it
 WEIGHT_SUFFIXES = (".safetensors", ".bin", ".safetensors.index.json", ".bin.index.json")
+
+
+def check_model_folder(folder: Path) -> None:
+    """UserError for a pipe or a device among the files of a model, and for one that is too large to be what it says."""
+    for path in sorted(folder.iterdir()):
+        if path.exists():  # a link may lead nowhere
+            refuse_irregular(path, next((most for name, most in LARGEST if fnmatch(path.name, name)), None))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from rla.errors import UserError
-from rla.models.folder_files import check_model_folder
+from rla.models.checkpoint import check_model_folder
 from rla.store.layout import making_call
 
 if TYPE_CHECKING:

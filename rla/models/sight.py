@@ -62,7 +62,7 @@ def set_text_attention(model: PreTrainedModel, implementation: str) -> None:
 
 
 def image_features(model: PreTrainedModel, pixels: Tensor, grids: Tensor) -> list[ImageFeatures]:
-    """Of each picture. `pixels` and `grids` as `rla.models.pixels` makes them."""
+    """Of each picture. `pixels` and `grids` as `rla.models.vision` makes them."""
     device = model.device
     core: Any = model.base_model
     found = core.get_image_features(pixels.to(device), grids.to(device), return_dict=True)

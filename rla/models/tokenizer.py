@@ -1,8 +1,13 @@
-"""A word-level tokenizer with a three-line chat template, as an ordinary Hugging Face tokenizer.
+"""Tokenizers of new models, learnt from an environment's texts, as ordinary Hugging Face tokenizers.
 
-Text is lower-cased and split into fixed phrases that its maker names, "in/on", words, numbers and single
-punctuation marks; a command such as "put mug 1 in/on desk 2" comes back from its ids unchanged. Numbers 0 to
-99 always have a token of their own.
+`build_tokenizer` works on words. Text is lower-cased and split into fixed phrases that its maker names, "in/on", words,
+numbers and single punctuation marks; a command such as "put mug 1 in/on desk 2" comes back from its ids unchanged.
+Numbers 0 to 99 always have a token of their own.
+
+`build_exact_tokenizer` works on bytes, and gives every text back unchanged. Text is cut into words with the space
+before them, numbers, line ends with the indent that follows, and other signs. Pieces that occur often are one token,
+others fall back to bytes. Numbers of one or two digits are a piece of their own, longer ones go digit by digit: a value
+has one spelling.
 """
 
 from __future__ import annotations
@@ -32,6 +37,9 @@ CHAT_TEMPLATE = (
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<assistant>' }}{% endif %}"
 )
+PIECES = r"\n *|(?<![0-9])[0-9]{1,2}(?![0-9])|[0-9]| ?[\p{L}_]+| ?[^\s\p{L}0-9_]+| +|\s"
+LARGEST = 2048  # pieces that get a token
+OFTEN = 24  # occurrences that a piece needs: what was drawn at random stays letters
 
 
 def _splitter(phrases: Sequence[str]) -> tuple[normalizers.Normalizer, pre_tokenizers.PreTokenizer]:
@@ -94,3 +102,29 @@ def in_chat(backend: Tokenizer, *, context: int, **tokens: str) -> PreTrainedTok
         clean_up_tokenization_spaces=False,
         **tokens,
     )
+
+
+def build_exact_tokenizer(texts: Iterable[str], *, context: int) -> PreTrainedTokenizerFast:
+    """A tokenizer whose `decode` undoes its `encode`; `context` is its model's longest sequence in tokens."""
+    backend = Tokenizer(_pieces(texts))
+    backend.pre_tokenizer = _exact_splitter()
+    backend.decoder = decoders.ByteLevel()
+    return in_chat(backend, context=context)
+
+
+def _exact_splitter() -> pre_tokenizers.PreTokenizer:
+    whole = pre_tokenizers.Split(Regex(PIECES), behavior="isolated")
+    return pre_tokenizers.Sequence([whole, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+
+
+def _pieces(texts: Iterable[str]) -> models.BPE:
+    """Bytes, then the pieces by frequency, ties by spelling; a piece that is not known becomes its bytes."""
+    counts: Counter[str] = Counter()
+    splitter = _exact_splitter()
+    for text in texts:
+        counts.update(piece for piece, _ in splitter.pre_tokenize_str(text))
+    often = sorted((piece for piece, count in counts.items() if count >= OFTEN), key=lambda p: (-counts[p], p))
+    fixed = [*(name for name in SPECIAL if name != UNKNOWN), *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    numbers = [str(number) for number in range(MAX_NUMBER + 1)]
+    known = dict.fromkeys([*fixed, *numbers, *often[:LARGEST]])
+    return models.BPE(vocab={name: index for index, name in enumerate(known)}, merges=[], ignore_merges=True)

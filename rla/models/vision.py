@@ -2,20 +2,25 @@
 
 Of the models of transformers those of the kinds Qwen2.5-VL and Qwen3-VL are known. A picture is scaled so that its
 sides are multiples of patch x merge and its area lies between two bounds, and is cut into patches. Each square of merge
-x merge patches becomes one token: `<|vision_start|>`, as many `<|image_pad|>`, `<|vision_end|>`. No torch here.
+x merge patches becomes one token: `<|vision_start|>`, as many `<|image_pad|>`, `<|vision_end|>`. Importing this module
+imports no torch.
 
 Positions (M-RoPE, arXiv:2409.12191): a text token has three equal ones; the tokens of a picture share the first one and
 count rows and columns in the others; what follows begins behind the longer side.
+
+Pixel values come from transformers' image processor on PIL and NumPy, and are the same on every machine. They take
+hundreds of times the memory of the files, so they are made where they are used and never stored.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +29,9 @@ from rla.errors import UserError
 from rla.models.load import folder_of
 from rla.store.images import png_size
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 KINDS = ("qwen2_5_vl", "qwen3_vl")
 SETTINGS, WHOLE_SETTINGS = "preprocessor_config.json", "processor_config.json"
 STEEPEST = 200  # of the sides of a picture: transformers refuses more
@@ -31,6 +39,7 @@ TOKENS = ("image_token_id", "video_token_id", "vision_start_token_id", "vision_e
 NEITHER = (0, 0)
 
 Ints = npt.NDArray[np.int64]
+MOST_PIXELS = 1 << 26  # of a picture before it is scaled: decoded it takes four bytes a pixel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,3 +184,34 @@ def _read(model: Path | str, name: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise UserError(f"{path}: not valid JSON; write the model again") from None
     return content if isinstance(content, dict) else {}
+
+
+class PixelMaker:
+    """The image processor of a model."""
+
+    def __init__(self, vision: VisionFormat) -> None:
+        from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+        self._vision = vision
+        self._processor: Any = Qwen2VLImageProcessorPil.from_dict(dict(vision.settings))
+
+    def pixels(self, pngs: Sequence[bytes]) -> tuple[Tensor, Tensor]:
+        """(patches, features) pixel values and (pictures, 3) grids: 1, rows and columns of patches.
+
+        Raises UserError for a file that cannot be decoded.
+        """
+        made = self._processor(images=[decoded_picture(png) for png in pngs], return_tensors="pt")
+        return made["pixel_values"], made["image_grid_thw"]
+
+
+def decoded_picture(png: bytes) -> Any:
+    """The picture of a PNG file, as PIL has it. Raises UserError for damage, and for one that is too large."""
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        picture = Image.open(io.BytesIO(png), formats=["PNG"])
+        if picture.width * picture.height > MOST_PIXELS:
+            raise UserError(f"a picture of {picture.width} x {picture.height} pixels; show smaller ones")
+        return picture.convert("RGB")
+    except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise UserError(f"a picture cannot be decoded ({error}); the environment must show PNG files") from None

@@ -6,26 +6,123 @@ the sequences of a task stay together, and the parts differ by one task at most.
 micro-batches of at most `tokens_per_batch` tokens; a sequence that alone is longer is a micro-batch of its own. A
 micro-batch is one row of sequences behind each other (`rla.training.packing`), or, for models that cannot take that, a
 row for each, padded on the right: causal attention never looks there, so only branches need a mask.
+
+A vision-language model needs pixel values and rotary positions as well (`Eyes`). Pixel values are made here, of the
+pictures of one pass, and are gone with it. A picture that many sequences of a pass show is looked at once. Positions
+are those that each text would have alone: a branch goes on behind its anchor.
 """
 
 from __future__ import annotations
 
+import io
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import ceil
-from typing import TYPE_CHECKING
 
+import numpy as np
+import torch
+from torch import Tensor
+
+from rla.models.vision import Ints, PixelMaker, VisionFormat, rope_positions
+from rla.store.records import ImageSpan
 from rla.training.data import TrainingSequence
+from rla.training.packing import Branch, Forks, Packing, forks, pack
 
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
 
-    from rla.training.branches import Branch, Forks
-    from rla.training.eyes import Eyes, Looks, SeenText
-    from rla.training.packing import Packing
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looks:
+    """Of a pass over B rows of L tokens: `positions` (3, B, L), and `looked` (B, L), where tokens of pictures stand.
+
+    `pixels` and `grids` are of distinct pictures; `order` names the one of each place in the order of rows. None where
+    the pass shows none. Pictures without an `order` are looked at for the sake of other ranks, and count nothing.
+    """
+
+    positions: Tensor
+    looked: Tensor
+    pixels: Tensor | None
+    grids: Tensor | None
+    order: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenText:
+    """The tokens of one row: as many as `length`, among them pictures, some of them perhaps in branches."""
+
+    length: int
+    images: Sequence[ImageSpan]
+    branches: Sequence[Branch] = ()
+
+
+class Eyes:
+    """`pngs`: files by digest. `always`: a pass without pictures looks at a blank one, because ranks that share the
+    tower's weights have to gather them together.
+    """
+
+    def __init__(self, vision: VisionFormat, pngs: Mapping[str, bytes], *, always: bool = False) -> None:
+        self.vision, self._pngs, self._always = vision, pngs, always
+        self._maker = PixelMaker(vision)
+
+    def looks(self, texts: Sequence[SeenText], *, packed: bool, device: torch.device) -> Looks:
+        """Of texts that follow each other in one row (`packed`), or stand in rows that are padded on the right."""
+        lengths = [text.length for text in texts]
+        starts = np.cumsum(lengths) - lengths if packed else np.zeros(len(texts), dtype=np.int64)
+        shape = (1, sum(lengths)) if packed else (len(texts), max(lengths))
+        positions, looked = np.zeros((3, *shape), dtype=np.int64), np.zeros(shape, dtype=np.bool_)
+        distinct: dict[str, int] = {}
+        order = []
+        for number, (text, start) in enumerate(zip(texts, starts.tolist(), strict=True)):
+            row = 0 if packed else number
+            grids = {one: self._grid(one) for one in text.images}
+            positions[:, row, start : start + text.length] = text_positions(text, grids)
+            for one in text.images:
+                looked[row, start + one.start : start + one.start + one.length] = True
+                order.append(distinct.setdefault(one.digest, len(distinct)))
+        pngs = [self._pngs[digest] for digest in distinct] or ([self._blank] if self._always else [])
+        pixels, grid_sizes = self._maker.pixels(pngs) if pngs else (None, None)
+        return Looks(
+            positions=torch.from_numpy(positions).to(device),
+            looked=torch.from_numpy(looked).to(device),
+            pixels=None if pixels is None else pixels.to(device),
+            grids=None if grid_sizes is None else grid_sizes.to(device),
+            order=tuple(order),
+        )
+
+    def _grid(self, image: ImageSpan) -> tuple[int, int]:
+        rows, columns = self.vision.grid(self._pngs[image.digest])
+        if rows * columns != image.length:
+            raise ValueError(
+                f"picture {image.digest[:12]} has {image.length} tokens, and {rows} x {columns} for this model"
+            )
+        return rows, columns
+
+    @cached_property
+    def _blank(self) -> bytes:
+        from PIL import Image
+
+        sink, side = io.BytesIO(), self.vision.patch * self.vision.merge
+        Image.new("RGB", (side, side)).save(sink, format="PNG")
+        return sink.getvalue()
+
+
+def text_positions(text: SeenText, grids: Mapping[ImageSpan, tuple[int, int]]) -> Ints:
+    """(3, length) positions of the trunk, and of each branch those that it would have right behind its anchor."""
+    trunk = min((start for start, _, _ in text.branches), default=text.length)
+
+    def placed(low: int, high: int) -> list[tuple[int, tuple[int, int]]]:
+        return [
+            (one.start - low, grids[one]) for one in text.images if low <= one.start and one.start + one.length <= high
+        ]
+
+    found = np.empty((3, text.length), dtype=np.int64)
+    found[:, :trunk], _ = rope_positions(trunk, placed(0, trunk))
+    for start, end, anchor in text.branches:
+        _, following = rope_positions(anchor, placed(0, anchor))
+        own, _ = rope_positions(end - start, placed(start, end))
+        found[:, start:end] = following + own
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,11 +191,6 @@ def collate(
     """Tensors of the sequences; a row's last token is predicted only, so it is no input. `eyes`: of a model that sees
     pictures.
     """
-    import torch
-
-    from rla.training.branches import forks
-    from rla.training.packing import pack
-
     lengths = [len(one.token_ids) - 1 for one in chosen]
     starts = [0, *itertools.accumulate(lengths)] if packed else [0] * len(chosen)
     input_ids = torch.zeros(*((1, sum(lengths)) if packed else (len(chosen), max(lengths))), dtype=torch.long)
@@ -130,7 +222,6 @@ def collate(
 
 def seen_texts(chosen: Sequence[TrainingSequence], marks: Sequence[Sequence[Branch]]) -> list[SeenText]:
     """What each row shows, without its last token."""
-    from rla.training.eyes import SeenText
 
     found = []
     for one, branches in zip(chosen, marks, strict=True):
@@ -142,16 +233,12 @@ def seen_texts(chosen: Sequence[TrainingSequence], marks: Sequence[Sequence[Bran
 
 def _number(units: Sequence[tuple[int, int]]) -> Tensor:
     """Equal units get equal numbers, from 0 on."""
-    import torch
-
     numbers: dict[tuple[int, int], int] = {}
     return torch.tensor([numbers.setdefault(unit, len(numbers)) for unit in units], dtype=torch.long)
 
 
 def _pad_allowed(allowed: list[list[int]], *, device: torch.device) -> tuple[Tensor | None, Tensor | None]:
     """(N, A) ids and (N) flags, or nothing where no token was restricted."""
-    import torch
-
     width = max((len(ids) for ids in allowed), default=0)
     if width == 0:
         return None, None

@@ -17,15 +17,13 @@ from torch.utils.checkpoint import checkpoint
 
 from rla.errors import UserError
 from rla.models.sight import image_features, joined_features, seeing_states
-from rla.training.batching import Batch
+from rla.training.batching import Batch, Looks
 from rla.training.packing import prefer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from transformers import PreTrainedModel
-
-    from rla.training.eyes import Looks
 
 CHUNK_LOGITS = 2**25  # logits of one chunk: 128 MiB in fp32
 SCALED_LOGITS = (

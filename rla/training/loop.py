@@ -20,23 +20,31 @@ from torch import Tensor
 from rla.config.sections import LaunchConfig
 from rla.config.training import TrainConfig, protected
 from rla.errors import UserError
-from rla.models.checkpoint import Checkpoint
 from rla.store.images import stream_images
-from rla.training.aggregation import token_weights
 from rla.training.batching import collate, plan_updates, steps_per_epoch
-from rla.training.checkpoint_writing import carry_over, refuse_existing, write_checkpoint
-from rla.training.complete import open_to_train, record_together, verify_together
-from rla.training.compute import Compute
+from rla.training.checkpoints import (
+    carry_over,
+    open_to_train,
+    record_together,
+    refuse_existing,
+    verify_together,
+    write_checkpoint,
+)
 from rla.training.data import TrainingSequence
-from rla.training.image_file import StoredImages, write_image_file
-from rla.training.losses import LossInputs, extreme, policy_loss
+from rla.training.losses import LossInputs, correction, extreme, k3, masked, policy_loss, token_weights
 from rla.training.metrics import EXTREMES, Metrics, accumulate, counts, finite, means, pace, speed, statistics, summary
 from rla.training.prepare import PreparedStage, exported, prepare
-from rla.training.ranks import Ranks, combined
+from rla.training.ranks import Compute, Ranks, combined
 from rla.training.resume import HeldInterrupts, TrainingProgress, stage_digest
-from rla.training.sequence_file import Facts, StoredSequences, unfinished_sequences, write_sequences
+from rla.training.sequence_file import (
+    Facts,
+    StoredImages,
+    StoredSequences,
+    unfinished_sequences,
+    write_image_file,
+    write_sequences,
+)
 from rla.training.state import learning_rate, random_state, set_random_state
-from rla.training.terms import correction, k3, masked
 
 NO_SIGNAL = "no sample has an advantage: the checkpoint is carried over unchanged"
 
@@ -93,16 +101,27 @@ def train(
         history = run_updates(stage, progress=progress, seed=seed, log=log)
         took = pace(found["tokens"], time.perf_counter() - started)
         metrics = {**summary(history, gap=not earlier), "total_updates": stage.state.updates, **found, **took}
-        finish_training(
-            stage,
-            out,
-            progress=progress,
-            previous=previous,
-            metrics=metrics,
-            history=history,
-            record=record,
-            replace=replace,
-        )
+        folder = progress.last_state(clean=ranks.first)
+        stage.state.save(folder)
+        records = record_together(folder, ranks)
+        if ranks.first:
+            model, adapter = exported(stage, previous, folder)
+            write_checkpoint(
+                out,
+                previous=previous,
+                model=model,
+                dtype=config.dtype,
+                state=folder,
+                recorded=records,
+                updates=stage.state.updates,
+                adapter=adapter,
+                metrics=metrics,
+                history=history,
+                record=record,
+                replace=replace,
+            )
+            progress.clear()
+        ranks.wait()
     return metrics
 
 
@@ -261,39 +280,3 @@ def forward(
     gap = gap.masked_fill(extreme(gap), 0.0).abs()
     marks["extreme_tokens"] = beyond.to(loss.dtype)
     return loss, entropy, {**marks, "entropy": entropy.detach(), "sampler_gap": gap}
-
-
-def finish_training(
-    stage: PreparedStage,
-    out: Path,
-    *,
-    progress: TrainingProgress,
-    previous: Checkpoint,
-    metrics: Metrics,
-    history: Sequence[Metrics],
-    record: Mapping[str, Any] | None,
-    replace: bool,
-) -> None:
-    """Write the checkpoint: the stage is over. A common call of all ranks."""
-    ranks = stage.compute.ranks
-    folder = progress.last_state(clean=ranks.first)
-    stage.state.save(folder)
-    records = record_together(folder, ranks)
-    if ranks.first:
-        model, adapter = exported(stage, previous, folder)
-        write_checkpoint(
-            out,
-            previous=previous,
-            model=model,
-            dtype=stage.config.dtype,
-            state=folder,
-            recorded=records,
-            updates=stage.state.updates,
-            adapter=adapter,
-            metrics=metrics,
-            history=history,
-            record=record,
-            replace=replace,
-        )
-        progress.clear()
-    ranks.wait()

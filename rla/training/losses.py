@@ -9,13 +9,39 @@ A reply is what one request was answered with: the tokens of one step, or of one
 was continued with: all replies of an episode where its history is one dialogue, without what it was told between them.
 Steps of a segment may have different advantages, and each token is to follow its own. Therefore the gradient of a
 segment's r is that of GSPO-token, r without gradient times the token's own ratio; where all advantages of a segment are
-equal, both are the same. The loss of a token is multiplied with the weight that `rla.training.aggregation` gives it;
-further terms are in `rla.training.terms`.
+equal, both are the same.
 Sources: Schulman et al. 2017; Ye et al. 2020 (dual clip); names and conventions as in TRL.
+
+`token_weights` leads from losses per token to the loss of an optimizer step, which is a weighted sum:
+
+    token        1 / N                      N: loss tokens of the step
+    sequence     1 / (R n_r)                R replies; n_r: loss tokens of the token's reply
+    trajectory   1 / (T n_t)                T trajectories; n_t: loss tokens of the token's trajectory
+    fixed        1 / (R L)                  L: `fixed_length` (Dr. GRPO: the longest reply that is allowed)
+    trajectory_fixed   1 / (T L)            the same of whole trajectories; L = 1 adds up the tokens of each
+
+verl's names for these are token-mean, seq-mean-token-mean (`sequence` where a trajectory is one reply, else
+`trajectory`), seq-mean-token-sum-norm and seq-mean-token-sum (`fixed` and `trajectory_fixed`, with L and with 1). Its
+token-mean is that of each micro-batch, so it depends on the cut; the one here does not.
+
+The weights are computed from the whole step before it is cut into passes and spread over processes, so the sums are
+exact whatever the cut.
+
+Further terms are added to a loss or multiplied with it:
+
+    k3          exp(logp_ref - logp) - (logp_ref - logp) - 1            (Schulman 2020: unbiased, never negative)
+    correction  min(exp(logp_old - logp_sampled), cap)                  per token (Yao et al. 2025, truncated importance
+                min(exp(sum over the reply of logp_old - logp_sampled), cap)   per reply        sampling), no gradient
+    masked      exp(the same) < low, or > high                      (Ling team 2025: such tokens have no gradient)
+
+The correction makes up for an engine whose log-probabilities are not the trainer's: other kernels, another precision.
+Tokens whose log-ratio is `extreme` count as equal in all of these: the ratio says nothing of them.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -23,10 +49,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from rla.config.training import TrainConfig
+    from rla.training.data import TrainingSequence
 
 Marks = dict[str, "Tensor"]
 MOST_LOG_RATIO = 20.0  # as verl bounds it: a ratio of 5e8 is a fault of the engine, and e^89 is infinite in fp32
 Level = Literal["token", "reply", "segment"]
+Correction = Literal["auto", "none", "token", "reply"]
+Aggregation = Literal["token", "sequence", "trajectory", "fixed", "trajectory_fixed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,3 +167,66 @@ def _kl_and_ratio(log_ratio: Tensor) -> Marks:
     log_ratio = log_ratio.detach()
     ratio = log_ratio.exp()
     return {"approx_kl": ratio - 1 - log_ratio, "ratio": ratio}
+
+
+def k3(logp: Tensor, logp_ref: Tensor) -> Tensor:
+    """An estimate, per token, of KL(policy, reference) from tokens that the policy sampled."""
+    difference = logp_ref - logp
+    difference = difference.masked_fill(extreme(difference), 0.0)
+    return difference.exp() - difference - 1
+
+
+def sampler_ratio(inputs: LossInputs, *, level: Correction) -> Tensor:
+    """Trainer / sampler of every token, or with `reply` of its whole reply; without gradient."""
+    gap = (inputs.logp_old - inputs.logp_sampled).detach()
+    gap = gap.masked_fill(extreme(gap), 0.0)
+    return (unit_sum(gap, inputs.mask, inputs.reply) if level == "reply" else gap).clamp(max=MOST_LOG_RATIO).exp()
+
+
+def correction(inputs: LossInputs, *, level: Correction, cap: float) -> Tensor:
+    """The factor of every token's loss, at most `cap`."""
+    ratio = sampler_ratio(inputs, level=level)
+    return ratio.clamp(max=cap) if level in ("token", "reply") else ratio.new_ones(ratio.shape)
+
+
+def masked(inputs: LossInputs, *, level: Correction, low: float, high: float) -> Tensor:
+    """Of every token whether its ratio leaves [low, high]; a `high` of 0 is no bound."""
+    ratio = sampler_ratio(inputs, level=level)
+    return (ratio < low) | (ratio > (high or float("inf")))
+
+
+def token_weights(
+    sequences: Iterable[TrainingSequence], aggregation: Aggregation, *, fixed_length: int = 0
+) -> Callable[[TrainingSequence], list[float]]:
+    """Of an optimizer step's sequences, which are counted one by one: the weights of the loss tokens of one of them.
+
+    All weights of the step add up to 1, but for those that are divided by a fixed length.
+    """
+    sizes: Counter[tuple[str, int]] = Counter()
+    replies = 0
+    for one in sequences:
+        own = Counter(_units(one, aggregation))
+        replies += len(own)
+        sizes.update(own)
+    total = sum(sizes.values())
+
+    def weights(one: TrainingSequence) -> list[float]:
+        units = _units(one, aggregation)
+        if aggregation == "token":
+            return [1 / total] * len(units)
+        if aggregation == "trajectory":
+            return [1 / (len(sizes) * sizes[unit]) for unit in units]
+        if aggregation == "fixed":
+            return [1 / (replies * fixed_length)] * len(units)
+        if aggregation == "trajectory_fixed":
+            return [1 / (len(sizes) * fixed_length)] * len(units)
+        own = Counter(units)
+        return [1 / (replies * own[unit]) for unit in units]
+
+    return weights
+
+
+def _units(one: TrainingSequence, aggregation: Aggregation) -> list[tuple[str, int]]:
+    """What each loss token belongs to: its trajectory, or its reply, which lies in one sequence."""
+    whole = aggregation in ("trajectory", "trajectory_fixed")
+    return [(one.owner, 0 if whole else reply) for reply in one.reply_numbers()]

@@ -1,34 +1,39 @@
-"""What a training stage starts from: model, optimizer, train state and the log-probabilities that do not change."""
+"""What a training stage starts from: model, optimizer, train state and the log-probabilities that do not change.
+
+Low-rank adapters come through `peft`: the base is frozen, and the adapter trains and is carried on (Hu et al. 2021).
+The base is the run's first weights in the precision of the export, in every iteration the same; a new adapter changes
+nothing. The checkpoint holds the adapter as `peft` writes it (`adapter/`) and the merged model (`model/`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from rla.config.training import TrainConfig
+from rla.config.training import LoraConfig, TrainConfig
 from rla.errors import UserError
-from rla.models.checkpoint import REFERENCE, Checkpoint
+from rla.models.checkpoint import ADAPTER, REFERENCE, Checkpoint
 from rla.models.load import hollow_model, load_model
 from rla.models.sight import sees, vision_tower
 from rla.models.vision import load_vision
-from rla.training.batching import collate, micro_batches
-from rla.training.compute import Compute
-from rla.training.eyes import Eyes
+from rla.training.batching import Eyes, collate, micro_batches
 from rla.training.logprobs import TokenScorer
+from rla.training.metrics import Stopwatch, Work
 from rla.training.optimizing import make_optimizing
-from rla.training.ranks import Sharing
+from rla.training.ranks import Compute, Sharing
 from rla.training.sequence_file import StoredSequences
-from rla.training.speed import Stopwatch, Work
-from rla.training.state import WEIGHTS, TrainState, full_shape, load_state_weights
+from rla.training.state import WEIGHTS, TrainState, full_shape, load_state_weights, matching, trainable
 from rla.training.tensors import TensorFiles
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+VISION = r".*\bvisual\b.*"  # names of the layers of a vision tower, as a regular expression
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +156,6 @@ def _model(previous: Checkpoint, *, config: TrainConfig, compute: Compute, hollo
         return with_frozen_tower(hollow_model(Path(previous.model)), config)
     if not config.lora.rank:
         return with_frozen_tower(load_model(previous.model, dtype="float32", device=device), config)
-    from rla.training.lora import adapted, frozen_base
 
     return (
         adapted(frozen_base(previous, config=config, mixed=compute.mixed), config.lora, vision=config.vision)
@@ -221,11 +225,53 @@ def exported(stage: PreparedStage, previous: Checkpoint, state: Path) -> tuple[P
     Made from the files of the train state where this process has no whole model.
     """
     if stage.config.lora.rank:
-        from rla.training.lora import merged
-
         return merged(previous, state, config=stage.config, mixed=stage.compute.mixed)
     if not stage.compute.ranks.sharded:
         return stage.scorer.model, None
     model = with_frozen_tower(load_model(previous.model, dtype=stage.config.dtype), stage.config)
     load_state_weights(model, state, WEIGHTS)
     return model, None
+
+
+def frozen_base(previous: Checkpoint, *, config: TrainConfig, mixed: bool) -> PreTrainedModel:
+    """The run's first weights, rounded to `config.dtype`; in fp32 where the forward pass is not mixed."""
+    model = load_model(previous.model, dtype=config.dtype)
+    if previous.reference is not None:
+        load_state_weights(model, previous.reference, REFERENCE)
+    return model if mixed else model.float()
+
+
+def adapted(model: PreTrainedModel, config: LoraConfig, *, vision: str = "trained") -> Any:
+    """`model` with a new adapter on the linear layers of its blocks, as a peft model. Raises UserError.
+
+    With `vision` frozen the vision tower of a model that has one gets none.
+    """
+    import peft
+
+    settings = peft.LoraConfig(
+        exclude_modules=VISION if vision == "frozen" and sees(model) else None,
+        r=config.rank,
+        lora_alpha=config.alpha,
+        target_modules="all-linear" if not config.targets else list(config.targets),
+        task_type="CAUSAL_LM",
+    )
+    try:
+        whole = peft.get_peft_model(model, settings)
+    except ValueError as error:
+        raise UserError(f"lora.targets: {error}") from error
+    # Log-probabilities come from its weight, in chunks: an adapter there would have no part in them.
+    if hasattr(whole.get_base_model().get_output_embeddings(), "base_layer"):
+        raise UserError("lora.targets: the output layer cannot have an adapter; leave it out")
+    return whole
+
+
+def merged(previous: Checkpoint, state: Path, *, config: TrainConfig, mixed: bool) -> tuple[PreTrainedModel, Path]:
+    """The base with the adapter of a train state added in, and the folder (beside the state) of that adapter."""
+    whole = adapted(frozen_base(previous, config=config, mixed=mixed).float(), config.lora, vision=config.vision)
+    model = whole.get_base_model()
+    with torch.no_grad():
+        for parameter, value in matching(trainable(model), TensorFiles(state, WEIGHTS, required=True)):
+            parameter.copy_(value.read())
+    folder = state.with_name(ADAPTER)
+    whole.save_pretrained(folder)
+    return whole.merge_and_unload(), folder

@@ -1,13 +1,15 @@
-"""Several processes that train one model: how they share it, who computes what, what they tell each other.
+"""Where training runs: the device, and several processes that share one model and its work.
 
 `accelerate launch --config_file pipelines/accelerate/<kind>.yaml -m rla train-policy ...` (or torchrun) starts them.
 Every rank reads the same rows and makes the same plan; the forward passes of an optimizer step are dealt out,
 gradients are added up, and all ranks take the same step. The first rank alone writes. A single process meets none of
 this.
 
-The weights of the loss are those of the whole step (`aggregation`), so the sum over ranks is exact: no mean of
+The weights of the loss are those of the whole step (`losses.token_weights`), so the sum over ranks is exact: no mean of
 means. Where weights are spread over the ranks (`sharded`), a forward pass is a common one: a rank that has none of
 its own left repeats one, and its result does not count.
+
+`Compute` chooses device, precision and the size of a forward pass. Accelerators enter here and nowhere else.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor, distributed
 
+from rla.config.sections import LaunchConfig
+from rla.config.training import TrainConfig
 from rla.errors import UserError
 from rla.plugins import need_package
 from rla.processes.ranks import flag, rank, world
@@ -29,6 +33,7 @@ from rla.processes.ranks import flag, rank, world
 T = TypeVar("T")
 PATIENCE = timedelta(hours=12)  # the others wait while the first one reads shards and writes checkpoints
 BUCKET = 1 << 26  # elements of one addition over ranks: 256 MiB in fp32
+CPU_TOKENS = 2048  # a larger forward pass leaves the caches: a third slower for a tiny model
 
 
 class Sharing(StrEnum):
@@ -148,3 +153,41 @@ def combined(totals: Iterable[dict[str, Tensor]], extremes: Sequence[str]) -> di
             else:
                 result[key] = torch.maximum(result[key], value) if key in extremes else result[key] + value
     return result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compute:
+    """Where tensors live and in which precision the forward pass runs."""
+
+    device: torch.device
+    mixed: bool
+    tokens_per_batch: int
+    ranks: Ranks
+    replicas: int = 1  # groups of ranks that each hold the whole model
+    defer: bool = False  # gradients are added over ranks once an optimizer step
+
+    @classmethod
+    def choose(cls, config: TrainConfig, ranks: Ranks, launch: LaunchConfig | None = None) -> Compute:
+        """CUDA where there is one; bf16 autocast there only: on a CPU it saves nothing.
+
+        Raises UserError for groups that the ranks do not fill, or without FSDP2.
+        """
+        launch = launch or LaunchConfig()
+        if launch.replicas > 1 and (ranks.sharing is not Sharing.FSDP or ranks.world % launch.replicas):
+            raise UserError(
+                f"launch.replicas is {launch.replicas}, with {ranks.world} processes under {ranks.sharing}; it must "
+                "divide their number and needs FSDP2 (pipelines/accelerate/fsdp2.yaml)"
+            )
+        if config.threads:
+            torch.set_num_threads(config.threads)
+        cuda = torch.cuda.is_available()
+        tokens = config.tokens_per_batch if cuda else min(config.tokens_per_batch, CPU_TOKENS)
+        device = ranks.device or torch.device("cuda" if cuda else "cpu")
+        return cls(
+            device=device,
+            mixed=cuda and config.dtype == "bfloat16",
+            tokens_per_batch=tokens,
+            ranks=ranks,
+            replicas=launch.replicas,
+            defer=launch.gradient_sync == "step",
+        )

@@ -29,8 +29,7 @@ from rla.models.checkpoint import ADAPTER, Checkpoint
 from rla.models.verifying import model_digest
 from rla.store.digests import KEY, read_records, verify_recorded
 from rla.store.slices import optional_json, read_json, sealed
-from rla.training.checkpoint_writing import publish
-from rla.training.complete import record_together
+from rla.training.checkpoints import publish, record_together
 
 if TYPE_CHECKING:
     from rla.config.training import TrainConfig
@@ -79,15 +78,13 @@ class TrainingProgress:
         state.save(aside)
         records = record_together(aside, state.ranks)
         if state.ranks.first:
-            self._publish(aside, place, {"digest": self.digest, "history": list(history), KEY: records})
+            content = {"digest": self.digest, "history": list(history), KEY: records}
+            (aside / STAGE).write_text(json.dumps(sealed(content)))
+            publish(aside, place)
+            for older in self._saved()[:-1]:
+                shutil.rmtree(older)
         self.last = time.monotonic()
         self.took = self.last - started
-
-    def _publish(self, aside: Path, place: Path, content: dict[str, Any]) -> None:
-        (aside / STAGE).write_text(json.dumps(sealed(content)))
-        publish(aside, place)
-        for older in self._saved()[:-1]:
-            shutil.rmtree(older)
 
     def restore(self, state: TrainState) -> list[dict[str, Any]]:
         """The metrics of the updates that `state` has been brought to: none where nothing fitting was

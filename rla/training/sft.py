@@ -24,7 +24,7 @@ from rla.llm.placed_images import PlacedImage
 from rla.models.checkpoint import open_checkpoint
 from rla.store.atomic import write_json
 from rla.store.records import columns
-from rla.training.checkpoint_writing import refuse_existing, write_checkpoint
+from rla.training.checkpoints import refuse_existing, write_checkpoint
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -58,7 +58,6 @@ def sft(
     config: SftConfig,
     seed: int,
     threads: int = 0,
-    dtype: str = "float32",
     log: Log | None = None,
     record: Mapping[str, Any] | None = None,
     then: tuple[Sequence[Example], SftConfig] | None = None,
@@ -87,9 +86,8 @@ def sft(
     previous = open_checkpoint(model_folder)
     model = load_model(previous.model, dtype="float32")
     vision = load_vision(previous.model)
-    mixed = dtype == "bfloat16" and torch.cuda.is_available()
     tokenizer = load_tokenizer(previous.model)
-    stopped = StoppedSft.of(out, model=previous.digest or str(previous.model), parts=parts, seed=seed, dtype=dtype)
+    stopped = StoppedSft.of(out, model=previous.digest or str(previous.model), parts=parts, seed=seed)
     steps = stopped.restored()
     if log is not None:
         for step in steps:
@@ -105,7 +103,6 @@ def sft(
             useful,
             config=its,
             seed=seed,
-            mixed=mixed,
             log=log,
             vision=vision,
             steps=steps,
@@ -119,7 +116,9 @@ def sft(
         "seconds": seconds,
         **(measured or {}),
     }
-    write_checkpoint(out, previous=previous, model=model, dtype=dtype, metrics=metrics, record=record, replace=replace)
+    write_checkpoint(
+        out, previous=previous, model=model, dtype="float32", metrics=metrics, record=record, replace=replace
+    )
     stopped.clear()
     return metrics
 
@@ -138,16 +137,10 @@ class StoppedSft:
 
     @classmethod
     def of(
-        cls,
-        out: Path,
-        *,
-        model: str,
-        parts: Sequence[tuple[Sequence[Example], SftConfig]],
-        seed: int,
-        dtype: str,
+        cls, out: Path, *, model: str, parts: Sequence[tuple[Sequence[Example], SftConfig]], seed: int
     ) -> StoppedSft:
         """Of the call that makes `out` from these inputs."""
-        digest = hashlib.sha256(json.dumps([model, seed, dtype]).encode())
+        digest = hashlib.sha256(json.dumps([model, seed]).encode())
         for examples, config in parts:
             digest.update(repr(config).encode())
             for one in examples:
@@ -225,7 +218,6 @@ def _fit(
     *,
     config: SftConfig,
     seed: int,
-    mixed: bool,
     log: Log | None,
     vision: VisionFormat | None,
     steps: list[dict[str, Any]],
@@ -244,7 +236,7 @@ def _fit(
 
     eyes = None
     if vision is not None:
-        from rla.training.eyes import Eyes
+        from rla.training.batching import Eyes
 
         vision_tower(model).requires_grad_(config.vision == "trained")
         eyes = Eyes(vision, {image.digest: image.png for one in examples for image in one.images})
@@ -261,7 +253,7 @@ def _fit(
     with HeldInterrupts(Ranks()) as interrupts:
         trainer = WeightedTrainer(
             model=model,
-            args=arguments(str(stopped.folder), config=config, examples=len(examples), seed=seed, mixed=mixed),
+            args=arguments(str(stopped.folder), config=config, examples=len(examples), seed=seed),
             train_dataset=Dataset.from_list(rows),
             processing_class=tokenizer,
             packing=config.packing,

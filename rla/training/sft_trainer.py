@@ -22,10 +22,9 @@ from trl import SFTTrainer
 
 from rla.config.training import SftConfig
 from rla.store.records import ImageSpan
-from rla.training.branches import forks, preferring_branches
-from rla.training.eyes import Eyes, SeenText
+from rla.training.batching import Eyes, SeenText
 from rla.training.logprobs import CHUNK_LOGITS, looking_states
-from rla.training.packing import pack, prefer
+from rla.training.packing import forks, pack, prefer, preferring_branches
 from rla.training.resume import HeldInterrupts
 
 IGNORED = -100
@@ -92,11 +91,9 @@ class WeightedTrainer(SFTTrainer):
             for length, shown, branches in zip(inputs["sizes"], inputs["shown"], inputs["branches"], strict=True)
         ]
         looks = eyes.looks(texts, packed=inputs["lengths"] is not None, device=ids.device)
-        with torch.autocast(ids.device.type, dtype=torch.bfloat16, enabled=bool(self.args.bf16)):
-            hidden = looking_states(self.forking, ids, looks, **seen)
-            log_probs, is_top1 = next_log_probs(
-                self.forking, hidden, ids, counted=weights[:, 1:] != 0, banned=eyes.vision.banned
-            )
+        hidden = looking_states(self.forking, ids, looks, **seen)
+        counted = weights[:, 1:] != 0
+        log_probs, is_top1 = next_log_probs(self.forking, hidden, ids, counted=counted, banned=eyes.vision.banned)
         full = weights[:, 1:] == 1
         self._counts.append(torch.stack([(is_top1 * full).sum(), full.sum()]))
         return cast("Tensor", -(log_probs * weights[:, 1:]).sum() / inputs["total"])
@@ -140,7 +137,7 @@ class Collator:
     tokens_per_pass: int
 
     def __call__(self, examples: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        passes = [self._collated(group) for group in self._groups(examples)]
+        passes = [self._collate(group) for group in self._groups(examples)]
         total = sum(one["loss_weights"][:, 1:].sum() for one in passes)
         return {"passes": [one | {"total": total} for one in passes]}
 
@@ -154,41 +151,24 @@ class Collator:
             groups[-1].append(example)
         return groups
 
-    def _collated(self, examples: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        return (packed_examples if self.packs else collate_examples)(examples)
-
-
-def collate_examples(examples: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """(B, L) ids and weights, padded on the right with weight 0, and `branches` of the rows."""
-    ids = [torch.tensor(example["input_ids"]) for example in examples]
-    weights = [torch.tensor(example["loss_weights"], dtype=torch.float32) for example in examples]
-    return {
-        "input_ids": pad_sequence(ids, batch_first=True),
-        "loss_weights": pad_sequence(weights, batch_first=True),
-        "branches": [example["branches"] for example in examples],
-        "lengths": None,
-        **pictures_of(examples),
-    }
-
-
-def packed_examples(examples: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """(1, T) ids and weights of examples that follow each other. No token predicts the first one of the next."""
-    weights = [torch.tensor([0.0, *example["loss_weights"][1:]], dtype=torch.float32) for example in examples]
-    return {
-        "input_ids": torch.cat([torch.tensor(example["input_ids"]) for example in examples])[None],
-        "loss_weights": torch.cat(weights)[None],
-        "branches": [example["branches"] for example in examples],
-        "lengths": [len(example["input_ids"]) for example in examples],
-        **pictures_of(examples),
-    }
-
-
-def pictures_of(examples: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Of the rows of a vision-language model: sizes, and where pictures stand."""
-    if "shown" not in examples[0]:
-        return {}
-    sizes = [len(example["input_ids"]) for example in examples]
-    return {"sizes": sizes, "shown": [example["shown"] for example in examples]}
+    def _collate(self, examples: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """(B, L) ids and weights, padded on the right with weight 0, or packed (1, T), where no token predicts the
+        first one of the next example. `branches`, `sizes` and `shown` pictures are by example; `lengths`: if packed.
+        """
+        ids = [torch.tensor(one["input_ids"]) for one in examples]
+        weights = [torch.tensor(one["loss_weights"], dtype=torch.float32) for one in examples]
+        sizes = [len(one) for one in ids]
+        if self.packs:
+            for one in weights:
+                one[0] = 0.0
+        return {
+            "input_ids": torch.cat(ids)[None] if self.packs else pad_sequence(ids, batch_first=True),
+            "loss_weights": torch.cat(weights)[None] if self.packs else pad_sequence(weights, batch_first=True),
+            "branches": [one["branches"] for one in examples],
+            "lengths": sizes if self.packs else None,
+            "sizes": sizes,
+            "shown": [one.get("shown", []) for one in examples],
+        }
 
 
 def next_log_probs(
@@ -219,7 +199,7 @@ def _predicted(head: nn.Module, hidden: Tensor, targets: Tensor, banned: Tensor)
     return logits.log_softmax(-1).gather(1, targets[:, None])[:, 0], logits.argmax(-1) == targets
 
 
-def arguments(folder: str, *, config: SftConfig, examples: int, seed: int, mixed: bool) -> TrlConfig:
+def arguments(folder: str, *, config: SftConfig, examples: int, seed: int) -> TrlConfig:
     """A run that writes nothing, reports to nobody and prepares nothing: the examples are tokens already."""
     updates = config.updates(examples)
     return TrlConfig(
@@ -239,7 +219,7 @@ def arguments(folder: str, *, config: SftConfig, examples: int, seed: int, mixed
         dataset_kwargs={"skip_prepare_dataset": True},
         remove_unused_columns=False,
         max_length=None,
-        bf16=mixed,
+        bf16=False,  # TRL takes it where it can unless told
         gradient_checkpointing=config.gradient_checkpointing,
         dataloader_pin_memory=False,
         save_strategy="no",

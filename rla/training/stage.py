@@ -25,9 +25,9 @@ from rla.processes.ranks import launched, world
 from rla.seeds import derive
 from rla.store.origin import PARAMETERS, unlike_text
 from rla.store.reading import read_manifest, stream_rows
+from rla.store.replacing import settle
 from rla.store.slices import read_json
-from rla.training.checkpoint_writing import refuse_existing, settle_checkpoint
-from rla.training.complete import open_to_train
+from rla.training.checkpoints import checkpoint_file, open_to_train, refuse_existing
 
 if TYPE_CHECKING:
     from rla.training.data import TrainingSequence
@@ -189,7 +189,7 @@ def finished_checkpoint(
 
     Raises UserError for a folder without a record, and for one that holds other files than a checkpoint does.
     """
-    settle_checkpoint(out)
+    settle(out, checkpoint_file)  # a killed call may have begun to replace it
     record = out / MANIFEST
     if not record.exists():
         refuse_existing(out)

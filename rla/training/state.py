@@ -19,8 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from rla.errors import UserError
-from rla.training.adam import ADAM_KEYS
-from rla.training.optimizing import Optimizing
+from rla.training.optimizing import ADAM_KEYS, Optimizing
 from rla.training.ranks import Ranks
 from rla.training.tensors import StoredTensor, TensorFiles, save_tensors
 

@@ -13,7 +13,7 @@ import torch
 from transformers import PreTrainedModel, Qwen3Config
 from transformers.models.qwen3.modeling_qwen3 import Qwen3ForCausalLM
 
-from rla.training.branches import Branch, Forks, forks, preferring_branches
+from rla.training.packing import Branch, Forks, forks, preferring_branches
 
 TRUNKS, STEPS, OTHERS, REPLY = (1000, 960), 30, 3, 24
 REPEATS = 5

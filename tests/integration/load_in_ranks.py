@@ -14,9 +14,8 @@ from rla.config.training import TrainConfig
 from rla.models.checkpoint import Checkpoint
 from rla.processes.leaving import leave
 from rla.processes.ranks import rank
-from rla.training.compute import Compute
 from rla.training.prepare import PreparedStage, prepare
-from rla.training.ranks import Ranks
+from rla.training.ranks import Compute, Ranks
 from rla.training.sequence_file import StoredSequences, write_sequences
 from tests.unit.training.builders import random_sequences
 

@@ -16,9 +16,12 @@ from rla.config.sections import GeneratorConfig  # noqa: E402
 from rla.config.training import LoraConfig, SftConfig, TrainConfig  # noqa: E402
 from rla.errors import UserError  # noqa: E402
 from rla.llm.factory import make_generator, verified_once  # noqa: E402
-from rla.models.adopting import adopt, keep_or_make  # noqa: E402
 from rla.models.checkpoint import open_checkpoint  # noqa: E402
-from rla.models.verifying import verify_base  # noqa: E402
+from rla.models.verifying import (  # noqa: E402
+    adopt,
+    keep_or_make,
+    verify_base,
+)
 from rla.store.digests import write_records  # noqa: E402
 from rla.store.slices import read_json  # noqa: E402
 from rla.training.loop import train  # noqa: E402
@@ -221,7 +224,7 @@ def test_the_old_checkpoint_stays_until_the_new_one_is_complete(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched, pytest.raises(OSError, match="No space"):
-        patched.setattr("rla.training.checkpoint_writing.write_records", full)
+        patched.setattr("rla.training.checkpoints.write_records", full)
         trained(run / "1", out, replace=True)
     assert (out / "files.json").read_bytes() == before and open_checkpoint(out).updates == 2
     assert open_checkpoint(trained(run / "1", out, replace=True)).updates == 4

@@ -13,8 +13,7 @@ from rla.config.training import TrainConfig  # noqa: E402
 from rla.errors import UserError  # noqa: E402
 from rla.models.checkpoint import open_checkpoint  # noqa: E402
 from rla.models.load import load_model  # noqa: E402
-from rla.training.checkpoint_writing import write_checkpoint  # noqa: E402
-from rla.training.complete import open_to_train  # noqa: E402
+from rla.training.checkpoints import open_to_train, write_checkpoint  # noqa: E402
 from rla.training.loop import train  # noqa: E402
 from tests.unit.training.builders import random_sequences, tiny_model  # noqa: E402
 

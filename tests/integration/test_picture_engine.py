@@ -15,8 +15,7 @@ from rla.llm.chat import ChatFormat
 from rla.llm.factory import make_generator
 from rla.llm.picture_chat import PictureChat, PromptTokens
 from rla.models.load import load_model, load_tokenizer
-from rla.models.pixels import PixelMaker
-from rla.models.vision import VisionFormat, load_vision
+from rla.models.vision import PixelMaker, VisionFormat, load_vision
 from tests.seeing import KINDS, png_of, small_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -22,8 +22,7 @@ from rla.llm.picture_chat import PictureChat, PromptTokens
 from rla.llm.trie import TokenTrie
 from rla.models.init import init_model
 from rla.models.load import load_model, load_tokenizer
-from rla.models.pixels import PixelMaker
-from rla.models.vision import load_vision
+from rla.models.vision import PixelMaker, load_vision
 from tests.seeing import COLOURS, KINDS, WORDS, png_of
 
 MISSING = [name for name in ("vllm", "torchvision") if importlib.util.find_spec(name) is None]

@@ -16,8 +16,7 @@ from rla.cli.app import run
 from rla.errors import UserError
 from rla.llm.base import Request
 from rla.models.load import load_model
-from rla.models.pixels import PixelMaker
-from rla.models.vision import VisionFormat, load_vision
+from rla.models.vision import PixelMaker, VisionFormat, load_vision
 from rla.rollouts.looking import with_pngs
 from rla.store.images import images_folder, images_of_part, png_digest
 from rla.store.reading import read_rows

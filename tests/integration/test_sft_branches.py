@@ -10,13 +10,13 @@ from rla.llm.chat import ChatFormat
 from rla.llm.picture_chat import PromptTokens
 from rla.models.init import init_model
 from rla.models.load import load_model, load_tokenizer
-from rla.training.branches import IMPLEMENTATION, forks, preferring_branches
-from rla.training.lessons import branching
+from rla.training.packing import FORKED, forks, preferring_branches
+from rla.training.warm_start import branching
 
 TEXTS = ["you see a mug 1 . take go desk judge: it helps does not score +1 -1"]
 
 
-@pytest.mark.parametrize("implementation", [IMPLEMENTATION, "sdpa", "eager"])
+@pytest.mark.parametrize("implementation", [FORKED, "sdpa", "eager"])
 def test_a_branch_is_scored_as_if_it_stood_alone(tmp_path: Path, implementation: str) -> None:
     config = ModelConfig(hidden_size=32, layers=2, heads=2, kv_heads=1, intermediate_size=32, context=128)
     init_model(tmp_path / "m", texts=TEXTS, config=config, seed=0)
@@ -32,7 +32,7 @@ def test_a_branch_is_scored_as_if_it_stood_alone(tmp_path: Path, implementation:
     ids = torch.tensor([example.token_ids])
     found = forks([example.branches], ids.shape[1])
     assert found is not None
-    if implementation == IMPLEMENTATION:
+    if implementation == FORKED:
         preferring_branches(model)
     else:
         model.set_attn_implementation(implementation)

@@ -34,7 +34,7 @@ from rla.llm.vllm_engine import VllmGenerator
 from rla.models.checkpoint import open_checkpoint
 from rla.models.init import init_model
 from rla.models.load import load_model, load_tokenizer
-from rla.training.checkpoint_writing import write_checkpoint
+from rla.training.checkpoints import write_checkpoint
 from rla.training.data import policy_sequences
 from rla.training.loop import train
 from tests.integration.episodes import TEMPERATURE, TURNS, play

@@ -11,8 +11,7 @@ from threading import Barrier
 import pytest
 
 from rla.errors import UserError
-from rla.models.adopting import adopt, keep_or_make, whole_model
-from rla.models.verifying import model_digest, verify_model
+from rla.models.verifying import adopt, keep_or_make, model_digest, verify_model, whole_model
 
 MADE, OTHER = {"seed": 1}, {"seed": 2}
 

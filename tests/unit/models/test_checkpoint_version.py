@@ -9,7 +9,7 @@ import pytest
 
 from rla.errors import UserError
 from rla.models.checkpoint import model_folder, open_checkpoint
-from rla.training.complete import open_to_train
+from rla.training.checkpoints import open_to_train
 
 
 @pytest.mark.parametrize("read", [open_checkpoint, open_to_train, model_folder])

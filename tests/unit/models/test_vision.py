@@ -14,9 +14,16 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_res
 from rla.errors import UserError
 from rla.models.init import init_model
 from rla.models.load import load_model
-from rla.models.pixels import PixelMaker, decoded_picture
 from rla.models.sight import image_features, vision_tower
-from rla.models.vision import VisionFormat, banned_tokens, load_vision, rope_positions, scaled_sides
+from rla.models.vision import (
+    PixelMaker,
+    VisionFormat,
+    banned_tokens,
+    decoded_picture,
+    load_vision,
+    rope_positions,
+    scaled_sides,
+)
 from tests.seeing import KINDS, WORDS, png_of, small_config, small_model
 
 

@@ -15,7 +15,7 @@ from rla.pipeline.pruning import planned_evaluations, prune_checkpoint, prune_ru
 from rla.store.layout import artifact
 from rla.store.pruned import pruned_parts
 from rla.store.sizes import freed_bytes, readable_bytes
-from rla.training.complete import open_to_train
+from rla.training.checkpoints import open_to_train
 from tests.unit.builders import configured
 from tests.unit.pipeline.run_records import evaluate, finished_run, parts, record
 

@@ -7,7 +7,7 @@ from transformers.models.mistral.modeling_mistral import MistralForCausalLM
 from transformers.models.qwen3.modeling_qwen3 import Qwen3ForCausalLM
 
 from rla.errors import UserError
-from rla.training.branches import IMPLEMENTATION, blocks, forks, preferring_branches
+from rla.training.packing import FORKED, blocks, forks, preferring_branches
 
 SIZE = {"vocab_size": 32, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "head_dim": 8}
 HEADS = {"num_attention_heads": 2, "num_key_value_heads": 1}
@@ -36,16 +36,16 @@ def test_without_branches_there_is_nothing() -> None:
 def test_our_attention_gives_the_values_and_gradients_of_a_full_mask(
     block: int, worthwhile: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rla.training.branches.BLOCK", block)
-    monkeypatch.setattr("rla.training.branches.WORTHWHILE", worthwhile)
+    monkeypatch.setattr("rla.training.packing.BLOCK", block)
+    monkeypatch.setattr("rla.training.packing.WORTHWHILE", worthwhile)
     torch.manual_seed(0)
     model = Qwen3ForCausalLM(Qwen3Config(**SIZE, **HEADS))
     ids = torch.randint(32, (3, 12))
     found = forks([[(5, 8, 3), (8, 12, 4)], [(7, 9, 6)], []], 12)
     assert found is not None
     results = []
-    for implementation in ("sdpa", IMPLEMENTATION):
-        if implementation == IMPLEMENTATION:
+    for implementation in ("sdpa", FORKED):
+        if implementation == FORKED:
             preferring_branches(model)
         assert model.config._attn_implementation == implementation
         mask = found.mask(model)
@@ -60,13 +60,13 @@ def test_our_attention_gives_the_values_and_gradients_of_a_full_mask(
 
 
 def test_a_block_leaves_out_what_none_of_its_queries_sees(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rla.training.branches.BLOCK", 2)
+    monkeypatch.setattr("rla.training.packing.BLOCK", 2)
     found = forks([[(3, 5, 2), (5, 6, 1)]], 6)
     assert found is not None
     seen = found.visible[:, :, found.trunk :]
     mask = torch.zeros(seen.shape).masked_fill(~seen, float("-inf"))
     assert blocks(mask) is None, "6 of 12 pairs are left"
-    monkeypatch.setattr("rla.training.branches.WORTHWHILE", 0.6)
+    monkeypatch.setattr("rla.training.packing.WORTHWHILE", 0.6)
     assert blocks(mask) is None, "worked out once for a mask"
     cut = blocks(mask.clone())
     assert cut is not None

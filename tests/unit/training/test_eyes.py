@@ -11,17 +11,21 @@ import torch
 from torch import Tensor
 
 from rla.models.load import load_model
-from rla.models.pixels import PixelMaker
-from rla.models.vision import VisionFormat, load_vision
+from rla.models.vision import PixelMaker, VisionFormat, load_vision
 from rla.store.images import png_digest
 from rla.store.records import ImageSpan
-from rla.training.batching import collate
-from rla.training.cutting import only_branches, split_branches, without_long_replies
+from rla.training.batching import Eyes, collate
 from rla.training.data import TrainingSequence
-from rla.training.eyes import Eyes
-from rla.training.image_file import StoredImages, write_image_file
 from rla.training.logprobs import TokenScorer
-from rla.training.sequence_file import StoredSequences, write_sequences
+from rla.training.sequence_file import (
+    StoredImages,
+    StoredSequences,
+    only_branches,
+    split_branches,
+    without_long_replies,
+    write_image_file,
+    write_sequences,
+)
 from tests.seeing import KINDS, png_of, small_model
 
 CPU = torch.device("cpu")

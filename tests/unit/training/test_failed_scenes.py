@@ -18,9 +18,8 @@ from rla.envs.views import Demonstration, Labelled
 from rla.errors import UserError
 from rla.llm.chat import ChatFormat
 from rla.pipeline.context import StageContext
-from rla.training import lessons
-from rla.training.failed_scenes import FailedScenes
-from rla.training.lessons import policy_examples, reward_examples
+from rla.training import warm_start
+from rla.training.warm_start import FailedScenes, policy_examples, reward_examples
 from stages import STAGES
 from tests.unit.builders import configured
 from tests.unit.envs.alfworld import scenes
@@ -62,7 +61,7 @@ def made(
     ctx: StageContext, monkeypatch: pytest.MonkeyPatch, env: Shaky, make: Make, *, count: int
 ) -> tuple[int, FailedScenes]:
     """How many examples are made of `count` scenes, and which scenes failed."""
-    monkeypatch.setattr(lessons, "environment", lambda name: env)
+    monkeypatch.setattr(warm_start, "environment", lambda name: env)
     failed = FailedScenes("judge episodes", count)
     chat = ChatFormat(byte_tokenizer())
     return len(make(ctx, chat, [TASK], replace(SftConfig(), examples=count), failed=failed)), failed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from rla.training.lessons import few_alike
+from rla.training.warm_start import few_alike
 
 KINDS = ("bad", "bad", "good", "bad", "bad", "fair")
 

@@ -10,10 +10,8 @@ import torch
 from rla.config.sections import LaunchConfig
 from rla.config.training import TrainConfig
 from rla.errors import UserError
-from rla.training.compute import Compute
-from rla.training.optimizing import chunk_bounds
-from rla.training.ranks import Ranks, Sharing
-from rla.training.spreading import give_memory
+from rla.training.optimizing import chunk_bounds, give_memory
+from rla.training.ranks import Compute, Ranks, Sharing
 from rla.training.tensors import TensorFiles, save_tensors
 
 

@@ -25,10 +25,9 @@ from transformers import (
 )
 
 from rla.training.batching import collate
-from rla.training.branches import forks
 from rla.training.data import TrainingSequence
 from rla.training.logprobs import TokenScorer
-from rla.training.packing import IMPLEMENTATION, pack, prefer
+from rla.training.packing import IMPLEMENTATION, forks, pack, prefer
 from rla.training.prepare import checkpoint_gradients
 from tests.unit.training.builders import random_sequences
 

@@ -115,13 +115,13 @@ def test_the_published_hyperparameters_reach_the_trainer(tmp_path: Path) -> None
         max_length=32768,
         packing=True,
     )
-    found = arguments(str(tmp_path), config=published, examples=3000, seed=0, mixed=False)
+    found = arguments(str(tmp_path), config=published, examples=3000, seed=0)
     assert (found.learning_rate, found.lr_scheduler_type, found.warmup_steps) == (1e-5, "cosine", 46)
     assert (found.weight_decay, found.adam_beta1, found.adam_beta2, found.max_grad_norm) == (0.01, 0.9, 0.95, 1.0)
     assert (found.max_steps, found.per_device_train_batch_size, found.dataloader_drop_last) == (465, 32, True)
 
 
 def test_the_defaults_are_those_of_before(tmp_path: Path) -> None:
-    found = arguments(str(tmp_path), config=SftConfig(steps=200), examples=1000, seed=0, mixed=False)
+    found = arguments(str(tmp_path), config=SftConfig(steps=200), examples=1000, seed=0)
     assert (found.warmup_steps, found.weight_decay, found.adam_beta1, found.adam_beta2) == (10, 0.0, 0.9, 0.99)
     assert (found.train_sampling_strategy, found.dataloader_drop_last) == ("group_by_length", False)

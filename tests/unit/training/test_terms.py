@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rla.training.losses import LossInputs
-from rla.training.terms import Correction, correction, k3, masked
+from rla.training.losses import Correction, LossInputs, correction, k3, masked
 
 
 def test_k3_is_zero_at_the_reference_and_positive_elsewhere() -> None:

@@ -25,7 +25,7 @@ CHUNK = 2**25  # logits of a chunk, as rla.training.logprobs has it
 CHUNK_TENSORS = 4  # logits, their logarithm, a gradient of each
 BYTES = {"float32": 4, "bfloat16": 2}
 ENGINE = 3e9  # of an inference engine beside weights and cache: activations of a pass, graphs, the CUDA context
-CPU_TOKENS = 2048  # of a forward pass on a CPU at most, as rla.training.compute has it
+CPU_TOKENS = 2048  # of a forward pass on a CPU at most, as rla.training.ranks has it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,9 +24,8 @@ from rla.showing.reading import played_in, read_episodes_whole
 from rla.store.parts import shard_parts
 from rla.store.reading import read_rows
 from rla.store.records import ImageSpan
-from rla.training.batching import collate
+from rla.training.batching import Eyes, collate
 from rla.training.data import TrainingSequence
-from rla.training.eyes import Eyes
 from rla.training.logprobs import TokenScorer
 
 pytestmark = pytest.mark.skipif(shutil.which(PROGRAM) is None, reason=f"needs {PROGRAM}")

@@ -20,15 +20,14 @@ from rla_study.planning.shapes import SHAPES, ModelShape
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen3_5TextConfig, Qwen3Config
 
 from rla.config.training import TrainConfig
-from rla.training.compute import Compute
 from rla.training.data import TrainingSequence
 from rla.training.logprobs import TokenScorer
 from rla.training.loop import update
+from rla.training.metrics import Work, matrix_rate
 from rla.training.optimizing import make_optimizing
 from rla.training.prepare import PreparedStage, checkpoint_gradients
-from rla.training.ranks import Ranks
+from rla.training.ranks import Compute, Ranks
 from rla.training.sequence_file import StoredSequences, write_sequences
-from rla.training.speed import Work, matrix_rate
 from rla.training.state import TrainState
 
 

@@ -17,14 +17,13 @@ from rla_study.planning.shapes import SHAPES, ModelShape
 from transformers import AutoModelForCausalLM
 
 from rla.config.training import TrainConfig
-from rla.training.compute import Compute
 from rla.training.logprobs import TokenScorer
 from rla.training.loop import update
+from rla.training.metrics import Work
 from rla.training.optimizing import make_optimizing
 from rla.training.prepare import PreparedStage, checkpoint_gradients
-from rla.training.ranks import Ranks
+from rla.training.ranks import Compute, Ranks
 from rla.training.sequence_file import StoredSequences, write_sequences
-from rla.training.speed import Work
 from rla.training.state import TrainState
 from study_tests.bench.bench_shape import config_of, trajectories
 from tests.bench.resident import peak_resident, resident

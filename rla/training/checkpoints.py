@@ -1,6 +1,17 @@
-"""Writing checkpoint folders (`rla.models.checkpoint` says what lies in one): whole or not at all.
+"""Checkpoint folders (`rla.models.checkpoint` says what lies in one): opening one to train on, and writing the next.
 
-One that is replaced stays, with its own record, until the new one is complete (`rla.store.replacing`).
+Opening: a file that the train state lacks is an error, before any model is loaded.
+
+    trained            weights, moments, rng, reference and state.json
+    a warm start       weights and reference
+    carried over       no state: the start of a run, as a plain model folder is one
+
+Without this, training would quietly begin anew from the exported weights, or measure KL to them. A file that changed is
+an error as well (`verify_together`). Whoever reads `model/` alone opens it with `open_checkpoint`, which asks for
+nothing else.
+
+Writing: whole or not at all. A checkpoint that is replaced stays, with its own record, until the new one is complete
+(`rla.store.replacing`).
 """
 
 from __future__ import annotations
@@ -24,17 +35,71 @@ from rla.models.checkpoint import (
     VERSION,
     WEIGHT_SUFFIXES,
     Checkpoint,
+    open_checkpoint,
 )
-from rla.models.verifying import checkpoint_around, checkpoint_records, model_records, verify_parts
+from rla.models.verifying import (
+    checkpoint_around,
+    checkpoint_records,
+    model_records,
+    verify_model,
+    verify_parts,
+    verify_to_train,
+)
 from rla.store.atomic import building, write_json
 from rla.store.digests import FILES, Records, below, joint_digest, read_records, record_files, write_records
-from rla.store.pruned import MODEL, PARTS, PRUNED, STATE
+from rla.store.pruned import MODEL, PARTS, PRUNED, STATE, refuse_pruned
 from rla.store.removing import refuse_unlike
-from rla.store.replacing import settle, take_place
+from rla.store.replacing import take_place
 from rla.store.slices import sealed
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+    from rla.training.ranks import Ranks
+
+WARM = ("weights", "reference")  # `<name>.safetensors`, or `<name>-00000.safetensors` and on
+TRAINED = ("moments", "rng")
+COUNTS = "state.json"
+
+
+def open_to_train(source: Path | str) -> Checkpoint:
+    """Raises UserError as `open_checkpoint` does, and for a missing file of the train state."""
+    checkpoint = open_checkpoint(source)
+    refuse_pruned(Path(source), STATE)
+    state = Path(checkpoint.model).parent / "state"
+    if checkpoint.digest is None or not (checkpoint.updates or state.is_dir()):
+        return checkpoint
+    for name in WARM + (TRAINED if checkpoint.updates else ()):
+        if not any((state / f"{name}{number}.safetensors").is_file() for number in ("", "-00000")):
+            raise UserError(_missing(state / f"{name}.safetensors"))
+    if checkpoint.updates and not (state / COUNTS).is_file():
+        raise UserError(_missing(state / COUNTS))
+    return checkpoint
+
+
+def verify_together(checkpoint: Checkpoint, ranks: Ranks) -> None:
+    """A common call of all ranks: each digests its part of the files, so that all are read once.
+
+    Raises UserError at every rank where one of them finds a file that changed since it was written.
+    """
+    verify = verify_model if checkpoint.state is None else verify_to_train  # the weights alone were named
+    ranks.agree(lambda: verify(checkpoint.model, share=(ranks.rank, ranks.world)))
+
+
+def record_together(folder: Path, ranks: Ranks) -> dict[str, dict[str, Any]]:
+    """The records of a folder that the first rank has written. A common call of all ranks, as `verify_together` is."""
+    ranks.wait()
+    own: dict[str, dict[str, Any]] = {}
+    ranks.agree(lambda: own.update(record_files(folder, share=(ranks.rank, ranks.world))))
+    found = {name: one for some in ranks.gather(own) for name, one in some.items()}
+    return {name: found[name] for name in sorted(found)}
+
+
+def _missing(file: Path) -> str:
+    return (
+        f"{file}: missing, so training cannot go on from this checkpoint; restore the file or take another "
+        f"checkpoint (to begin anew from the weights alone, name {file.parent.with_name('model')})"
+    )
 
 
 def write_checkpoint(
@@ -134,7 +199,9 @@ def checkpoint_file(folder: Path) -> Callable[[Path], bool]:
     wrote, or anything where it does not say so.
     """
     files = {MANIFEST, METRICS, HISTORY, PRUNED, FILES}
-    recorded = _records_or_none(folder)
+    recorded = None
+    with suppress(UserError):  # a damaged record says nothing
+        recorded = read_records(folder / FILES)
 
     def ours(path: Path) -> bool:
         if path.parts[0] in PARTS:
@@ -142,18 +209,6 @@ def checkpoint_file(folder: Path) -> Callable[[Path], bool]:
         return str(path) in files
 
     return ours
-
-
-def _records_or_none(folder: Path) -> Records | None:
-    """None as well where the record is damaged."""
-    with suppress(UserError):
-        return read_records(folder / FILES)
-    return None
-
-
-def settle_checkpoint(out: Path) -> None:
-    """End the replacing of `out` that a killed call has begun."""
-    settle(out, checkpoint_file)
 
 
 def _flush(path: Path) -> None:
