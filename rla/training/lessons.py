@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 from rla.agents.judge import views
 from rla.agents.picturing import judged_with_pictures
 from rla.config.training import SftConfig
-from rla.envs.needing import need
 from rla.envs.prompts import JudgePrompt, ToolPrompt, told_schemas
-from rla.envs.protocols import Demonstrates, Judged, Labels, Teaches
+from rla.envs.protocols import Demonstrates, Judged, Labels, Teaches, need
 from rla.envs.registry import environment
 from rla.envs.together import at_once, begun
 from rla.envs.views import Demonstration, JudgeView

@@ -29,7 +29,7 @@ from rla.envs.alfworld.solver import solve
 from rla.envs.alfworld.tables import withheld_place
 from rla.envs.alfworld.tasks import game_digest, game_likeness
 from rla.envs.observation import AwaitedEnvironment, EnvironmentFailure
-from rla.envs.pool.own import recipe_of
+from rla.envs.pool.hosting import recipe_of
 from rla.envs.pool.pool import EnvironmentPool
 from rla.errors import UserError
 from rla.store.records import Task, content_id
@@ -296,7 +296,7 @@ def solution(task: Task, config: Config) -> list[str]:
 
 
 class EngineProof:
-    """`rla.envs.services.Proof`: by the fast engine alone, or in the stock engine as well.
+    """`rla.envs.protocols.Proof`: by the fast engine alone, or in the stock engine as well.
 
     Raises UserError where `env.own.verify_engines: both` asks for an engine that is not installed.
     """

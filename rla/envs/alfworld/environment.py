@@ -14,11 +14,10 @@ from rla.envs.alfworld.games import AlfworldParams, engine_of, game_of_payload, 
 from rla.envs.alfworld.labels import REASONS, label_steps
 from rla.envs.alfworld.prompts import household_judge, household_policy
 from rla.envs.alfworld.tasks import builtin_tasks, check_rooms, game_likeness, split_games, task_from_game
-from rla.envs.course import Course
 from rla.envs.observation import Environment, offered
 from rla.envs.prompts import JudgePrompt, PolicyPrompt, ProposalPrompt
-from rla.envs.services import Ask, Proof
-from rla.envs.views import Demonstration, Labelled, RejectedEdit
+from rla.envs.protocols import Ask, Proof
+from rla.envs.views import Course, Demonstration, Labelled, RejectedEdit
 from rla.store.records import Status, Task
 from rla.store.schema import load_schema
 

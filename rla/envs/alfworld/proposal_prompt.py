@@ -19,7 +19,7 @@ from rla.envs.alfworld.layout import DEVICES, Layout, layout_of
 from rla.envs.alfworld.problem import Game, TaskKind
 from rla.envs.alfworld.tables import GO, KINDS
 from rla.envs.alfworld.tasks import game_of
-from rla.envs.quoting import QUOTED, quoted
+from rla.envs.chat_prompts import QUOTED, quoted
 from rla.envs.views import Message, ProposalView
 from rla.store.records import Task
 from rla.store.schema import load_schema
