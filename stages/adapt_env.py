@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rla.adaptation.candidates import candidate_counts, chosen_tasks_to_change, proposing_model, write_candidates
-from rla.envs.needing import need
-from rla.envs.protocols import Adapts, Proves
+from rla.envs.protocols import Adapts, Proves, need
 from rla.envs.registry import environment
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import origin

@@ -8,8 +8,7 @@ from typing import Any
 
 from rla.adaptation.made_pools import made_pool, refuse_curated_evaluation
 from rla.adaptation.unheld import never_held_out, told_missing
-from rla.envs.needing import need
-from rla.envs.protocols import Exports
+from rla.envs.protocols import Exports, need
 from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.pipeline.context import StageContext

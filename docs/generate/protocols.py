@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from docs.generate.markdown import code, fenced, page, prose, table
 from docs.generate.source import Definition, read_module
-from rla.envs import needing, protocols
+from rla.envs import protocols
 from rla.envs.registry import environment, installed_environments
 
 MODULE = "rla.envs.protocols"
@@ -18,9 +18,11 @@ the page of [environments](modules/envs.md)."""
 
 
 def protocols_page() -> str:
-    """The protocols in the order in which the module has them."""
-    found = [entry for entry in read_module(MODULE).definitions() if "(Protocol)" in entry.signature]
-    remedies = {ability.__name__: remedy for ability, remedy in needing.INSTEAD.items()}
+    """The protocols in the order in which the module has them; those above `Env`, which abilities hand out, come last."""
+    entries = [entry for entry in read_module(MODULE).definitions() if "(Protocol)" in entry.signature]
+    first = [entry.name for entry in entries].index("Env")
+    found = entries[first:]
+    remedies = {ability.__name__: remedy for ability, remedy in protocols.INSTEAD.items()}
     return page(
         "Protocols of an environment",
         INTRODUCTION,
@@ -29,7 +31,7 @@ def protocols_page() -> str:
             ("protocol", *map(code, installed_environments())),
             [(code(entry.name), *marks(entry.name)) for entry in found],
         ),
-        *(section(entry, remedies.get(entry.name, "")) for entry in found),
+        *(section(entry, remedies.get(entry.name, "")) for entry in (*found, *entries[:first])),
     )
 
 

@@ -12,10 +12,9 @@ from typing import Any
 from rla.config import Config
 from rla.envs.authoring import changed_task, course_of_one_phase, edit_values, label_through, play_through, root_task
 from rla.envs.chat_prompts import judge_prompt, policy_prompt
-from rla.envs.course import Course
 from rla.envs.observation import EnvironmentFailure, Observation
 from rla.envs.prompts import JudgePrompt, PolicyPrompt
-from rla.envs.views import Demonstration, Labelled, RejectedEdit
+from rla.envs.views import Course, Demonstration, Labelled, RejectedEdit
 from rla.metrics.custom import Figure
 from rla.report.collect import RunSummary
 from rla.report.tables import Table, percent

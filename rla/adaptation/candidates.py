@@ -19,10 +19,8 @@ from rla.adaptation.standings import leading_slots, measured_streaks, resting_sl
 from rla.adaptation.taken import Taken, held_out_tasks
 from rla.adaptation.validating import measured_accuracies, read_standings
 from rla.config.sections import GeneratorConfig
-from rla.envs.needing import need
 from rla.envs.prompts import ProposalPrompt
-from rla.envs.protocols import Adapts, AsksModel, Env, Proves, Tailors
-from rla.envs.services import Ask, Proof
+from rla.envs.protocols import Adapts, Ask, AsksModel, Env, Proof, Proves, Tailors, need
 from rla.errors import UserError
 from rla.models.checkpoint import model_folder
 from rla.pipeline.context import StageContext

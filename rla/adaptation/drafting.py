@@ -18,11 +18,9 @@ from rla.agents.critic import episode_messages, excerpt, read_critique, task_mes
 from rla.agents.proposer import NOTHING, Proposal, held_after_thoughts, read_proposal
 from rla.agents.replies import reply_text
 from rla.config.sections import ProposerConfig
-from rla.envs.course import Course
 from rla.envs.prompts import ProposalPrompt
-from rla.envs.protocols import Adapts
-from rla.envs.services import Ask
-from rla.envs.views import Message, ProposalView
+from rla.envs.protocols import Adapts, Ask
+from rla.envs.views import Course, Message, ProposalView
 from rla.llm.base import Completion, FinishReason, Generator, Request
 from rla.llm.chat import ChatFormat
 from rla.llm.refusals import UnusableReply, replies_to

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rla.adaptation.curating import curated_pool
-from rla.envs.needing import need
-from rla.envs.protocols import Imports
+from rla.envs.protocols import Imports, need
 from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.pipeline.context import StageContext

@@ -12,8 +12,7 @@ from typing import Any
 
 from rla.agents.replies import reply_text
 from rla.agents.texts import one_line
-from rla.envs.chat_prompts import user
-from rla.envs.quoting import QUOTED, quoted
+from rla.envs.chat_prompts import QUOTED, quoted, user
 from rla.envs.views import Message
 from rla.llm.base import Completion
 from rla.llm.chat import ChatFormat

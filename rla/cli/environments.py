@@ -14,7 +14,7 @@ from rla.cli.guard import guard
 
 if TYPE_CHECKING:
     from rla.envs.checking.check import Finding
-    from rla.envs.listing import Installed
+    from rla.envs.registry import Installed
 
 
 def envs(
@@ -47,7 +47,7 @@ def check_env(
 
 def listed(*, as_json: bool) -> str:
     """What `rla envs` prints: two lines for each environment, or JSON."""
-    from rla.envs.listing import installed_list
+    from rla.envs.registry import installed_list
 
     found = installed_list()
     if as_json:

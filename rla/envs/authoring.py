@@ -13,9 +13,8 @@ from dataclasses import replace
 from typing import Any
 
 from rla.config import Config
-from rla.envs.course import Course, Phase
 from rla.envs.observation import Environment, Observation, offered
-from rla.envs.views import Demonstration, Labelled, RejectedEdit
+from rla.envs.views import Course, Demonstration, Labelled, Phase, RejectedEdit
 from rla.store.records import Status, Task, content_id
 
 LONGEST_EDIT = 10_000  # characters

@@ -19,22 +19,98 @@
 | `Tailors`, `AsksModel`, `Proves` | `tailored`; `proposal_prompt`; `proof` | adapt-env |
 
 An environment has an ability where its class has these members: it inherits from nothing. A stage that cannot do
-without one asks for it with `rla.envs.needing.need`.
+without one asks for it with `need`. The protocols above `Env` are what abilities hand out: things that live as long as
+a stage, in one event loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from rla.config import Config
-from rla.envs.course import Course
+from rla.config.sections import CreditConfig
 from rla.envs.observation import AwaitedEnvironment, Environment
 from rla.envs.prompts import JudgePrompt, PolicyPrompt, ProposalPrompt
-from rla.envs.services import Ask, Prober, Proof, RewardRule, Service
-from rla.envs.views import Demonstration, Labelled, Lesson, SeenStep
+from rla.envs.views import Course, Demonstration, Labelled, Lesson, Message, SeenStep
+from rla.errors import UserError
 from rla.store.records import Task
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+Ask = Callable[[list[Message], int], Awaitable[list[str]]]  # so many replies of the language model that proposes
+
+
+class Service(Protocol):
+    """Environments that answer later and share what they run on. One event loop may use it."""
+
+    def make(self, task: Task) -> AwaitedEnvironment: ...
+
+    async def close(self) -> None: ...
+
+
+@runtime_checkable
+class Measured(Protocol):
+    """A `Service` that measures what it runs, such as programs. Seconds differ from call to call of a stage, so figures
+    stand beside its times and in no shard.
+    """
+
+    def figures(self) -> Mapping[str, float]:
+        """Of everything so far; empty where nothing was run."""
+        ...
+
+
+class Prober(Protocol):
+    """A reward model that writes K replies about a task, once, where others judge each step of each trajectory.
+
+    `tried`: [action][reply], +1 where the action does what the reply demands, -1 where not, None where the reply
+    demands nothing that can be read. `reference`: an action that is known to be right, if there is one. Both raise
+    EnvironmentFailure. One event loop may use it.
+    """
+
+    def messages(self, task: Task) -> list[Message]: ...
+
+    async def tried(self, task: Task, actions: Sequence[str], replies: Sequence[str | None]) -> list[list[int | None]]:
+        """A reply that was cut is None."""
+        ...
+
+    async def reference(self, task: Task) -> str | None: ...
+
+    async def close(self) -> None: ...
+
+
+class RewardRule(Protocol):
+    """Rewards of an environment's own. `episodes`: trajectory_id, task_id, rollout, status, outcome, n_steps and
+    final_observation; `judgements`: trajectory_id, task_id, step, judgement, score and tokens, the number sampled.
+    """
+
+    def rewards(
+        self, episodes: pl.DataFrame, judgements: pl.DataFrame, config: CreditConfig
+    ) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Rows of `policy_rewards` and of `rm_rewards`, both of the tasks of `episodes` alone."""
+        ...
+
+    def metrics(self, episodes: pl.DataFrame, judgements: pl.DataFrame) -> dict[str, Any]:
+        """Flat numbers, null where there is nothing to count."""
+        ...
+
+
+class Proof(Protocol):
+    """Why a changed task that is well made is refused; empty where it is not. One event loop may use it.
+
+    `proven_in`: names of what it is proven in, kept with the candidates. `remark`: a line for whoever runs the stage;
+    empty where there is nothing to say.
+    """
+
+    proven_in: tuple[str, ...]
+    remark: str
+
+    async def __call__(self, task: Task) -> str: ...
+
+    async def close(self) -> None: ...
 
 
 @runtime_checkable
@@ -298,3 +374,28 @@ class Proves(Protocol):
     def proof(self, config: Config, ask: Ask | None) -> Proof:
         """`ask` is there where a language model proposes. Raises UserError where a proof is not to be had here."""
         ...
+
+
+INSTEAD = {  # what to do about a stage that needs an ability which the environment does not have
+    Judged: "set judge.enabled: false",
+    Imports: "set tasks.source: builtin",
+    Exports: "leave out --export",
+    Demonstrates: "set warm_start.enabled: false",
+    Labels: "set warm_start.enabled: false",
+    Solves: "set collect.teacher: server, or give --trajectories",
+    Stitches: "set collect.variant: real",
+    Adapts: "set adaptation.enabled: false",
+    AsksModel: "set adaptation.proposer: rules",
+}
+Ability = TypeVar("Ability")
+
+
+def need(env: Env, ability: type[Ability], stage: str) -> Ability:
+    """`env` as what has that ability. Raises UserError that names the protocol and what to do without it."""
+    if isinstance(env, ability):
+        return env
+    remedy = INSTEAD.get(ability, "choose another environment")
+    raise UserError(
+        f"env.name: {env.name} does not implement {ability.__name__} (rla.envs.protocols), which {stage} needs; "
+        f"{remedy}"
+    )

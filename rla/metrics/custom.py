@@ -12,7 +12,7 @@ It has any of these members; a class that has none of them is ignored.
 | `Measures` | `measure` | compute-rewards and evaluate: `metrics.json` |
 | `Follows` | `figures` | report, trackers and DVC: curves over iterations |
 | `Names` | `named` | trackers and ablations: numbers of an evaluation by a short name |
-| `Joins` | `joined`, `told` | rollout, evaluate, report: figures of services (`rla.envs.services.Measured`) |
+| `Joins` | `joined`, `told` | rollout, evaluate, report: figures of services (`rla.envs.protocols.Measured`) |
 | `rla.report.build.Tabulates` | `tables` | report |
 
 All installed classes are asked about every run. One that has nothing to say about a run returns nothing.

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from rla.config import Config
-from rla.envs.protocols import Groups, Probes
+from rla.envs.protocols import Groups, Probes, RewardRule
 from rla.envs.registry import environment
-from rla.envs.services import RewardRule
 from rla.metrics.custom import add_metrics
 from rla.models.checkpoint import model_folder
 from rla.models.fingerprint import tokenizer_fingerprint

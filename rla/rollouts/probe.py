@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rla.envs.observation import EnvironmentFailure
-from rla.envs.services import Prober
+from rla.envs.protocols import Prober
 from rla.envs.views import reference_row
 from rla.rollouts.groups import run_groups
 from rla.rollouts.replying import Replier

@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from rla.config import Config
-from rla.envs.needing import need
 from rla.envs.pictures import shows_images
 from rla.envs.prompts import JudgePrompt
-from rla.envs.protocols import Judged, Probes
+from rla.envs.protocols import Judged, Prober, Probes, need
 from rla.envs.registry import environment
-from rla.envs.services import Prober
 from rla.errors import UserError
 from rla.llm.chat import ChatFormat
 from rla.models.checkpoint import model_folder

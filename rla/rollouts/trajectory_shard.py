@@ -11,8 +11,7 @@ from pathlib import Path
 from rla.agents.policy import check_calls
 from rla.config.sections import Config
 from rla.envs.pictures import shows_images
-from rla.envs.pool.hosting import environments
-from rla.envs.pool.own import Environments
+from rla.envs.pool.hosting import Environments, environments
 from rla.envs.prompts import told_schemas
 from rla.envs.registry import environment
 from rla.errors import UserError

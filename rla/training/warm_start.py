@@ -23,11 +23,10 @@ from rla.agents.picturing import judged_with_pictures
 from rla.agents.policy import CommandTries, Growing, PolicyAgent, check_calls
 from rla.config.sections import JudgeConfig
 from rla.config.training import SftConfig
-from rla.envs.needing import need
 from rla.envs.observation import EnvironmentFailure
 from rla.envs.pictures import shows_images
 from rla.envs.prompts import ToolPrompt, told_schemas
-from rla.envs.protocols import Demonstrates, Judged, Labels, Teaches
+from rla.envs.protocols import Demonstrates, Judged, Labels, Teaches, need
 from rla.envs.registry import environment
 from rla.envs.together import at_once, begun
 from rla.envs.views import Demonstration

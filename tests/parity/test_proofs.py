@@ -9,10 +9,10 @@ from importlib.util import find_spec
 import pytest
 
 from rla.config import Config
+from rla.envs.alfworld.editing import EngineProof, solution
 from rla.envs.alfworld.engine import FastEngine
 from rla.envs.alfworld.environment import Alfworld
 from rla.envs.alfworld.games import game_of_payload, tables_for
-from rla.envs.alfworld.proof import EngineProof, solution
 from rla.envs.alfworld.tasks import builtin_tasks
 from rla.envs.alfworld.textworld import StockEngine
 from rla.store.records import Task

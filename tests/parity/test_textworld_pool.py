@@ -14,8 +14,7 @@ from rla.envs.alfworld.environment import Alfworld
 from rla.envs.alfworld.problem import load_game
 from rla.envs.alfworld.tasks import builtin_tasks, task_from_game
 from rla.envs.observation import Observation
-from rla.envs.pool.hosting import environments
-from rla.envs.pool.own import pooled, recipe_of
+from rla.envs.pool.hosting import environments, pooled, recipe_of
 from rla.envs.pool.pool import EnvironmentPool
 from rla.store.records import Task
 from tests.parity.alfworld_play import real_games

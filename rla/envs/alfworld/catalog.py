@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from rla.envs.alfworld.sentences import phrases
+from rla.envs.alfworld.goals import phrases
 
 LARGEST_NUMBER = 30
 """No type has more instances in any training game (27 cabinets, 27 drawers)."""
@@ -241,6 +241,35 @@ ROOMS: dict[Room, RoomTable] = {
         ),
     ),
 }
+
+PHRASES = (
+    "you are in the middle of a room. looking quickly around you, you see a",
+    "your task is to:",
+    "you arrive at",
+    "nothing happens.",
+    ". on the",
+    ", you see a",
+    ", you see nothing.",
+    ", and a",
+    ", a",
+    "is closed.",
+    "is open. in it, you see a",
+    "is open. in it, you see nothing.",
+    "you open the",
+    "you close the",
+    "you pick up the",
+    "from the",
+    "you move the",
+    "you put the",
+    "to the",
+    "in/on the",
+    "using the",
+    "go to",
+    "judge:",
+    "score +1",
+    "score -1",
+)
+"""Turns of speech that a small model's tokenizer gives a token of their own."""
 
 
 def type_names() -> frozenset[str]:

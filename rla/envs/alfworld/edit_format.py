@@ -16,9 +16,8 @@ from functools import cache
 from typing import Any
 
 from rla.envs.alfworld import catalog
-from rla.envs.alfworld.commands import GO, KINDS, PLACE
-from rla.envs.alfworld.goals import Goal, TaskKind
-from rla.envs.alfworld.sentences import Hint
+from rla.envs.alfworld.goals import Goal, Hint, TaskKind
+from rla.envs.alfworld.tables import GO, KINDS, PLACE
 
 OFFER_KEYS = frozenset({"withhold", "give"})  # what changes what is offered, and neither goal nor scene
 SCENE_KEYS = frozenset({"goal", "move", "add", "remove", "hint"})  # the others, proposed where nothing is asked for
@@ -55,7 +54,7 @@ class Add:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
     """What to change in a game. Nothing in `goal` or `hint`: as before. `withhold`, `give`: commands that the game does
-    not offer any more, or again (`rla.envs.alfworld.commands`).
+    not offer any more, or again (`rla.envs.alfworld.tables`).
     """
 
     goal: Goal | None = None

@@ -4,26 +4,113 @@
 reaches the game. `verify` is the gate: the goal is legal and not yet true, the content differs from parent,
 root and every other task, and the solver's plan, replayed in the fast engine, wins. Both raise `InvalidEdit`
 with a reason that can be told.
+
+`EngineProof` is the second proof: the plan is replayed to `won` in the stock engine, in a process of its own. It costs
+seconds where `verify` costs milliseconds, so it comes last. An engine that dies over a task refuses that task only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
+from importlib.util import find_spec
 
+from rla.config import Config
 from rla.envs.alfworld import catalog
 from rla.envs.alfworld.edit_format import Add, Edit, InvalidEdit, MoveEdit
 from rla.envs.alfworld.engine import FastEngine, FastGame
-from rla.envs.alfworld.goals import Goal, TaskKind
+from rla.envs.alfworld.games import household_params, tables_for
+from rla.envs.alfworld.goals import Goal, Hint, TaskKind, hint_of, hint_sentences, sentence, variant_of
 from rla.envs.alfworld.layout import Layout, layout_of, why_illegal
-from rla.envs.alfworld.names import display_names
-from rla.envs.alfworld.offering import changed_offer
-from rla.envs.alfworld.problem import Game, PddlProblem
+from rla.envs.alfworld.problem import Game, PddlProblem, Verbs, display_names
 from rla.envs.alfworld.scenes import mangled, object_facts
-from rla.envs.alfworld.sentences import Hint, hint_of, hint_sentences, sentence, variant_of
 from rla.envs.alfworld.solver import solve
+from rla.envs.alfworld.tables import withheld_place
 from rla.envs.alfworld.tasks import game_digest, game_likeness
-from rla.store.records import content_id
+from rla.envs.observation import AwaitedEnvironment, EnvironmentFailure
+from rla.envs.pool.hosting import recipe_of
+from rla.envs.pool.pool import EnvironmentPool
+from rla.errors import UserError
+from rla.store.records import Task, content_id
+
+TREATING = {
+    "clean": ("cleanable", ("SinkBasin", "Sink")),
+    "heat": ("heatable", ("Microwave",)),
+    "cool": ("coolable", ("Fridge",)),
+}
+KNIVES = ("Knife", "ButterKnife")
+
+
+def changed_offer(game: Game, edit: Edit, *, ids: Mapping[str, str], layout: Layout) -> tuple[str, ...]:
+    """The commands that the game withholds after the edit, sorted. Raises `InvalidEdit`."""
+    before, taken, given = set(game.withheld), edit.withhold, edit.give
+    if len({*taken, *given}) != len(taken) + len(given):
+        raise InvalidEdit("a command is withheld or given twice")
+    if not before.issuperset(given):
+        raise InvalidEdit("a command is given that is not withheld")
+    if not before.isdisjoint(taken):
+        raise InvalidEdit("a command is withheld that is withheld already")
+    for command in taken:
+        refuse_unoffered(game, command, ids=ids, layout=layout)
+    names = {identifier: name for name, identifier in ids.items()}
+    barred = [barred_places([command], layout, names) for command in (*before, *taken)]
+    if sum(map(len, barred)) > len(set().union(*barred)):
+        raise InvalidEdit("a way is withheld to a place that shares its location with one that is withheld")
+    return tuple(sorted(before.union(taken).difference(given)))
+
+
+def refuse_unoffered(game: Game, command: str, *, ids: Mapping[str, str], layout: Layout) -> None:
+    """`InvalidEdit` where the scene never offers the command, or the agent stands at the place from the start."""
+    place = withheld_place(command)
+    if place is None:
+        if not occurs(game, command, layout):
+            raise InvalidEdit("a command is withheld that this scene never offers")
+        return
+    receptacle = ids.get(place)
+    if receptacle is None or receptacle not in layout.receptacles:
+        raise InvalidEdit(f"there is no receptacle {place} in the scene")
+    start = {fact[2] for fact in game.problem.facts if fact[0] == "atLocation"}
+    if receptacle not in layout.location or layout.location[receptacle] in start:
+        raise InvalidEdit(f"{place} has no location in the scene, or the agent stands there")
+
+
+def occurs(game: Game, kind: str, layout: Layout) -> bool:
+    """Whether the scene may ever offer a command of this kind."""
+    flags = {name for name, _ in layout.flags}
+    match kind:
+        case "help":
+            return game.verbs is Verbs.MOVE
+        case "open" | "close":
+            return "openable" in flags
+        case "use":
+            return "toggleable" in flags
+        case "slice":
+            return "sliceable" in flags and any(kind in KNIVES for kind in layout.objects.values())
+        case "clean" | "heat" | "cool":
+            able, devices = TREATING[kind]
+            return able in flags and any(device in devices for device in layout.receptacles.values())
+    return True
+
+
+def unreachable(game: Game, layout: Layout, names: Mapping[str, str]) -> frozenset[str]:
+    """Ids of the receptacles whose contents nobody gets at: barred, or shut where opening is withheld.
+
+    `names`: id -> player's name.
+    """
+    if not game.withheld:
+        return frozenset()
+    barred = barred_places(game.withheld, layout, names)
+    sealed = {place for place in layout.receptacles if layout.closed(place)} if "open" in game.withheld else set()
+    return frozenset(barred | sealed)
+
+
+def barred_places(commands: Collection[str], layout: Layout, names: Mapping[str, str]) -> set[str]:
+    """Ids of the receptacles that nobody can go to, with those that share a location with one of them."""
+    named = {place for place in map(withheld_place, commands) if place is not None}
+    there = {layout.location[place] for place in layout.receptacles if names.get(place) in named} if named else set()
+    return {place for place in layout.receptacles if layout.location.get(place) in there}
+
 
 Fact = tuple[str, ...]
 Entries = list[tuple[str, str]]
@@ -188,3 +275,78 @@ def _plan_places(game: Game, goal: Goal) -> list[str]:
     if not places:
         raise InvalidEdit("no plan reaches the goal, so there is no place to hint at")
     return places[: 2 if goal.kind is TaskKind.TWO else 1]
+
+
+WORKERS = 1  # proofs come one after the other
+DEADLINE_S = 600.0  # at least: a machine that is busy is no reason to refuse a task, and what is refused is stored
+ALONE = (
+    "no second engine is installed, so tasks are proven in the fast engine alone; run pip install 'rla[alfworld]' for "
+    "both"
+)
+
+
+def stock_installed() -> bool:
+    """Whether the `alfworld` extra is installed."""
+    return all(find_spec(name) is not None for name in ("alfworld", "textworld"))
+
+
+def solution(task: Task, config: Config) -> list[str]:
+    """Commands that win the task; none where there is no way."""
+    return list(solve(tables_for(task, config)) or ())
+
+
+class EngineProof:
+    """`rla.envs.protocols.Proof`: by the fast engine alone, or in the stock engine as well.
+
+    Raises UserError where `env.own.verify_engines: both` asks for an engine that is not installed.
+    """
+
+    def __init__(self, config: Config, plan_of: Callable[[Task, Config], list[str]] = solution) -> None:
+        wanted, found = household_params(config).verify_engines, stock_installed()
+        if wanted == "both" and not found:
+            raise UserError(
+                "env.own.verify_engines: both needs the stock engine; run pip install 'rla[alfworld]' or set it to auto"
+            )
+        self._second = found and wanted != "fast"
+        self.proven_in: tuple[str, ...] = ("fast", "textworld") if self._second else ("fast",)
+        self.remark = ALONE if wanted == "auto" and not found else ""
+        self._plan_of = plan_of
+        own = replace(household_params(config), engine="textworld")
+        self._config = replace(config, env=replace(config.env, own=own))
+        self._stack = ExitStack()
+        self._pool: EnvironmentPool | None = None
+
+    async def __call__(self, task: Task) -> str:
+        """Why the stock engine refuses the task; empty where it does not, or is not asked."""
+        if not self._second:
+            return ""
+        if self._pool is None:
+            deadline = max(self._config.pool.step_deadline_s, DEADLINE_S)
+            pool = EnvironmentPool(recipe_of(self._config), workers=WORKERS, busy=WORKERS, deadline_s=deadline)
+            self._pool = self._stack.enter_context(pool)
+        environment = self._pool.environment(task)
+        try:
+            return await refusal(environment, self._plan_of(task, self._config))
+        finally:
+            environment.close()
+
+    async def close(self) -> None:
+        """No process is left."""
+        self._stack.close()
+
+
+async def refusal(environment: AwaitedEnvironment, plan: list[str]) -> str:
+    """Why the plan does not win there, and not before its last command; empty where it does."""
+    try:
+        seen = await environment.reset()
+        if seen.won:
+            return "the stock engine: the goal is already true at the start"
+        for number, command in enumerate(plan, 1):
+            if command not in seen.commands:
+                return f"the stock engine: step {number} of the plan is not admissible"
+            seen = await environment.step(command)
+            if seen.won != (number == len(plan)):
+                return f"the stock engine: the plan {'wins early' if seen.won else 'does not win'}"
+    except EnvironmentFailure as failure:
+        return f"the stock engine: {failure}"
+    return ""

@@ -8,19 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from rla.config import Config
-from rla.envs.alfworld import catalog, vocabulary
-from rla.envs.alfworld.demonstrating import contrast, expert_episode, to_compare
-from rla.envs.alfworld.games import engine_of, game_of_payload, household_params, tables_for
-from rla.envs.alfworld.importing import check_rooms, split_games
+from rla.envs.alfworld import catalog
+from rla.envs.alfworld.expert import contrast, expert_episode, to_compare
+from rla.envs.alfworld.games import AlfworldParams, engine_of, game_of_payload, household_params, tables_for
 from rla.envs.alfworld.labels import REASONS, label_steps
-from rla.envs.alfworld.params import AlfworldParams
 from rla.envs.alfworld.prompts import household_judge, household_policy
-from rla.envs.alfworld.tasks import builtin_tasks, game_likeness, task_from_game
-from rla.envs.course import Course
+from rla.envs.alfworld.tasks import builtin_tasks, check_rooms, game_likeness, split_games, task_from_game
 from rla.envs.observation import Environment, offered
 from rla.envs.prompts import JudgePrompt, PolicyPrompt, ProposalPrompt
-from rla.envs.services import Ask, Proof
-from rla.envs.views import Demonstration, Labelled, RejectedEdit
+from rla.envs.protocols import Ask, Proof
+from rla.envs.views import Course, Demonstration, Labelled, RejectedEdit
 from rla.store.records import Status, Task
 from rla.store.schema import load_schema
 
@@ -78,11 +75,11 @@ class Alfworld:
             import_library()
 
     def import_tasks(self, config: Config, *, split: str, tell: Callable[[str], None] | None = None) -> list[Task]:
-        """Games of the folder that holds json_2.1.1, and of rooms that are held out (`rla.envs.alfworld.importing`)."""
+        """Games of the folder that holds json_2.1.1, and of rooms that are held out (`rla.envs.alfworld.tasks`)."""
         return split_games(config.tasks, split=split, rooms=household_params(config).held_out_rooms)
 
     def export_tasks(self, tasks: Sequence[Task], folder: Path) -> int:
-        from rla.envs.alfworld.export import export_games
+        from rla.envs.alfworld.textworld import export_games
 
         return export_games(tasks, folder)
 
@@ -121,7 +118,7 @@ class Alfworld:
 
     def tokenizer_phrases(self, config: Config) -> Sequence[str]:
         """The turns of speech that make up most of a text: a third of the tokens is saved by naming them."""
-        return (*vocabulary.PHRASES, *(REASONS if config.judge.prompt == "plain" else ()))
+        return (*catalog.PHRASES, *(REASONS if config.judge.prompt == "plain" else ()))
 
     def course(self, task: Task, episodes: Sequence[Mapping[str, Any]]) -> Course:
         from rla.envs.alfworld.phases import game_course
@@ -179,6 +176,6 @@ class Alfworld:
         return game_likeness(game_of_payload(task.payload))
 
     def proof(self, config: Config, ask: Ask | None) -> Proof:
-        from rla.envs.alfworld.proof import EngineProof
+        from rla.envs.alfworld.editing import EngineProof
 
         return EngineProof(config)

@@ -1,22 +1,123 @@
 """An expert that plays from text alone: it remembers what it has read and explores where things tend to be.
 
-It sees observations and admissible commands, never the engine. Unknown places are explored in the order of
+It sees observations and admissible commands, never the engine; names are as on the screen ("mug 2"). Unknown places are
+explored in the order of
 
     log(share(object type, receptacle type) / commands needed to look inside) + noise * Gumbel
 
-so that episodes differ and the likely places come first. Another's actions may be mixed in: their results are
-read like those of its own.
+so that episodes differ and the likely places come first. In demonstrations a share of the actions is drawn at random:
+their results are read like those of its own.
 """
 
 from __future__ import annotations
 
 import math
 import random
+import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 
+from rla.config import Config
+from rla.envs.alfworld.engine import FastEngine
+from rla.envs.alfworld.games import tables_for
 from rla.envs.alfworld.goals import TaskKind
-from rla.envs.alfworld.memory import Errand, Memory, kind_of, read_errand
 from rla.envs.alfworld.priors import share
+from rla.envs.observation import offered
+from rla.envs.views import Demonstration, Labelled
+from rla.errors import UserError
+from rla.store.records import Task
+
+_TASK = re.compile(r"Your task is to: (.*)", re.DOTALL)
+_TREATED = {
+    "clean": TaskKind.CLEAN,
+    "heat": TaskKind.HEAT,
+    "hot": TaskKind.HEAT,
+    "cool": TaskKind.COOL,
+}
+_WORDINGS: tuple[tuple[re.Pattern[str], TaskKind | None], ...] = (
+    (re.compile(r"look at (?:a )?(?P<item>\w+) under the (?P<target>\w+)"), TaskKind.LOOK),
+    (re.compile(r"examine the (?P<item>\w+) with the (?P<target>\w+)"), TaskKind.LOOK),
+    (re.compile(r"put two (?P<item>\w+) (?:in|on) (?P<target>\w+)"), TaskKind.TWO),
+    (re.compile(r"find two (?P<item>\w+) and put them (?:in|on) (?P<target>\w+)"), TaskKind.TWO),
+    (re.compile(r"put a (?P<how>clean|hot|cool) (?P<item>\w+) (?:in|on) (?P<target>\w+)"), None),
+    (re.compile(r"(?P<how>clean|heat|cool) some (?P<item>\w+) and put it (?:in|on) (?P<target>\w+)"), None),
+    (re.compile(r"put (?:a|some) (?P<item>\w+) (?:in|on) (?P<target>\w+)"), TaskKind.PLACE),
+)
+_SEEN = re.compile(r"(?:On the|The) (\w+ \d+)(?:,| is open\. In it,) you see ([^.]*)\.")
+_CLOSED = re.compile(r"The (\w+ \d+) is closed\.")
+_CLOSING = re.compile(r"You close the (\w+ \d+)\.")
+_TAKING = re.compile(r"You pick up the (\w+ \d+) from the (\w+ \d+)\.")
+_PUTTING = re.compile(r"You (?:put|move) the (\w+ \d+) (?:in/on|to) the (\w+ \d+)\.")
+_TREATING = re.compile(r"You (clean|heat|cool) the (\w+ \d+) using")
+_LIGHTING = re.compile(r"You turn on the (\w+ \d+)\.")
+_NAME = re.compile(r"\w+ \d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """The task as its sentence tells it; lower-cased type names, and places that a hint names."""
+
+    kind: TaskKind
+    item: str
+    target: str
+    hinted: frozenset[str]
+
+
+def read_errand(text: str) -> Errand:
+    """The task in an episode's first observation. Raises `UserError` where no known wording fits."""
+    task = _TASK.search(text)
+    for pattern, kind in _WORDINGS if task else ():
+        found = pattern.match(task[1]) if task else None
+        if task and found:
+            words = found.groupdict()
+            return Errand(
+                kind=kind or _TREATED[words["how"]],
+                item=words["item"],
+                target=words["target"],
+                hinted=frozenset(_NAME.findall(task[1][found.end() :])),
+            )
+    raise UserError("the first observation states no task in ALFWorld's wordings; give the whole text")
+
+
+def kind_of(name: str) -> str:
+    """ "mug" of "mug 2"."""
+    return name.partition(" ")[0]
+
+
+@dataclass(slots=True)
+class Memory:
+    """Grows with `read`. `contents` has the receptacles that were seen into, `shut` those found closed."""
+
+    contents: dict[str, set[str]] = field(default_factory=dict)
+    shut: set[str] = field(default_factory=set)
+    held: str | None = None
+    treated: set[tuple[str, str]] = field(default_factory=set)
+    lit: set[str] = field(default_factory=set)
+
+    def read(self, text: str) -> None:
+        """Takes in one observation."""
+        for place, items in _SEEN.findall(text):
+            self.contents[place] = set(_NAME.findall(items))
+            self.shut.discard(place)
+        self.shut.update(_CLOSED.findall(text))
+        self.shut.update(_CLOSING.findall(text))
+        for item, place in _TAKING.findall(text):
+            self.held = item
+            self.contents.setdefault(place, set()).discard(item)
+        for item, place in _PUTTING.findall(text):
+            self.held = None
+            self.contents.setdefault(place, set()).add(item)
+        for how, item in _TREATING.findall(text):
+            self.treated -= {("heat", item), ("cool", item)} if how != "clean" else set()
+            self.treated.add((how, item))
+        self.lit.update(_LIGHTING.findall(text))
+
+    def where(self, kind: str) -> list[tuple[str, str]]:
+        """(object, place) of every object of this type that has been seen and not moved since, in order."""
+        return sorted(
+            (item, place) for place, items in self.contents.items() for item in items if kind_of(item) == kind
+        )
+
 
 DEVICES = {
     TaskKind.CLEAN: ("clean", "sinkbasin"),
@@ -192,3 +293,68 @@ class _Turn:
     def _treated(self, item: str) -> bool:
         how = DEVICES.get(self.errand.kind)
         return how is None or (how[0], item) in self.memory.treated
+
+
+WAYS = 6  # commands that go somewhere, of those that a judge may learn on beside the action taken
+
+
+def expert_episode(task: Task, config: Config, *, seed: int, random_share: float) -> Demonstration:
+    """The expert's episode in the fast engine, at most `env.max_steps` long."""
+    rng = random.Random(seed)
+    expert = Expert(seed=seed)
+    engine = FastEngine(tables_for(task, config))
+    observation = engine.reset()
+    observations: list[str] = []
+    commands: list[tuple[str, ...]] = []
+    actions: list[str] = []
+    for _ in range(config.env.max_steps):
+        shown = offered(observation.commands, config.env.omit_commands)
+        action = expert.act(observation.text, observation.commands)
+        follow = rng.random() >= random_share and action in shown
+        if not follow:
+            action = random_action(rng, shown)
+            expert.notice(action)
+        observations.append(observation.text)
+        commands.append(shown)
+        actions.append(action)
+        observation = engine.step(action)
+        if observation.won:
+            break
+    return Demonstration(
+        observations=observations,
+        commands=commands,
+        actions=actions,
+        final_observation=observation.text,
+        won=observation.won,
+    )
+
+
+def random_action(rng: random.Random, among: Sequence[str]) -> str:
+    """A command of a verb drawn first: uniform over commands, most would be `go to`."""
+    verb = rng.choice(sorted({command.split(" ", 1)[0] for command in among}))
+    return rng.choice([command for command in among if command.split(" ", 1)[0] == verb])
+
+
+def to_compare(rng: random.Random, commands: Sequence[str]) -> list[str]:
+    """All commands but those that go somewhere, of which there are too many to label: a few of them."""
+    going = [command for command in commands if command.startswith("go to ")]
+    return [c for c in commands if not c.startswith("go to ")] + sorted(rng.sample(going, min(WAYS, len(going))))
+
+
+def contrast(rng: random.Random, labelled: Sequence[Labelled], count: int) -> list[Labelled]:
+    """Up to `count` of them in pairs: one that helps, and one of the same verb that does not, where there are such.
+
+    Drawn evenly, nine of ten that take something take the wrong thing, and a judge learns that to take is wrong.
+    """
+    left = list(labelled)
+    kept: list[Labelled] = []
+    while left and len(kept) < count:
+        wanted = 1 if len(kept) % 2 == 0 else -1
+        verb = kept[-1].action.split(" ", 1)[0] if wanted < 0 else ""
+        found = [one for one in left if one.score == wanted]
+        near = [one for one in found if one.action.split(" ", 1)[0] == verb] or found or left
+        names = [one.action for one in near]
+        chosen = near[names.index(random_action(rng, names))]
+        left.remove(chosen)
+        kept.append(chosen)
+    return kept

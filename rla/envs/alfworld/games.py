@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal
 
 from rla.config import Config
+from rla.config.bounds import without_effect
 from rla.envs.alfworld.engine import FastEngine, FastGame
-from rla.envs.alfworld.params import AlfworldParams
 from rla.envs.alfworld.problem import Game
 from rla.envs.alfworld.tasks import game_of
 from rla.envs.observation import Environment
 from rla.store.records import Task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlfworldParams:
+    """Parameters of the ALFWorld environment (`docs/guide/alfworld.md`)."""
+
+    engine: Literal["fast", "textworld"] = "fast"  # plain Python, or the alfworld package's own
+    grammar: Literal["file", "packaged"] = "file"  # whose wording: the game file's, or the installed package's
+    # What changed tasks are proven in; auto: both where both are installed. Candidates record what it came to.
+    verify_engines: Literal["auto", "fast", "both"] = without_effect("auto")
+    # Scenes of the training games, such as FloorPlan301, that do not train: they are the split held_out_rooms
+    held_out_rooms: tuple[str, ...] = ()
 
 
 @lru_cache(maxsize=512)

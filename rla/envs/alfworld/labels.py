@@ -22,7 +22,7 @@ from rla.envs.alfworld.engine import FastEngine, FastGame
 from rla.envs.alfworld.priors import share
 from rla.envs.alfworld.problem import Goal, TaskKind
 from rla.envs.alfworld.solver import remaining
-from rla.envs.alfworld.state import State
+from rla.envs.alfworld.tables import State
 from rla.envs.views import Labelled
 
 PROGRESS = {

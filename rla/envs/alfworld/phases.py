@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from rla.envs.alfworld.goals import Goal, TaskKind
-from rla.envs.course import Course, Phase
+from rla.envs.views import Course, Phase
 
 FINDING, TAKING, TREATING, PLACING = "finding", "taking", "treating", "placing"
 _TREATED = {TaskKind.CLEAN: "clean", TaskKind.HEAT: "heat", TaskKind.COOL: "cool"}

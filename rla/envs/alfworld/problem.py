@@ -10,12 +10,36 @@ from __future__ import annotations
 import json
 import re
 import string
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from rla.envs.alfworld.goals import Goal, TaskKind, parse_goal, render_goal
 from rla.errors import UserError
+
+
+def display_names(identifiers: Iterable[str]) -> dict[str, str]:
+    """Maps each of the lower-cased `identifiers` to its display name."""
+    ordered = sorted(set(identifiers))
+    bases = {identifier: _base(identifier) for identifier in ordered if "_bar_" in identifier}
+    left = Counter(bases.values())
+    names = {}
+    for identifier in ordered:
+        base = bases.get(identifier)
+        if base is None:
+            names[identifier] = f"{identifier} "
+        else:
+            names[identifier] = f"{base} {left[base]}"
+            left[base] -= 1
+    return names
+
+
+def _base(identifier: str) -> str:
+    name = identifier.split("_bar_", 1)[0]
+    return f"{name}basin" if "basin" in identifier else name
+
 
 __all__ = ["Game", "Goal", "PddlProblem", "TaskKind", "Verbs", "load_game", "parse_problem", "render_problem"]
 
@@ -43,7 +67,7 @@ class PddlProblem:
 class Game:
     """A problem with the sentence that states it ("put two newspaper in drawer.").
 
-    `withheld`: commands that it does not offer, sorted (`rla.envs.alfworld.commands`). Only an edit withholds any.
+    `withheld`: commands that it does not offer, sorted (`rla.envs.alfworld.tables`). Only an edit withholds any.
     """
 
     problem: PddlProblem

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from rla.config import Config
 from rla.envs.alfworld.labels import REASONS
-from rla.envs.chat_prompts import ANSWER, ChatJudge, ChatPrompt, PlainJudge
+from rla.envs.chat_prompts import ANSWER, QUOTED, ChatJudge, ChatPrompt, PlainJudge
 from rla.envs.prompts import JudgePrompt
-from rla.envs.quoting import QUOTED
 
 WELCOME = "-= Welcome to TextWorld, ALFRED! =-"
 RULES = "You are playing a text game in a household. Finish the task in as few steps as you can."

@@ -12,14 +12,14 @@ from functools import lru_cache
 from typing import Any
 
 from rla.envs.alfworld import catalog
-from rla.envs.alfworld.commands import GO, KINDS
 from rla.envs.alfworld.edit_format import SCENE_KEYS, Add, Edit, MoveEdit, edit_type_names
 from rla.envs.alfworld.editing import ids_by_name
+from rla.envs.alfworld.goals import Hint, hint_of
 from rla.envs.alfworld.layout import DEVICES, Layout, layout_of
 from rla.envs.alfworld.problem import Game, TaskKind
-from rla.envs.alfworld.sentences import Hint, hint_of
+from rla.envs.alfworld.tables import GO, KINDS
 from rla.envs.alfworld.tasks import game_of
-from rla.envs.quoting import QUOTED, quoted
+from rla.envs.chat_prompts import QUOTED, quoted
 from rla.envs.views import Message, ProposalView
 from rla.store.records import Task
 from rla.store.schema import load_schema

@@ -18,8 +18,7 @@ from dataclasses import dataclass
 
 from rla.envs.alfworld.engine import apply, legal
 from rla.envs.alfworld.goals import TaskKind
-from rla.envs.alfworld.state import NOTHING, Move, Op, State
-from rla.envs.alfworld.tables import TREATMENTS, FastGame
+from rla.envs.alfworld.tables import NOTHING, TREATMENTS, FastGame, Move, Op, State
 
 Skeleton = tuple[Move, ...]
 _REACHES_IN = (Op.TAKE, Op.PUT)

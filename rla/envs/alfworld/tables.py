@@ -1,20 +1,127 @@
-"""What never changes in a game: names, places, types, capabilities and the goal, looked up by small integers.
+"""A game as small integers: `State` and the operators that change it, and the tables that never change.
 
 Receptacles, objects and locations are numbered in sorted order of their lower-cased ids, so that sorted
 numbers are the stock engine's order of listing. `FastGame` is built once and shared by a game's episodes.
+
+A game may withhold commands: they are not offered, and do nothing if they are said. A withheld command is a kind
+("open": no command that opens anything), or the way to a place ("go to cabinet 3"). Places that share a location are
+withheld together: who stands at one of them can use the other. The kind of "move X to Y" and of "put X in/on Y" is
+"put". Source of the idea: EnvHarness (arXiv 2608.19880), in which an environment keeps its goal and changes what it
+offers.
 """
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
+from enum import StrEnum
+from typing import NamedTuple
 
-from rla.envs.alfworld.commands import Offer
 from rla.envs.alfworld.goals import TaskKind
-from rla.envs.alfworld.names import display_names
-from rla.envs.alfworld.problem import Game, Verbs
-from rla.envs.alfworld.state import NOTHING, Indices, Move, Op, Pairs, State
+from rla.envs.alfworld.problem import Game, Verbs, display_names
 from rla.errors import UserError
+
+Pairs = frozenset[tuple[int, int]]
+Indices = frozenset[int]
+NOTHING = -1
+"""In place of an object or receptacle number: there is none."""
+
+
+class State(NamedTuple):
+    """What changes, hashable. `contents` has one sorted tuple of object numbers per receptacle."""
+
+    location: int
+    held: int
+    contents: tuple[tuple[int, ...], ...]
+    opened: Indices
+    clean: Indices
+    hot: Indices
+    cool: Indices
+    toggled: Indices
+    sliced: Indices
+    lying: Pairs
+    """(object, location): where an object counts as being, which need not be where its receptacle is."""
+    removed: Pairs
+    """(object, receptacle): taken out and not put back."""
+
+
+class Op(StrEnum):
+    """The domain's operators."""
+
+    LOOK = "look"
+    INVENTORY = "inventory"
+    HELP = "help"
+    GO = "go"
+    EXAMINE_PLACE = "examine place"
+    EXAMINE_ITEM = "examine item"
+    OPEN = "open"
+    CLOSE = "close"
+    TAKE = "take"
+    PUT = "put"
+    CLEAN = "clean"
+    HEAT = "heat"
+    COOL = "cool"
+    USE = "use"
+    SLICE = "slice"
+
+
+class Move(NamedTuple):
+    """A ground operator: an object number and a receptacle number (for SLICE, the object to slice)."""
+
+    op: Op
+    item: int = NOTHING
+    place: int = NOTHING
+
+
+KINDS: tuple[str, ...] = ("look", "inventory", "help", "examine", "open", "close", "take", "put")
+KINDS += ("clean", "heat", "cool", "use", "slice")
+GO = "go to "
+PLACE = re.compile(r"go to ([a-z]{1,24} [1-9][0-9]?)", re.ASCII)
+
+
+def command_kind(command: str) -> str:
+    """Of a command that the engine offers: "put" of "move mug 1 to desk 1"; "go" of a way."""
+    word = command.partition(" ")[0]
+    return "put" if word == "move" else word
+
+
+def withheld_place(command: str) -> str | None:
+    """ "cabinet 3" of "go to cabinet 3"; None for a kind. Raises `ValueError` for what is neither."""
+    if command in KINDS:
+        return None
+    found = PLACE.fullmatch(command)
+    if found is None:
+        raise ValueError("a withheld command is a kind of command or the way to a place")
+    return found[1]
+
+
+class Offer:
+    """What a game withholds, by the numbers of its tables. `kinds`: withheld kinds. `barred`: receptacles that nobody
+    can go to.
+    """
+
+    def __init__(self, withheld: Collection[str], *, receptacles: Sequence[str], location_of: Sequence[int]) -> None:
+        """Raises `UserError` where `withheld` names no kind and no place of the scene."""
+        places = {name: number for number, name in enumerate(receptacles)}
+        named: set[int] = set()
+        for command in withheld:
+            try:
+                place = withheld_place(command)
+                if place is not None:
+                    named.add(places[place])
+            except (ValueError, KeyError):
+                raise UserError(
+                    "the game withholds what is no command of its scene; make or import the tasks again"
+                ) from None
+        locations = {location_of[number] for number in named} - {NOTHING}
+        self.kinds = frozenset(withheld) & frozenset(KINDS)
+        self.barred = frozenset(number for number, place in enumerate(location_of) if place in locations) | named
+        self._ways = frozenset(GO + receptacles[number] for number in self.barred)
+
+    def allows(self, command: str) -> bool:
+        return command not in self._ways and command_kind(command) not in self.kinds
+
 
 TREATMENTS = {TaskKind.CLEAN: Op.CLEAN, TaskKind.HEAT: Op.HEAT, TaskKind.COOL: Op.COOL}
 

@@ -1,8 +1,15 @@
-"""ALFWorld tasks: drawn on built-in scenes, and the payload of a task row.
+"""ALFWorld tasks: drawn on built-in scenes, read from ALFWorld's data files, and the payload of a task row.
 
 The payload of a task is a JSON object {"problem": PDDL text, "sentence", "verbs"}, with "withheld" (commands that are
 not offered, joined by ", ") where there are such. Its id is a digest of what matters to play: scene facts, goal, hint,
 verbs and what is withheld, not the wording.
+
+Data files are the games of a split folder, and rooms of the training split can be held out:
+
+    env.own.held_out_rooms: [FloorPlan301]   scenes, by the numbers in the names of the games' folders
+    the training split                       its games without those of these rooms
+    the split `held_out_rooms`               the games of the training split in these rooms, and no others
+    any other split                          all games of its folder, those rooms among them
 """
 
 from __future__ import annotations
@@ -10,16 +17,18 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from rla.config.sections import TasksConfig
 from rla.envs.alfworld.catalog import Room
 from rla.envs.alfworld.engine import FastGame
+from rla.envs.alfworld.goals import VARIANTS, hint_of, sentence
 from rla.envs.alfworld.layout import layout_of, legal_goals
-from rla.envs.alfworld.problem import Game, Goal, TaskKind, Verbs, parse_problem, render_problem
+from rla.envs.alfworld.problem import Game, Goal, TaskKind, Verbs, load_game, parse_problem, render_problem
 from rla.envs.alfworld.scenes import Scene, Size, generate_scene
-from rla.envs.alfworld.sentences import VARIANTS, hint_of, sentence
 from rla.envs.alfworld.solver import solve
 from rla.errors import UserError
 from rla.seeds import derive
@@ -200,3 +209,99 @@ def _fields(payload: str) -> dict[str, str]:
     if not texts or not set(fields) >= REQUIRED or fields["verbs"] not in set(Verbs):
         raise UserError("the task's payload is not an ALFWorld game; make or import the tasks again")
     return {str(key): str(value) for key, value in fields.items()}
+
+
+TEST = "valid_seen"  # the data's own held-out split: it has none that is called test
+ROOMS_SPLIT = "held_out_rooms"
+ROOMS_KEY = f"env.own.{ROOMS_SPLIT}"
+SKIPPED = ("movable", "Sliced")
+"""Kinds of real games that ALFWorld itself leaves out, by a word in their path."""
+
+Keep = Callable[[Path], bool]
+
+
+def check_rooms(tasks: TasksConfig, rooms: Collection[str]) -> None:
+    """Raises UserError where rooms cannot be held out, or a split of them has none."""
+    if rooms and tasks.source == "builtin":
+        raise UserError(
+            f"{ROOMS_KEY}: built-in scenes are drawn anew by each seed; set tasks.source: files or leave it empty"
+        )
+    if ROOMS_SPLIT in tasks.held_out_splits and not rooms:
+        raise UserError(f"{ROOMS_KEY} is empty, and {ROOMS_SPLIT} is a held-out split; name rooms such as FloorPlan301")
+    if tasks.train_split == ROOMS_SPLIT:
+        raise UserError(f"tasks.train_split: {ROOMS_SPLIT} is what {ROOMS_KEY} holds out; it cannot train")
+
+
+def split_games(tasks: TasksConfig, *, split: str, rooms: Collection[str]) -> list[Task]:
+    """The tasks of a split of the data at `tasks.path`. A split `test` is the data's `valid_seen`.
+
+    Raises UserError as `imported_games` does, and for a room of which the training split has no game.
+    """
+    folder, train = Path(tasks.path or ""), tasks.train_split
+    if split not in (train, ROOMS_SPLIT):
+        return list(imported_games(folder, split=TEST if split == "test" else split, limit=tasks.limit))
+    refuse_absent_rooms(folder, train, rooms)
+    wanted = split == ROOMS_SPLIT
+
+    def keep(path: Path) -> bool:
+        return (_floor_plan(path) in rooms) == wanted
+
+    return list(imported_games(folder, split=train, limit=tasks.limit, keep=keep, named=split))
+
+
+def refuse_absent_rooms(folder: Path, split: str, rooms: Collection[str]) -> None:
+    """UserError for the first room without a game: a name that is mistyped would hold nothing out."""
+    known = {_floor_plan(path) for path in _game_files(folder, split)} if rooms else set()
+    if absent := [room for room in rooms if room not in known]:
+        raise UserError(f"{ROOMS_KEY}: {folder / split} has no game in {absent[0]!r}; name rooms such as FloorPlan301")
+
+
+def imported_games(
+    folder: Path, *, split: str, limit: int | None = None, keep: Keep | None = None, named: str = ""
+) -> Iterator[Task]:
+    """The solvable games of an ALFWorld data folder's `split`, each content once, in path order.
+
+    `folder` holds `json_2.1.x/<split>/`, or `<split>/`. `keep`: which files; all where it is not given. `named`: the
+    split that the tasks say they are of, where it is another. Raises `UserError` when there is no game or a file is
+    not one.
+    """
+    seen: set[str] = set()
+    for path in _game_files(folder, split):
+        if limit is not None and len(seen) >= limit:
+            return
+        if (keep is not None and not keep(path)) or not _solvable(path):
+            continue
+        task = task_from_game(load_game(path), split=named or split, scene=_floor_plan(path))
+        if task.task_id not in seen:
+            seen.add(task.task_id)
+            yield task
+
+
+def _game_files(folder: Path, split: str) -> list[Path]:
+    parts = Path(split).parts
+    if len(parts) != 1 or parts[0] in (".", "..", "/"):
+        raise UserError(f"tasks: {split!r} is not the name of a split folder such as train or valid_seen")
+    roots = [root for root in (folder, *sorted(folder.glob("json_*"), reverse=True)) if (root / split).is_dir()]
+    found = sorted(roots[0].joinpath(split).glob("*/*/game.tw-pddl")) if roots else []
+    files = [path for path in found if not any(word in str(path.relative_to(roots[0])) for word in SKIPPED)]
+    if not files:
+        raise UserError(
+            f"{folder / split}: no */*/game.tw-pddl in it; set tasks.path (--from) to the folder that holds "
+            f"json_2.1.1/{split}/ or {split}/"
+        )
+    return files
+
+
+def _solvable(path: Path) -> bool:
+    """Whether the file says that its game has a plan; what is no game at all is left to `load_game`."""
+    try:
+        content = json.loads(path.read_bytes())
+    except ValueError:
+        return True
+    return not isinstance(content, dict) or content.get("solvable") is True
+
+
+def _floor_plan(path: Path) -> str:
+    """`FloorPlan301` of a game: folder names end in the scene's number (or a built-in scene's id)."""
+    scene = path.parent.parent.name.rpartition("-")[2]
+    return f"FloorPlan{int(scene)}" if scene.isdecimal() else scene

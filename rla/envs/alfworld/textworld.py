@@ -1,10 +1,14 @@
-"""The stock engine: the `alfworld` package's TextWorld behind our protocol, slow, and the fast one's oracle.
+"""The stock engine: the `alfworld` package's TextWorld behind our protocol, and tasks as game files that it plays.
 
-A load takes 1 to 3 s and a step 70 to 120 ms. It is not thread-safe: one process per engine that plays at the
-same time. Needs the extra `rla[alfworld]`, which compiles for some minutes.
+The engine is slow, and the fast one's oracle. A load takes 1 to 3 s and a step 70 to 120 ms. It is not thread-safe: one
+process per engine that plays at the same time. Needs the extra `rla[alfworld]`, which compiles for some minutes.
 
 The game's own file decides domain and grammar where it is given and speaks the game's dialect; otherwise the
 packaged ones do, and the older dialect is the packaged one with the sentences in which they differ put back.
+
+`export_games` writes `<folder>/<split>/<kind>-<object>-None-<target>-<scene>/trial_<task id>/` with game.tw-pddl,
+traj_data.json and initial_state.pddl, as `AlfredTWEnv` collects them from a data folder. Every part of a path is
+checked against a whitelist of signs.
 """
 
 from __future__ import annotations
@@ -13,16 +17,17 @@ import contextlib
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rla.envs.alfworld.engine import FastEngine, FastGame
-from rla.envs.alfworld.grammar import NOTHING_HAPPENS
-from rla.envs.alfworld.problem import Game, Verbs, check_sentence, read_grammar, render_problem
+from rla.envs.alfworld.engine import NOTHING_HAPPENS, FastEngine, FastGame
+from rla.envs.alfworld.problem import Game, TaskKind, Verbs, check_sentence, read_grammar, render_problem
+from rla.envs.alfworld.tasks import game_of
 from rla.envs.observation import EnvironmentFailure, Observation
 from rla.errors import UserError
+from rla.store.records import Task
 
 _UNSET_TASK = "UNKNOWN GOAL."
 _OLDER = (
@@ -156,3 +161,62 @@ def _kept_argv() -> Iterator[None]:
         yield
     finally:
         sys.argv = argv
+
+
+_SAFE = re.compile(r"[A-Za-z0-9_]{1,80}", re.ASCII)
+
+
+def export_games(tasks: Iterable[Task], folder: Path) -> int:
+    """Writes one game per task below `folder` and says how many; existing files of the same task are
+    replaced.
+
+    Raises `UserError` when the extra that brings `alfworld` is missing, a name cannot be part of a path, or a task
+    withholds commands, which a game's file cannot say.
+    """
+    count = 0
+    for task in tasks:
+        game = game_of(task.payload)
+        if game.withheld:
+            raise UserError(f"task {task.task_id} withholds commands, which a game.tw-pddl cannot say; leave it out")
+        place = folder.joinpath(*_parts(task, game))
+        data = {**game_data(game), "solvable": True}
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "game.tw-pddl").write_text(json.dumps(data))
+        (place / "traj_data.json").write_text(json.dumps(trajectory_data(task, game), indent=1))
+        (place / "initial_state.pddl").write_text(render_problem(game.problem))
+        count += 1
+    return count
+
+
+def trajectory_data(task: Task, game: Game) -> dict[str, Any]:
+    """What ALFWorld's task templates and its handcoded expert read from traj_data.json."""
+    goal = game.problem.goal
+    looks = goal.kind is TaskKind.LOOK
+    return {
+        "task_id": f"trial_{task.task_id}",
+        "task_type": goal.kind.value,
+        "pddl_params": {
+            "object_target": goal.object_type,
+            "parent_target": "" if looks else goal.target_type,
+            "toggle_target": goal.target_type if looks else "",
+            "mrecep_target": "",
+            "object_sliced": False,
+        },
+        "scene": {"floor_plan": task.scene, "scene_num": _scene_name(task)},
+        "turk_annotations": {"anns": [{"task_desc": game.sentence}]},
+        "alfworld_task": game.sentence,
+    }
+
+
+def _parts(task: Task, game: Game) -> tuple[str, str, str]:
+    goal = game.problem.goal
+    words = (goal.kind.value, goal.object_type, "None", goal.target_type, _scene_name(task))
+    for part in (task.split, task.task_id, *words):
+        if not _SAFE.fullmatch(part):
+            raise UserError(f"task {task.task_id!r}: {part!r} cannot be part of a path; use letters, digits and '_'")
+    return task.split, "-".join(words), f"trial_{task.task_id}"
+
+
+def _scene_name(task: Task) -> str:
+    """ALFRED's folders name a scene by its number alone."""
+    return task.scene.removeprefix("FloorPlan")

@@ -15,7 +15,7 @@ from contextlib import redirect_stdout
 from dataclasses import replace
 
 from rla.config import Config
-from rla.envs.checking import abilities, changes, episodes, prompts, required
+from rla.envs.checking import optional, prompts, required
 from rla.envs.checking.findings import Check, Finding, Subject, finding, raised, short
 from rla.envs.protocols import (
     Adapts,
@@ -36,17 +36,17 @@ from rla.errors import UserError
 __all__ = ["Finding", "check_environment", "check_parameters"]
 
 OPTIONAL: tuple[tuple[type, tuple[Check, ...]], ...] = (
-    (Pooled, (abilities.pool_is_asked_for,)),
-    (Shares, (abilities.service_plays,)),
-    (Spreads, (abilities.spreading_is_answered,)),
-    (Demonstrates, (abilities.demonstrations_are_deterministic, abilities.demonstrations_can_be_played)),
-    (HasExpert, (abilities.expert_can_be_played,)),
-    (Labels, (abilities.labels_fit_the_actions,)),
+    (Pooled, (optional.pool_is_asked_for,)),
+    (Shares, (optional.service_plays,)),
+    (Spreads, (optional.spreading_is_answered,)),
+    (Demonstrates, (optional.demonstrations_are_deterministic, optional.demonstrations_can_be_played)),
+    (HasExpert, (optional.expert_can_be_played,)),
+    (Labels, (optional.labels_fit_the_actions,)),
     (Judged, prompts.JUDGE),
-    (Teaches, (abilities.lessons_are_messages,)),
-    (Vocabulary, (abilities.vocabulary_is_text,)),
-    (Adapts, changes.ADAPTS),
-    (AsksModel, (changes.model_is_asked_for_edits,)),
+    (Teaches, (optional.lessons_are_messages,)),
+    (Vocabulary, (optional.vocabulary_is_text,)),
+    (Adapts, optional.ADAPTS),
+    (AsksModel, (optional.model_is_asked_for_edits,)),
 )
 STOPPED = "nothing further was checked"
 
@@ -111,4 +111,4 @@ def made(checks: Sequence[Check], subject: Subject, *, rest: bool) -> Iterator[F
             return
 
 
-EPISODES = episodes.EPISODES
+EPISODES = required.EPISODES

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rla.envs.checking.episodes import played_of
-from rla.envs.checking.findings import Subject, doing, raised, short, within
-from rla.envs.checking.hostile import ACTIONS
-from rla.envs.checking.required import encodable
+from rla.envs.checking.findings import ACTIONS, Subject, doing, raised, short, within
+from rla.envs.checking.required import encodable, played_of
 from rla.envs.observation import offered
 from rla.envs.prompts import PolicyPrompt
 from rla.envs.protocols import Demonstrates, Env, Judged, Labels

@@ -1,8 +1,12 @@
 """The nursery: an interpreter that has imported the environment and nothing heavy else, and forks workers.
 
-`python -m rla.envs.pool <socket> <parent>`. A fork of it takes some milliseconds and shares its memory; the
+`python -m rla.envs.pool.nursery <socket> <parent>`. A fork of it takes some milliseconds and shares its memory; the
 imports (1 to 2 s for TextWorld) are paid once, also for workers that replace dead ones. It ends with its parent, and
 its workers end with it.
+
+A worker holds one live environment; it answers questions from a socket and ends when the other end closes.
+`EnvironmentFailure` is an answer. Any other exception of an environment is one, too, and the worker's last: the state
+that it left behind in this process is unknown.
 """
 
 from __future__ import annotations
@@ -14,15 +18,73 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping
+import traceback
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from rla.envs.pool.wire import PoolMessage, receive_pool_message, send
-from rla.envs.pool.worker import Maker, work
+from rla.envs.observation import Environment, EnvironmentFailure, Observation, checked_observation
+from rla.envs.pool.wire import PoolMessage, failure_message, from_observation, receive_pool_message, send
 from rla.errors import UserError
 from rla.processes.ranks import end_with_parent
+from rla.store.records import Task
+
+Maker = Callable[[Task], Environment]
+
+
+@dataclass(slots=True)
+class Host:
+    """The environment of the episode that is being played here, if any."""
+
+    make: Maker
+    environment: Environment | None = None
+    broken: bool = False
+
+    def reset(self, task: Task) -> Observation:
+        self.close()
+        self.environment = self.make(task)
+        return self.environment.reset()
+
+    def step(self, action: str) -> Observation:
+        if self.environment is None:
+            raise EnvironmentFailure("a step before the first reset")
+        return self.environment.step(action)
+
+    def close(self) -> None:
+        environment, self.environment = self.environment, None
+        if environment is not None:
+            environment.close()
+
+    def answer(self, message: PoolMessage) -> PoolMessage:
+        """What to say to a reset or a step."""
+        try:
+            if "reset" in message:
+                return {"observation": from_observation(checked_observation(self.reset(Task(**message["reset"]))))}
+            return {"observation": from_observation(checked_observation(self.step(message["step"])))}
+        except EnvironmentFailure as failure:
+            return failure_message(failure)
+        except UserError as error:
+            return {"refused": str(error)}
+        except Exception as error:  # a process is the boundary: the fault of one environment ends one episode
+            self.broken = True
+            said = traceback.format_exception_only(error)[-1].strip()
+            return {"failure": f"the environment raised {said}", "last": True}
+
+
+def work(connection: socket.socket, make: Maker) -> None:
+    """Answer until the other end closes."""
+    host = Host(make)
+    with connection.makefile("rwb") as stream, contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        send(stream, {"pid": os.getpid()})
+        while not host.broken and (message := receive_pool_message(stream)) is not None:
+            if "close" in message:
+                host.close()
+            else:
+                send(stream, host.answer(message))
+    if not host.broken:
+        host.close()
+
 
 FORBIDDEN = ("torch", "vllm")  # their threads and GPU contexts do not survive a fork
 GRACE = 2.0  # seconds that workers have to close their environments
@@ -107,3 +169,7 @@ def main(arguments: list[str]) -> int:
     if connection is not None:
         work(connection, make)
     return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -119,7 +119,7 @@ class Nursery:
         channel, theirs = pair()
         with theirs:
             process = subprocess.Popen(
-                [sys.executable, "-m", "rla.envs.pool", str(theirs.fileno()), str(os.getpid())],
+                [sys.executable, "-m", "rla.envs.pool.nursery", str(theirs.fileno()), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,  # the stage's own is for its summary
                 env=os.environ | FIXED,

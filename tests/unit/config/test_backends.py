@@ -24,7 +24,7 @@ MODULE = """
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from rla.envs.pool.own import own_environments
+from rla.envs.pool.hosting import own_environments
 from rla.llm.scripted import ScriptedGenerator
 
 told = []

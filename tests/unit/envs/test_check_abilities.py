@@ -269,7 +269,7 @@ ADAPTS: list[tuple[str, Any, str]] = [
     ("all are alike", with_members(likeness=lambda _, task: task.slot), "like its parent"),
     ("likeness by chance", with_members(likeness=lambda *_: str(random.random())), "and then another"),
     ("edits that are believed", with_members(apply=trusting), "raised"),
-    ("no course", with_members(course=lambda *_: None), "return rla.envs.course.Course"),
+    ("no course", with_members(course=lambda *_: None), "return rla.envs.views.Course"),
 ]
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from rla.config import Config
 from rla.config.sections import PoolConfig
-from rla.envs.checking.hostile import MARK
+from rla.envs.checking.findings import MARK
 from rla.envs.observation import EnvironmentFailure, Observation
 from rla.errors import UserError
 from rla.store.records import Task

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from rla.envs.quoting import framed, plain_tags, quoted
+from rla.envs.chat_prompts import framed, plain_tags, quoted
 
 
 def test_a_text_stands_between_lines_of_dashes() -> None:

@@ -12,8 +12,7 @@ import pytest
 from rla import __version__
 from rla.cli.environments import listed
 from rla.envs.alfworld.environment import Alfworld
-from rla.envs.listing import Installed, installed_list
-from rla.envs.registry import environment, installed_environments, params_of
+from rla.envs.registry import Installed, environment, installed_environments, installed_list, params_of
 from rla.errors import UserError
 
 MODULE = '''

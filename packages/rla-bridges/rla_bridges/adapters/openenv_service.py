@@ -66,7 +66,7 @@ class Places:
 
 
 class OpenEnvService:
-    """`rla.envs.services.Service`. Whether there is a server turns out at the first reset, with a UserError."""
+    """`rla.envs.protocols.Service`. Whether there is a server turns out at the first reset, with a UserError."""
 
     def __init__(self, own: OpenEnvParams) -> None:
         self.own = own

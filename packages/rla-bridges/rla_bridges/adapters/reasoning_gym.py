@@ -13,12 +13,10 @@ from typing import Any
 
 from rla.config import Config
 from rla.envs.authoring import course_of_one_phase
-from rla.envs.chat_prompts import judge_prompt, policy_prompt
-from rla.envs.course import Course
+from rla.envs.chat_prompts import judge_prompt, policy_prompt, single_spaced
 from rla.envs.observation import Environment, Observation
 from rla.envs.prompts import JudgePrompt, PolicyPrompt, ProposalPrompt
-from rla.envs.spacing import single_spaced
-from rla.envs.views import Demonstration, Labelled
+from rla.envs.views import Course, Demonstration, Labelled
 from rla.errors import UserError
 from rla.store.records import Task
 from rla_bridges.adapters.reasoning_families import SLOW, WITHOUT_ANSWER, NoItem, opened_family

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any
 
 from rla.envs.authoring import root_task
-from rla.envs.spacing import single_spaced
+from rla.envs.chat_prompts import single_spaced
 from rla.errors import UserError
 from rla.seeds import derive
 from rla.store.records import Task, content_id

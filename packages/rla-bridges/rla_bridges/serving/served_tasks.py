@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rla.config import Config
-from rla.envs.needing import need
-from rla.envs.protocols import Imports
+from rla.envs.protocols import Imports, need
 from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.store.pools import read_tasks

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rla.envs.spacing import single_spaced
+from rla.envs.chat_prompts import single_spaced
 from rla.errors import UserError
 from rla.store.parts import column_batches, most_bytes
 from rla.store.records import Task

@@ -29,8 +29,7 @@ from rla.envs.observation import (
     environment_code,
     settled,
 )
-from rla.envs.pool.hosting import environments
-from rla.envs.pool.own import Environments, MakeEnv
+from rla.envs.pool.hosting import Environments, MakeEnv, environments
 from rla.envs.prompts import PolicyPrompt
 from rla.envs.registry import environment
 from rla.errors import UserError

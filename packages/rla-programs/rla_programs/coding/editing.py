@@ -20,7 +20,7 @@ from typing import Any
 from jsonschema import Draft202012Validator
 
 from rla.envs.authoring import is_text
-from rla.envs.spacing import single_spaced
+from rla.envs.chat_prompts import single_spaced
 from rla.envs.views import RejectedEdit
 from rla.store.records import Direction, Status, Task, content_id
 from rla_programs.coding.builtin.recall import Entry, entry_of, relatives

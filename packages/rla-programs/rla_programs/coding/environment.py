@@ -9,11 +9,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any
 
 from rla.config import Config
-from rla.envs.course import Course
 from rla.envs.observation import AwaitedEnvironment
 from rla.envs.prompts import PolicyPrompt, ProposalPrompt
-from rla.envs.services import Ask, Proof, RewardRule
-from rla.envs.views import Demonstration, Lesson
+from rla.envs.protocols import Ask, Proof, RewardRule
+from rla.envs.views import Course, Demonstration, Lesson
 from rla.store.records import Task
 from rla_programs.coding.builtin.drawing import KINDS
 from rla_programs.coding.data.problems import problem_of, question

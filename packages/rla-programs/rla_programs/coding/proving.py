@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 from rla.envs.observation import EnvironmentFailure
 from rla.envs.prompts import PolicyPrompt
-from rla.envs.services import Ask
+from rla.envs.protocols import Ask
 from rla.envs.views import RejectedEdit
 from rla.seeds import derive
 from rla.store.records import Task
@@ -35,7 +35,7 @@ UNPROVEN = "no language model is there to write independent solutions"
 
 
 class CodingProof:
-    """`rla.envs.services.Proof`. `ask` and `prompt`: how programs for a statement are asked for and read."""
+    """`rla.envs.protocols.Proof`. `ask` and `prompt`: how programs for a statement are asked for and read."""
 
     proven_in: tuple[str, ...] = ()
     remark = ""

@@ -12,9 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rla.envs.course import Course
-from rla.envs.quoting import QUOTED, quoted
-from rla.envs.views import Message, ProposalView
+from rla.envs.chat_prompts import QUOTED, quoted
+from rla.envs.views import Course, Message, ProposalView
 from rla.store.records import Task
 from rla_programs.coding.data.problems import Problem, problem_of, question
 from rla_programs.coding.editing import edit_schema

@@ -80,7 +80,7 @@ class LoneExamination(Examination):
 
 
 class CodingService:
-    """`rla.envs.services.Service`: one sandbox for all episodes of a stage."""
+    """`rla.envs.protocols.Service`: one sandbox for all episodes of a stage."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner

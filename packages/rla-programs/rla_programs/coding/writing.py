@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from rla.envs.authoring import is_text
-from rla.envs.chat_prompts import user
-from rla.envs.quoting import framed
+from rla.envs.chat_prompts import framed, user
 from rla.envs.views import Message
 from rla.thoughts import after_thinking
 from rla_programs.coding.data.checkers import Json

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from rla.config.sections import CollectConfig
-from rla.envs.spacing import single_spaced
+from rla.envs.chat_prompts import single_spaced
 from rla_programs.collecting.conversations import Conversation
 
 RUN = 3  # words

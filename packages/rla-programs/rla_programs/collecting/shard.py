@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from rla.config import Config
-from rla.envs.needing import need
 from rla.envs.pool.hosting import environments
 from rla.envs.prompts import PolicyPrompt
-from rla.envs.protocols import Solves, Stitches
+from rla.envs.protocols import Solves, Stitches, need
 from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.pipeline.context import StageContext

@@ -19,10 +19,9 @@ from rla_bridges.adapters.reasoning_items import Item
 from rla_bridges.adapters.reasoning_levels import FIELDS, GYM, LevelPrompt, drawn_level_edits, moved_item
 
 from rla.envs.authoring import changed_task, edit_values, is_text
-from rla.envs.course import Course, Phase
+from rla.envs.chat_prompts import QUOTED, quoted
 from rla.envs.prompts import ProposalPrompt
-from rla.envs.quoting import QUOTED, quoted
-from rla.envs.views import Message, ProposalView, RejectedEdit
+from rla.envs.views import Course, Message, Phase, ProposalView, RejectedEdit
 from rla.store.records import Direction, Task
 from rla_programs.tool.answer_reading import number_in
 from rla_programs.tool.episode import TAKEN

@@ -6,11 +6,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any
 
 from rla.config import Config
-from rla.envs.course import Course
 from rla.envs.observation import AwaitedEnvironment
 from rla.envs.prompts import JudgePrompt, PolicyPrompt, ProposalPrompt
-from rla.envs.services import Ask, Proof
-from rla.envs.views import Demonstration, Labelled, SeenStep
+from rla.envs.protocols import Ask, Proof
+from rla.envs.views import Course, Demonstration, Labelled, SeenStep
 from rla.store.records import Task
 from rla_programs.tool.adapting import (
     QUESTION_FIELDS,

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-from rla.envs.spacing import single_spaced
+from rla.envs.chat_prompts import single_spaced
 from rla.errors import UserError
 from rla.store.records import Task
 from rla_programs.coding.data.problems import problem_payload

@@ -2,15 +2,14 @@
 
 `plain`: for small models, with the reasons that the labels teach (`labels`). `published`: a rubric for chat
 models, which see the question, the rounds so far, and the result of the call or the end. Replies and results are
-quoted as data, and tags of calls are broken in both (`rla.envs.quoting`).
+quoted as data, and tags of calls are broken in both (`rla.envs.chat_prompts`).
 """
 
 from __future__ import annotations
 
 from rla.config import Config
-from rla.envs.chat_prompts import ChatJudge, PlainJudge
+from rla.envs.chat_prompts import QUOTED, ChatJudge, PlainJudge
 from rla.envs.prompts import JudgePrompt
-from rla.envs.quoting import QUOTED
 from rla_programs.tool.labels import ROUND_REASONS
 
 RUBRIC = (

@@ -14,10 +14,9 @@ import ast
 import asyncio
 from typing import Protocol
 
-from rla.envs.chat_prompts import user
+from rla.envs.chat_prompts import QUOTED, quoted, user
 from rla.envs.observation import EnvironmentFailure
-from rla.envs.quoting import QUOTED, quoted
-from rla.envs.services import Ask
+from rla.envs.protocols import Ask
 from rla.envs.views import Message
 from rla.store.records import Task
 from rla_programs.coding.prompts import PublishedProgramPrompt
@@ -44,7 +43,7 @@ class ProgramRunner(Caller, Protocol):
 
 
 class AnswerProof:
-    """`rla.envs.services.Proof`. `caller` is closed with the proof."""
+    """`rla.envs.protocols.Proof`. `caller` is closed with the proof."""
 
     proven_in: tuple[str, ...] = ()
     remark = ""

@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from typing import Literal
 
+from rla.envs.chat_prompts import plain_tags
 from rla.envs.observation import CallResult
-from rla.envs.quoting import plain_tags
 from rla_programs.execution import ExitStatus, Limits, Result
 
 Cut = Literal["middle", "published"]

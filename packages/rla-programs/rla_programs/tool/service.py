@@ -19,7 +19,7 @@ from rla_programs.tool.questions import Question, question_of
 
 
 class ToolService:
-    """`rla.envs.services.Service`. Raises UserError where programs cannot be run on this machine."""
+    """`rla.envs.protocols.Service`. Raises UserError where programs cannot be run on this machine."""
 
     def __init__(self, own: ToolParams) -> None:
         self._own = own

@@ -26,7 +26,7 @@ from rla.envs.observation import (
     Recalls,
     settled,
 )
-from rla.envs.pool.own import Environments, own_environments
+from rla.envs.pool.hosting import Environments, own_environments
 from rla.envs.pool.wire import PoolMessage, failure_message, from_observation
 from rla.errors import UserError
 from rla.processes.cores import CORES

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rla.config import Config, resolved
-from rla.envs.pool.own import Environments
+from rla.envs.pool.hosting import Environments
 from rla.envs.pool.remote import Lost
 from rla.envs.pool.wire import PoolMessage
 from rla.errors import UserError

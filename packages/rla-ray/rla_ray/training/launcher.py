@@ -12,7 +12,7 @@ from rla.config.bounds import LONGEST_WAIT, MOST_PROCESSES, ranged
 from rla.config.sections import Config
 
 if TYPE_CHECKING:
-    from rla.envs.pool.own import Environments
+    from rla.envs.pool.hosting import Environments
     from rla.pipeline.context import StageContext
 
 

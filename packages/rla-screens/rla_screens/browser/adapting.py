@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Any
 
 from rla.envs.authoring import changed_task, edit_values
-from rla.envs.quoting import plain_tags
+from rla.envs.chat_prompts import plain_tags
 from rla.envs.views import RejectedEdit
 from rla.store.records import Direction, Task
 from rla_screens.browser.browsers import BrowserPool

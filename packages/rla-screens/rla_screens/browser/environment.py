@@ -9,11 +9,10 @@ from typing import Any
 
 from rla.config import Config
 from rla.envs.chat_prompts import PlainJudge, judge_prompt, policy_prompt
-from rla.envs.course import Course
 from rla.envs.observation import Environment
 from rla.envs.prompts import JudgePrompt, PolicyPrompt, ProposalPrompt
-from rla.envs.services import Ask, Proof
-from rla.envs.views import Demonstration, Labelled
+from rla.envs.protocols import Ask, Proof
+from rla.envs.views import Course, Demonstration, Labelled
 from rla.store.records import Task
 from rla_screens.browser.adapting import PAGE_FIELDS, child_of_page, drawn_page_edits
 from rla_screens.browser.browsers import BrowserPool

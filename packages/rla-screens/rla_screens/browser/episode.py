@@ -174,7 +174,7 @@ def in_running_loop() -> bool:
 
 
 class BrowserService:
-    """`rla.envs.services.Service` and `Measured`: the episodes of a stage share a pool of browsers."""
+    """`rla.envs.protocols.Service` and `Measured`: the episodes of a stage share a pool of browsers."""
 
     def __init__(self, pool: BrowserPool, view: BrowserView) -> None:
         self._pool, self._view = pool, view

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rla.envs.quoting import QUOTED, quoted
+from rla.envs.chat_prompts import QUOTED, quoted
 from rla.envs.views import Message, ProposalView
 from rla.store.records import Direction, Task
 from rla_screens.browser.desk import latest_has_parameters

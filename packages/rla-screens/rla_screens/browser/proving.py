@@ -109,7 +109,7 @@ async def proven_once_more(
 
 
 class StepsProof:
-    """`rla.envs.services.Proof`: there are steps enough in an episode for the expert."""
+    """`rla.envs.protocols.Proof`: there are steps enough in an episode for the expert."""
 
     proven_in: tuple[str, ...] = ()
     remark = ""

@@ -164,7 +164,7 @@ def verifier_of(own: DesktopParams) -> StateVerifier:
 
 
 class DesktopService:
-    """`rla.envs.services.Service` and `Measured`: the episodes of a stage share a pool of machines and a verifier."""
+    """`rla.envs.protocols.Service` and `Measured`: the episodes of a stage share a pool of machines and a verifier."""
 
     def __init__(self, own: DesktopParams) -> None:
         self._pool, self._verifier = MachinePool(own), verifier_of(own)

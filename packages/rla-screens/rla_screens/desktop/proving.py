@@ -58,7 +58,7 @@ async def script_run(
 
 
 class DesktopProof:
-    """`rla.envs.services.Proof`. A task whose verifier has no script keeps the verifier that it has: then the words of
+    """`rla.envs.protocols.Proof`. A task whose verifier has no script keeps the verifier that it has: then the words of
     its instruction have changed alone, and what is left to show is that nothing is not enough.
     """
 

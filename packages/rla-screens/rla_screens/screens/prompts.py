@@ -11,9 +11,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rla.envs.chat_prompts import ANSWER, ChatJudge, ChatPrompt, tagged, user
+from rla.envs.chat_prompts import ANSWER, QUOTED, ChatJudge, ChatPrompt, plain_tags, quoted, tagged, user
 from rla.envs.pictures import PastStep, Picture, PictureMessage
-from rla.envs.quoting import QUOTED, plain_tags, quoted
 from rla.envs.views import JudgeView, Message
 from rla.thoughts import after_thinking
 from rla_screens.screens.computer_use import SCHEMA

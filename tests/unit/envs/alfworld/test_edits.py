@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from rla.envs.alfworld.edit_format import Add, Edit, InvalidEdit, MoveEdit, edit_type_names, parse_edit
 from rla.envs.alfworld.editing import apply_edit, ids_by_name, verify
 from rla.envs.alfworld.engine import FastEngine, FastGame
-from rla.envs.alfworld.goals import Goal, TaskKind
+from rla.envs.alfworld.goals import Goal, Hint, TaskKind
 from rla.envs.alfworld.layout import layout_of
 from rla.envs.alfworld.problem import Game, parse_problem, render_problem
 from rla.envs.alfworld.proposals import propose_edits
-from rla.envs.alfworld.sentences import Hint
 from rla.envs.alfworld.tasks import builtin_tasks, game_digest, game_of
 
 SCHEMA = json.loads((Path(__file__).parents[4] / "schemas" / "edit.schema.json").read_text())

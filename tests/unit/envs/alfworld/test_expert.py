@@ -3,8 +3,7 @@ import random
 import pytest
 
 from rla.envs.alfworld.engine import FastEngine, FastGame
-from rla.envs.alfworld.expert import Expert
-from rla.envs.alfworld.memory import Errand, Memory, read_errand
+from rla.envs.alfworld.expert import Errand, Expert, Memory, read_errand
 from rla.envs.alfworld.problem import TaskKind, Verbs
 from rla.errors import UserError
 

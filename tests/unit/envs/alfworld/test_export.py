@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from rla.envs.alfworld.export import export_games, trajectory_data
-from rla.envs.alfworld.importing import imported_games
-from rla.envs.alfworld.tasks import builtin_tasks, game_of
+from rla.envs.alfworld.tasks import builtin_tasks, game_of, imported_games
+from rla.envs.alfworld.textworld import export_games, trajectory_data
 from rla.errors import UserError
 from rla.store.records import Task
 

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from rla.envs.alfworld.edit_format import MAX_TEXT, edit_type_names
 from rla.envs.alfworld.environment import Alfworld
-from rla.envs.alfworld.goals import TaskKind
+from rla.envs.alfworld.goals import HOW_START, WHERE_START, Hint, TaskKind, hint_of, sentence
 from rla.envs.alfworld.layout import layout_of
-from rla.envs.alfworld.sentences import HOW_START, WHERE_START, Hint, hint_of, sentence
 from rla.envs.alfworld.tasks import builtin_tasks, game_of
 from rla.envs.views import RejectedEdit
 from rla.store.records import Task

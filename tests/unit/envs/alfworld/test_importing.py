@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from rla.config import Config
-from rla.envs.alfworld.importing import imported_games
 from rla.envs.alfworld.problem import Verbs, render_problem
-from rla.envs.alfworld.tasks import builtin_tasks, game_of
+from rla.envs.alfworld.tasks import builtin_tasks, game_of, imported_games
 from rla.envs.configured import load_config
 from rla.envs.registry import environment
 from rla.errors import UserError

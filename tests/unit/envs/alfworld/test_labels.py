@@ -2,8 +2,8 @@
 
 from random import Random
 
-from rla.envs.alfworld.demonstrating import WAYS, contrast, to_compare
 from rla.envs.alfworld.engine import FastGame
+from rla.envs.alfworld.expert import WAYS, contrast, to_compare
 from rla.envs.alfworld.labels import AGAIN, LIKELY, PROGRESS, REFUSED, UNLIKELY, USELESS, Sight, label_steps
 from rla.envs.views import Labelled
 

@@ -8,19 +8,19 @@ from dataclasses import replace
 import jsonschema  # type: ignore[import-untyped,unused-ignore]
 import pytest
 
-from rla.envs.alfworld.commands import KINDS, command_kind
 from rla.envs.alfworld.edit_format import OFFER_KEYS, Edit, InvalidEdit, parse_edit
 from rla.envs.alfworld.editing import apply_edit, verify
 from rla.envs.alfworld.engine import FastEngine, FastGame
 from rla.envs.alfworld.environment import Alfworld
 from rla.envs.alfworld.expert import Expert
-from rla.envs.alfworld.export import export_games
 from rla.envs.alfworld.layout import holds_at_start, layout_of
 from rla.envs.alfworld.problem import Game, Goal, TaskKind
 from rla.envs.alfworld.proposal_prompt import edit_schema_of, examples, keys_told
 from rla.envs.alfworld.proposals import effort, propose_edits, view_of
 from rla.envs.alfworld.solver import solve
+from rla.envs.alfworld.tables import KINDS, command_kind
 from rla.envs.alfworld.tasks import builtin_tasks, game_digest, game_likeness, game_of, game_payload
+from rla.envs.alfworld.textworld import export_games
 from rla.errors import UserError
 from rla.store.schema import load_schema
 from tests.unit.builders import configured

@@ -7,13 +7,11 @@ import pytest
 
 from rla.envs.alfworld.edit_format import Add, Edit, MoveEdit, parse_edit
 from rla.envs.alfworld.editing import apply_edit, verify
-from rla.envs.alfworld.goals import Goal, TaskKind
+from rla.envs.alfworld.goals import Goal, Hint, TaskKind, hint_of
 from rla.envs.alfworld.phases import FINDING, PLACING
 from rla.envs.alfworld.priors import share
 from rla.envs.alfworld.problem import Game
-from rla.envs.alfworld.proposals import effort, propose_edits, usual, view_of
-from rla.envs.alfworld.rules import elsewhere
-from rla.envs.alfworld.sentences import Hint, hint_of
+from rla.envs.alfworld.proposals import effort, elsewhere, propose_edits, usual, view_of
 from tests.unit.envs.alfworld.test_edits import KITCHEN, game_of_kind, games
 
 

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rla.envs.alfworld.goals import Goal, TaskKind
+from rla.envs.alfworld.goals import Goal, Hint, TaskKind, hint_of, hint_sentences, sentence, variant_of
 from rla.envs.alfworld.problem import load_game
-from rla.envs.alfworld.sentences import Hint, hint_of, hint_sentences, sentence, variant_of
 
 DATA = Path(os.environ.get("ALFWORLD_DATA", "~/.cache/alfworld")).expanduser() / "json_2.1.1" / "train"
 

@@ -9,7 +9,6 @@ import pytest
 from rla.envs.alfworld.catalog import CAN_CONTAIN, Room
 from rla.envs.alfworld.engine import FastEngine, FastGame
 from rla.envs.alfworld.goals import Goal, TaskKind
-from rla.envs.alfworld.importing import imported_games
 from rla.envs.alfworld.layout import layout_of, legal_goals, why_illegal
 from rla.envs.alfworld.problem import Game, PddlProblem, Verbs
 from rla.envs.alfworld.scenes import Size, generate_scene
@@ -19,6 +18,7 @@ from rla.envs.alfworld.tasks import (
     game_digest,
     game_of,
     game_payload,
+    imported_games,
     task_from_game,
 )
 from rla.errors import UserError

@@ -25,8 +25,7 @@ from rla.envs.observation import (
     Observation,
     Recalls,
 )
-from rla.envs.pool.hosting import steps_on_cluster
-from rla.envs.pool.own import Environments
+from rla.envs.pool.hosting import Environments, steps_on_cluster
 from rla.envs.pool.remote import Lost
 from rla.envs.pool.wire import PoolMessage, from_observation, to_observation
 from rla.errors import UserError
