@@ -27,7 +27,6 @@ from typer.core import TyperCommand, TyperGroup
 from rla.cli.environments import check_env, envs
 from rla.cli.guard import guard
 from rla.cli.init import init_folder
-from rla.cli.lineage import lineage
 from rla.cli.own_options import LOOKING, NEWEST, Option, own_options
 from rla.cli.params import params_command
 from rla.cli.prune import prune
@@ -200,7 +199,6 @@ def stage_command(spec: StageSpec) -> Callable[..., None]:
 
 app.command("init")(init_folder)
 app.command("run")(run_loop)
-app.command("lineage")(lineage)
 app.command("envs")(envs)
 app.command("check-env")(check_env)
 app.command("params")(params_command)

@@ -10,14 +10,12 @@ from rla.envs.protocols import Labels
 from rla.envs.registry import environment
 from rla.metrics.custom import brought
 from rla.report.adaptation import adaptation_tables
-from rla.report.changes import accepted_changes
 from rla.report.collect import RunSummary
 from rla.report.curves import panels
 from rla.report.headline import headline
 from rla.report.kinds import kind_tables
 from rla.report.page import (
     Section,
-    changes_section,
     curves_section,
     excerpts_section,
     report_page,
@@ -33,7 +31,7 @@ from rla.showing.reading import played_in, played_iterations
 from rla.store.layout import artifact
 from rla.store.slices import is_complete
 
-STEPS, CHANGES = 6, 12  # shown of each kind
+STEPS = 6  # shown of each kind
 
 
 @runtime_checkable
@@ -42,6 +40,15 @@ class Tabulates(Protocol):
 
     def tables(self, summary: RunSummary) -> Sequence[Table]:
         """Tables of a report; those without rows are left out."""
+        ...
+
+
+@runtime_checkable
+class Illustrates(Protocol):
+    """Another such member."""
+
+    def sections(self, summary: RunSummary) -> Sequence[Section]:
+        """Sections of `report.html`; those without a body are left out."""
         ...
 
 
@@ -65,11 +72,10 @@ def text_of_run(summary: RunSummary, made: Sequence[Table], *, width: int) -> st
 
 def page_of_run(summary: RunSummary, made: Sequence[Table], config: Config) -> str:
     """`report.html`. A run that has just begun has few sections."""
-    changes = accepted_changes(summary.run) if is_complete(artifact(summary.run, "train_tasks", 0)) else []
     sections = [
         curves_section(panels(summary)),
         *steps_sections(summary, config),
-        changes_section(changes, most=CHANGES),
+        *(section for one in brought(Illustrates) for section in one.sections(summary)),
         tables_section(made),
     ]
     return report_page(f"Run {summary.run}", headline(summary), sections)
