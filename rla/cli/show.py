@@ -93,9 +93,9 @@ def show_episodes(
 ) -> None:
     """Raises UserError for what is not there, or where two choices are made."""
     from rla.errors import UserError
-    from rla.report.parameters import parameters_tables
-    from rla.report.played import played_table
+    from rla.report.build import played_table
     from rla.report.render import as_text, terminal_width
+    from rla.report.tables import parameters_tables
     from rla.showing.page import excerpts_page
     from rla.showing.reading import played_iterations
     from rla.showing.terminal import draw

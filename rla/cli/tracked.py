@@ -28,7 +28,7 @@ def show_curves(ctx: StageContext) -> None:
     """
     if not is_tracked(ctx):
         return
-    from rla.report.points import run_points
+    from rla.report.series import run_points
     from rla.tracking.run_curves import track_run
 
     try:

@@ -17,8 +17,7 @@ from rla.report.build import page_of_run, tables_of_run
 from rla.report.collect import RunSummary
 from rla.report.curves import panels
 from rla.report.page import Section
-from rla.report.points import held_out_points, iteration_points
-from rla.report.series import history_rows
+from rla.report.series import held_out_points, history_rows, iteration_points
 from rla.report.tables import Table
 from rla.store.atomic import write_json
 from rla.store.records import Task

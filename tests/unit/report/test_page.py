@@ -9,9 +9,9 @@ from xml.etree import ElementTree
 import pytest
 
 from rla.metrics.intervals import Interval
+from rla.report.build import headline
 from rla.report.collect import HeldOut, Row, RunSummary
 from rla.report.curves import panels, svg
-from rla.report.headline import headline
 from rla.report.page import curves_section, report_page
 
 

@@ -20,7 +20,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from rla.cli.app import run as rla
 from rla.config.upkeep import TrackingConfig
 from rla.errors import UserError
-from rla.report.points import run_points
+from rla.report.series import run_points
 from rla.report.tables import LOOP
 from rla.store.atomic import write_json
 from rla.tracking import run_curves
