@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from rla.cli.guard import guard
-from rla.cli.own_options import NEWEST
+from rla.cli.own_options import NEWEST, Overrides
 
 if TYPE_CHECKING:
     from rla.config import Config
@@ -53,9 +53,7 @@ def show(
     flipped: Annotated[int | None, count_option("Tasks that are won less often when they are played next")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page to this file instead.")] = None,
     params: Annotated[Path | None, typer.Option(help="Parameters; the run's config.yaml, else ./params.yaml.")] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one parameter.")
-    ] = None,
+    set_: Overrides = None,
 ) -> None:
     """Show episodes: what was seen and done, each vote with its reason, reward, advantage, and whether the step helped.
     Ids may be shortened. Without a choice: the tasks that were played.

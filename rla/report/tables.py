@@ -372,7 +372,14 @@ def number_bounds(row: Mapping[str, Any], name: str) -> str:
     return ABSENT if None in ends else " to ".join(number(end, 2) for end in ends)
 
 
-DECISIONS = ("pending", "accepted_harder", "accepted_easier", "returned", "accepted_total", "adapted_slots")
+DECISIONS: tuple[str, ...] = (
+    "pending",
+    "accepted_harder",
+    "accepted_easier",
+    "returned",
+    "accepted_total",
+    "adapted_slots",
+)
 DECISIONS += ("tasks_chosen", "tasks_proposed", "tasks_valid")
 EDIT_COUNTS = ("proposed", "tried", "valid", "measured", "accepted")
 EXPERTS = ("expert", "parent_expert", "root_expert")
