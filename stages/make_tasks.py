@@ -6,8 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rla.adaptation.made_pools import made_pool, refuse_curated_evaluation
-from rla.adaptation.unheld import never_held_out, told_missing
+from rla.adaptation.made_pools import made_pool, never_held_out, refuse_curated_evaluation, told_missing
 from rla.envs.protocols import Exports, need
 from rla.envs.registry import environment
 from rla.errors import UserError

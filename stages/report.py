@@ -6,10 +6,9 @@ from typing import Any
 
 from rla.pipeline.context import StageContext
 from rla.pipeline.params_files import existing_run
-from rla.report.build import page_of_run, tables_of_run, text_of_run
+from rla.report.build import headline, page_of_run, tables_of_run, text_of_run
 from rla.report.collect import collect
 from rla.report.curves import panels, write_curves
-from rla.report.headline import headline
 from rla.report.render import WIDTH, as_markdown, terminal_width
 from rla.report.series import evaluation_rows, history_rows, run_metrics, summary_json
 from rla.store.atomic import write_json, write_text

@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from rla.adaptation.playing import tasks_and_reserve
-from rla.adaptation.sampling import Seen
+from rla.adaptation.playing import Seen, tasks_and_reserve
 from rla.adaptation.standings import last_measurements
 from rla.adaptation.validating import read_standings
 from rla.llm.factory import verified_once

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from rla.adaptation.next_pool import next_pool
-from rla.adaptation.players import with_expert
 from rla.adaptation.standings import next_standings, returned_slots
-from rla.adaptation.validating import measured_accuracies, pending_verdicts, standings_before, verdict_counts
+from rla.adaptation.validating import (
+    measured_accuracies,
+    next_pool,
+    pending_verdicts,
+    standings_before,
+    verdict_counts,
+    with_expert,
+)
 from rla.envs.protocols import Adapts, HasExpert
 from rla.envs.registry import environment
 from rla.pipeline.context import StageContext

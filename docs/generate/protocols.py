@@ -18,7 +18,7 @@ the page of [environments](modules/envs.md)."""
 
 
 def protocols_page() -> str:
-    """The protocols in the order in which the module has them; those above `Env`, which abilities hand out, come last."""
+    """The protocols in the order of the module. Those above `Env`, which abilities hand out, come last."""
     entries = [entry for entry in read_module(MODULE).definitions() if "(Protocol)" in entry.signature]
     first = [entry.name for entry in entries].index("Env")
     found = entries[first:]

@@ -41,7 +41,7 @@ class TaskVerdict:
 
     `parent_accuracy` was measured when the change was asked for, `parent_accuracy_now` and the difference with the same
     policy as `accuracy`; nothing where the parent was not played. Of the expert: success and mean steps on an accepted
-    task, its parent and its root (`rla.adaptation.players`).
+    task, its parent and its root (`rla.adaptation.validating`).
     """
 
     task_id: str

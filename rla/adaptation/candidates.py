@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from rla.adaptation.choose import Choice, choose
-from rla.adaptation.drafting import Draft, Drafter, RulesDrafter, replies_of
-from rla.adaptation.evidence import Evidence, read_evidence
+from rla.adaptation.drafting import Draft, Drafter, Evidence, RulesDrafter, read_evidence, replies_of
 from rla.adaptation.kinds import Counted, edit_tally
 from rla.adaptation.playing import places
-from rla.adaptation.propose import NOT_TRIED, kept_to, prove
+from rla.adaptation.propose import NOT_TRIED, Taken, held_out_tasks, kept_to, prove
 from rla.adaptation.standings import leading_slots, measured_streaks, resting_slots
-from rla.adaptation.taken import Taken, held_out_tasks
 from rla.adaptation.validating import measured_accuracies, read_standings
 from rla.config.sections import GeneratorConfig
 from rla.envs.prompts import ProposalPrompt

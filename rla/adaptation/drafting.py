@@ -7,16 +7,18 @@ is drafted here is trusted or proven: `propose.prove` sees to that.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
 
 from rla.adaptation.choose import Choice
-from rla.adaptation.evidence import Evidence
-from rla.adaptation.reasons import critique
 from rla.agents.critic import episode_messages, excerpt, read_critique, task_messages
 from rla.agents.proposer import NOTHING, Proposal, held_after_thoughts, read_proposal
 from rla.agents.replies import reply_text
+from rla.agents.texts import printable
 from rla.config.sections import ProposerConfig
 from rla.envs.prompts import ProposalPrompt
 from rla.envs.protocols import Adapts, Ask
@@ -25,8 +27,99 @@ from rla.llm.base import Completion, FinishReason, Generator, Request
 from rla.llm.chat import ChatFormat
 from rla.llm.refusals import UnusableReply, replies_to
 from rla.seeds import derive
-from rla.store.records import Direction
+from rla.store.reading import stream_rows
+from rla.store.records import Direction, StopReason
 from rla.thoughts import after_thinking
+
+_VERDICT = re.compile(r"\\boxed\s*\{[^{}]*\}|\bscore\s*:?\s*[+-]?\s*1\b|[+-]\s*1\b", re.IGNORECASE)
+_SENTENCE_END = re.compile(r"[.!?;]+(?=\s|$)|\n+")
+_NUMBER = re.compile(r"\d+")
+MAX_REASON = 160  # characters
+
+
+def critique(texts: Iterable[str], *, reasons: int = 3) -> str:
+    """The `reasons` most frequent reasons, as "reason (12 of 40)" joined by "; "; "" where there is none.
+
+    Each text counts a reason once. Reasons that differ only in numbers ("cabinet 1", "cabinet 2") are one, in the
+    wording that came first. Ties are shown in order of first appearance. The texts are untrusted: they are cleaned,
+    counted and cut to length, and nothing in them is interpreted.
+    """
+    counts: Counter[str] = Counter()
+    wording: dict[str, str] = {}
+    total = 0
+    for text in texts:
+        total += 1
+        found = {_key(sentence): sentence for sentence in reversed(sentences(text))}
+        for key, sentence in reversed(found.items()):
+            counts[key] += 1
+            wording.setdefault(key, sentence)
+    return "; ".join(f"{wording[key]} ({count} of {total})" for key, count in counts.most_common(reasons))
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a judgement, one line each, without verdict and control characters, cut to length."""
+    parts = (" ".join(part.split()) for part in _SENTENCE_END.split(_VERDICT.sub(" ", printable(after_thinking(text)))))
+    return [part[:MAX_REASON].rstrip() for part in parts if any(sign.isalpha() for sign in part)]
+
+
+def _key(sentence: str) -> str:
+    return _NUMBER.sub("#", sentence.casefold())
+
+
+EPISODE = (
+    "task_id",
+    "trajectory_id",
+    "instruction",
+    "outcome",
+    "stop_reason",
+    "steps.list.element.observation",
+    "steps.list.element.action",
+    "final_observation",
+    "screens",  # which tells episodes with pictures
+)
+JUDGED = (
+    "task_id",
+    "trajectory_id",
+    "step",
+    "judgements.list.element.score",
+    "judgements.list.element.text",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """The episodes of a task that should change, without those that the environment broke, as in accuracies.
+
+    `episodes`: trajectory rows with the columns of EPISODE. `against`: trajectory id -> step -> what the reward
+    model wrote where it scored -1.
+    """
+
+    episodes: list[Mapping[str, Any]] = field(default_factory=list)
+    against: dict[str, dict[int, list[str]]] = field(default_factory=dict)
+
+    def failed(self) -> list[Mapping[str, Any]]:
+        return [episode for episode in self.episodes if episode["outcome"] != 1]
+
+    def rejections(self) -> list[str]:
+        """What was written against the steps of failed episodes, in their order."""
+        found = [self.against.get(episode["trajectory_id"], {}) for episode in self.failed()]
+        return [text for steps in found for step in sorted(steps) for text in steps[step]]
+
+
+def read_evidence(tasks: Collection[str], *, trajectories: Path, scores: Path) -> dict[str, Evidence]:
+    """task id -> evidence (no token ids are read), for every task of `tasks`, that of an unplayed one empty."""
+    found = {task: Evidence() for task in tasks}
+    if not found:
+        return found
+    for row in stream_rows(trajectories, "trajectories", EPISODE, keys=found.keys()):
+        if row["stop_reason"] != StopReason.ENV_ERROR:
+            found[row["task_id"]].episodes.append(row)
+    for row in stream_rows(scores, "scores", JUDGED, keys=found.keys()):
+        texts = [judgement["text"] for judgement in row["judgements"] if judgement["score"] == -1]
+        if texts:
+            found[row["task_id"]].against.setdefault(row["trajectory_id"], {})[row["step"]] = texts
+    return found
+
 
 STEPS_SHOWN = (12, 6, 3, 1)  # judged steps of an episode that a prompt shows, fewer where it does not fit
 

@@ -11,10 +11,6 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from rla.envs.protocols import Adapts
-from rla.envs.registry import environment
-from rla.errors import UserError
-
 UNREADABLE = "unreadable"
 NONE = "none"
 Tally = dict[str, dict[str, dict[str, int]]]  # direction -> kind of edit -> name -> count
@@ -39,15 +35,6 @@ def edit_kind(edit: str | None, fields: Collection[str]) -> str:
     if not isinstance(read, dict) or not read or not set(read) <= set(fields):
         return UNREADABLE
     return "+".join(sorted(read))
-
-
-def fields_of(env: str) -> frozenset[str]:
-    """The names that edits of an environment may have; none where it cannot be had here, or changes no tasks."""
-    try:
-        chosen = environment(env)
-    except UserError:
-        return frozenset()
-    return chosen.edit_fields if isinstance(chosen, Adapts) else frozenset()
 
 
 def edit_tally(entries: Iterable[Counted], *, fields: Collection[str]) -> Tally:

@@ -8,16 +8,20 @@ an id of their own. Where nothing is proposed, that is kept with the critique.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from rla.adaptation.choose import Choice
 from rla.adaptation.kinds import NONE, UNREADABLE, edit_kind
 from rla.agents.proposer import Proposal
 from rla.envs.protocols import Adapts
 from rla.envs.views import RejectedEdit
+from rla.pipeline.context import StageContext
+from rla.store.layout import artifact, held_out_root
+from rla.store.pools import read_tasks
 from rla.store.records import Task, content_id
+from rla.store.slices import is_complete
 
 NOT_TRIED = "not tried: an earlier proposal was proven"
 Replay = Callable[[Task], Awaitable[str]]  # the reason why a second engine refuses the task; empty: it does not
@@ -113,3 +117,49 @@ def _refused(parent: Task, edit: str | None, created: int) -> Task:
         edit=edit,
         plan_length=None,
     )
+
+
+class Likening(Protocol):
+    """The part of `rla.envs.protocols.Adapts` that compares tasks."""
+
+    def likeness(self, task: Task) -> str: ...
+
+
+class Taken:
+    """The tasks that exist, held-out ones among them: a change that equals one would train on what is evaluated.
+
+    Two tasks are alike if they ask the same in the same state of a scene. That is looked up per scene when it is asked
+    for, because a pool of thousands of games is not read through for a few proposals.
+    """
+
+    def __init__(self, likening: Likening, tasks: Iterable[Task]) -> None:
+        self._likening = likening
+        self._ids: set[str] = set()
+        self._scenes: dict[str, list[Task]] = {}
+        self._alike: dict[str, set[str]] = {}
+        self.add(*tasks)
+
+    def add(self, *tasks: Task) -> None:
+        for task in tasks:
+            if task.task_id in self._ids:
+                continue
+            self._ids.add(task.task_id)
+            self._scenes.setdefault(task.scene, []).append(task)
+
+    def of(self, task: Task) -> set[str]:
+        """All ids, and the likenesses of the tasks in the scene of `task`."""
+        known = self._alike.setdefault(task.scene, set())
+        known.update(self._likening.likeness(other) for other in self._scenes.pop(task.scene, ()))
+        return self._ids | known
+
+
+def held_out_tasks(ctx: StageContext) -> Iterator[Task]:
+    """The tasks of all held-out splits of the run whose pools are there.
+
+    They are no input that a shard of candidates names: other held-out tasks leave what was trained as it is.
+    """
+    splits = ctx.config.tasks.held_out_splits
+    for split in splits:
+        folder = artifact(held_out_root(ctx.run, splits, split), "test_tasks", 0)
+        if is_complete(folder):
+            yield from read_tasks(folder)

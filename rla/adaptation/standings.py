@@ -24,7 +24,7 @@ from typing import Any
 
 from rla.adaptation.accept import UNPLAYED, Measured, TaskVerdict
 from rla.adaptation.choose import wanted_direction
-from rla.adaptation.sampling import Seen
+from rla.adaptation.playing import Seen
 from rla.config.sections import AdaptationConfig
 from rla.errors import UserError
 from rla.store.records import Direction, Task

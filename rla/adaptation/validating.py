@@ -5,16 +5,22 @@ standings as the last iteration left them, the candidates, this iteration's traj
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from rla.adaptation.accept import TaskVerdict, judge_pending
 from rla.adaptation.kinds import Counted, edit_tally
 from rla.adaptation.standings import Standing, returned_slots
+from rla.config import Config
+from rla.envs.protocols import HasExpert
+from rla.errors import UserError
 from rla.pipeline.context import StageContext
+from rla.seeds import derive
 from rla.store.reading import read_rows
-from rla.store.records import Direction, StopReason, Task
+from rla.store.records import Direction, Status, StopReason, Task
 
 
 def pending_verdicts(
@@ -98,3 +104,97 @@ def measured_accuracies(rows: Iterable[Mapping[str, Any]]) -> dict[str, tuple[fl
         if row["stop_reason"] != StopReason.ENV_ERROR:
             outcomes.setdefault(row["task_id"], []).append(row["outcome"])
     return {task: (sum(o == 1 for o in values) / len(values), len(values)) for task, values in outcomes.items()}
+
+
+def next_pool(
+    pool: Sequence[Task],
+    pending: Sequence[Task],
+    verdicts: Iterable[TaskVerdict],
+    roots: Mapping[str, Task] = MappingProxyType({}),
+) -> list[Task]:
+    """`pool` with every accepted task of `pending` in its parent's slot. It has the same slots in the same order, each
+    once, and all tasks are active.
+
+    `roots`: slot -> the root that takes its place again; an accepted task goes before it. A pending task without a
+    verdict counts as rejected. Raises `UserError` where pool and candidates do not belong together: a slot twice in the
+    pool, two accepted tasks for one slot, a parent that is not in its slot, or a root of another slot.
+    """
+    parents = {task.slot: task for task in pool}
+    if len(parents) != len(pool):
+        raise UserError("task pool: a slot holds two tasks; make the pool again with `rla make-tasks`")
+    accepted = {verdict.task_id for verdict in verdicts if verdict.accepted}
+    children: dict[str, Task] = {}
+    for task in pending:
+        if task.task_id not in accepted:
+            continue
+        parent = parents.get(task.slot)
+        if parent is None or parent.task_id != task.parent_id:
+            raise UserError(
+                f"candidates: the parent of task {task.task_id} is not in slot {task.slot} of the pool; "
+                "give the candidates that were made from this pool"
+            )
+        if task.slot in children:
+            raise UserError(f"candidates: two tasks were accepted for slot {task.slot}; keep one of them")
+        children[task.slot] = replace(task, status=Status.ACTIVE.value)
+    for slot, root in roots.items():
+        if slot not in parents or root.slot != slot or root.task_id != slot:
+            raise UserError(
+                f"roots: task {root.task_id} is not the root of slot {slot}; give the first pool of this run"
+            )
+        children.setdefault(slot, replace(root, status=Status.ACTIVE.value))
+    following = [children.get(task.slot, task) for task in pool]
+    if [task.slot for task in following] != [task.slot for task in pool]:
+        raise AssertionError("the pool lost a slot")
+    return following
+
+
+class ExpertFigures(NamedTuple):
+    """Share of won episodes, and mean number of commands over all of them."""
+
+    success: float
+    steps: float
+
+
+def expert_figures(task: Task, player: HasExpert, config: Config, *, episodes: int) -> ExpertFigures:
+    """`episodes` (1 or more) of the expert on `task`."""
+    played = [
+        player.play_expert(task, config, seed=derive(config.seed, "expert", task.task_id, number))
+        for number in range(episodes)
+    ]
+    won = sum(demonstration.won for demonstration in played)
+    return ExpertFigures(won / episodes, sum(len(demonstration.actions) for demonstration in played) / episodes)
+
+
+def with_expert(
+    verdicts: Iterable[TaskVerdict], tasks: Mapping[str, Task], player: HasExpert, config: Config
+) -> list[TaskVerdict]:
+    """`verdicts`, the accepted ones with the figures of `adaptation.expert_episodes` episodes.
+
+    The expert sees observations only and learns nothing, so its success moves with the tasks alone, while that of the
+    policy moves with what it has learnt. It plays the commands that the policy is offered; seeds depend on run, task
+    and episode, not on the iteration: a task that is played again gives the same figures.
+
+    `tasks`: task_id -> task, with parents and roots.
+    """
+    episodes = config.adaptation.expert_episodes
+    found: dict[str, ExpertFigures] = {}
+
+    def figures(task_id: str) -> ExpertFigures:
+        if task_id not in found:
+            found[task_id] = expert_figures(tasks[task_id], player, config, episodes=episodes)
+        return found[task_id]
+
+    return [
+        replace(
+            verdict,
+            expert_success=figures(verdict.task_id).success,
+            expert_steps=figures(verdict.task_id).steps,
+            parent_expert_success=figures(verdict.parent_id).success,
+            parent_expert_steps=figures(verdict.parent_id).steps,
+            root_expert_success=figures(verdict.slot).success,
+            root_expert_steps=figures(verdict.slot).steps,
+        )
+        if verdict.accepted and episodes
+        else verdict
+        for verdict in verdicts
+    ]

@@ -16,6 +16,7 @@ options of every stage. A function does its work in `rla.cli.guard.guard`, which
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -26,15 +27,10 @@ from typer.core import TyperCommand, TyperGroup
 
 from rla.cli.environments import check_env, envs
 from rla.cli.guard import guard
-from rla.cli.init import init_folder
-from rla.cli.lineage import lineage
-from rla.cli.own_options import LOOKING, NEWEST, Option, own_options
-from rla.cli.params import params_command
-from rla.cli.prune import prune
-from rla.cli.run import run_loop
+from rla.cli.own_options import LOOKING, NEWEST, Option, Overrides, own_options
+from rla.cli.run import init_folder, plan_command, run_loop
 from rla.cli.show import OptionalCount, show
 from rla.cli.transfer import pull, push
-from rla.cli.version import versions
 from rla.errors import UserError
 from rla.pipeline.context import StageSpec
 from rla.plugins import loaded, package_of, registered
@@ -42,6 +38,7 @@ from stages import STAGES
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+
 
 GROUP = "rla.commands"
 ANY_WORDS = {"ignore_unknown_options": True, "allow_extra_args": True}
@@ -145,7 +142,7 @@ def common_options(spec: StageSpec) -> list[Option]:
         ),
         (
             "set_",
-            Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one parameter.")],
+            Overrides,
             None,
         ),
         ("seed", Annotated[int | None, typer.Option(help="Same as --set seed=N.")], None),
@@ -198,9 +195,101 @@ def stage_command(spec: StageSpec) -> Callable[..., None]:
     return command
 
 
+def prune(
+    run: Annotated[Path | None, typer.Option(help=f"Run folder; {NEWEST}.")] = None,
+    params: Annotated[Path | None, typer.Option(help="Parameters; the run's config.yaml, else ./params.yaml.")] = None,
+    set_: Overrides = None,
+    plan: Annotated[Path, typer.Option(help="The file that says which evaluations are to come.")] = Path(
+        "iterations.yaml"
+    ),
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would go and its bytes; do nothing.")] = False,
+) -> None:
+    """Remove the weights of old checkpoints, as `checkpoints` says. Records, metrics and all shards stay.
+
+    Example: rla prune --run runs/alfworld-tiny --set checkpoints.keep=2 --dry-run
+    """
+    guard(lambda: typer.echo(pruned_text(run, params, set_ or [], plan, dry_run=dry_run)))
+
+
+def pruned_text(run: Path | None, params: Path | None, overrides: list[str], plan: Path, *, dry_run: bool) -> str:
+    """What the command prints, a checkpoint a line. Raises UserError for a run that does not exist."""
+    from rla.config.load import read_config
+    from rla.pipeline.finished import finished_iterations
+    from rla.pipeline.params_files import existing_run, run_and_params
+    from rla.pipeline.pruning import planned_evaluations, prune_run, removals
+    from rla.store.sizes import readable_bytes
+
+    folder, file = run_and_params(run, params, newest=True)
+    existing_run(folder)
+    config = read_config(file, overrides, params_of=None)
+    if not config.checkpoints.keep:
+        return f"nothing goes: checkpoints.keep is 0 in {file}; give --set checkpoints.keep=2, or set it there"
+    finished, reason = finished_iterations(folder)
+    if dry_run:
+        found = removals(folder, config.checkpoints, finished=finished, evaluations=planned_evaluations(plan, folder))
+    else:
+        found = prune_run(folder, config, plan=plan)
+    verb = "would go" if dry_run else "gone"
+    lines = [f"{one.checkpoint}: {one.shown} {verb}, {readable_bytes(one.freed)}" for one in found]
+    total = readable_bytes(sum(one.freed for one in found))
+    state = f"{finished} iterations are finished ({reason}), the last {config.checkpoints.keep} of them stay"
+    return "\n".join([*lines, f"{len(found)} checkpoints, {total} {verb}; {state}"])
+
+
+def params_command(
+    params: Annotated[Path | None, typer.Option(help="Parameters; ./params.yaml, else the packaged small run.")] = None,
+    env: Annotated[
+        str | None, typer.Option(help="Same as --set env.name=NAME; with --schema: of this one alone.")
+    ] = None,
+    set_: Overrides = None,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="The JSON Schema, with the own parameters of all that is installed.")
+    ] = False,
+) -> None:
+    """Print every parameter with its value, defaults included, as YAML.
+
+    Example: rla params --env alfworld --set env.own.engine=textworld
+    """
+    guard(lambda: typer.echo(schema_text(env) if schema else resolved_text(params, env, set_ or []), nl=False))
+
+
+def schema_text(env: str | None = None) -> str:
+    """The schema of a params file, with the own parameters of `env`, or of all that are installed. One that cannot be
+    imported is left out.
+    """
+    from rla.envs.configured import schema_of_params
+    from rla.envs.registry import environment, installed_environments
+    from rla.errors import UserError
+
+    usable = []
+    for name in installed_environments() if env is None else [env]:
+        try:
+            environment(name)
+        except UserError as error:
+            typer.echo(f"left out: {error}", err=True)
+        else:
+            usable.append(name)
+    return json.dumps(schema_of_params(usable), indent=2) + "\n"
+
+
+def resolved_text(params: Path | None, env: str | None, overrides: list[str]) -> str:
+    """The resolved parameters as YAML. Raises UserError."""
+    import yaml
+
+    from rla.cli.calls import overrides_of
+    from rla.config import resolved
+    from rla.envs.configured import load_config
+    from rla.pipeline.params_files import params_file
+
+    path = params_file(params, env.partition(":")[0] if env else None)
+    config = load_config(path, overrides_of({"set_": overrides, "seed": None, "env": env}))
+    text: str = yaml.safe_dump(resolved(config), sort_keys=False)
+    return f"# {path}\n{text}"
+
+
 app.command("init")(init_folder)
 app.command("run")(run_loop)
-app.command("lineage")(lineage)
+app.command("plan")(plan_command)
 app.command("envs")(envs)
 app.command("check-env")(check_env)
 app.command("params")(params_command)
@@ -215,55 +304,10 @@ def top(
     version: Annotated[bool, typer.Option("--version", help="Print the versions and exit.")] = False,
 ) -> None:
     if version:
+        from rla.cli.call_record import versions
+
         typer.echo("\n".join(versions()))
         raise typer.Exit
-
-
-@app.command("plan")
-def plan_command(
-    iterations: Annotated[int, typer.Option(min=1, help="Iterations of the run in all.")] = 12,
-    evaluate_every: Annotated[int, typer.Option(min=0, help="Also evaluate every K iterations; 0: only the ends.")] = 0,
-    params: Annotated[Path, typer.Option(help="Parameters that the stages are called with.")] = Path("params.yaml"),
-    run: Annotated[
-        Path | None, typer.Option(help="Run folder; runs/<name of the params file>[-seed<N>][-KEY-VALUE].")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of the run; the params' own when not given.")] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override of every stage.")
-    ] = None,
-    out: Annotated[Path, typer.Option(help="The file that dvc.yaml reads.")] = Path("iterations.yaml"),
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Let the stages replace what a run of other parameters has made.")
-    ] = False,
-) -> None:
-    """Write iterations.yaml: which iterations and evaluations `dvc repro` chains.
-
-    Example: rla plan --iterations 60 --evaluate-every 10
-    """
-    from rla.pipeline.dvc_project import one_run, ready_dvc
-    from rla.pipeline.plan import Plan, write_plan
-
-    def planned() -> Plan:
-        return Plan(
-            iterations=iterations,
-            evaluate_every=evaluate_every,
-            params=params,
-            run=run,
-            seed=seed,
-            overrides=set_ or (),
-            overwrite=overwrite,
-        )
-
-    def call() -> None:
-        pipeline = out.with_name("dvc.yaml")
-        if not pipeline.is_file():
-            typer.echo(write_plan(planned(), out, stages=STAGES))
-            return
-        with one_run(pipeline):
-            typer.echo(write_plan(planned(), out, stages=STAGES))
-            ready_dvc(out.parent)
-
-    guard(call)
 
 
 def run(arguments: Sequence[str]) -> int:

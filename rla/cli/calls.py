@@ -7,6 +7,7 @@ stay equal. So are the command, the revision of the code and the versions of pac
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +33,7 @@ from rla.store.call_lock import lock_outputs
 from rla.store.regular import read_regular
 from rla.store.run_config import check_run_version, run_config_path, update_run_config
 from rla.store.slices import WHOLE, is_complete
+from rla.tracking.trackers import refuse_missing
 from stages import STAGES
 
 STAGE = "DVC_STAGE"  # DVC sets it for the commands of its stages
@@ -45,10 +47,7 @@ Echo = Callable[[str], None]
 
 def call_stage(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> None:
     """Run `spec` with the command line's `values`. Raises UserError for anything that the user can mend."""
-    from rla.cli.closing import BRIEF, LOOP, StageAccount, place_in_loop
-    from rla.cli.progress import make_progress
-    from rla.cli.quiet import quiet_libraries
-    from rla.cli.tracked import check_trackers, show_curves
+    from rla.cli.progress import BRIEF, LOOP, StageAccount, make_progress, place_in_loop
 
     own = not {WATCH, STAGE, LOOP} & os.environ.keys()  # a user's, not that of a loop or of another call
     end_with_stdin()
@@ -165,8 +164,7 @@ def timed(ctx: StageContext) -> dict[str, Any]:
 
     Where it made outputs of the run, `config.yaml` then says the parameters that it read.
     """
-    from rla.cli.call_record import call_facts, origin_digits, output_stamps
-    from rla.cli.machine import machine_facts
+    from rla.cli.call_record import call_facts, machine_facts, origin_digits, output_stamps
 
     part = f"-slice-{ctx.options['slice'].replace('/', '-of-')}" if "slice" in ctx.options else ""
     record = ctx.run / "timings" / f"{ctx.iteration}-{ctx.spec.name}{part}.json"
@@ -219,3 +217,45 @@ def state(path: Path) -> str:
     if path.is_file() or is_complete(path) or any((path / name).exists() for name in COMPLETE):
         return "complete"
     return "incomplete" if path.exists() else "absent"
+
+
+def quiet_libraries() -> None:
+    """DeepSpeed says only errors unless a launcher asks for it: accelerate imports it wherever it is installed, and it
+    warns of a missing GPU on a CPU.
+    """
+    if "ACCELERATE_USE_DEEPSPEED" not in os.environ:
+        logging.getLogger("DeepSpeed").addFilter(is_error)
+
+
+def is_error(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.ERROR
+
+
+# What gives an iteration its figures, and what may be the last of it.
+TRACKED = ("compute-rewards", "adapt-env", "train-rm", "evaluate")
+
+
+def is_tracked(ctx: StageContext) -> bool:
+    """Not where options name other folders than those of the run, nor where several calls share a stage."""
+    return bool(ctx.config.tracking.trackers) and ctx.spec.name in TRACKED and not (ctx.paths or "slice" in ctx.options)
+
+
+def check_trackers(ctx: StageContext) -> None:
+    """UserError where the package of a tracker is missing, before the stage works."""
+    for name in ctx.config.tracking.trackers if is_tracked(ctx) else ():
+        refuse_missing(name)
+
+
+def show_curves(ctx: StageContext) -> None:
+    """The stage has done its work: a damaged file of another iteration, a full disk or a service out of reach is said
+    and stops nothing.
+    """
+    if not is_tracked(ctx):
+        return
+    from rla.report.series import run_points
+    from rla.tracking.run_curves import track_run
+
+    try:
+        track_run(ctx.run, run_points(ctx.run), resolved(ctx.config), ctx.config.tracking)
+    except (UserError, OSError) as error:
+        ctx.progress.note(f"no curves: {error}")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rla.cli.guard import guard
+from rla.cli.own_options import Overrides
 
 if TYPE_CHECKING:
     from rla.envs.checking.check import Finding
@@ -30,9 +31,7 @@ def envs(
 def check_env(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A name of `rla envs`, or name:id.")],
     params: Annotated[Path | None, typer.Option(help="Parameters to check it with; the defaults.")] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one parameter.")
-    ] = None,
+    set_: Overrides = None,
     episodes: Annotated[int, typer.Option(min=1, help="Tasks that are played.")] = 4,
     seed: Annotated[int, typer.Option(help="Seed of all random choices.")] = 0,
 ) -> None:

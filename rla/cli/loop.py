@@ -23,7 +23,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from rla.cli.closing import BRIEF, LOOP
+from rla.cli.progress import BRIEF, LOOP
 from rla.config.load import read_yaml
 from rla.errors import UserError
 from rla.processes.leaving import end_at_once
@@ -63,9 +63,7 @@ PRELOADED = (
     "rla.cli.app",
     "rla.cli.calls",
     "rla.cli.call_record",
-    "rla.cli.closing",
-    "rla.cli.machine",
-    "rla.cli.tracked",
+    "rla.cli.progress",
     "rla.envs.alfworld.environment",
     "rla.cli.loop",
     "rla.llm.transformers_engine",

@@ -10,6 +10,7 @@ import typer
 from rla.pipeline.context import StageSpec
 
 Option = tuple[str, Any, Any]  # name, annotation, default
+Overrides = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one parameter.")]
 
 LOOKING = ("report", "judge-accuracy")  # stages that take the newest run unless one is named
 NEWEST = "by default the newest below runs"  # of commands that look at a run

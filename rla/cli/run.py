@@ -1,8 +1,11 @@
-"""`rla run`: the whole loop of the folder that it is called in, as `rla plan` writes it; then the report as text."""
+"""`rla init`, `rla plan` and `rla run`: a folder for the loop, the plan that DVC reads, and the whole loop, then the
+report as text.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,15 +19,88 @@ if TYPE_CHECKING:
 PIPELINE, PLAN = Path("dvc.yaml"), Path("iterations.yaml")
 
 
+Iterations = Annotated[int, typer.Option(min=1, help="Iterations of the run in all.")]
+EvaluateEvery = Annotated[int, typer.Option(min=0, help="Also evaluate every K iterations; 0: only the ends.")]
+Seed = Annotated[int | None, typer.Option(help="Seed of the run; the params' own when not given.")]
+StageOverrides = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override of every stage.")
+]
+
+
+def init_folder(
+    folder: Annotated[
+        Path, typer.Argument(metavar="[DIR]", help="The folder; it is made where it is not there.")
+    ] = Path(),
+    pipeline: Annotated[
+        str, typer.Option(metavar="NAME", help="Whose parameters; `list` names the pipelines.")
+    ] = "alfworld-tiny",
+    env: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The environment, for the pipeline `small`, which runs any.")
+    ] = None,
+) -> None:
+    """Write dvc.yaml, params.yaml and iterations.yaml into a folder that has none of them.
+
+    Example: rla init mine --pipeline coding-tiny
+    """
+
+    def call() -> None:
+        from rla.pipeline.new_folder import begin_folder, pipelines
+
+        if pipeline == "list":
+            broken: list[str] = []
+            typer.echo("\n".join(pipelines(broken)))
+            for flaw in broken:
+                typer.echo(f"left out: {flaw}", err=True)
+            return
+        made = begin_folder(folder, pipeline=pipeline, env=env)
+        typer.echo(f"{folder}: {', '.join(str(path.relative_to(folder)) for path in made)}")
+        first = "" if folder.resolve() == Path.cwd() else f"cd {folder} && "
+        typer.echo(f"next: {first}rla run")
+
+    guard(call)
+
+
+def plan_command(
+    iterations: Iterations = 12,
+    evaluate_every: EvaluateEvery = 0,
+    params: Annotated[Path, typer.Option(help="Parameters that the stages are called with.")] = Path("params.yaml"),
+    run: Annotated[
+        Path | None, typer.Option(help="Run folder; runs/<name of the params file>[-seed<N>][-KEY-VALUE].")
+    ] = None,
+    seed: Seed = None,
+    set_: StageOverrides = None,
+    out: Annotated[Path, typer.Option(help="The file that dvc.yaml reads.")] = PLAN,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Let the stages replace what a run of other parameters has made.")
+    ] = False,
+) -> None:
+    """Write iterations.yaml: which iterations and evaluations `dvc repro` chains.
+
+    Example: rla plan --iterations 60 --evaluate-every 10
+    """
+
+    def call() -> None:
+        from rla.pipeline.dvc_project import one_run, ready_dvc
+        from rla.pipeline.plan import write_plan
+        from stages import STAGES
+
+        pipeline = out.with_name("dvc.yaml")
+        with one_run(pipeline) if pipeline.is_file() else nullcontext():
+            plan = planned(iterations, evaluate_every, params, run, seed, set_, overwrite)
+            typer.echo(write_plan(plan, out, stages=STAGES))
+            if pipeline.is_file():
+                ready_dvc(out.parent)
+
+    guard(call)
+
+
 def run_loop(
-    iterations: Annotated[int, typer.Option(min=1, help="Iterations of the run in all.")] = 12,
-    evaluate_every: Annotated[int, typer.Option(min=0, help="Also evaluate every K iterations; 0: only the ends.")] = 0,
+    iterations: Iterations = 12,
+    evaluate_every: EvaluateEvery = 0,
     params: Annotated[Path, typer.Option(help="Parameters of all stages.")] = Path("params.yaml"),
     run: Annotated[Path | None, typer.Option(help="Run folder; by default as `rla plan` names it.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of the run; the params' own when not given.")] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override of every stage.")
-    ] = None,
+    seed: Seed = None,
+    set_: StageOverrides = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what other parameters have made.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="All that DVC and the stages say.")] = False,
 ) -> None:
@@ -32,28 +108,36 @@ def run_loop(
 
     Example: rla run --iterations 4 --set credit.step_weight=0.5
     """
-    from rla.pipeline.plan import Plan
-
-    def planned() -> Plan:
-        return Plan(
-            iterations=iterations,
-            evaluate_every=evaluate_every,
-            params=params,
-            run=run,
-            seed=seed,
-            overrides=set_ or (),
-            overwrite=overwrite,
-        )
-
-    status = 0
 
     def call() -> None:
-        nonlocal status
-        status = turn_loop(planned(), say=typer.echo, verbose=verbose)
+        plan = planned(iterations, evaluate_every, params, run, seed, set_, overwrite)
+        if status := turn_loop(plan, say=typer.echo, verbose=verbose):
+            raise typer.Exit(status)
 
     guard(call)
-    if status:
-        raise typer.Exit(status)
+
+
+def planned(
+    iterations: int,
+    evaluate_every: int,
+    params: Path,
+    run: Path | None,
+    seed: int | None,
+    overrides: list[str] | None,
+    overwrite: bool,
+) -> Plan:
+    """The options as a plan. Raises UserError for those that no plan can have."""
+    from rla.pipeline.plan import Plan
+
+    return Plan(
+        iterations=iterations,
+        evaluate_every=evaluate_every,
+        params=params,
+        run=run,
+        seed=seed,
+        overrides=overrides or (),
+        overwrite=overwrite,
+    )
 
 
 def turn_loop(plan: Plan, *, say: Callable[[str], None], verbose: bool = False) -> int:

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from rla.cli.guard import guard
-from rla.cli.own_options import NEWEST
+from rla.cli.own_options import NEWEST, Overrides
 
 if TYPE_CHECKING:
     from rla.config import Config
@@ -53,9 +53,7 @@ def show(
     flipped: Annotated[int | None, count_option("Tasks that are won less often when they are played next")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page to this file instead.")] = None,
     params: Annotated[Path | None, typer.Option(help="Parameters; the run's config.yaml, else ./params.yaml.")] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one parameter.")
-    ] = None,
+    set_: Overrides = None,
 ) -> None:
     """Show episodes: what was seen and done, each vote with its reason, reward, advantage, and whether the step helped.
     Ids may be shortened. Without a choice: the tasks that were played.
@@ -93,9 +91,9 @@ def show_episodes(
 ) -> None:
     """Raises UserError for what is not there, or where two choices are made."""
     from rla.errors import UserError
-    from rla.report.parameters import parameters_tables
-    from rla.report.played import played_table
+    from rla.report.build import played_table
     from rla.report.render import as_text, terminal_width
+    from rla.report.tables import parameters_tables
     from rla.showing.page import excerpts_page
     from rla.showing.reading import played_iterations
     from rla.showing.terminal import draw

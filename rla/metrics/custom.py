@@ -14,6 +14,7 @@ It has any of these members; a class that has none of them is ignored.
 | `Names` | `named` | trackers and ablations: numbers of an evaluation by a short name |
 | `Joins` | `joined`, `told` | rollout, evaluate, report: figures of services (`rla.envs.protocols.Measured`) |
 | `rla.report.build.Tabulates` | `tables` | report |
+| `rla.report.build.Illustrates` | `sections` | report: `report.html` |
 
 All installed classes are asked about every run. One that has nothing to say about a run returns nothing.
 """

@@ -242,7 +242,7 @@ def refused_proposals(figures: Figures, first: Figures, run: Setting) -> Found:
     elif adaptation.edits:
         ways += ["allow more of adaptation.edits"]
     said = f"none of {figures['tasks_proposed']} proposed tasks is valid"
-    return said, f"read the reasons (`rla lineage --refused`); {either(ways)}"
+    return said, f"read the column reason of its candidates; {either(ways)}"
 
 
 def either(ways: list[str]) -> str:

@@ -34,7 +34,7 @@ class TimedDevice:
 class TimedCall:
     """One call of one stage. `started`: seconds since the epoch. `made`: whether it made anything. `origin`: of its
     outputs. `figures`: those that an environment joins. `host`, `devices`, `part`: where it ran, as
-    `rla.cli.machine` writes it.
+    `rla.cli.call_record` writes it.
     """
 
     stage: str

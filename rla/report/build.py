@@ -1,39 +1,47 @@
-"""The page and the text of a run from its shards: figures, curves, what is worth a look, and the tables."""
+"""The page and the text of a run from its shards: headline, figures, curves, what is worth a look, and the tables."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import polars as pl
 
 from rla.config import Config
 from rla.envs.protocols import Labels
 from rla.envs.registry import environment
 from rla.metrics.custom import brought
-from rla.report.adaptation import adaptation_tables
-from rla.report.changes import accepted_changes
-from rla.report.collect import RunSummary
+from rla.report.collect import HeldOut, RunSummary, titled_splits
 from rla.report.curves import panels
-from rla.report.headline import headline
-from rla.report.kinds import kind_tables
-from rla.report.page import (
-    Section,
-    changes_section,
-    curves_section,
-    excerpts_section,
-    report_page,
-    tables_section,
-)
-from rla.report.parameters import parameters_tables
-from rla.report.probing import probe_table
+from rla.report.page import Section, curves_section, excerpts_section, report_page, tables_section
 from rla.report.render import as_text
-from rla.report.tables import Table, tables
-from rla.showing.choosing import Choice
-from rla.showing.excerpts import chosen_excerpts
-from rla.showing.reading import played_in, played_iterations
+from rla.report.tables import (
+    Table,
+    adaptation_tables,
+    against_fact,
+    difficulty_table,
+    evaluation,
+    gain_line,
+    kind_tables,
+    limits_table,
+    locations,
+    number,
+    parameters_tables,
+    percent,
+    probe_line,
+    probe_table,
+    reward_model,
+    times,
+    training,
+    warnings_table,
+)
+from rla.showing.excerpts import Choice, chosen_excerpts
+from rla.showing.reading import Played, episode_frame, played_in, played_iterations
+from rla.store.frames import read_judgements
 from rla.store.layout import artifact
 from rla.store.slices import is_complete
 
-STEPS, CHANGES = 6, 12  # shown of each kind
+STEPS = 6  # shown of each kind
 
 
 @runtime_checkable
@@ -45,16 +53,36 @@ class Tabulates(Protocol):
         ...
 
 
+@runtime_checkable
+class Illustrates(Protocol):
+    """Another such member."""
+
+    def sections(self, summary: RunSummary) -> Sequence[Section]:
+        """Sections of `report.html`; those without a body are left out."""
+        ...
+
+
 def tables_of_run(summary: RunSummary) -> list[Table]:
-    """Raises UserError for a damaged `config.yaml`."""
-    further = [
+    """Warnings, training, reward model, difficulty, evaluation, tables of packages, adaptation, parameters, limits,
+    time, and places; those without rows are left out. Raises UserError for a damaged `config.yaml`.
+    """
+    made = [
+        warnings_table(summary),
+        training(summary),
+        reward_model(summary),
+        against_fact(summary),
+        difficulty_table(summary),
+        *map(evaluation, titled_splits(summary)),
         *kind_tables(summary),
         probe_table(summary),
         *(table for one in brought(Tabulates) for table in one.tables(summary)),
         *adaptation_tables(summary),
         *parameters_tables(summary.run),
+        limits_table(summary),
+        times(summary),
+        locations(summary),
     ]
-    return tables(summary, after_evaluation=further)
+    return [table for table in made if table.rows]
 
 
 def text_of_run(summary: RunSummary, made: Sequence[Table], *, width: int) -> str:
@@ -65,11 +93,10 @@ def text_of_run(summary: RunSummary, made: Sequence[Table], *, width: int) -> st
 
 def page_of_run(summary: RunSummary, made: Sequence[Table], config: Config) -> str:
     """`report.html`. A run that has just begun has few sections."""
-    changes = accepted_changes(summary.run) if is_complete(artifact(summary.run, "train_tasks", 0)) else []
     sections = [
         curves_section(panels(summary)),
         *steps_sections(summary, config),
-        changes_section(changes, most=CHANGES),
+        *(section for one in brought(Illustrates) for section in one.sections(summary)),
         tables_section(made),
     ]
     return report_page(f"Run {summary.run}", headline(summary), sections)
@@ -90,3 +117,92 @@ def steps_sections(summary: RunSummary, config: Config) -> list[Section]:
         )
         for choice, title in chosen
     ]
+
+
+def headline(summary: RunSummary) -> list[str]:
+    """A run in a few lines, which stand first and last in every form of the report: success on every held-out split;
+    then the judge on its probe, the reward model, the tasks and the time.
+
+    Empty before anything is done.
+    """
+    lines = [line for found in titled_splits(summary) for line in success_line(found)]
+    others = "; ".join(other_figures(summary))
+    return [*lines, *probe_line(summary), *([others] if others else [])]
+
+
+def success_line(found: HeldOut) -> Iterator[str]:
+    """`held-out success 29.4% to 48.7% in 12 iterations: +19.3 points, 95% interval +12.5 to +26.1`."""
+    rows = [row for row in found.evaluations if row.get("success") is not None]
+    if not rows:
+        return
+    name = f"held-out success on {found.split}" if found.split else "held-out success"
+    if found.gain is None:
+        yield f"{name} {percent(rows[-1]['success'])} at iteration {rows[-1]['iteration']}"
+        return
+    count = rows[-1]["iteration"] - rows[0]["iteration"]
+    span = f"{percent(rows[0]['success'])} to {percent(rows[-1]['success'])} in {count} iteration{'s' * (count != 1)}"
+    yield gain_line(f"{name} {span}", found.gain)
+
+
+def other_figures(summary: RunSummary) -> Iterator[str]:
+    yield from first_to_last(summary, "mu", "mu", 2)
+    yield from first_to_last(summary, "rm_process_balanced", "judge right about steps", None)
+    accepted = [row["accepted_total"] for row in summary.iterations if row.get("accepted_total") is not None]
+    if accepted:
+        yield f"{number(accepted[-1], 0)} changed tasks accepted"
+    seconds = sum(summary.seconds.values())
+    if seconds:
+        yield stage_time(seconds)
+
+
+def first_to_last(summary: RunSummary, key: str, name: str, digits: int | None) -> Iterator[str]:
+    """`mu 1.12 to 1.07`; digits None: in per cent."""
+    known: list[Mapping[str, Any]] = [row for row in summary.iterations if row.get(key) is not None]
+    if known:
+        ends = [percent(row[key]) if digits is None else number(row[key], digits) for row in (known[0], known[-1])]
+        yield f"{name} {' to '.join(dict.fromkeys(ends))}"
+
+
+def stage_time(seconds: float) -> str:
+    """`41 s`, `12 min`, `3 h 5 min`, of stages."""
+    if seconds < 100:
+        return f"{seconds:.0f} s of stages"
+    minutes = round(seconds / 60)
+    return f"{minutes} min of stages" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min of stages"
+
+
+def played_table(played: Played) -> Table:
+    """By task: how many of its episodes were won, the mean vote, and an episode to begin with."""
+    episodes = episode_frame(played)
+    votes = pl.DataFrame(schema={"task_id": pl.String, "mean": pl.Float64})
+    if is_complete(played.scores):
+        scored = read_judgements(played.scores).drop_nulls("score")
+        votes = scored.group_by("task_id").agg(mean=pl.col("score").cast(pl.Float64).mean())
+    tasks = (
+        episodes.sort("rollout", "trajectory_id")
+        .group_by("task_id", maintain_order=True)
+        .agg(
+            pl.col("kind", "status", "instruction").first(),
+            won=(pl.col("outcome") > 0).mean(),
+            episodes=pl.len(),
+            first=pl.col("trajectory_id").first(),
+        )
+        .join(votes, on="task_id", how="left")
+        .sort("kind", "task_id")
+    )
+    rows = tuple(
+        (
+            row["task_id"],
+            row["kind"],
+            row["status"],
+            percent(row["won"]),
+            str(row["episodes"]),
+            number(row["mean"], 2),
+            row["instruction"].splitlines()[0] if row["instruction"] else "",
+            row["first"],
+        )
+        for row in tasks.iter_rows(named=True)
+    )
+    columns = ("task", "kind", "status", "won, %", "episodes", "mean vote", "instruction", "first episode")
+    note = "--task ID or --episode ID shows all steps; --worst, --best, --disputed and --flipped choose some"
+    return Table(title="Tasks that were played", columns=columns, rows=rows, note=note)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 
-from rla.agents.texts import printable
-from rla.report.changes import Change, Mark
 from rla.report.curves import Panel, svg
 from rla.report.render import html_row
-from rla.report.tables import GainLine, Table, percent
+from rla.report.tables import GainLine, Table
 from rla.showing.page import STYLE as EXCERPTS
 from rla.showing.page import excerpt_html, safe
 from rla.showing.records import Excerpt
@@ -32,12 +29,11 @@ th:first-child, td:first-child { text-align: left }
 del { background: #fbe0de; text-decoration: line-through } ins { background: #dcf5e0; text-decoration: none }
 details { margin: .6rem 0 } summary { cursor: pointer; font-weight: 600 }
 """
-MARKS: dict[Mark, str] = {"gone": "del", "new": "ins"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """A titled part of the page; `body` is HTML whose texts are escaped."""
+    """A titled part of the page; `body` is HTML whose texts are escaped, as by `rla.showing.page.safe`."""
 
     name: str
     title: str
@@ -70,35 +66,6 @@ def curves_section(panels: Sequence[Panel]) -> Section:
 
 def excerpts_section(name: str, title: str, excerpts: Sequence[Excerpt]) -> Section:
     return Section(name=name, title=title, body=list(map(excerpt_html, excerpts)))
-
-
-def changes_section(changes: Sequence[Change], *, most: int) -> Section:
-    """Parent and child of accepted tasks side by side, the latest `most`."""
-    body = [part for change in changes[:most] for part in change_html(change)]
-    if len(changes) > most:
-        body.append(f"<p>{len(changes) - most} earlier ones are shown by <code>rla lineage</code>.</p>")
-    return Section(name="tasks", title="Accepted tasks", body=body)
-
-
-def change_html(change: Change) -> Iterator[str]:
-    yield f"<article><h3>Iteration {change.iteration}: {safe(change.direction)}</h3>"
-    yield '<div class="sides">'
-    sides = [("parent", change.parent_id, change.parent, change.parent_accuracy)]
-    sides.append(("child", change.child_id, change.child, change.child_accuracy))
-    for who, name, pieces, accuracy in sides:
-        yield f"<div><b>{who} {safe(name)}</b>, won {percent(accuracy)}"
-        yield f'<div class="text">{"".join(piece(*one) for one in pieces)}</div></div>'
-    yield "</div>"
-    for label, said in (("edit", change.edit), ("critique", change.critique)):
-        if said:
-            yield f'<div class="text seen"><b>{label}</b> {safe(said)}</div>'
-    yield "</article>"
-
-
-def piece(mark: Mark, said: str) -> str:
-    """A piece of an instruction. Blanks between words stay."""
-    shown = escape(printable(said))
-    return f"<{MARKS[mark]}>{shown}</{MARKS[mark]}>" if mark in MARKS else shown
 
 
 def tables_section(tables: Sequence[Table]) -> Section:

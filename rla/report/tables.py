@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
+from rla.adaptation.kinds import Tally, added
+from rla.config import differences
+from rla.config.differences import parameter_differences, shown_key, shown_value
+from rla.envs.configured import defaults_of
 from rla.metrics.guards import warned
 from rla.metrics.intervals import Interval
 from rla.report.collect import HeldOut, RunSummary, artifact_places, titled_splits
+from rla.store.records import StopReason
+from rla.store.run_config import read_run_config, run_config_path
 
 ABSENT = "-"
 LOOP = (
@@ -31,25 +38,6 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     note: str = ""
     listing: bool = False
-
-
-def tables(summary: RunSummary, *, after_evaluation: Sequence[Table] = ()) -> list[Table]:
-    """Warnings, training, reward model, difficulty, evaluation, what else is to be shown, limits, time, and places."""
-    made = [
-        warnings_table(summary),
-        training(summary),
-        reward_model(summary),
-        against_fact(summary),
-        difficulty_table(summary),
-    ]
-    made += [
-        *map(evaluation, titled_splits(summary)),
-        *after_evaluation,
-        limits_table(summary),
-        times(summary),
-        locations(summary),
-    ]
-    return [table for table in made if table.rows]
 
 
 def training(summary: RunSummary) -> Table:
@@ -202,10 +190,8 @@ def limits_table(summary: RunSummary) -> Table:
 
 
 def evaluation_limits(row: Mapping[str, Any]) -> list[float | None]:
-    """`PLAYED` of an evaluation, whose `episodes` are those that count. Before `steps` was there it was all of them."""
-    if "steps" in row:
-        return [{**row, "episodes": row["episodes"] + row["env_errors"]}.get(key) for key in PLAYED]
-    return [{**row, "steps": round(row["mean_steps"] * row["episodes"])}.get(key) for key in PLAYED]
+    """`PLAYED` of an evaluation, whose `episodes` are those that count."""
+    return [{**row, "episodes": row["episodes"] + row["env_errors"]}.get(key) for key in PLAYED]
 
 
 def warnings_table(summary: RunSummary) -> Table:
@@ -291,3 +277,202 @@ def short_kind(kind: str) -> str:
         "look_at_obj_in_light": "look",
     }
     return names.get(kind, kind)
+
+
+REASONS = {
+    StopReason.WON: "won",
+    StopReason.ENDED: "ended",
+    StopReason.MAX_STEPS: "max steps",
+    StopReason.CONTEXT: "context full",
+    StopReason.ENV_ERROR: "env errors",
+}
+KIND_NOTE = (
+    "the last evaluation; a task is one draw; ended: by the environment or the agent, and not won; max steps: of the "
+    "episode; env errors count in no other column"
+)
+
+
+def kind_tables(summary: RunSummary) -> list[Table]:
+    """For each held-out split one by kind, and one by family where families have several kinds; without rows where
+    no evaluation has any.
+    """
+    tables = []
+    for found in titled_splits(summary):
+        last = last_evaluation(found)
+        tables.append(table_by(found, "kind"))
+        if 0 < len(last.get("by_family", {})) < len(last.get("by_kind", {})):
+            tables.append(table_by(found, "family"))
+    return tables
+
+
+def table_by(found: HeldOut, part: Literal["kind", "family"]) -> Table:
+    """One line per part, then all of them."""
+    last = last_evaluation(found)
+    rows = [(short_kind(name), *kind_cells(row)) for name, row in last.get(f"by_{part}", {}).items()]
+    rows += [("all", *kind_cells(last))] if rows else []
+    columns = (part, "episodes", "success", "95% interval", "steps", *REASONS.values())
+    return Table(
+        title=joined_title(f"Held-out tasks by {part}", found.split), columns=columns, rows=tuple(rows), note=KIND_NOTE
+    )
+
+
+def last_evaluation(found: HeldOut) -> Mapping[str, Any]:
+    return found.evaluations[-1] if found.evaluations else {}
+
+
+def kind_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    ended = row.get("stop_reasons") or {}
+    return (
+        number(row.get("episodes"), 0),
+        percent(row.get("success")),
+        bounds(row),
+        number(row.get("mean_steps"), 1),
+        *(number(ended.get(reason), 0) for reason in REASONS),
+    )
+
+
+PROBE_NOTE = (
+    "one fixed set of steps of scripted players on held-out tasks; balanced: the mean of the shares of good and of bad "
+    "steps that are judged right; intervals over tasks"
+)
+
+
+def probe_table(summary: RunSummary) -> Table:
+    """Empty where nothing was measured on a probe."""
+    rows = tuple(
+        (
+            str(row["iteration"]),
+            number(row["probe_votes"], 0),
+            percent(row["probe_balanced"]),
+            bounds(row, "probe_balanced"),
+            percent(row["probe_good"]),
+            percent(row["probe_bad"]),
+            number(row["probe_mu"], 2),
+            number_bounds(row, "probe_mu"),
+        )
+        for row in summary.evaluations
+        if row.get("probe_balanced") is not None
+    )
+    columns = ("iteration", "votes", "balanced", "95% interval", "on good", "on bad", "mu", "95% interval")
+    change = summary.probe_change.get("balanced")
+    note = f"{PROBE_NOTE}; balanced, last minus first: {gain_text(change)}" if change else PROBE_NOTE
+    return Table(title="Reward model on the frozen probe", columns=columns, rows=rows, note=note)
+
+
+def probe_line(summary: RunSummary) -> Iterator[str]:
+    """`judge on the frozen probe 59.7% to 66.1%: +6.4 points, 95% interval +2.0 to +10.8`; nothing without a change."""
+    known = [row["probe_balanced"] for row in summary.evaluations if row.get("probe_balanced") is not None]
+    if change := summary.probe_change.get("balanced"):
+        yield gain_line(f"judge on the frozen probe {percent(known[0])} to {percent(known[-1])}", change)
+
+
+def number_bounds(row: Mapping[str, Any], name: str) -> str:
+    """`1.02 to 1.31`, or `-` where a bound is unknown."""
+    ends = [row.get(f"{name}_{end}") for end in ("low", "high")]
+    return ABSENT if None in ends else " to ".join(number(end, 2) for end in ends)
+
+
+DECISIONS: tuple[str, ...] = (
+    "pending",
+    "accepted_harder",
+    "accepted_easier",
+    "returned",
+    "accepted_total",
+    "adapted_slots",
+)
+DECISIONS += ("tasks_chosen", "tasks_proposed", "tasks_valid")
+EDIT_COUNTS = ("proposed", "tried", "valid", "measured", "accepted")
+EXPERTS = ("expert", "parent_expert", "root_expert")
+
+
+def adaptation_tables(summary: RunSummary) -> list[Table]:
+    """All of them; one without rows is not shown."""
+    return [adaptation_progress(summary), edits_table(summary), expert_table(summary)]
+
+
+def adaptation_progress(summary: RunSummary) -> Table:
+    """One line per iteration in which something was asked for, judged or returned."""
+    rows = tuple(
+        (
+            str(row["iteration"]),
+            *(number(row.get(key), 0) for key in DECISIONS),
+            number(row.get("pool_depth_mean"), 3),
+        )
+        for row in summary.iterations
+        if row.get("tasks_chosen") or row.get("pending") or row.get("returned")
+    )
+    columns: tuple[str, ...] = (
+        "iteration",
+        "judged",
+        "harder",
+        "easier",
+        "returned",
+        "accepted so far",
+        "slots changed",
+    )
+    columns += ("asked", "proposed", "valid", "depth")
+    note = (
+        "judged: those of the iteration before; harder, easier: accepted; depth: edits from the root, mean of the pool"
+    )
+    return Table(title="Adaptation", columns=columns, rows=rows, note=note)
+
+
+def edits_table(summary: RunSummary) -> Table:
+    """One line per direction and kind of edit, over all iterations."""
+    rows = tuple(
+        (direction, kind, *(str(counts.get(name, 0)) for name in EDIT_COUNTS))
+        for direction, kinds in edit_counts(summary).items()
+        for kind, counts in kinds.items()
+    )
+    note = (
+        "over all iterations; of the proposals for a task those after the first valid one are not tried; measured: "
+        "played as pending tasks"
+    )
+    return Table(title="Edits", columns=("direction", "kind", *EDIT_COUNTS), rows=rows, note=note)
+
+
+def expert_table(summary: RunSummary) -> Table:
+    """One line per iteration that accepted tasks: the expert on them, on their parents and on their roots."""
+    rows = tuple(
+        (
+            str(row["iteration"]),
+            number(row["accepted"], 0),
+            *(percent(row[f"{who}_success"]) for who in EXPERTS),
+            *(number(row[f"{who}_steps"], 1) for who in EXPERTS),
+        )
+        for row in summary.iterations
+        if row.get("expert_success") is not None
+    )
+    columns: tuple[str, ...] = ("iteration", "accepted", "success", "of parents", "of roots")
+    columns += ("steps", "of parents", "of roots")
+    note = "a policy that sees observations only and does not learn, on the tasks that were accepted"
+    return Table(title="Expert on accepted tasks", columns=columns, rows=rows, note=note)
+
+
+def edit_counts(summary: RunSummary) -> Tally:
+    """direction -> kind of edit -> counts, over all iterations."""
+    rows = summary.iterations
+    return added([row[key] for row in rows for key in ("tasks_by_edit", "by_edit") if row.get(key)])
+
+
+def parameters_tables(run: Path) -> list[Table]:
+    """One table; none for a run without a `config.yaml`. Raises UserError where that is damaged."""
+    if not run_config_path(run).exists():
+        return []
+    recorded = read_run_config(run)
+    changed = parameter_differences(defaults_of(recorded), recorded)
+    rows = [
+        (shown_key(key), shown_value(value), ABSENT if default is differences.ABSENT else shown_value(default))
+        for key, (default, value) in changed.items()
+        if value is not differences.ABSENT
+    ]
+    note = f"{run_config_path(run)} has all parameters; each manifest has those of its own."
+    return [
+        Table(
+            title="Parameters that differ from the default",
+            columns=("parameter", "value", "default"),
+            rows=tuple(rows),
+            note=note,
+            listing=True,
+        )
+    ]

@@ -17,7 +17,7 @@ from rla_programs.tool.prompts import QuestionPrompt
 from rla_programs.tool.short import ShortFormat
 from rla_screens.screens.computer_use import deed_of_tool_call
 
-from rla.adaptation.reasons import sentences
+from rla.adaptation.drafting import sentences
 from rla.agents.judge import unscored_judgement, voted
 from rla.agents.policy import NO_ACTION, CommandTries, PolicyAgent
 from rla.agents.proposer import read_proposal

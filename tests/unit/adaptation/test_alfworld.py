@@ -6,8 +6,8 @@ import asyncio
 
 from rla.adaptation.accept import judge_pending
 from rla.adaptation.choose import choose
-from rla.adaptation.next_pool import next_pool
 from rla.adaptation.propose import Candidate, prove
+from rla.adaptation.validating import next_pool
 from rla.agents.proposer import Proposal
 from rla.config.sections import AdaptationConfig
 from rla.envs.alfworld.environment import Alfworld

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rla.adaptation.reasons import MAX_REASON, critique, sentences
+from rla.adaptation.drafting import MAX_REASON, critique, sentences
 
 
 def test_the_most_frequent_reasons_come_first_with_their_counts() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rla.adaptation.curating import bucket_of, bucket_sizes, curated, curated_pool, pass_rates
+from rla.adaptation.made_pools import bucket_of, bucket_sizes, curated, curated_pool, pass_rates
 from rla.config.sections import CurationConfig, TasksConfig
 from rla.errors import UserError
 from rla.store.shards import Origin, write_shard

@@ -12,8 +12,7 @@ import jsonschema  # type: ignore[import-untyped,unused-ignore]
 import pytest
 
 from rla.adaptation.choose import Choice
-from rla.adaptation.drafting import Draft, ModelDrafter, RulesDrafter
-from rla.adaptation.evidence import Evidence
+from rla.adaptation.drafting import Draft, Evidence, ModelDrafter, RulesDrafter
 from rla.adaptation.propose import Candidate, prove
 from rla.config.sections import ProposerConfig
 from rla.envs.alfworld.environment import Alfworld

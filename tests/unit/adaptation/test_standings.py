@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rla.adaptation.accept import Measured, TaskVerdict, judge_pending
-from rla.adaptation.next_pool import next_pool
 from rla.adaptation.standings import (
     Standing,
     leading_slots,
@@ -18,6 +17,7 @@ from rla.adaptation.standings import (
     resting_slots,
     returned_slots,
 )
+from rla.adaptation.validating import next_pool
 from rla.config.sections import AdaptationConfig
 from rla.errors import UserError
 from rla.store.records import Status, Task

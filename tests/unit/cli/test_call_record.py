@@ -13,8 +13,7 @@ import pytest
 
 import rla
 from rla.cli.app import run
-from rla.cli.call_record import call_facts, git_revision, in_git
-from rla.cli.machine import used_gpus
+from rla.cli.call_record import call_facts, git_revision, in_git, used_gpus
 from rla.cli.progress import LineProgress
 from rla.cli.run import print_report
 from rla.pipeline.context import StageContext

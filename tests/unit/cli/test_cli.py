@@ -18,7 +18,7 @@ from rla import __version__
 from rla.cli.app import run
 from rla.cli.call_record import git_revision
 from rla.cli.calls import default_run
-from rla.cli.closing import readable
+from rla.cli.progress import readable
 from rla.errors import UserError
 from rla.pipeline.context import StageContext, StageSpec
 from rla.store.resources import resource

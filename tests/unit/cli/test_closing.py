@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rla.cli.closing import BRIEF, LOOP, StageAccount, summary_lines
-from rla.cli.progress import make_progress
-from rla.cli.quiet import is_error
+from rla.cli.calls import is_error
+from rla.cli.progress import BRIEF, LOOP, StageAccount, make_progress, summary_lines
 from rla.pipeline.context import StageContext
 from rla.store.layout import artifact
 from stages import STAGES

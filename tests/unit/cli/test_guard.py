@@ -13,8 +13,7 @@ import pytest
 import typer
 from safetensors import SafetensorError
 
-from rla.cli.guard import LONGEST_ERROR, guard
-from rla.cli.system_errors import system_refusal
+from rla.cli.guard import LONGEST_ERROR, guard, system_refusal
 from rla.envs.observation import EnvironmentFailure
 from rla.errors import UserError
 

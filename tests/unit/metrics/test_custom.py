@@ -13,11 +13,11 @@ from rla.config import Config
 from rla.errors import UserError
 from rla.metrics import custom
 from rla.metrics.custom import Figure, add_metrics, brought_numbers, joined_figures, told_figures
-from rla.report.build import tables_of_run
+from rla.report.build import page_of_run, tables_of_run
 from rla.report.collect import RunSummary
 from rla.report.curves import panels
-from rla.report.points import held_out_points, iteration_points
-from rla.report.series import history_rows
+from rla.report.page import Section
+from rla.report.series import held_out_points, history_rows, iteration_points
 from rla.report.tables import Table
 from rla.store.atomic import write_json
 from rla.store.records import Task
@@ -44,6 +44,9 @@ class Jumps:
     def tables(self, summary: RunSummary) -> list[Table]:
         rows = tuple((str(row["iteration"]), str(row["jumps"])) for row in summary.iterations)
         return [Table(title="Jumps", columns=("iteration", "jumps"), rows=rows)]
+
+    def sections(self, summary: RunSummary) -> list[Section]:
+        return [Section(name="jumps", title="Highest", body=[f"<p>of {summary.run.name}</p>"])]
 
 
 class Silent:
@@ -115,3 +118,9 @@ def test_a_class_that_is_not_to_be_had_is_one_clear_error(
     monkeypatch.setattr(custom, "registered", lambda group: {"broken": entry})
     with pytest.raises(UserError, match=f"rla.tables: broken is {target}, which {why}"):
         custom.registered_objects.__wrapped__()
+
+
+def test_a_package_has_sections_on_the_page_of_a_run(tmp_path: Path) -> None:
+    summary = RunSummary(run=tmp_path / "mine", iterations=(), evaluations=(), seconds={}, gain=None)
+    page = page_of_run(summary, [], configured())
+    assert '<section id="jumps"><h2>Highest</h2>\n<p>of mine</p>' in page

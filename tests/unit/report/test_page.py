@@ -1,4 +1,4 @@
-"""The page of a run: headline, curves as SVG, changes of tasks with what differs marked."""
+"""The page of a run: headline, curves as SVG."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from xml.etree import ElementTree
 import pytest
 
 from rla.metrics.intervals import Interval
-from rla.report.changes import changes_of, compared
+from rla.report.build import headline
 from rla.report.collect import HeldOut, Row, RunSummary
 from rla.report.curves import panels, svg
-from rla.report.headline import headline
-from rla.report.lineage import Lineage
-from rla.report.page import changes_section, curves_section, report_page
+from rla.report.page import curves_section, report_page
 
 
 def summary(*rows: Row, **changes: Any) -> RunSummary:
@@ -84,45 +82,3 @@ def test_a_curve_is_an_svg_element_that_is_the_same_each_time() -> None:
     assert ElementTree.fromstring(text).tag.endswith("svg") and "iteration" in text
     assert svg(panel) == text
     assert "<figcaption>Success</figcaption><svg" in "".join(curves_section([panel]).body)
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "gone", "new"),
-    [
-        ("put a mug in desk.", "put a hot mug in desk.", [], ["hot"]),
-        ("put a mug", "put two mugs", ["a", "mug"], ["two", "mugs"]),
-        ("", "a", [], ["a"]),
-        ("same", "same", [], []),
-    ],
-)
-def test_words_that_differ_are_marked(before: str, after: str, gone: list[str], new: list[str]) -> None:
-    old, young = compared(before, after)
-    assert "".join(text for _, text in old) == before and "".join(text for _, text in young) == after
-    assert [text.strip() for mark, text in old if mark == "gone"] == gone
-    assert [text.strip() for mark, text in young if mark == "new"] == new
-
-
-def lineage() -> Lineage:
-    proposal = {
-        "task_id": "child",
-        "parent_id": "root",
-        "instruction": "put a <b>clean</b> mug in desk.",
-        "direction": "harder",
-        "edit": '{"goal": "<script>"}',
-        "critique": "too easy",
-        "valid": True,
-        "parent_accuracy": 1.0,
-        "verdict": {"iteration": 3, "accepted": True, "accuracy": 0.5},
-    }
-    refused = proposal | {"task_id": "other", "verdict": {"iteration": 3, "accepted": False, "accuracy": 0.0}}
-    root = {"task_id": "root", "instruction": "put a mug in desk."}
-    return Lineage(slot="root", root=root, versions=(proposal, refused), measurements=(), returns=(), standing=None)
-
-
-def test_an_accepted_task_stands_beside_its_parent() -> None:
-    (change,) = changes_of(lineage())
-    assert (change.iteration, change.parent_accuracy, change.child_accuracy) == (3, 1.0, 0.5)
-    page = report_page("r", ["h"], [changes_section([change], most=5)])
-    assert "<ins> &lt;b&gt;clean&lt;/b&gt;</ins> mug" in page and "won 100.0%" in page and "won 50.0%" in page
-    assert "<script>" not in page and "&lt;script&gt;" in page
-    assert "1 earlier ones" in "".join(changes_section([change, change], most=1).body)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rla.config import resolved
-from rla.report.parameters import parameters_tables
+from rla.report.tables import parameters_tables
 from rla.store.run_config import write_run_config
 from tests.unit.builders import configured
 

@@ -10,6 +10,7 @@ import pytest
 
 from rla.cli.app import run
 from rla.errors import UserError
+from rla.report.build import tables_of_run
 from rla.report.collect import collect
 from rla.report.page import report_page, tables_section
 from rla.report.render import as_markdown, as_text, column_widths, fitting
@@ -20,7 +21,6 @@ from rla.report.tables import (
     evaluation,
     limits_table,
     reward_model,
-    tables,
     times,
     training,
 )
@@ -144,7 +144,7 @@ def test_what_met_a_limit_is_counted_for_rollouts_judgements_and_evaluations(pla
     write(played / "1/trajectories" / MANIFEST, {"counts": counts | {"env_errors": 0}})
     judged = {"steps": 40, "skipped": 4, "judgements": 108, "unparsable": 6, "truncated": 5, "failed": 12}
     write(played / "1/scores" / MANIFEST, {"counts": judged})
-    evaluated = {"episodes": 4, "success": 0.5, "mean_steps": 2.5, "invalid_actions": 1, "truncated": 1}
+    evaluated = {"episodes": 4, "success": 0.5, "mean_steps": 2.5, "steps": 10, "invalid_actions": 1, "truncated": 1}
     write(played / "eval/0/metrics.json", evaluated | {"context_stops": 2, "env_errors": 0})
     write(played / "1/policy/metrics.json", {"replies": 40, "replies_too_long": 7, "skipped_updates": 2})
     write(played / "1/rm/metrics.json", {"replies": 102, "replies_too_long": 9, "skipped_updates": 0})
@@ -197,7 +197,7 @@ def test_slices_of_a_stage_count_once_with_the_longest(played: Path) -> None:
 
 def test_an_empty_run_has_only_places(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
-    assert [table.title for table in tables(collect(tmp_path / "run"))] == ["Where it lies"]
+    assert [table.title for table in tables_of_run(collect(tmp_path / "run"))] == ["Where it lies"]
 
 
 WIDE = Table(

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rla.cli.app import run
-from rla.report.adaptation import adaptation_tables, edits, expert, progress
 from rla.report.collect import collect
+from rla.report.tables import adaptation_progress, adaptation_tables, edits_table, expert_table
 from rla.store.slices import MANIFEST
 
 COUNTS: dict[str, Any] = {"pending": 0, "accepted": 0, "accepted_harder": 0, "accepted_easier": 0, "returned": 0}
@@ -44,21 +44,21 @@ def adapted(tmp_path: Path) -> Path:
 
 
 def test_an_iteration_judges_what_the_one_before_proposed(adapted: Path) -> None:
-    assert progress(collect(adapted)).rows == (
+    assert adaptation_progress(collect(adapted)).rows == (
         ("1", "0", "0", "0", "0", "0", "0", "2", "3", "2", "0.000"),
         ("2", "2", "1", "0", "0", "1", "1", "0", "0", "0", "0.125"),
     )
 
 
 def test_edits_are_counted_from_proposal_to_acceptance(adapted: Path) -> None:
-    assert edits(collect(adapted)).rows == (
+    assert edits_table(collect(adapted)).rows == (
         ("easier", "hint", "1", "1", "1", "1", "0"),
         ("harder", "goal", "2", "2", "1", "1", "1"),
     )
 
 
 def test_the_expert_on_accepted_tasks_beside_parents_and_roots(adapted: Path) -> None:
-    assert expert(collect(adapted)).rows == (("2", "1", "50.0%", "75.0%", "100.0%", "14.2", "9.5", "7.0"),)
+    assert expert_table(collect(adapted)).rows == (("2", "1", "50.0%", "75.0%", "100.0%", "14.2", "9.5", "7.0"),)
 
 
 def test_a_run_without_adaptation_shows_none_of_it(tmp_path: Path) -> None:

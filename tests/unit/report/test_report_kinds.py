@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rla.report.collect import HeldOut, RunSummary
-from rla.report.kinds import kind_tables
+from rla.report.tables import kind_tables
 
 X = {
     **{"episodes": 4, "success": 0.5, "success_low": 0.0546, "success_high": 0.9454, "mean_steps": 2.5},

@@ -20,7 +20,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from rla.cli.app import run as rla
 from rla.config.sections import TrackingConfig
 from rla.errors import UserError
-from rla.report.points import run_points
+from rla.report.series import run_points
 from rla.report.tables import LOOP
 from rla.store.atomic import write_json
 from rla.tracking import run_curves
@@ -279,7 +279,7 @@ def test_a_service_that_does_not_answer_stops_nothing(
         raise CommError("no route\n\x1b[31mto host")
 
     monkeypatch.setitem(tracking.LOGGER_TYPE_TO_CLASS, name, away)
-    for module in ("rla.tracking.run_curves", "rla.cli.tracked"):
+    for module in ("rla.tracking.run_curves", "rla.cli.calls"):
         monkeypatch.setattr(f"{module}.refuse_missing", lambda name: None)
     assert rla(["compute-rewards", "--run", "r", "--set", f"tracking.trackers=[{name}]"]) == 0
     said = " ".join(capsys.readouterr().err.split())

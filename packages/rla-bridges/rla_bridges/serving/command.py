@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from rla.cli.guard import guard
+from rla.cli.own_options import Overrides
 
 env = typer.Typer(help="An environment as a server that other trainers can use.")
 
@@ -29,9 +30,7 @@ def env_serve(
     params: Annotated[
         Path | None, typer.Option(help="Parameters; ./params.yaml, else the packaged small run of the environment.")
     ] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one parameter.")
-    ] = None,
+    set_: Overrides = None,
     seed: Annotated[int | None, typer.Option(help="Same as --set seed=N.")] = None,
     split: Annotated[str | None, typer.Option(help="Only this split; all of them when not given.")] = None,
     pool: Annotated[

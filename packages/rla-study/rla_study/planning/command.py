@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rla.cli.guard import guard
+from rla.cli.own_options import Overrides
 
 if TYPE_CHECKING:
     from rla.config import Config
@@ -23,9 +24,7 @@ def plan_memory(
     params: Annotated[
         Path | None, typer.Option(help="Parameters; the packaged pipelines/alfworld-<shape>.yaml, else params.yaml.")
     ] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one parameter.")
-    ] = None,
+    set_: Overrides = None,
     iterations: Annotated[int, typer.Option(min=1, help="Of the run, for its disk.")] = 200,
     gpus: Annotated[int, typer.Option(min=0, help="Of the machine; 0: it has a CPU alone.")] = 8,
     gpu_memory: Annotated[float, typer.Option(help="Of each GPU, in GB.")] = 80.0,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rla.cli.guard import guard
-from rla.cli.own_options import NEWEST
+from rla.cli.own_options import NEWEST, Overrides
 from rla.cli.show import run_and_config
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ PORT = 7575  # Inspect's own
 Params = Annotated[
     Path | None, typer.Option(help="Parameters; the run's config.yaml, else ./params.yaml.", show_default=False)
 ]
-Overrides = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one parameter.")]
 
 
 def export(

@@ -30,8 +30,8 @@ def lineage_text(run: Path | None, *, slot: str | None, task: str | None, refuse
     """What the command prints. Raises UserError for a run, slot or task that does not exist."""
     from rla.errors import UserError
     from rla.pipeline.params_files import existing_run
-    from rla.report.lineage import find, history, lineages, overview
     from rla.report.render import as_text, terminal_width
+    from rla_study.lineage.lineages import find, history, lineages, overview
 
     folder = existing_run(run)
     if slot is not None and task is not None:

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rla.adaptation.kinds import edit_kind, fields_of
+from rla.adaptation.kinds import edit_kind
 from rla.adaptation.standings import Decision
+from rla.envs.protocols import Adapts
+from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.report.tables import ABSENT, Table, number
 from rla.store.layout import artifact, numbered_folders
@@ -100,6 +102,15 @@ def slot_lineage(
         ),
         standing=standings[-1] if standings else None,
     )
+
+
+def fields_of(env: str) -> frozenset[str]:
+    """The names that edits of an environment may have; none where it cannot be had here, or changes no tasks."""
+    try:
+        chosen = environment(env)
+    except UserError:
+        return frozenset()
+    return chosen.edit_fields if isinstance(chosen, Adapts) else frozenset()
 
 
 def find(found: Mapping[str, Lineage], *, slot: str | None = None, task: str | None = None) -> Lineage:

@@ -6,14 +6,32 @@ import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Literal
 
-from rla.report.lineage import Lineage, lineages
+from rla.agents.texts import printable
+from rla.report.collect import RunSummary
+from rla.report.page import Section
+from rla.report.tables import percent
+from rla.showing.page import safe
+from rla.store.layout import artifact
+from rla.store.slices import is_complete
+from rla_study.lineage.lineages import Lineage, lineages
 
 Mark = Literal["same", "gone", "new"]
+MARKS: dict[Mark, str] = {"gone": "del", "new": "ins"}
+MOST = 12  # shown on a page
 WORDS = re.compile(r"\s+|[^\s]+")
 LONGEST = 4000  # characters of an instruction that are compared
+
+
+class Changes:
+    """The section of a report with accepted tasks; registered in the group `rla.tables`."""
+
+    def sections(self, summary: RunSummary) -> list[Section]:
+        known = is_complete(artifact(summary.run, "train_tasks", 0))
+        return [changes_section(accepted_changes(summary.run), most=MOST)] if known else []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,3 +89,32 @@ def compared(before: str, after: str) -> tuple[list[tuple[Mark, str]], list[tupl
         if other_end > other_start:
             sides[1].append(("same" if same else "new", "".join(new[other_start:other_end])))
     return sides
+
+
+def changes_section(changes: Sequence[Change], *, most: int) -> Section:
+    """Parent and child of accepted tasks side by side, the latest `most`."""
+    body = [part for change in changes[:most] for part in change_html(change)]
+    if len(changes) > most:
+        body.append(f"<p>{len(changes) - most} earlier ones are shown by <code>rla lineage</code>.</p>")
+    return Section(name="tasks", title="Accepted tasks", body=body)
+
+
+def change_html(change: Change) -> Iterator[str]:
+    yield f"<article><h3>Iteration {change.iteration}: {safe(change.direction)}</h3>"
+    yield '<div class="sides">'
+    sides = [("parent", change.parent_id, change.parent, change.parent_accuracy)]
+    sides.append(("child", change.child_id, change.child, change.child_accuracy))
+    for who, name, pieces, accuracy in sides:
+        yield f"<div><b>{who} {safe(name)}</b>, won {percent(accuracy)}"
+        yield f'<div class="text">{"".join(piece(*one) for one in pieces)}</div></div>'
+    yield "</div>"
+    for label, said in (("edit", change.edit), ("critique", change.critique)):
+        if said:
+            yield f'<div class="text seen"><b>{label}</b> {safe(said)}</div>'
+    yield "</article>"
+
+
+def piece(mark: Mark, said: str) -> str:
+    """A piece of an instruction. Blanks between words stay."""
+    shown = escape(printable(said))
+    return f"<{MARKS[mark]}>{shown}</{MARKS[mark]}>" if mark in MARKS else shown
