@@ -23,9 +23,8 @@ from rla.envs.prompts import ProposalPrompt
 from rla.envs.protocols import Adapts
 from rla.envs.services import Ask
 from rla.envs.views import Message, ProposalView
-from rla.llm.base import Completion, FinishReason, Generator, Request
+from rla.llm.base import Completion, FinishReason, Generator, Request, UnusableReply, replies_to
 from rla.llm.chat import ChatFormat
-from rla.llm.refusals import UnusableReply, replies_to
 from rla.seeds import derive
 from rla.store.records import Direction
 from rla.thoughts import after_thinking

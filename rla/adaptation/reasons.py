@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
-from rla.agents.texts import printable
+from rla.folding import printable
 from rla.thoughts import after_thinking
 
 _VERDICT = re.compile(r"\\boxed\s*\{[^{}]*\}|\bscore\s*:?\s*[+-]?\s*1\b|[+-]\s*1\b", re.IGNORECASE)

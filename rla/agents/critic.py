@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rla.agents.replies import reply_text
-from rla.agents.texts import one_line
 from rla.envs.chat_prompts import user
 from rla.envs.quoting import QUOTED, quoted
 from rla.envs.views import Message
+from rla.folding import one_line
 from rla.llm.base import Completion
 from rla.llm.chat import ChatFormat
 from rla.thoughts import after_thinking

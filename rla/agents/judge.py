@@ -14,9 +14,8 @@ from typing import Any
 from rla.agents.replies import reply_text
 from rla.envs.prompts import JudgePrompt
 from rla.envs.views import JudgeView
-from rla.llm.base import Completion, FinishReason
+from rla.llm.base import Completion, FinishReason, PlacedImage
 from rla.llm.chat import ChatFormat
-from rla.llm.placed_images import PlacedImage
 from rla.store.records import Judgement, StepScore, columns
 from rla.thoughts import after_thinking
 

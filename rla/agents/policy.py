@@ -17,11 +17,9 @@ from rla.config.sections import PolicyConfig
 from rla.envs.pictures import PastStep, Picture
 from rla.envs.prompts import ChecksCalls, PolicyPrompt, ToolPrompt, told_schemas
 from rla.errors import UserError
-from rla.llm.base import Completion, FinishReason
+from rla.llm.base import Completion, FinishReason, PlacedImage, TokenTrie
 from rla.llm.chat import ChatFormat
 from rla.llm.picture_chat import HasParts, PictureChat, PromptTokens
-from rla.llm.placed_images import PlacedImage
-from rla.llm.trie import TokenTrie
 from rla.store.records import Segment, Step, columns
 
 # What the environment is told when a reply holds no admissible command: no engine knows it, so nothing happens.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from rla.agents.texts import printable
+from rla.folding import printable
 from rla.report.changes import Change, Mark
 from rla.report.curves import Panel, svg
 from rla.report.render import html_row

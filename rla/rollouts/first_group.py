@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args, get_type_hints
 
-from rla.agents.texts import one_line
 from rla.config import Config
 from rla.config.judging import JudgeConfig
 from rla.config.sections import PolicyConfig
@@ -20,6 +19,7 @@ from rla.config.upkeep import GuardName
 from rla.envs.protocols import Env, Judged, Probes
 from rla.envs.registry import environment
 from rla.errors import UserError
+from rla.folding import one_line
 from rla.models.tokenizer import UNKNOWN
 from rla.pipeline.context import StageContext
 from rla.store.layout import artifact

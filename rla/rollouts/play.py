@@ -25,10 +25,9 @@ from rla.envs.observation import (
     settled,
 )
 from rla.envs.prompts import PolicyPrompt, ToolPrompt
-from rla.llm.base import Generator, Request
+from rla.llm.base import Generator, Request, UnusableReply, replies_to
 from rla.llm.chat import ChatFormat
 from rla.llm.picture_chat import PictureChat
-from rla.llm.refusals import UnusableReply, replies_to
 from rla.models.vision import VisionFormat
 from rla.rollouts.groups import run_groups
 from rla.rollouts.images import distinct_images

@@ -11,12 +11,9 @@ from rla.agents.judge import unscored_judgement
 from rla.config.judging import JudgeConfig
 from rla.envs.pictures import PictureMessage
 from rla.envs.prompts import JudgePrompt
-from rla.llm.base import Generator, Request
+from rla.llm.base import Generator, Request, TokenTrie, UnusableReply, replies_to
 from rla.llm.chat import ChatFormat, Message
-from rla.llm.picture_chat import PictureChat, PromptTokens
-from rla.llm.picture_parts import parts_message
-from rla.llm.refusals import UnusableReply, replies_to
-from rla.llm.trie import TokenTrie
+from rla.llm.picture_chat import PictureChat, PromptTokens, parts_message
 from rla.models.vision import VisionFormat
 from rla.store.records import Judgement
 

@@ -20,9 +20,9 @@ from rla.envs.protocols import Demonstrates, Judged, Labels, Teaches
 from rla.envs.registry import environment
 from rla.envs.together import at_once, begun
 from rla.envs.views import Demonstration, JudgeView
+from rla.llm.base import cache_keys
 from rla.llm.chat import ChatFormat
 from rla.llm.picture_chat import PictureChat, PromptTokens
-from rla.llm.placed_images import cache_keys
 from rla.pipeline.context import StageContext
 from rla.seeds import derive
 from rla.store.records import Task

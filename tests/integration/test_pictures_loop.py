@@ -279,8 +279,8 @@ def test_a_text_model_is_not_trained_on_pictures(
 
 def test_an_engine_takes_the_weights_of_another_iteration(folder: Path) -> None:
     from rla.config.sections import GeneratorConfig
+    from rla.llm.base import PlacedImage
     from rla.llm.factory import make_generator
-    from rla.llm.placed_images import PlacedImage
     from rla.llm.transformers_engine import TransformersGenerator
 
     row = trajectories()[0]

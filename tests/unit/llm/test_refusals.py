@@ -8,8 +8,7 @@ import pickle
 import pytest
 
 from rla.errors import UserError
-from rla.llm.base import Completion, FinishReason
-from rla.llm.refusals import ContextOverflow, UnusableReply, as_told, usable_completions
+from rla.llm.base import Completion, ContextOverflow, FinishReason, UnusableReply, as_told, usable_completions
 
 
 def told(error: Exception) -> Exception:

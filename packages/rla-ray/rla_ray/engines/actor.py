@@ -17,8 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rla.llm.base import Completion, Generator, Request
-from rla.llm.refusals import as_told
+from rla.llm.base import Completion, Generator, Request, as_told
 from rla.processes.devices import UsedDevice
 from rla_ray.code_digest import refuse_other_code
 from rla_ray.connection import devices_of_ray_worker

@@ -20,10 +20,9 @@ from uuid import uuid4
 
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
-from rla.llm.base import Completion, Request
+from rla.llm.base import Completion, Request, check_request, usable_completions
 from rla.llm.chat import ChatFormat
-from rla.llm.loading import absolute_model
-from rla.llm.refusals import check_request, usable_completions
+from rla.llm.factory import absolute_model
 from rla_ray.code_digest import code_digest
 from rla_ray.connection import connected, first_line
 from rla_ray.engines.actor import LeaseOver, Opened, Reply

@@ -10,10 +10,10 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from rla.agents.texts import one_line
 from rla.config.differences import ABSENT, flattened, parameter_differences, shown_value
 from rla.envs.configured import default_config
 from rla.errors import UserError
+from rla.folding import one_line
 from rla.pipeline.run_identity import ineffective_keys
 from rla.report.collect import RunSummary, collect
 from rla.store.run_config import read_run_config, run_config_path
