@@ -16,7 +16,6 @@ from rla.adaptation.evidence import Evidence
 from rla.adaptation.reasons import critique
 from rla.agents.critic import episode_messages, excerpt, read_critique, task_messages
 from rla.agents.proposer import NOTHING, Proposal, held_after_thoughts, read_proposal
-from rla.agents.replies import reply_text
 from rla.config.sections import ProposerConfig
 from rla.envs.course import Course
 from rla.envs.prompts import ProposalPrompt
@@ -24,7 +23,7 @@ from rla.envs.protocols import Adapts
 from rla.envs.services import Ask
 from rla.envs.views import Message, ProposalView
 from rla.llm.base import Completion, FinishReason, Generator, Request, UnusableReply, replies_to
-from rla.llm.chat import ChatFormat
+from rla.llm.chat import ChatFormat, reply_text
 from rla.seeds import derive
 from rla.store.records import Direction
 from rla.thoughts import after_thinking

@@ -6,7 +6,7 @@
 
 The sample is drawn as `rla.adaptation.sampling` says. `slots` > 0: it is drawn from that many slots of the pool, which
 the run keeps: accepted tasks are met again. `fill: mixed`: further tasks, drawn alike, stand by
-(`rla.rollouts.filling`).
+(`rla.rollouts.trajectory_shard`).
 
 So `within` plays as many episodes with adaptation as without. No more tasks are asked for than there are `places` for;
 where the places were made fewer since, the last pending tasks are not played.

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rla.agents.replies import reply_text
 from rla.envs.chat_prompts import user
 from rla.envs.quoting import QUOTED, quoted
 from rla.envs.views import Message
 from rla.folding import one_line
 from rla.llm.base import Completion
-from rla.llm.chat import ChatFormat
+from rla.llm.chat import ChatFormat, reply_text
 from rla.thoughts import after_thinking
 
 MAX_CRITIQUE = 1200  # characters

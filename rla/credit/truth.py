@@ -4,7 +4,7 @@
 
 This goes beyond the paper, whose judge learns from outcomes and from its own votes alone. A lesson counts as much as a
 step whose outcome all votes agree with; a vote against the label gets as little as one that does not parse. Which steps
-are lessons, `rla.rollouts.ground_truth` draws.
+are lessons, `rla.rollouts.labels` draws.
 """
 
 from __future__ import annotations

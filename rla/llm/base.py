@@ -16,7 +16,6 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from rla.errors import UserError
 from rla.seeds import derive
 from rla.store.records import ImageSpan
 
@@ -222,16 +221,10 @@ def usable_completions(completions: Sequence[Completion]) -> list[Completion]:
     Raises UnusableReply for a log-probability that is NaN, infinite or positive, for a token id below 0, and for lists
     of different lengths.
     """
-    return [one if all(map(ordinary, one.logprobs)) else at_most_zero(one) for one in map(complete, completions)]
+    return list(map(_usable, completions))
 
 
-def ordinary(logprob: float) -> bool:
-    """Whether it is finite and not positive."""
-    return -math.inf < logprob <= 0.0
-
-
-def complete(completion: Completion) -> Completion:
-    """The completion. Raises UnusableReply as `usable_completions` does for its tokens."""
+def _usable(completion: Completion) -> Completion:
     tokens = completion.token_ids
     if not len(tokens) == len(completion.logprobs) == len(completion.allowed):
         raise UnusableReply(
@@ -239,12 +232,9 @@ def complete(completion: Completion) -> Completion:
         )
     if odd := [token for token in tokens if not 0 <= token <= LARGEST_ID]:
         raise UnusableReply(f"the engine reported a token id of {odd[0]}")
-    return completion
-
-
-def at_most_zero(completion: Completion) -> Completion:
-    """Log-probabilities of at most 0. Raises UnusableReply as `usable_completions` does for them."""
-    for token, logprob in zip(completion.token_ids, completion.logprobs, strict=True):
+    if all(-math.inf < logprob <= 0.0 for logprob in completion.logprobs):
+        return completion
+    for token, logprob in zip(tokens, completion.logprobs, strict=True):
         if not -math.inf < logprob <= ROUNDING:
             raise UnusableReply(f"the engine reported a log-probability of {logprob:g} for token {token}")
     return replace(completion, logprobs=[min(logprob, 0.0) for logprob in completion.logprobs])
@@ -263,18 +253,6 @@ async def replies_to(generator: Generator, request: Request) -> list[Completion]
                 generator.release(request.session)  # what is kept of it may be at fault
             request = replace(request, seed=derive(request.seed, "again", attempt))
     return usable_completions(await generator.generate(request))
-
-
-def as_told(error: BaseException) -> Exception:
-    """The exception for another process: what a Generator may raise keeps its kind, a defect is a RuntimeError. All of
-    them can be pickled.
-    """
-    if isinstance(error, ContextOverflow):
-        return error
-    for kind in (UserError, ValueError, UnusableReply):
-        if isinstance(error, kind):
-            return kind(str(error))
-    return RuntimeError(f"the engine failed: {type(error).__name__}: {error} (its own log says more)")
 
 
 def check_tokens(request: Request, *, vocabulary: int) -> None:

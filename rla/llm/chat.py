@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rla.errors import UserError
 from rla.folding import broken, folded
+from rla.llm.base import Completion
 from rla.models.load import generation_stops
 from rla.models.rendering import rendering
 from rla.store.texts import whole_text
@@ -379,6 +380,15 @@ class ChatFormat:
                 "control token; use an instruct model's template"
             )
         return self._between[0]
+
+
+def reply_text(completion: Completion, chat: ChatFormat) -> str:
+    """What was sampled, without the token that ended it. If the template itself opens the thought, its tag comes
+    first: whoever reads the text sees where the thought begins, and whether it ends.
+    """
+    ids = completion.token_ids
+    thought = "" if any(completion.allowed) else open_thought(chat.reply_header)  # no listed reply thinks
+    return thought + chat.decode(ids[:-1] if ids and ids[-1] in chat.stop_ids else ids)
 
 
 def _plain_encoder(tokenizer: Any) -> Any:

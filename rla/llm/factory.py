@@ -122,8 +122,3 @@ def make_transformers(config: GeneratorConfig, model: Path | str, stop_ids: Coll
         context=config.context,
         vision=load_vision(model),
     )
-
-
-def absolute_model(model: Path | str) -> str:
-    """The model's folder as another process finds it, or its hub id."""
-    return str(Path(model).resolve()) if Path(model).is_dir() else str(model)

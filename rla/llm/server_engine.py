@@ -106,44 +106,30 @@ class ServerGenerator:
 
     async def ask(self, prompt: list[int], samples: int, *, seed: int, **params: Any) -> list[dict[str, Any]]:
         """The choices of one request, sample by sample."""
+        own = {"prompt": prompt, "seed": seed & SEED_MASK, "return_tokens_as_token_ids": True}
+        own["logprobs"] = 0  # the sampled token's alone
+        _, choices = await self._asked("/completions", samples, own | params)
+        return choices
+
+    async def ask_chat(self, messages: list[dict[str, Any]], samples: int, **params: Any) -> tuple[Any, list[Any]]:
+        """The token ids of the prompt as the server made it, and the choices, of one request in messages."""
+        return await self._asked("/chat/completions", samples, {"messages": messages, "logprobs": True} | params)
+
+    async def _asked(self, path: str, samples: int, params: dict[str, Any]) -> tuple[Any, list[Any]]:
         body = {
             "model": self._model,
-            "prompt": prompt,
             "n": samples,
-            "seed": seed & SEED_MASK,
-            "logprobs": 0,  # the sampled token's alone
             "return_token_ids": True,
-            "return_tokens_as_token_ids": True,
             "ignore_eos": True,  # the model's own end of text; ours are in stop_token_ids
             "stream": False,
             **WHOLE_DISTRIBUTION,
             **params,
         }
-        return self._choices(await self._client.ask("/completions", body, check=refuse_aborted), samples)
-
-    async def ask_chat(self, messages: list[dict[str, Any]], samples: int, **params: Any) -> tuple[Any, list[Any]]:
-        """The token ids of the prompt as the server made it, and the choices, of one request in messages."""
-        body = {
-            "model": self._model,
-            "messages": messages,
-            "n": samples,
-            "logprobs": True,
-            "return_token_ids": True,
-            "ignore_eos": True,
-            "stream": False,
-            **WHOLE_DISTRIBUTION,
-            **params,
-        }
-        answer = await self._client.ask("/chat/completions", body, check=refuse_aborted)
-        choices = self._choices(answer, samples)
-        return answer.get("prompt_token_ids"), choices
-
-    def _choices(self, answer: Any, samples: int) -> list[Any]:
-        """Sample by sample."""
+        answer = await self._client.ask(path, body, check=refuse_aborted)
         choices = answer.get("choices") if isinstance(answer, dict) else None
         if not isinstance(choices, list) or sorted(map(index_of, choices)) != list(range(samples)):
             raise self.lacking(f"does not answer with {samples} choices", "use an OpenAI-compatible server")
-        return sorted(choices, key=index_of)
+        return answer.get("prompt_token_ids"), sorted(choices, key=index_of)
 
     def release(self, session: str) -> None:
         """Nothing is kept by session: the server's prefix cache evicts by itself."""

@@ -4,8 +4,8 @@ probabilities out.
 Log-probabilities are vLLM's "processed" ones: after the temperature, over the nucleus where top_p is below 1 and, where
 sampling was restricted, over the offered ids only (a restricted completion is asked for token by token,
 `rla.llm.base.restricted`). The prefix cache takes the place of sessions. With `generator.lora: adapter` the engine
-holds a base, and each request names the adapter that answers it (`rla.llm.adapters`); vLLM keeps prefixes of different adapters
-apart by name.
+holds a base, and each request names the adapter that answers it (`rla.llm.adapters`); vLLM keeps prefixes of different
+adapters apart by name.
 """
 
 from __future__ import annotations
@@ -40,11 +40,6 @@ MOST_IMAGES = 64  # of a prompt
 CPU_CACHE_GIB = "2"
 CPU_BATCH_TOKENS = 8192
 ABORT_SECONDS = 60.0  # in which the engine notes that its requests were aborted
-
-
-def picture_engine_settings(vision: VisionFormat | None) -> dict[str, Any]:
-    """Parameters of an engine whose model sees pictures."""
-    return {} if vision is None else {"limit_mm_per_prompt": {"image": MOST_IMAGES, "video": 0}}
 
 
 def never_sampled(vision: VisionFormat | None) -> dict[str, Any]:
@@ -141,9 +136,18 @@ class VllmGenerator:
         self.vision = load_vision(model)
         parts = parts_of(model) if config.lora == "adapter" else Parts(model=model, weights=())
         self._own = self.over(parts.adapter, stop_ids=stop_ids)
+        lora: dict[str, Any] = {
+            "enable_lora": True,
+            "max_lora_rank": config.max_lora_rank,
+            "max_loras": config.max_loras,
+        }
+        lora = {} if config.lora == "merged" else lora
+        pictures: dict[str, Any] = (
+            {} if self.vision is None else {"limit_mm_per_prompt": {"image": MOST_IMAGES, "video": 0}}
+        )
         # In pieces, a prompt of a seeded request ends the engine of the CPU build: it sets back a CUDA generator's
         # offset.
-        whole_prompts = {
+        whole_prompts: dict[str, Any] = {
             "enable_chunked_prefill": False,
             "max_num_batched_tokens": max(config.context, CPU_BATCH_TOKENS),
         }
@@ -165,8 +169,8 @@ class VllmGenerator:
                     disable_log_stats=True,
                     enable_sleep_mode=self.sleeps,
                     worker_extension_cls="rla.llm.vllm_worker.WorkerMethods",
-                    **adapter_settings(config),
-                    **picture_engine_settings(self.vision),
+                    **lora,
+                    **pictures,
                     **({} if cuda else whole_prompts),
                 )
             )
@@ -325,13 +329,6 @@ class Over:
             **self._engine.held_to(request.json_schema),
         )
         return [_completion(completion, greedy=request.temperature == 0) for completion in completions]
-
-
-def adapter_settings(config: GeneratorConfig) -> dict[str, Any]:
-    """Of an engine that takes adapters by request."""
-    if config.lora == "merged":
-        return {}
-    return {"enable_lora": True, "max_lora_rank": config.max_lora_rank, "max_loras": config.max_loras}
 
 
 def _completion(output: Any, *, greedy: bool) -> Completion:

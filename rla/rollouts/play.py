@@ -56,7 +56,7 @@ class Rollouts:
     make_env: Callable[[Task], Environment | AwaitedEnvironment]
     iteration: int
     policy: str  # digest of the checkpoint
-    top_p: float = 1.0  # of sampling; below 1 for evaluation alone (`top_p_of_episodes`)
+    top_p: float = 1.0  # of sampling; below 1 for evaluation alone (`evaluation.top_p`)
     vision: VisionFormat | None = None  # of a policy that sees the pictures of observations
 
     @property

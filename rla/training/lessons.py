@@ -11,8 +11,7 @@ from functools import partial
 from itertools import chain, cycle, islice
 from typing import TYPE_CHECKING, Any
 
-from rla.agents.judge import views
-from rla.agents.picturing import judged_with_pictures
+from rla.agents.judge import judged_with_pictures, views
 from rla.config.training import SftConfig
 from rla.envs.needing import need
 from rla.envs.prompts import JudgePrompt, ToolPrompt, told_schemas

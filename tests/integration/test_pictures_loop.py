@@ -18,7 +18,7 @@ from rla.llm.base import Request
 from rla.models.load import load_model
 from rla.models.pixels import PixelMaker
 from rla.models.vision import VisionFormat, load_vision
-from rla.rollouts.looking import with_pngs
+from rla.rollouts.images import with_pngs
 from rla.store.images import images_folder, images_of_part, png_digest
 from rla.store.reading import read_rows
 from tests.squares import PARAMS, squares_installed

@@ -20,7 +20,7 @@ from rla.envs.protocols import Pooled, Shares
 from rla.envs.registry import environment
 from rla.envs.services import Measured
 from rla.errors import UserError
-from rla.processes.cores import usable_cores
+from rla.processes.workers import usable_cores
 from rla.store.records import Task
 
 MakeEnv = Callable[[Task], Environment | AwaitedEnvironment]

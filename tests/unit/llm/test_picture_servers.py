@@ -163,7 +163,7 @@ def test_a_server_engine_sends_requests_with_pictures_as_messages() -> None:
 def test_the_judge_of_a_chat_server_is_sent_pictures() -> None:
     from rla.config.judging import JudgeConfig
     from rla.llm.chat_server import ChatReply
-    from rla.rollouts.replying import ServerReplier
+    from rla.rollouts.judge import ServerReplier
 
     sent: list[Any] = []
 

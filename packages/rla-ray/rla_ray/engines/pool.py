@@ -22,7 +22,6 @@ from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
 from rla.llm.base import Completion, Request, check_request, usable_completions
 from rla.llm.chat import ChatFormat
-from rla.llm.factory import absolute_model
 from rla_ray.code_digest import code_digest
 from rla_ray.connection import connected, first_line
 from rla_ray.engines.actor import LeaseOver, Opened, Reply
@@ -45,7 +44,7 @@ def cluster_engines(config: GeneratorConfig, *, model: Path | str, chat: ChatFor
     """
     ray = connected(config.own.address)
     wanted = Wanted(
-        model=absolute_model(model),
+        model=str(Path(model).resolve()) if Path(model).is_dir() else str(model),
         config=standing_alone(config),
         stop_ids=tuple(sorted(chat.stop_ids)),
         seed=seed,
