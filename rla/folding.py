@@ -1,4 +1,4 @@
-"""Texts as they look: NFKC, case folding, and no characters that cannot be seen.
+"""Texts as they look: NFKC, case folding, and no characters that cannot be seen; and texts made fit to be shown.
 
 A tag in full-width letters, or with a soft hyphen in it, reads like the tag itself to a model, and to some tokenizers.
 """
