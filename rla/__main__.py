@@ -27,7 +27,7 @@ def main() -> None:
         sys.exit(run(arguments))
     import traceback
 
-    from rla.processes.leaving import leave
+    from rla.processes.ranks import leave
 
     status = 1
     try:

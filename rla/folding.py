@@ -1,4 +1,4 @@
-"""Texts as they look: NFKC, case folding, and no characters that cannot be seen.
+"""Texts as they look: NFKC, case folding, and no characters that cannot be seen; and texts made fit to be shown.
 
 A tag in full-width letters, or with a soft hyphen in it, reads like the tag itself to a model, and to some tokenizers.
 """
@@ -38,3 +38,16 @@ def broken(text: str, pattern: re.Pattern[str], mark: Callable[[re.Match[str]], 
         pieces += [text[start:end], mark(one)]
         start = end
     return "".join([*pieces, text[start:]])
+
+
+def printable(text: str) -> str:
+    """`text` with a space for every control character but the newline (Unicode category C: escape sequences, invisible
+    marks, marks that turn the direction of writing, halves of surrogate pairs).
+    """
+    return "".join(" " if unicodedata.category(sign)[0] == "C" and sign != "\n" else sign for sign in text)
+
+
+def one_line(text: str, limit: int) -> str:
+    """`text` without control characters and line ends, cut to `limit` characters."""
+    line = " ".join(printable(text).split())
+    return line if len(line) <= limit else f"{line[: limit - 3].rstrip()}..."

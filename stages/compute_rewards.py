@@ -13,7 +13,7 @@ from rla.metrics.custom import add_metrics
 from rla.metrics.diagnostics import iteration_metrics, lesson_statistics, reward_statistics, task_rows
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import origin, refuse_stale
-from rla.rollouts.ground_truth import drawn_lessons, labels_of
+from rla.rollouts.labels import drawn_lessons, labels_of
 from rla.store.atomic import write_json
 from rla.store.frames import read_iteration, read_judgements, training_episodes
 from rla.store.reading import read_manifest

@@ -3,7 +3,7 @@
 Every held-out split (`tasks.test_splits`) is played and measured by itself. An environment with a reward rule of its
 own (`Probes`) is measured by that too. Its reward model writes about the held-out tasks where there is one (`--rm`):
 `<run>/eval/<i>/scores`, beside the trajectories. A reward model that judges steps is measured on a frozen probe
-(`rla.rollouts.frozen_probe`). `--from` judges the answers of a file (`rla.pipeline.options`).
+(`rla.rollouts.evaluating`). `--from` judges the answers of a file (`rla.pipeline.options`).
 """
 
 from __future__ import annotations

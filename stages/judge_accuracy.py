@@ -12,7 +12,7 @@ from rla.metrics.diagnostics import judge_metrics
 from rla.metrics.process import process_metrics
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import refuse_foreign
-from rla.rollouts.ground_truth import labels_of
+from rla.rollouts.labels import labels_of
 from rla.store.atomic import write_json
 from rla.store.frames import read_iteration
 

@@ -7,13 +7,11 @@ from typing import Any
 
 from rla.adaptation.judged import episodes_to_judge
 from rla.llm.factory import verified_once
-from rla.models.checkpoint import model_folder
-from rla.models.fingerprint import tokenizer_fingerprint
 from rla.pipeline.context import StageContext
 from rla.pipeline.dividing import counts_of, divided, slice_of
 from rla.pipeline.fallback import policy_of
 from rla.pipeline.origins import origin
-from rla.rollouts.score_shard import refuse_failed_share, score_counts, score_played
+from rla.rollouts.score_shard import finish_scores, score_played
 from rla.store.reading import read_manifest
 from rla.store.shards import ShardWriter
 
@@ -48,8 +46,5 @@ def run(ctx: StageContext) -> dict[str, Any]:
             score_played(ctx, writer, trajectories, rm, pools=("pool", "candidates"), only=only)
         elif writer.slice.takes(0):
             writer.write(0, [])
-
-        tokenizer = tokenizer_fingerprint(model_folder(rm)) if rm else None
-        counts = score_counts(writer.parts(), ctx.config)
-        writer.finish(counts, tokenizer=tokenizer, check=lambda whole: refuse_failed_share(ctx, writer, whole))
+        finish_scores(ctx, writer, rm)
     return {"scores": str(folder), **counts_of(writer)}

@@ -17,15 +17,13 @@ from typing import Any, Protocol
 from rla.adaptation.choose import Choice
 from rla.agents.critic import episode_messages, excerpt, read_critique, task_messages
 from rla.agents.proposer import NOTHING, Proposal, held_after_thoughts, read_proposal
-from rla.agents.replies import reply_text
-from rla.agents.texts import printable
 from rla.config.sections import ProposerConfig
 from rla.envs.prompts import ProposalPrompt
 from rla.envs.protocols import Adapts, Ask
 from rla.envs.views import Course, Message, ProposalView
-from rla.llm.base import Completion, FinishReason, Generator, Request
-from rla.llm.chat import ChatFormat
-from rla.llm.refusals import UnusableReply, replies_to
+from rla.folding import printable
+from rla.llm.base import Completion, FinishReason, Generator, Request, UnusableReply, replies_to
+from rla.llm.chat import ChatFormat, reply_text
 from rla.seeds import derive
 from rla.store.reading import stream_rows
 from rla.store.records import Direction, StopReason

@@ -16,7 +16,7 @@ changed twice. The variance a (1 - a) of the outcome is what a policy gradient h
 Learning to Reason at the Frontier of Learnability, 2025).
 
 `slots` > 0: the sample is drawn from that many slots of the pool, which the run keeps: accepted tasks are met again.
-`fill: mixed`: further tasks, drawn alike, stand by (`rla.rollouts.filling`).
+`fill: mixed`: further tasks, drawn alike, stand by (`rla.rollouts.trajectory_shard`).
 
 So `within` plays as many episodes with adaptation as without. No more tasks are asked for than there are `places` for;
 where the places were made fewer since, the last pending tasks are not played.

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rla.agents.replies import reply_text
-from rla.agents.texts import one_line
 from rla.envs.chat_prompts import QUOTED, quoted, user
 from rla.envs.views import Message
+from rla.folding import one_line
 from rla.llm.base import Completion
-from rla.llm.chat import ChatFormat
+from rla.llm.chat import ChatFormat, reply_text
 from rla.thoughts import after_thinking
 
 MAX_CRITIQUE = 1200  # characters

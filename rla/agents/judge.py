@@ -11,12 +11,12 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from rla.agents.replies import reply_text
+from rla.agents.policy import with_pictures_last
+from rla.envs.pictures import PictureMessage, PicturesJudge
 from rla.envs.prompts import JudgePrompt
 from rla.envs.views import JudgeView
-from rla.llm.base import Completion, FinishReason
-from rla.llm.chat import ChatFormat
-from rla.llm.placed_images import PlacedImage
+from rla.llm.base import Completion, FinishReason, PlacedImage
+from rla.llm.chat import ChatFormat, reply_text
 from rla.store.records import Judgement, StepScore, columns
 from rla.thoughts import after_thinking
 
@@ -45,6 +45,15 @@ def views(
             next_images=tuple(chain.from_iterable(screens[index + 1 : index + 2])),
         )
         history.append((step["observation"], step["action"]))
+
+
+def judged_with_pictures(prompt: JudgePrompt, view: JudgeView) -> list[PictureMessage]:
+    """What a judge is asked about a step: pictures from before it, then those of what followed."""
+    if isinstance(prompt, PicturesJudge):
+        return prompt.with_pictures(view)
+    return with_pictures_last(
+        prompt.messages(view), [*(png for shown in view.images for png in shown), *view.next_images]
+    )
 
 
 def unscored_judgement(completion: Completion, chat: ChatFormat) -> Judgement:

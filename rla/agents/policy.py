@@ -7,25 +7,51 @@ shows those of the last `policy.images` observations, and a growing segment thos
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rla.agents.picturing import window_with_pictures, with_pictures_last
-from rla.agents.replies import action_in, reply_text
 from rla.config.sections import PolicyConfig
-from rla.envs.pictures import PastStep, Picture
+from rla.envs.pictures import PastStep, Picture, PictureMessage, PicturesPolicy
 from rla.envs.prompts import ChecksCalls, PolicyPrompt, ToolPrompt, told_schemas
+from rla.envs.views import Message
 from rla.errors import UserError
-from rla.llm.base import Completion, FinishReason
-from rla.llm.chat import ChatFormat
+from rla.llm.base import Completion, FinishReason, PlacedImage, TokenTrie
+from rla.llm.chat import ChatFormat, reply_text
 from rla.llm.picture_chat import HasParts, PictureChat, PromptTokens
-from rla.llm.placed_images import PlacedImage
-from rla.llm.trie import TokenTrie
 from rla.store.records import Segment, Step, columns
+from rla.thoughts import after_thinking
 
 # What the environment is told when a reply holds no admissible command: no engine knows it, so nothing happens.
 NO_ACTION = "no action"
+
+
+def with_pictures_last(messages: Sequence[Message], pngs: Iterable[bytes]) -> list[PictureMessage]:
+    """The turns, with pictures at the head of the last one, the oldest first."""
+    *before, last = messages
+    told = [PictureMessage(role=one["role"], parts=(one["content"],)) for one in before]
+    return [*told, PictureMessage(role=last["role"], parts=(*map(Picture, pngs), last["content"]))]
+
+
+def window_with_pictures(
+    prompt: PolicyPrompt,
+    history: Sequence[PastStep],
+    observation: str,
+    images: Sequence[bytes],
+    commands: Sequence[str],
+    instruction: str,
+) -> list[PictureMessage]:
+    """What a policy is asked with `policy.history: window`: pictures of `history`, as far as it has any, and of now."""
+    if isinstance(prompt, PicturesPolicy):
+        return prompt.with_pictures(history, observation, images, commands, instruction)
+    told = prompt.window([(one.observation, one.action) for one in history], observation, commands, instruction)
+    return with_pictures_last(told, [*(png for one in history for png in one.images), *images])
+
+
+def action_in(reply: str, prompt: PolicyPrompt, commands: Sequence[str]) -> str | None:
+    """The action that `prompt` reads after the thoughts of a reply; None if nothing follows them."""
+    said = after_thinking(reply)
+    return prompt.parse(said, commands) if said.strip() or not reply.strip() else None
 
 
 class CommandTries:

@@ -10,10 +10,8 @@ from bisect import bisect_left
 from dataclasses import replace
 from typing import NamedTuple
 
-from rla.agents.replies import reply_text
-from rla.llm.base import Completion, FinishReason, Generator, Request
-from rla.llm.chat import ChatFormat
-from rla.llm.refusals import replies_to
+from rla.llm.base import Completion, FinishReason, Generator, Request, replies_to
+from rla.llm.chat import ChatFormat, reply_text
 from rla.thoughts import TAG, after_thinking, open_thought
 
 LONGEST = 8000  # characters that are kept of a reply

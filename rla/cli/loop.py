@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, Any
 from rla.cli.progress import BRIEF, LOOP
 from rla.config.load import read_yaml
 from rla.errors import UserError
-from rla.processes.leaving import end_at_once
-from rla.processes.ranks import end_with_parent
+from rla.processes.ranks import end_at_once, end_with_parent
 from rla.processes.workers import end_with_stdin, exit_text
 from rla.store.atomic import write_text
 from stages import STAGES

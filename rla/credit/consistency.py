@@ -24,7 +24,7 @@ the more frequent.
 Lessons are steps whose judgements are paid for agreeing with fact: R_i = (1 + lambda) L_i, L_i the label that the
 environment gives the step (+1 helped, -1 did not). This goes beyond the paper, whose judge learns from outcomes and
 from its own votes alone. A lesson counts as much as a step whose outcome all votes agree with; a vote against the label
-gets as little as one that does not parse. Which steps are lessons, `rla.rollouts.ground_truth` draws.
+gets as little as one that does not parse. Which steps are lessons, `rla.rollouts.labels` draws.
 """
 
 from __future__ import annotations

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -87,40 +86,6 @@ def _decisive(settings: dict[str, Any]) -> bytes:
     if isinstance(kept["target_modules"], list):
         kept["target_modules"] = sorted(kept["target_modules"])
     return json.dumps(kept, sort_keys=True).encode()
-
-
-def base_digest(parts: Parts, *, dtype: str) -> str:
-    """Equal for bases that an engine of this precision cannot tell apart, whichever files and precision they lie in.
-
-    Raises UserError for a file that cannot be read.
-    """
-    if not parts.weights:
-        return str(parts.model)
-    return _digest_of(tuple((str(file), *file_state(file)) for file in parts.weights), dtype)
-
-
-def file_state(file: Path) -> tuple[int, int, int]:
-    """Another one where a file was replaced or written to: node, time, size."""
-    stat = file.stat()  # through links: the files of a run's first weights are the same in every iteration
-    return stat.st_ino, stat.st_mtime_ns, stat.st_size
-
-
-@lru_cache(maxsize=64)
-def _digest_of(files: Sequence[tuple[str, int, int, int]], dtype: str) -> str:
-    import torch
-    from safetensors import SafetensorError, safe_open
-
-    digests = {}
-    for file, *_ in files:
-        try:
-            with safe_open(file, framework="pt") as content:
-                for name in content.keys():  # noqa: SIM118 - not a mapping
-                    tensor = content.get_tensor(name).to(getattr(torch, dtype)).contiguous()
-                    data = tensor.flatten().view(torch.uint8).numpy()
-                    digests[name] = hashlib.sha256(f"{list(tensor.shape)}".encode() + data.tobytes()).hexdigest()
-        except (SafetensorError, OSError) as error:
-            raise UserError(f"{file}: cannot be read ({error}); take an earlier checkpoint") from error
-    return hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()
 
 
 @contextmanager

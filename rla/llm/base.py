@@ -1,16 +1,98 @@
-"""The contract between the scheduler and an inference engine: token ids in, token ids and log-probabilities out."""
+"""The contract between the scheduler and an inference engine: token ids in, token ids and log-probabilities out;
+which requests are refused, and which replies.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import asyncio
+import hashlib
+import math
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from typing import Any, Protocol
 
-from rla.llm.placed_images import PlacedImage
-from rla.llm.trie import TokenTrie
+import numpy as np
+import numpy.typing as npt
 
+from rla.seeds import derive
+from rla.store.records import ImageSpan
+
+Ints = npt.NDArray[np.int64]
 BREATHS = 3  # turns of the event loop between passes: enough for a caller to act on a reply and ask again
+NEVER = -100.0  # the lowest bias of a logit that vLLM and servers take
+SEED_MASK = (1 << 62) - 1  # vLLM adds the sample's index and wants an int64
+# (prompt ids, seed, ids offered) -> the id drawn and its log-probability over the ids offered
+Choose = Callable[[list[int], int, list[int]], Awaitable[tuple[int, float]]]
+COLDEST, HOTTEST = 0.001, 1000.0  # temperatures by which logits in fp32 can be divided
+MOST_SAMPLES = 1 << 16
+ROUNDING = 1e-4  # by which a log-probability may be above 0
+TRIES = 3  # requests for a reply before it is given up
+LARGEST_ID = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedImage:
+    """A PNG file, its SHA-256, and the span of its `<|image_pad|>` tokens among the ids of a prompt."""
+
+    png: bytes
+    digest: str
+    start: int
+    length: int
+
+    @property
+    def end(self) -> int:
+        return self.start + self.length
+
+    def span(self) -> ImageSpan:
+        return ImageSpan(digest=self.digest, start=self.start, length=self.length)
+
+
+def check_placed(ids: Sequence[int], images: Sequence[PlacedImage], *, image: int) -> None:
+    """Raises ValueError unless exactly the tokens `image` of a prompt belong to pictures, which are in order."""
+    places = [place for place, token in enumerate(ids) if token == image]
+    owned = [place for one in images for place in range(one.start, one.end)]
+    if places != owned:
+        raise ValueError(f"{len(places)} tokens of pictures, and {len(images)} pictures with {len(owned)} tokens")
+
+
+def cache_keys(ids: Sequence[int], images: Sequence[PlacedImage]) -> Ints:
+    """`ids`, and below zero for the tokens of pictures numbers of their content: two prompts share a prefix only where
+    they show the same pictures.
+    """
+    keys = np.asarray(ids, dtype=np.int64)
+    if images:
+        keys = keys.copy()
+    for one in images:
+        content = hashlib.shake_256(one.digest.encode()).digest(4 * one.length)
+        keys[one.start : one.end] = -1 - (np.frombuffer(content, dtype="<u4").astype(np.int64) >> 1)
+    return keys
+
+
+class TokenTrie:
+    """Built from token sequences, each ended by its own stop token; nodes are plain dictionaries id -> node.
+
+    `least` and `most` are the ends of its ids, 0 where it is empty.
+    """
+
+    __slots__ = ("least", "most", "root")
+
+    def __init__(self, sequences: Iterable[Sequence[int]]) -> None:
+        self.root: dict[int, dict] = {}
+        self.least = self.most = 0
+        for sequence in sequences:
+            node = self.root
+            self.least, self.most = min(self.least, *sequence, 0), max(self.most, *sequence, 0)
+            for token in sequence:
+                node = node.setdefault(token, {})
+
+    def allowed(self, prefix: Sequence[int]) -> list[int]:
+        """Sorted ids that may follow `prefix`; empty where the prefix is complete. KeyError if it is no path."""
+        node = self.root
+        for token in prefix:
+            node = node[token]
+        return sorted(node)
 
 
 class FinishReason(StrEnum):
@@ -77,3 +159,127 @@ class Generator(Protocol):
     def release(self, session: str) -> None: ...
 
     def close(self) -> None: ...
+
+
+async def restricted(request: Request, choose: Choose) -> list[Completion]:
+    """The request's samples, each a path of its trie, from an engine that can only be asked for one of some tokens:
+    one request a token, over the ids that the trie offers, and none for a token that it forces. A token's seed depends
+    on the sample's seed and the token's position alone. Raises ValueError where the request has no trie.
+    """
+    seeds = range(request.seed, request.seed + request.samples)
+    return list(await asyncio.gather(*(_walk(request, seed, choose) for seed in seeds)))
+
+
+async def _walk(request: Request, seed: int, choose: Choose) -> Completion:
+    if request.allowed is None:
+        raise ValueError("a restricted completion needs a trie")
+    node = request.allowed.root
+    tokens: list[int] = []
+    logprobs: list[float] = []
+    offered: list[list[int]] = []
+    while node and len(tokens) < request.max_tokens:
+        choices = sorted(node)
+        token, logprob = choices[0], 0.0
+        if len(choices) > 1:
+            prompt = [*request.prompt_ids, *tokens]
+            token, logprob = await choose(prompt, token_seed(seed, len(prompt)), choices)
+        tokens.append(token)
+        logprobs.append(0.0 if request.temperature == 0 else logprob)  # a greedy choice is certain
+        offered.append(choices)
+        node = node[token]
+    reason = FinishReason.LENGTH if node else FinishReason.STOP
+    return Completion(token_ids=tokens, logprobs=logprobs, allowed=offered, finish_reason=reason)
+
+
+def token_seed(seed: int, position: int) -> int:
+    """The seed of the token at `position` of a sample's sequence."""
+    digest = hashlib.blake2b(f"{seed}:{position}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") & SEED_MASK
+
+
+class ContextOverflow(Exception):
+    """The prompt and `max_tokens` together do not fit the engine's context; all counts are tokens."""
+
+    def __init__(self, *, prompt: int, max_tokens: int, context: int) -> None:
+        super().__init__(f"prompt of {prompt} tokens + {max_tokens} to sample exceed the context of {context}")
+        self.prompt = prompt
+        self.max_tokens = max_tokens
+        self.context = context
+
+    def __reduce__(self) -> tuple[partial[ContextOverflow], tuple[()]]:
+        """Pickled by what it was made of."""
+        return partial(type(self), prompt=self.prompt, max_tokens=self.max_tokens, context=self.context), ()
+
+
+class UnusableReply(Exception):
+    """An engine answered with tokens or log-probabilities that no sampler has: it may do better if asked again."""
+
+
+def usable_completions(completions: Sequence[Completion]) -> list[Completion]:
+    """The completions, log-probabilities that rounding has lifted above 0 set to 0. Every engine returns through this.
+
+    Raises UnusableReply for a log-probability that is NaN, infinite or positive, for a token id below 0, and for lists
+    of different lengths.
+    """
+    return list(map(_usable, completions))
+
+
+def _usable(completion: Completion) -> Completion:
+    tokens = completion.token_ids
+    if not len(tokens) == len(completion.logprobs) == len(completion.allowed):
+        raise UnusableReply(
+            f"the engine reported {len(completion.logprobs)} log-probabilities for {len(tokens)} tokens"
+        )
+    if odd := [token for token in tokens if not 0 <= token <= LARGEST_ID]:
+        raise UnusableReply(f"the engine reported a token id of {odd[0]}")
+    if all(-math.inf < logprob <= 0.0 for logprob in completion.logprobs):
+        return completion
+    for token, logprob in zip(tokens, completion.logprobs, strict=True):
+        if not -math.inf < logprob <= ROUNDING:
+            raise UnusableReply(f"the engine reported a log-probability of {logprob:g} for token {token}")
+    return replace(completion, logprobs=[min(logprob, 0.0) for logprob in completion.logprobs])
+
+
+async def replies_to(generator: Generator, request: Request) -> list[Completion]:
+    """The engine's answer, asked for up to `TRIES` times, each time with another seed, until it is usable.
+
+    Raises UnusableReply when all tries are over, and whatever the engine raises.
+    """
+    for attempt in range(1, TRIES):
+        try:
+            return usable_completions(await generator.generate(request))
+        except UnusableReply:
+            if request.session is not None:
+                generator.release(request.session)  # what is kept of it may be at fault
+            request = replace(request, seed=derive(request.seed, "again", attempt))
+    return usable_completions(await generator.generate(request))
+
+
+def check_tokens(request: Request, *, vocabulary: int) -> None:
+    """Raises ValueError for ids that the model has not: a pass with one of them fails for all who are in it."""
+    least, most = min(request.prompt_ids), max(request.prompt_ids)
+    if request.allowed is not None:
+        least, most = min(least, request.allowed.least), max(most, request.allowed.most)
+    if least < 0 or most >= vocabulary:
+        raise ValueError(f"ids from {least} to {most}; the vocabulary ends at {vocabulary - 1}")
+
+
+def check_request(request: Request, *, context: int, vocabulary: int | None = None) -> None:
+    """With the size of a `vocabulary` also `check_tokens`. Raises ContextOverflow, or ValueError for a request without
+    a prompt or without anything to sample, with a temperature that divides to infinity, with a top_p that leaves no
+    token, or with a schema where its reply may train: restricted to a trie, or part of a session.
+    """
+    if request.samples > MOST_SAMPLES:
+        raise ValueError(f"{request.samples} samples; one request may have {MOST_SAMPLES}")
+    if request.temperature and not COLDEST <= request.temperature <= HOTTEST:
+        raise ValueError(f"a temperature of {request.temperature}; it must be 0, or from {COLDEST} to {HOTTEST}")
+    if not 0 < request.top_p <= 1:
+        raise ValueError(f"a top_p of {request.top_p}; it must be above 0 and at most 1")
+    if not request.prompt_ids or request.max_tokens < 1 or request.samples < 1:
+        raise ValueError("a request needs a prompt, max_tokens and samples of at least one")
+    if request.json_schema is not None and (request.allowed is not None or request.session is not None):
+        raise ValueError("json_schema is for replies that do not train: without allowed and without session")
+    if len(request.prompt_ids) + request.max_tokens > context:
+        raise ContextOverflow(prompt=len(request.prompt_ids), max_tokens=request.max_tokens, context=context)
+    if vocabulary is not None:
+        check_tokens(request, vocabulary=vocabulary)

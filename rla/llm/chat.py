@@ -13,15 +13,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import groupby, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rla.errors import UserError
-from rla.llm.chat_frames import INSIDE, PAD, ChatFrames, Trim
-from rla.llm.control_strings import PlainHeaders, control_tokens, plain_headers
+from rla.folding import broken, folded
+from rla.llm.base import Completion
 from rla.models.load import generation_stops
 from rla.models.rendering import rendering
 from rla.store.texts import whole_text
@@ -30,9 +31,119 @@ from rla.thoughts import TAG, open_thought
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+CONTROL = re.compile(
+    r"<[|\uff5c]|</?(?:s|think)>|<(?:bos|eos|pad)>|<(?:start|end)_of_turn>|<</?SYS>>"
+    r"|\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS)\]",
+    re.IGNORECASE,
+)
+MARKUP = re.compile(r"[<\[]+[^\s<>\[\]]+[>\]]+")
+PLACEHOLDER = re.compile(
+    r"<(?=/?(?:image|img|video|vision|start_of_image|end_of_image|image_soft_token|audio)[\w|]*>)|\[(?=/?IMG)",
+    re.IGNORECASE,
+)
+AS_CONTROL = re.compile(r"<[|\uff5c].+[|\uff5c]>", re.DOTALL)  # how control tokens are written, be they special or not
+PAD = ("\n\t ", " \t\n")  # around contents, to see whether a template keeps it
+INSIDE = ("Aa&<'\"\n\n\t  b ", " c\n\n  {{ d }}%}E")  # within contents, to see whether a template changes them
 Message = dict[str, str]
 CACHED_TEXTS = 65_536
 CACHED_TEMPLATES = 256
+
+
+def neutral(text: str) -> str:
+    """`text` with the control strings of common chat templates broken: which of them act, the server alone knows."""
+    return CONTROL.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
+
+
+def plain_beside_pictures(text: str) -> str:
+    """`neutral`, and nothing in it stands for a picture either: `< image>`."""
+    return PLACEHOLDER.sub(lambda found: f"{found[0]} ", neutral(text))
+
+
+def plain_headers(parts: Iterable[str], control: Sequence[str]) -> list[str]:
+    """What begins a turn in `parts`, the texts that a template prints between contents, although it is plain text.
+
+    A header with a control token of its own is safe, because no content becomes one. The tokens that a part begins with
+    are not such tokens: they end the turn before. Raises ValueError for a part that is nothing but white space.
+    """
+    found: dict[str, None] = {}
+    for part in parts:
+        rest, leading = part.lstrip(), 0
+        while first := next((string for string in control if rest.startswith(string)), ""):
+            rest, leading = rest.removeprefix(first), leading + 1
+        if any(string in rest for string in control) or (leading > 1 and rest.strip().isalnum()):
+            continue  # the second token begins the turn: <|end|><|start|>assistant
+        if not part.strip():
+            raise ValueError("a turn begins with nothing but white space")
+        for line in filter(str.strip, rest.splitlines(keepends=True)):
+            headers = MARKUP.findall(line) or [line.strip()]
+            if not line.endswith("\n") and any(map(words_alone, headers)):
+                raise ValueError(f"a turn begins with plain words, {line.strip()!r}, on the line of its content,")
+            found |= dict.fromkeys(headers)
+    return list(found)
+
+
+class PlainHeaders:
+    """Breaks headers in contents, in any case: `< |user|>`, `[ INST]`, `USER :`. One of words alone is a header only as
+    a line of its own, which gets a mark: `| user`.
+    """
+
+    def __init__(self, headers: Iterable[str]) -> None:
+        forms = [header_form(folded(header)) for header in headers]
+        self._pattern = re.compile("|".join(forms), re.MULTILINE) if forms else None
+
+    def broken(self, text: str) -> str:
+        if self._pattern is None:
+            return text
+        return broken(text, self._pattern, lambda found: " " if found[0].strip() else "| ")
+
+
+def words_alone(header: str) -> bool:
+    """Whether a header has nothing but its place to tell it from any other words."""
+    return header.replace(" ", "").isalnum()
+
+
+def header_form(header: str) -> str:
+    """A pattern that ends where the header is to be broken."""
+    if words_alone(header):
+        return rf"^[ \t]*(?={re.escape(header)}[ \t]*$)"
+    cut = len(header) - 1 if header[0].isalnum() else 1
+    edge = r"(?<!\w)" if header[0].isalnum() else ""
+    return rf"{edge}{re.escape(header[:cut])}(?={re.escape(header[cut:])})"
+
+
+def control_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[int, str]:
+    """id -> string of every special token except "unknown", which plain text may well become, and of every other token
+    that is written as one: in DeepSeek's tokenizers those that begin a turn are not marked as special.
+    """
+    control = {
+        int(index): token.content
+        for index, token in tokenizer.added_tokens_decoder.items()
+        if token.special or AS_CONTROL.fullmatch(token.content)
+    }
+    for index, string in zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True):
+        control[int(index)] = str(string)
+    if tokenizer.unk_token_id is not None:
+        control.pop(int(tokenizer.unk_token_id), None)
+    return control
+
+
+@dataclass(frozen=True, slots=True)
+class Trim:
+    """Which white space around a content a template leaves out."""
+
+    left: bool
+    right: bool
+
+    def applied(self, text: str) -> str:
+        text = text.lstrip() if self.left else text
+        return text.rstrip() if self.right else text
+
+
+class ChatFrames(NamedTuple):
+    """Ids of what a template prints before, between and after contents, and how it trims each of them."""
+
+    ids: tuple[tuple[int, ...], ...]
+    trims: tuple[Trim, ...]
 
 
 class ChatFormat:
@@ -269,6 +380,15 @@ class ChatFormat:
                 "control token; use an instruct model's template"
             )
         return self._between[0]
+
+
+def reply_text(completion: Completion, chat: ChatFormat) -> str:
+    """What was sampled, without the token that ended it. If the template itself opens the thought, its tag comes
+    first: whoever reads the text sees where the thought begins, and whether it ends.
+    """
+    ids = completion.token_ids
+    thought = "" if any(completion.allowed) else open_thought(chat.reply_header)  # no listed reply thinks
+    return thought + chat.decode(ids[:-1] if ids and ids[-1] in chat.stop_ids else ids)
 
 
 def _plain_encoder(tokenizer: Any) -> Any:

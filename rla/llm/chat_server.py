@@ -28,7 +28,7 @@ from typing import Any
 
 from rla.config.sections import JudgeServerConfig
 from rla.errors import UserError
-from rla.llm.control_strings import neutral
+from rla.llm.chat import neutral
 from rla.llm.http import JsonClient, ServerAway, ServerKeys, ServerRefusal
 
 FATAL = (401, 402)  # a wrong key, no money: the next request would fare no better

@@ -6,19 +6,20 @@ Engines of other packages are registered as `rla.config.backends` says.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from rla.config.sections import GeneratorConfig
 from rla.llm.base import Generator
-from rla.llm.loading import make_transformers, verification
-
-VERIFIED = "RLA_VERIFIED"  # the model whose files the process that started this one has compared already
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from rla.llm.chat import ChatFormat
+    from rla.llm.transformers_engine import TransformersGenerator
+
+VERIFIED = "RLA_VERIFIED"  # the model whose files the process that started this one has compared already
 
 
 class OwnEngine(Protocol):
@@ -57,7 +58,7 @@ def make_generator(
 
         return ScriptedGenerator(context=config.context, stop_id=ChatFormat(tokenizer).end_id), tokenizer
     if config.backend == "server":
-        from rla.llm.server_probe import connect
+        from rla.llm.server_engine import connect
 
         return connect(config, model=model, chat=ChatFormat(tokenizer), training=training), tokenizer
     if config.own is not None:
@@ -94,3 +95,30 @@ def verified_once(config: GeneratorConfig, checkpoint: Path | None) -> dict[str,
     model = model_folder(checkpoint)
     verification(config)(model)
     return {VERIFIED: named_content(model)}
+
+
+def verification(config: GeneratorConfig) -> Callable[..., None]:
+    """What compares the files of a model that an engine reads. Raises UserError where one changed."""
+    from rla.models.verifying import verify_base, verify_model
+
+    return verify_model if config.lora == "merged" else verify_base
+
+
+def make_transformers(config: GeneratorConfig, model: Path | str, stop_ids: Collection[int]) -> TransformersGenerator:
+    """The engine in this process, on a GPU where there is one. Raises UserError as `make_generator` does."""
+    import torch
+
+    from rla.llm.transformers_engine import TransformersGenerator
+    from rla.models.load import load_model
+    from rla.models.vision import load_vision
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    return TransformersGenerator(
+        load_model(model, dtype=config.dtype, device=device),
+        stop_ids=stop_ids,
+        max_sequences=config.max_sequences,
+        context=config.context,
+        vision=load_vision(model),
+    )

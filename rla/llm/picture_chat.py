@@ -7,15 +7,14 @@ messages makes the same tokens of them. What a tokenizer makes of a text in spit
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from rla.errors import UserError
-from rla.llm.chat import ChatFormat
-from rla.llm.chat_frames import Trim
-from rla.llm.control_strings import plain_beside_pictures
-from rla.llm.placed_images import PlacedImage
+from rla.llm.base import PlacedImage
+from rla.llm.chat import ChatFormat, Trim, plain_beside_pictures
 from rla.models.vision import VisionFormat
 from rla.store.images import png_digest
 
@@ -104,3 +103,26 @@ class PictureChat:
                 "<|image_pad|> and the like as special tokens in it"
             )
         return ids
+
+
+def parts_message(message: HasParts) -> dict[str, Any]:
+    """{"role", "content"} for a chat server, the content a list of OpenAI's parts, pictures as data URLs; a turn of
+    texts alone has a plain text. Servers look for the placeholders of their models in texts, so the common ones are
+    broken in every text, `< image>`.
+    """
+    if all(isinstance(part, str) for part in message.parts):
+        return {"role": message.role, "content": "".join(plain_beside_pictures(str(part)) for part in message.parts)}
+    return {
+        "role": message.role,
+        "content": [
+            {"type": "text", "text": plain_beside_pictures(part)}
+            if isinstance(part, str)
+            else {"type": "image_url", "image_url": {"url": data_url(part.png)}}
+            for part in message.parts
+        ],
+    }
+
+
+def data_url(png: bytes) -> str:
+    """A PNG file as a URL that holds it."""
+    return f"data:image/png;base64,{base64.b64encode(png).decode()}"

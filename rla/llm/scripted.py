@@ -11,8 +11,7 @@ import hashlib
 import math
 from collections.abc import Callable
 
-from rla.llm.base import Completion, FinishReason, Request
-from rla.llm.refusals import check_request, usable_completions
+from rla.llm.base import Completion, FinishReason, Request, check_request, usable_completions
 
 Reply = Callable[[Request, int], list[int]]
 

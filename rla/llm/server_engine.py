@@ -1,25 +1,38 @@
 """An OpenAI-compatible completions server as a Generator: `vllm serve`, and what answers like it.
 
 Prompts go out as token ids; sampled ids come back by `return_token_ids`, their log-probabilities by `logprobs`. For
-training data both are required (`rla.llm.server_probe` asks before anything is played); elsewhere missing ids are
+training data both are required (`probe` asks before anything is played); elsewhere missing ids are
 taken from the text and missing log-probabilities are UNKNOWN. All that a server could have defaults for (top_p, top_k,
 penalties, stop tokens) is sent with every request. The server's prefix cache takes the place of sessions.
 """
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
-from rla.llm.base import Completion, FinishReason, Request
+from rla.llm.base import (
+    NEVER,
+    SEED_MASK,
+    Completion,
+    FinishReason,
+    Request,
+    UnusableReply,
+    check_request,
+    restricted,
+    usable_completions,
+)
 from rla.llm.chat import ChatFormat
-from rla.llm.http import JsonClient, TransientFailure
-from rla.llm.refusals import UnusableReply, check_request, usable_completions
-from rla.llm.restricted import SEED_MASK, restricted
-from rla.llm.server_pictures import ask_with_pictures
-from rla.llm.vllm_pictures import bias_against
+from rla.llm.http import JsonClient, ServerRefusal, TransientFailure
+from rla.llm.picture_chat import parts_message
+from rla.models.vision import banned_tokens
+from rla.store.digests import folder_digest
 
 UNKNOWN = -9999.0  # a finite number, as the schema wants; as a server's own it is vLLM's way to write minus infinity
 WHOLE_DISTRIBUTION = {
@@ -30,6 +43,13 @@ WHOLE_DISTRIBUTION = {
     "presence_penalty": 0.0,
     "frequency_penalty": 0.0,
 }
+FLAG = "start vLLM with --logprobs-mode processed_logprobs (docs/guide/engines.md)"
+PROMPT = [0, 1, 2, 3]  # ids that every vocabulary has
+PAIRS = ([4, 5], [5, 6], [6, 7], [4, 7])
+TEMPERATURES = (1.0, 2.0)
+CERTAIN = 1e-3  # largest |log q| of the only token allowed
+STEEPEST = 10.0  # logits further apart leave too little of log q to tell
+TOLERANCE, SHARE = 0.5, 0.05  # of d, in logits and as a share: two requests round differently in bfloat16
 
 
 class ServerGenerator:
@@ -86,44 +106,30 @@ class ServerGenerator:
 
     async def ask(self, prompt: list[int], samples: int, *, seed: int, **params: Any) -> list[dict[str, Any]]:
         """The choices of one request, sample by sample."""
+        own = {"prompt": prompt, "seed": seed & SEED_MASK, "return_tokens_as_token_ids": True}
+        own["logprobs"] = 0  # the sampled token's alone
+        _, choices = await self._asked("/completions", samples, own | params)
+        return choices
+
+    async def ask_chat(self, messages: list[dict[str, Any]], samples: int, **params: Any) -> tuple[Any, list[Any]]:
+        """The token ids of the prompt as the server made it, and the choices, of one request in messages."""
+        return await self._asked("/chat/completions", samples, {"messages": messages, "logprobs": True} | params)
+
+    async def _asked(self, path: str, samples: int, params: dict[str, Any]) -> tuple[Any, list[Any]]:
         body = {
             "model": self._model,
-            "prompt": prompt,
             "n": samples,
-            "seed": seed & SEED_MASK,
-            "logprobs": 0,  # the sampled token's alone
             "return_token_ids": True,
-            "return_tokens_as_token_ids": True,
             "ignore_eos": True,  # the model's own end of text; ours are in stop_token_ids
             "stream": False,
             **WHOLE_DISTRIBUTION,
             **params,
         }
-        return self._choices(await self._client.ask("/completions", body, check=refuse_aborted), samples)
-
-    async def ask_chat(self, messages: list[dict[str, Any]], samples: int, **params: Any) -> tuple[Any, list[Any]]:
-        """The token ids of the prompt as the server made it, and the choices, of one request in messages."""
-        body = {
-            "model": self._model,
-            "messages": messages,
-            "n": samples,
-            "logprobs": True,
-            "return_token_ids": True,
-            "ignore_eos": True,
-            "stream": False,
-            **WHOLE_DISTRIBUTION,
-            **params,
-        }
-        answer = await self._client.ask("/chat/completions", body, check=refuse_aborted)
-        choices = self._choices(answer, samples)
-        return answer.get("prompt_token_ids"), choices
-
-    def _choices(self, answer: Any, samples: int) -> list[Any]:
-        """Sample by sample."""
+        answer = await self._client.ask(path, body, check=refuse_aborted)
         choices = answer.get("choices") if isinstance(answer, dict) else None
         if not isinstance(choices, list) or sorted(map(index_of, choices)) != list(range(samples)):
             raise self.lacking(f"does not answer with {samples} choices", "use an OpenAI-compatible server")
-        return sorted(choices, key=index_of)
+        return answer.get("prompt_token_ids"), sorted(choices, key=index_of)
 
     def release(self, session: str) -> None:
         """Nothing is kept by session: the server's prefix cache evicts by itself."""
@@ -205,6 +211,11 @@ def held_to(schema: Mapping[str, Any] | None) -> dict[str, Any]:
     return {"response_format": {"type": "json_schema", "json_schema": {"name": "reply", "schema": dict(schema)}}}
 
 
+def bias_against(banned: Sequence[int]) -> dict[str, Any]:
+    """What keeps a reply free of these tokens, in a request to a server, whose keys are texts."""
+    return {"logit_bias": {str(token): NEVER for token in banned}} if banned else {}
+
+
 def index_of(choice: Any) -> int:
     """Which sample it is; -1 for what is no choice."""
     return int(choice.get("index", -1)) if isinstance(choice, dict) else -1
@@ -216,3 +227,165 @@ def refuse_aborted(answer: Any) -> None:
         for choice in answer.get("choices") or ():
             if isinstance(choice, dict) and choice.get("finish_reason") == "abort":
                 raise TransientFailure("the server aborted the request")
+
+
+async def ask_with_pictures(server: ServerGenerator, request: Request) -> list[Completion]:
+    """The completions of a request with pictures, which is sent as messages: `/completions` takes no pictures.
+
+    The server makes token ids of them by itself and returns them. They have to be those of the request, picture tokens
+    included: what is stored is what the model has read. Raises UserError for what a server cannot do with pictures.
+    """
+    if request.allowed is not None:
+        raise server.lacking(
+            "cannot hold a reply to commands beside pictures", "set decoding: free, or use generator.backend vllm"
+        )
+    if not request.turns:
+        raise server.lacking(
+            "takes pictures in new conversations alone", "set policy.history: window, or use generator.backend vllm"
+        )
+    made, choices = await server.ask_chat(
+        list(map(parts_message, request.turns)),
+        request.samples,
+        seed=request.seed & SEED_MASK,
+        temperature=request.temperature,
+        top_p=request.top_p,
+        max_tokens=request.max_tokens,
+        stop_token_ids=server.stop_ids,
+        **bias_against(server.banned),
+    )
+    if made is None or list(made) != list(request.prompt_ids):
+        count = "no" if made is None else len(made)
+        raise server.lacking(
+            f"made {count} token ids of a prompt with pictures that has {len(request.prompt_ids)}",
+            "start it with the folder of this stage's checkpoint, its chat template and its image processor",
+        )
+    return [server.completion(choice, request.temperature) for choice in choices]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """One entry of GET /v1/models. `root`: what the server loaded it from; `context`: tokens, where it says so."""
+
+    name: str
+    root: str | None
+    context: int | None
+
+
+def connect(config: GeneratorConfig, *, model: Path | str, chat: ChatFormat, training: bool) -> ServerGenerator:
+    """A Generator over the server of `config`, which serves the checkpoint `model`.
+
+    Raises UserError where the server does not answer, serves other weights or a shorter context, or, for `training`,
+    lacks token ids or the log-probabilities that were sampled from.
+    """
+    client = JsonClient(
+        config.server,
+        connections=config.server_connections,
+        timeout=config.server_timeout,
+        patience=config.server_patience,
+    )
+
+    banned = banned_tokens(model)
+
+    async def introduce() -> ServerGenerator:
+        served = chosen_model(await models(client, config.server_model), config, model)
+        engine = ServerGenerator(
+            client, model=served.name, context=config.context, chat=chat, training=training, banned=banned
+        )
+        if training:
+            await probe(engine, chat)
+        return engine
+
+    return asyncio.run(introduce())
+
+
+async def models(client: JsonClient, named: str) -> list[Served]:
+    """What is served. A server that keeps no list serves what `named` says."""
+    try:
+        answer = await client.ask("/models")
+    except ServerRefusal as refusal:
+        if named and refusal.status in (404, 405):
+            return [Served(name=named, root=None, context=None)]
+        raise
+    cards = answer.get("data") if isinstance(answer, dict) else None
+    return [
+        Served(name=str(card["id"]), root=card.get("root"), context=card.get("max_model_len"))
+        for card in cards or ()
+        if isinstance(card, dict) and "id" in card
+    ]
+
+
+def chosen_model(served: Sequence[Served], config: GeneratorConfig, model: Path | str) -> Served:
+    """The served model to ask for: the one named, else the one loaded from `model`, else the only one."""
+    where, names = f"generator.server {config.server}", ", ".join(card.name for card in served) or "nothing"
+    found = [card for card in served if card.name == config.server_model]
+    if not config.server_model:
+        found = [card for card in served if same_folder(card.root, model)] or list(served)
+    if len(found) != 1:
+        wanted = f"not {config.server_model}" if config.server_model else "and none of them is known to be the one"
+        raise UserError(f"{where} serves {names}, {wanted}; set generator.server_model to the name of {model}")
+    (card,) = found
+    if other_weights(card.root, model):
+        raise UserError(f"{where} serves {card.root}, not this stage's checkpoint {model}; start it with that folder")
+    if card.context is not None and card.context < config.context:
+        raise UserError(
+            f"{where} holds {card.context} tokens and generator.context is {config.context}; start it with "
+            f"--max-model-len {config.context}, or set generator.context to {card.context}"
+        )
+    return card
+
+
+def same_folder(root: str | None, model: Path | str) -> bool:
+    """Whether the server loaded the very folder (or hub id) `model`."""
+    if root is None:
+        return False
+    return root == str(model) or (is_local(root) and Path(model).is_dir() and Path(root).samefile(model))
+
+
+def other_weights(root: str | None, model: Path | str) -> bool:
+    """Whether both are model folders that can be seen from here, and differ."""
+    if root is None or same_folder(root, model) or not is_local(root) or not is_local(str(Path(model).absolute())):
+        return False
+    return folder_digest(Path(root)) != folder_digest(Path(model))
+
+
+def is_local(root: str) -> bool:
+    """A relative path is one of the server's own, and an adapter's folder holds no whole model."""
+    return Path(root).is_absolute() and (Path(root) / "config.json").is_file()
+
+
+async def probe(engine: ServerGenerator, chat: ChatFormat) -> None:
+    """Raises UserError unless replies carry token ids and the log-probabilities that they were sampled from.
+
+    A policy gradient needs log q(token), q being the distribution that was sampled from: softmax(logits / T) over the
+    tokens that were allowed. That a server reports those, and not the model's own at T = 1, shows on restricted tokens:
+
+    - if one token is allowed, log q = 0;
+    - if two are, their logits' difference d = T log(q / (1 - q)) is the same at every temperature.
+    """
+    (free,) = await engine.ask(PROMPT, 1, seed=0, temperature=1.0, max_tokens=2, stop_token_ids=sorted(chat.stop_ids))
+    engine.sampled(free, 1.0)
+    if free.get("prompt_token_ids") not in (None, PROMPT):
+        raise engine.lacking("changes a prompt of token ids", "use a server that takes token ids as they are")
+    only = await asyncio.gather(*(lone(engine, token) for token in PAIRS[0]))
+    if any(abs(logprob) > CERTAIN for logprob in only):
+        raise engine.lacking("reports the log-probabilities of the model, not those that it samples from", FLAG)
+    for pair in PAIRS:
+        cool, hot = await asyncio.gather(*(model_difference(engine, pair, heat) for heat in TEMPERATURES))
+        if max(abs(cool), abs(hot)) < STEEPEST and abs(cool - hot) > TOLERANCE + SHARE * abs(cool):
+            raise engine.lacking("reports log-probabilities that are not at the sampling temperature", FLAG)
+
+
+async def lone(engine: ServerGenerator, token: int) -> float:
+    """log q of the only token allowed."""
+    _, logprob = await engine.one_of(PROMPT, seed=0, choices=[token], temperature=1.0)
+    return logprob
+
+
+async def model_difference(engine: ServerGenerator, pair: list[int], temperature: float) -> float:
+    """Logit of the pair's first token less that of its second, from the log-probability of the one drawn."""
+    token, logprob = await engine.one_of(PROMPT, seed=0, choices=pair, temperature=temperature)
+    other = -math.expm1(min(logprob, 0.0))
+    if other == 0.0 or logprob > CERTAIN:
+        return math.inf
+    d = temperature * (logprob - math.log(other))
+    return d if token == pair[0] else -d

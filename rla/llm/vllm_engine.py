@@ -3,9 +3,9 @@ probabilities out.
 
 Log-probabilities are vLLM's "processed" ones: after the temperature, over the nucleus where top_p is below 1 and, where
 sampling was restricted, over the offered ids only (a restricted completion is asked for token by token,
-`rla.llm.restricted`). The prefix cache takes the place of sessions. With `generator.lora: adapter` the engine holds a
-base, and each request names the adapter that answers it (`rla.llm.adapters`); vLLM keeps prefixes of different adapters
-apart by name.
+`rla.llm.base.restricted`). The prefix cache takes the place of sessions. With `generator.lora: adapter` the engine
+holds a base, and each request names the adapter that answers it (`rla.llm.adapters`); vLLM keeps prefixes of different
+adapters apart by name.
 """
 
 from __future__ import annotations
@@ -20,18 +20,67 @@ from typing import Any
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
 from rla.llm.adapters import Adapter, Parts, base_folder, parts_of
-from rla.llm.base import Completion, FinishReason, Request
-from rla.llm.placed_images import PlacedImage
-from rla.llm.refusals import UnusableReply, check_request, usable_completions
-from rla.llm.restricted import SEED_MASK, restricted
-from rla.llm.vllm_pictures import never_sampled, picture_engine_settings, refuse_other_prompt, vllm_prompt
-from rla.models.vision import load_vision
+from rla.llm.base import (
+    NEVER,
+    SEED_MASK,
+    Completion,
+    FinishReason,
+    PlacedImage,
+    Request,
+    UnusableReply,
+    check_placed,
+    check_request,
+    restricted,
+    usable_completions,
+)
+from rla.models.vision import VisionFormat, decoded_picture, load_vision
 
+MOST_IMAGES = 64  # of a prompt
 CPU_CACHE_GIB = "2"
-# In pieces, a prompt of a seeded request ends the engine of the CPU build: it sets back a CUDA generator's offset.
-WHOLE_PROMPTS = {"enable_chunked_prefill": False}
 CPU_BATCH_TOKENS = 8192
 ABORT_SECONDS = 60.0  # in which the engine notes that its requests were aborted
+
+
+def never_sampled(vision: VisionFormat | None) -> dict[str, Any]:
+    """Parameters of sampling that keep a reply free of picture tokens."""
+    return {} if vision is None else {"logit_bias": dict.fromkeys(vision.banned, NEVER)}
+
+
+def vllm_prompt(ids: Sequence[int], images: Sequence[PlacedImage], vision: VisionFormat | None) -> dict[str, Any]:
+    """A prompt as vLLM takes it: each placeholder once, which the engine expands by itself, and the files, whose
+    digests keep them apart in the prefix cache. Raises ValueError where tokens and pictures do not belong together.
+    """
+    if vision is None:
+        if images:
+            raise ValueError("the prompt has pictures, and the model reads texts alone")
+        return {"prompt_token_ids": list(ids)}
+    check_placed(ids, images, image=vision.image)
+    if not images:
+        return {"prompt_token_ids": list(ids)}
+    return {
+        "prompt_token_ids": collapsed(ids, images),
+        "multi_modal_data": {"image": [decoded_picture(one.png) for one in images]},
+        "multi_modal_uuids": {"image": [one.digest for one in images]},
+    }
+
+
+def collapsed(ids: Sequence[int], images: Sequence[PlacedImage]) -> list[int]:
+    """The ids with one token in place of each picture's."""
+    found: list[int] = []
+    done = 0
+    for one in images:
+        found += ids[done : one.start + 1]
+        done = one.end
+    return [*found, *ids[done:]]
+
+
+def refuse_other_prompt(ids: Sequence[int], made: Sequence[int] | None, images: Sequence[PlacedImage]) -> None:
+    """UserError where the engine read other tokens than those that are stored."""
+    if images and made is not None and list(made) != list(ids):
+        raise UserError(
+            f"generator.backend vllm: it made {len(made)} tokens of a prompt with {len(images)} pictures, and "
+            f"{len(ids)} are stored; the image processor beside the weights is not the one that vLLM uses"
+        )
 
 
 class VllmGenerator:
@@ -83,9 +132,24 @@ class VllmGenerator:
         self._names = count()
         self._cached = self._prefilled = 0
         self._watched = False  # by its own processes, which a killed one would leave behind
-        self._vision = load_vision(model)
+        self.vision = load_vision(model)
         parts = parts_of(model) if config.lora == "adapter" else Parts(model=model, weights=())
         self._own = self.over(parts.adapter, stop_ids=stop_ids)
+        lora: dict[str, Any] = {
+            "enable_lora": True,
+            "max_lora_rank": config.max_lora_rank,
+            "max_loras": config.max_loras,
+        }
+        lora = {} if config.lora == "merged" else lora
+        pictures: dict[str, Any] = (
+            {} if self.vision is None else {"limit_mm_per_prompt": {"image": MOST_IMAGES, "video": 0}}
+        )
+        # In pieces, a prompt of a seeded request ends the engine of the CPU build: it sets back a CUDA generator's
+        # offset.
+        whole_prompts: dict[str, Any] = {
+            "enable_chunked_prefill": False,
+            "max_num_batched_tokens": max(config.context, CPU_BATCH_TOKENS),
+        }
         with base_folder(parts) as base:
             self._engine: Any = AsyncLLM.from_engine_args(
                 AsyncEngineArgs(
@@ -104,9 +168,9 @@ class VllmGenerator:
                     disable_log_stats=True,
                     enable_sleep_mode=self.sleeps,
                     worker_extension_cls="rla.llm.vllm_worker.WorkerMethods",
-                    **adapter_settings(config),
-                    **picture_engine_settings(self._vision),
-                    **({} if cuda else whole_prompts(config)),
+                    **lora,
+                    **pictures,
+                    **({} if cuda else whole_prompts),
                 )
             )
 
@@ -183,7 +247,7 @@ class VllmGenerator:
     async def _asked(
         self, prompt: list[int], temperature: float, lora: Any, images: Sequence[PlacedImage], **params: Any
     ) -> list[Any]:
-        asked = vllm_prompt(prompt, images, self._vision)
+        asked = vllm_prompt(prompt, images, self.vision)
         if not self._watched:
             self._watched = True
             if self._mixed_on_cpu:  # sent before any request is
@@ -209,10 +273,6 @@ class VllmGenerator:
                 self._prefilled += len(prompt) - cached
                 return sorted(output.outputs, key=lambda completion: int(completion.index))
         raise RuntimeError(f"vLLM ended request {name} without a result")
-
-    def free_of_pictures(self) -> dict[str, Any]:
-        """What keeps a reply free of picture tokens, of a model that knows such."""
-        return never_sampled(self._vision)
 
     def held_to(self, schema: Mapping[str, Any] | None) -> dict[str, Any]:
         """The engine's tokenizer serves this alone: prompts and replies are token ids."""
@@ -264,22 +324,10 @@ class Over:
             top_p=request.top_p,
             max_tokens=request.max_tokens,
             stop_token_ids=self._stop_ids,
-            **self._engine.free_of_pictures(),
+            **never_sampled(self._engine.vision),
             **self._engine.held_to(request.json_schema),
         )
         return [_completion(completion, greedy=request.temperature == 0) for completion in completions]
-
-
-def adapter_settings(config: GeneratorConfig) -> dict[str, Any]:
-    """Of an engine that takes adapters by request."""
-    if config.lora == "merged":
-        return {}
-    return {"enable_lora": True, "max_lora_rank": config.max_lora_rank, "max_loras": config.max_loras}
-
-
-def whole_prompts(config: GeneratorConfig) -> dict[str, Any]:
-    """What seeds need without a GPU."""
-    return WHOLE_PROMPTS | {"max_num_batched_tokens": max(config.context, CPU_BATCH_TOKENS)}
 
 
 def _completion(output: Any, *, greedy: bool) -> Completion:

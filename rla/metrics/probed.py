@@ -1,4 +1,4 @@
-"""How a reward model judges the frozen probe (`rla.rollouts.frozen_probe`), with intervals over its tasks.
+"""How a reward model judges the frozen probe (`rla.rollouts.evaluating`), with intervals over its tasks.
 
     probe_balanced   (P(S = +1 | label +1) + P(S = -1 | label -1)) / 2      1/2 for a judge that does not look
     probe_mu         P(S = +1 | won) + P(S = -1 | lost)                     1 for a judge that does not look

@@ -15,12 +15,19 @@ from collections.abc import Mapping, Sequence
 
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
-from rla.processes.cores import usable_cores
 from rla.store.slices import Slice
 
+CORES = "RLA_CORES"  # environment variable: the share of a machine's cores that a process was started with
 WATCH = "RLA_END_WITH_STDIN"
 ON_GPUS = ("vllm", "transformers")
 PATIENCE = 20.0  # seconds for a worker to put down its engine after an interrupt
+
+
+def usable_cores() -> int:
+    """The cores that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    found = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+    return min(found, int(os.environ.get(CORES) or found))
 
 
 def run_workers(

@@ -10,7 +10,7 @@ from html import escape
 from itertools import chain
 from typing import Literal
 
-from rla.agents.texts import printable
+from rla.folding import printable
 from rla.report.tables import Table
 
 WIDTH = 150  # characters of a text that is not for a terminal

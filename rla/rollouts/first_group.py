@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args, get_type_hints
 
-from rla.agents.texts import one_line
 from rla.config import Config
 from rla.config.sections import GuardName, JudgeConfig, PolicyConfig
 from rla.envs.protocols import Env, Judged, Probes
 from rla.envs.registry import environment
 from rla.errors import UserError
+from rla.folding import one_line
 from rla.models.tokenizer import UNKNOWN
 from rla.pipeline.context import StageContext
 from rla.store.layout import artifact

@@ -25,10 +25,9 @@ from rla.envs.observation import (
     settled,
 )
 from rla.envs.prompts import PolicyPrompt, ToolPrompt
-from rla.llm.base import Generator, Request
+from rla.llm.base import Generator, Request, UnusableReply, replies_to
 from rla.llm.chat import ChatFormat
 from rla.llm.picture_chat import PictureChat
-from rla.llm.refusals import UnusableReply, replies_to
 from rla.models.vision import VisionFormat
 from rla.rollouts.groups import run_groups
 from rla.rollouts.images import distinct_images
@@ -57,7 +56,7 @@ class Rollouts:
     make_env: Callable[[Task], Environment | AwaitedEnvironment]
     iteration: int
     policy: str  # digest of the checkpoint
-    top_p: float = 1.0  # of sampling; below 1 for evaluation alone (`top_p_of_episodes`)
+    top_p: float = 1.0  # of sampling; below 1 for evaluation alone (`evaluation.top_p`)
     vision: VisionFormat | None = None  # of a policy that sees the pictures of observations
 
     @property

@@ -19,11 +19,21 @@ from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.llm.chat import ChatFormat
 from rla.models.checkpoint import model_folder
+from rla.models.fingerprint import tokenizer_fingerprint
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import check_failures, run_async
 from rla.rollouts.first_group import FirstGroup
-from rla.rollouts.looking import seeing, with_pngs
-from rla.rollouts.replying import EngineReplier, Replier, ServerReplier, reply_trie
+from rla.rollouts.images import seeing, with_pngs
+from rla.rollouts.judge import (
+    EngineReplier,
+    Judging,
+    Probing,
+    Replier,
+    ServerReplier,
+    judge_groups,
+    probe_tasks,
+    reply_trie,
+)
 from rla.store.images import images_folder, refuse_other_images
 from rla.store.pools import tasks_by_id
 from rla.store.reading import Entry, part_rows, read_manifest, read_nested, verify_shard
@@ -143,8 +153,6 @@ def _judge(
     replier: Replier,
     finished: Finished,
 ) -> None:
-    from rla.rollouts.judge import Judging, judge_groups
-
     engine = ctx.config.generator.engine_name if ctx.config.judge.trains else "server"
     shared = Judging(
         replier=replier,
@@ -163,8 +171,6 @@ def _probe(
     replier: Replier,
     finished: Finished,
 ) -> None:
-    from rla.rollouts.probe import Probing, probe_tasks
-
     shared = Probing(replier=replier, prober=prober, seed=ctx.config.seed)
     run_async(probe_tasks(tasks, shared, concurrency=ctx.config.rollout.concurrency, finished=finished))
 
@@ -210,6 +216,16 @@ def score_counts(parts: Sequence[Path], config: Config) -> dict[str, int]:
     if not config.judge.trains:
         counts[FAILED] = counts["steps"] * config.judge.votes - counts["judgements"]
     return counts
+
+
+def finish_scores(ctx: StageContext, writer: ShardWriter, rm: Path | None) -> None:
+    """Finish the shard of what the reward model `rm` (None: a chat server, or nobody) wrote.
+
+    Raises UserError as `refuse_failed_share` does.
+    """
+    tokenizer = tokenizer_fingerprint(model_folder(rm)) if rm else None
+    counts = score_counts(writer.parts(), ctx.config)
+    writer.finish(counts, tokenizer=tokenizer, check=lambda whole: refuse_failed_share(ctx, writer, whole))
 
 
 def refuse_failed_share(ctx: StageContext, writer: ShardWriter, counts: Mapping[str, int]) -> None:

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
+from math import ceil
 from pathlib import Path
+from typing import Any
 
 from rla.agents.policy import check_calls
-from rla.config.sections import Config
 from rla.envs.pictures import shows_images
 from rla.envs.pool.hosting import Environments, environments
 from rla.envs.prompts import told_schemas
@@ -20,10 +21,8 @@ from rla.models.checkpoint import model_folder
 from rla.models.fingerprint import tokenizer_fingerprint
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import check_failures, run_async
-from rla.rollouts.filling import filling_rounds, is_mixed
 from rla.rollouts.first_group import FirstGroup
-from rla.rollouts.images import image_rows, without_pngs
-from rla.rollouts.looking import seeing
+from rla.rollouts.images import image_rows, seeing, without_pngs
 from rla.rollouts.play import Episode, Rollouts, episodes_of, play_groups
 from rla.store.digests import digest
 from rla.store.images import ImageShard
@@ -33,9 +32,44 @@ from rla.store.records import Status, StopReason, Task, Trajectory
 from rla.store.shards import ShardWriter
 
 STOPPED = ("stop_reason", "steps.list.element.valid")
-
 Finished = Callable[[int, list[Trajectory]], None]
 Wave = tuple[Iterable[Sequence[Episode]], Finished]  # groups that are played together, and what follows each of them
+
+
+def is_mixed(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a group was won and lost. `rows`: outcome, stop_reason; episodes that the environment broke count not."""
+    return {row["outcome"] for row in rows if row["stop_reason"] != StopReason.ENV_ERROR} == {1, -1}
+
+
+def round_size(*, mixed: int, played: int, target: int) -> int:
+    """How many more tasks would fill the target at the rate seen so far; 0 where it is reached."""
+    missing = target - mixed
+    return max(0, ceil(missing * (played + 2) / (mixed + 1)))
+
+
+def filling_rounds(
+    first: Sequence[int], active: Sequence[int], reserve: Sequence[int], mixed: Callable[[int], bool]
+) -> Iterator[list[int]]:
+    """The groups of each round, by index: tasks are played until enough groups are mixed, within a budget (dynamic
+    sampling: DAPO, Yu et al. 2025). `first`: the whole first round; `active`: those of it that are to be mixed.
+    `mixed(index)` says it of a group that has been played: it is asked once the round before has ended.
+
+    A group is the episodes of one task. One that was won and lost trains; one that was always won, or always lost, has
+    no advantages. Each further round plays as many tasks of the reserve as would fill up what is missing at the rate
+    seen so far, (mixed + 1) / (played + 2), until nothing is missing or the reserve is empty.
+
+    A round begins when the one before it has ended: so it does not depend on which episode ends first, and a call that
+    goes on after a kill finds the same rounds. Every slice (`--slice`, `--workers`) fills its own share, so here the
+    number of slices does change what is played.
+    """
+    yield list(first)
+    played, left = list(active), list(reserve)
+    while left:
+        size = round_size(mixed=sum(map(mixed, played)), played=len(played), target=len(active))
+        if size == 0:
+            return
+        yield left[:size]
+        played, left = played + left[:size], left[size:]
 
 
 def play_shard(
@@ -53,7 +87,7 @@ def play_shard(
     """Play `count` episodes of each task of the writer's slice that has no part yet, and finish the shard.
 
     `training`: it may be trained on. `reserve`: tasks that follow until enough groups are mixed
-    (`rla.rollouts.filling`). `images`: where their pictures go.
+    (`filling_rounds`). `images`: where their pictures go.
     """
     known = [*tasks, *reserve]
     own = [index for index in range(len(known)) if writer.slice.takes(index)]
@@ -192,7 +226,8 @@ def _play_in(
         make_env=made.make,
         iteration=ctx.iteration,
         policy=digest(policy),
-        top_p=top_p_of_episodes(ctx.config, training=training),
+        # a trainer renormalises over all ids that were offered
+        top_p=1.0 if training else ctx.config.evaluation.top_p,
         vision=seeing(environment(ctx.config.env.name), ctx.config, policy),
     )
 
@@ -205,11 +240,6 @@ def _play_in(
 
     run_async(played())
     generator.close()
-
-
-def top_p_of_episodes(config: Config, *, training: bool) -> float:
-    """`evaluation.top_p`; 1 for whatever may be trained on: a trainer renormalises over all ids that were offered."""
-    return 1.0 if training else config.evaluation.top_p
 
 
 def trajectory_counts(parts: Sequence[Path]) -> dict[str, int]:

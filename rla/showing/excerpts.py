@@ -20,8 +20,7 @@ from rla.config import Config
 from rla.envs.protocols import Labels
 from rla.envs.registry import environment
 from rla.errors import UserError
-from rla.rollouts.ground_truth import labels_in
-from rla.rollouts.labels import LABELS
+from rla.rollouts.labels import LABELS, labels_in
 from rla.showing.reading import PAID, Played, episode_frame, read_episodes_whole
 from rla.showing.records import Excerpt, ShownEpisode
 from rla.store.frames import read_judgements

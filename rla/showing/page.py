@@ -6,7 +6,7 @@ import base64
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from rla.agents.texts import printable
+from rla.folding import printable
 from rla.showing.records import Excerpt, ShownStep, Vote
 
 STYLE = """

@@ -17,8 +17,7 @@ from rla.envs.pictures import DrawsActions
 from rla.envs.prompts import ReadsCalls
 from rla.envs.registry import environment
 from rla.errors import UserError
-from rla.rollouts.ground_truth import labels_in
-from rla.rollouts.labels import LABELS
+from rla.rollouts.labels import LABELS, labels_in
 from rla.showing.records import ShownCall, ShownEpisode, ShownStep, Vote
 from rla.store.images import images_of_part, named_images
 from rla.store.layout import artifact, held_out_root, numbered_folders

@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.panel import Panel
 from rich.text import Text
 
-from rla.agents.texts import printable
+from rla.folding import printable
 from rla.showing.records import Excerpt, ShownEpisode, ShownStep, Vote
 
 LONGEST = 1200  # characters of one text; the page shows all of it

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rla.errors import UserError
-from rla.llm.refusals import ROUNDING
+from rla.llm.base import ROUNDING
 from rla.store.records import ImageSpan
 
 Row = Mapping[str, Any]

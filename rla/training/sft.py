@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from rla.config.training import SftConfig
 from rla.errors import UserError
-from rla.llm.placed_images import PlacedImage
+from rla.llm.base import PlacedImage
 from rla.models.checkpoint import open_checkpoint
 from rla.store.atomic import write_json
 from rla.store.records import columns

@@ -18,8 +18,7 @@ from itertools import chain, cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from rla.agents.judge import views
-from rla.agents.picturing import judged_with_pictures
+from rla.agents.judge import judged_with_pictures, views
 from rla.agents.policy import CommandTries, Growing, PolicyAgent, check_calls
 from rla.config.sections import JudgeConfig
 from rla.config.training import SftConfig
@@ -31,11 +30,10 @@ from rla.envs.registry import environment
 from rla.envs.together import at_once, begun
 from rla.envs.views import Demonstration
 from rla.errors import UserError
-from rla.llm.base import Completion, FinishReason
+from rla.llm.base import Completion, FinishReason, cache_keys
 from rla.llm.chat import ChatFormat
 from rla.llm.factory import free_memory
 from rla.llm.picture_chat import PictureChat, PromptTokens
-from rla.llm.placed_images import cache_keys
 from rla.models.checkpoint import model_folder
 from rla.models.verifying import verify_model
 from rla.models.vision import vision_for

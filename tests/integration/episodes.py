@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from rla.config.sections import GeneratorConfig
-from rla.llm.base import Generator, Request
+from rla.llm.base import Generator, Request, TokenTrie
 from rla.llm.factory import make_generator
-from rla.llm.trie import TokenTrie
 
 TEMPERATURE = 0.8
 END = 3

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from rla.config.training import TrainConfig
 from rla.models.checkpoint import Checkpoint
-from rla.processes.leaving import leave
-from rla.processes.ranks import rank
+from rla.processes.ranks import leave, rank
 from rla.training.prepare import PreparedStage, prepare
 from rla.training.ranks import Compute, Ranks
 from rla.training.sequence_file import StoredSequences, write_sequences

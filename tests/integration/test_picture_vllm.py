@@ -15,11 +15,10 @@ import torch
 
 from rla.config.sections import GeneratorConfig, ModelConfig, VisionConfig
 from rla.envs.pictures import Picture, PictureMessage
-from rla.llm.base import Completion, Request
+from rla.llm.base import Completion, Request, TokenTrie
 from rla.llm.chat import ChatFormat
 from rla.llm.factory import make_generator
 from rla.llm.picture_chat import PictureChat, PromptTokens
-from rla.llm.trie import TokenTrie
 from rla.models.init import init_model
 from rla.models.load import load_model, load_tokenizer
 from rla.models.vision import PixelMaker, load_vision

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from rla.llm import http, scripted
-from rla.llm.base import Request
-from rla.llm.restricted import SEED_MASK
+from rla.llm.base import SEED_MASK, Request
 from rla.llm.scripted import ScriptedGenerator
 from rla.store.reading import read_rows
 from rla.store.slices import MANIFEST

@@ -24,13 +24,11 @@ from transformers import (
 
 from rla.config.sections import GeneratorConfig, ModelConfig
 from rla.errors import UserError
-from rla.llm.base import Completion, FinishReason, Generator, Request
+from rla.llm.base import Completion, ContextOverflow, FinishReason, Generator, Request, TokenTrie
 from rla.llm.chat import ChatFormat
 from rla.llm.factory import make_generator
-from rla.llm.refusals import ContextOverflow
 from rla.llm.scripted import ScriptedGenerator
 from rla.llm.transformers_engine import TransformersGenerator
-from rla.llm.trie import TokenTrie
 from rla.models.init import init_model
 from rla.models.load import load_model, load_tokenizer
 

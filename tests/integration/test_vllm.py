@@ -25,11 +25,9 @@ from rla.agents.proposer import read_proposal
 from rla.config.sections import GeneratorConfig, ModelConfig
 from rla.config.training import TrainConfig
 from rla.errors import UserError
-from rla.llm.base import Completion, FinishReason, Generator, Request
+from rla.llm.base import Completion, ContextOverflow, FinishReason, Generator, Request, TokenTrie
 from rla.llm.chat import ChatFormat
 from rla.llm.factory import make_generator
-from rla.llm.refusals import ContextOverflow
-from rla.llm.trie import TokenTrie
 from rla.llm.vllm_engine import VllmGenerator
 from rla.models.checkpoint import open_checkpoint
 from rla.models.init import init_model

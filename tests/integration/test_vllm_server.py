@@ -21,10 +21,9 @@ import pytest
 
 from rla.config.sections import GeneratorConfig, ModelConfig
 from rla.errors import UserError
-from rla.llm.base import Completion, Generator, Request
+from rla.llm.base import Completion, Generator, Request, TokenTrie
 from rla.llm.chat import ChatFormat
 from rla.llm.factory import make_generator
-from rla.llm.trie import TokenTrie
 from rla.models.init import init_model
 from rla.models.load import load_tokenizer
 

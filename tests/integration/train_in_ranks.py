@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rla.config.sections import LaunchConfig
 from rla.config.training import LoraConfig, TrainConfig
-from rla.processes.leaving import leave
+from rla.processes.ranks import leave
 from rla.training.loop import train
 from tests.unit.training.builders import random_sequences
 

@@ -19,13 +19,12 @@ from rla_screens.screens.computer_use import deed_of_tool_call
 
 from rla.adaptation.drafting import sentences
 from rla.agents.judge import unscored_judgement, voted
-from rla.agents.policy import NO_ACTION, CommandTries, PolicyAgent
+from rla.agents.policy import NO_ACTION, CommandTries, PolicyAgent, action_in
 from rla.agents.proposer import read_proposal
-from rla.agents.replies import action_in, reply_text
 from rla.config.sections import PolicyConfig
 from rla.envs.chat_prompts import ChatJudge, ChatPrompt, PlainJudge
 from rla.llm.base import Completion, FinishReason
-from rla.llm.chat import ChatFormat
+from rla.llm.chat import ChatFormat, reply_text
 from rla.thoughts import after_thinking
 from tests.unit.llm.test_chat import QWEN_LIKE, byte_tokenizer
 

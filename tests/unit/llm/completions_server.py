@@ -12,8 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
-from rla.llm.base import Completion, Generator, Request
-from rla.llm.trie import TokenTrie
+from rla.llm.base import Completion, Generator, Request, TokenTrie
 
 
 class Fault(StrEnum):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ peft = pytest.importorskip("peft")
 
 from rla.config.training import LoraConfig, TrainConfig  # noqa: E402
 from rla.errors import UserError  # noqa: E402
-from rla.llm.adapters import base_digest, base_folder, parts_of  # noqa: E402
+from rla.llm.adapters import base_folder, parts_of  # noqa: E402
 from rla.models.load import load_model, load_tokenizer  # noqa: E402
 from rla.training.loop import train  # noqa: E402
 from tests.unit.training.builders import random_sequences, tiny_model  # noqa: E402
@@ -35,7 +34,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_all_iterations_have_one_base_and_adapters_of_their_own(run: Path) -> None:
     start, *trained = (parts_of(run / name) for name in ("start", "1/model", "2/model", "3/model"))
-    assert len({base_digest(parts, dtype="float32") for parts in (start, *trained)}) == 1
     assert start.adapter is None
     one, two, again = (parts.adapter for parts in trained)
     assert one and two and again
@@ -58,15 +56,6 @@ def test_the_base_is_the_model_that_training_froze(run: Path) -> None:
         assert (twice(ids).logits - whole(ids).logits).abs().max() > 1e-3
 
 
-def test_bases_that_differ_only_beyond_the_engines_precision_are_one(run: Path, tmp_path: Path) -> None:
-    config = replace(LORA, dtype="bfloat16")
-    sequences = random_sequences(4)
-    train(model_folder=run / "start", out=tmp_path / "1", sequences=sequences, config=config, temperature=1.0, seed=0)
-    start, rounded = parts_of(run / "start"), parts_of(tmp_path / "1/model")
-    assert base_digest(start, dtype="bfloat16") == base_digest(rounded, dtype="bfloat16")
-    assert base_digest(start, dtype="float32") != base_digest(rounded, dtype="float32")
-
-
 def test_what_cannot_be_taken_apart_is_refused(run: Path, tmp_path: Path) -> None:
     for part in ("model", "adapter", "state"):
         (tmp_path / part).mkdir()
@@ -76,7 +65,3 @@ def test_what_cannot_be_taken_apart_is_refused(run: Path, tmp_path: Path) -> Non
     (tmp_path / "state/reference.safetensors").write_bytes(b"short")
     with pytest.raises(UserError, match="adapter: not a readable adapter"):
         parts_of(tmp_path / "model")
-    (tmp_path / "adapter/adapter_config.json").write_bytes((run / "1/adapter/adapter_config.json").read_bytes())
-    (tmp_path / "adapter/adapter_model.safetensors").write_bytes(b"short")
-    with pytest.raises(UserError, match=r"reference\.safetensors: cannot be read"):
-        base_digest(parts_of(tmp_path / "model"), dtype="float32")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rla.errors import UserError
-from rla.llm.attention import AttentionPlan, make_plan, slot_attention
+from rla.llm.slots import AttentionPlan, make_plan, slot_attention
 
 SLOTS, CONTEXT, HEADS, KEY_HEADS, WIDTH = 6, 64, 4, 2, 8
 MODULE = torch.nn.Module()

@@ -5,22 +5,19 @@ from __future__ import annotations
 import asyncio
 import base64
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from rla.config.sections import JudgeServerConfig
 from rla.envs.pictures import Picture, PictureMessage
 from rla.errors import UserError
-from rla.llm.base import Completion, FinishReason, Request
+from rla.llm.base import Completion, FinishReason, Request, TokenTrie
 from rla.llm.chat import ChatFormat
 from rla.llm.chat_server import neutral_content
-from rla.llm.picture_chat import PictureChat, PromptTokens
-from rla.llm.picture_parts import parts_message
-from rla.llm.server_engine import ServerGenerator, token_logprobs
-from rla.llm.server_pictures import ask_with_pictures
-from rla.llm.trie import TokenTrie
-from rla.llm.vllm_pictures import collapsed, never_sampled, refuse_other_prompt, vllm_prompt
+from rla.llm.picture_chat import PictureChat, PromptTokens, parts_message
+from rla.llm.server_engine import ServerGenerator, ask_with_pictures, token_logprobs
+from rla.llm.vllm_engine import collapsed, never_sampled, refuse_other_prompt, vllm_prompt
 from rla.models.load import load_tokenizer
 from rla.models.vision import VisionFormat, load_vision
 from tests.seeing import png_of, small_model
@@ -114,14 +111,14 @@ class Served:
 
 def test_a_server_is_asked_in_messages_and_its_prompt_is_compared() -> None:
     given = prompt("look", png_of("red"))
-    server = Served(made=given.ids)
+    server: Any = Served(made=given.ids)
     assert len(asyncio.run(ask_with_pictures(server, request(given, samples=2)))) == 2
     (body,) = server.asked
     assert body["logit_bias"] == {"9": -100.0} and body["samples"] == 2
     assert body["messages"] == [parts_message(given.turns[0])]
     for made in (None, given.ids[:-1]):
         with pytest.raises(UserError, match="token ids of a prompt"):
-            asyncio.run(ask_with_pictures(Served(made=made), request(given)))
+            asyncio.run(ask_with_pictures(cast(Any, Served(made=made)), request(given)))
 
 
 @pytest.mark.parametrize(
@@ -130,7 +127,7 @@ def test_a_server_is_asked_in_messages_and_its_prompt_is_compared() -> None:
 def test_what_a_server_cannot_do_with_pictures_is_refused(changes: dict[str, Any], remedy: str) -> None:
     given = prompt("look", png_of("red"))
     with pytest.raises(UserError, match=remedy):
-        asyncio.run(ask_with_pictures(Served(made=given.ids), request(given, **changes)))
+        asyncio.run(ask_with_pictures(cast(Any, Served(made=given.ids)), request(given, **changes)))
 
 
 def test_log_probabilities_of_chat_completions_are_read() -> None:
@@ -166,7 +163,7 @@ def test_a_server_engine_sends_requests_with_pictures_as_messages() -> None:
 def test_the_judge_of_a_chat_server_is_sent_pictures() -> None:
     from rla.config.sections import JudgeConfig
     from rla.llm.chat_server import ChatReply
-    from rla.rollouts.replying import ServerReplier
+    from rla.rollouts.judge import ServerReplier
 
     sent: list[Any] = []
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rla.llm.sampling import sample, uniforms
+from rla.llm.transformers_engine import sample, uniforms
 
 # Probabilities 0.1, 0.2, 0.3, 0.4 at temperature 1; cumulated 0.1, 0.3, 0.6, 1.0.
 LOGITS = torch.log(torch.tensor([[0.1, 0.2, 0.3, 0.4]]))

@@ -7,10 +7,8 @@ import math
 
 import pytest
 
-from rla.llm.base import Completion, FinishReason, Request
-from rla.llm.refusals import ContextOverflow
+from rla.llm.base import Completion, ContextOverflow, FinishReason, Request, TokenTrie
 from rla.llm.scripted import ScriptedGenerator
-from rla.llm.trie import TokenTrie
 
 TRIE = TokenTrie([[5, 1, 9], [5, 2, 9], [6, 9]])
 

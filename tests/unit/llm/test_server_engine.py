@@ -12,14 +12,11 @@ import pytest
 
 from rla.errors import UserError
 from rla.llm import http
-from rla.llm.base import Completion, Request
+from rla.llm.base import Completion, ContextOverflow, Request, TokenTrie, UnusableReply, replies_to, restricted
 from rla.llm.chat import ChatFormat
 from rla.llm.http import API_KEY, JsonClient
-from rla.llm.refusals import ContextOverflow, UnusableReply, replies_to
-from rla.llm.restricted import restricted
 from rla.llm.scripted import ScriptedGenerator
 from rla.llm.server_engine import UNKNOWN, ServerGenerator
-from rla.llm.trie import TokenTrie
 from rla.models.tokenizer import build_tokenizer
 from tests.unit.llm.completions_server import CompletionsServer, Fault
 

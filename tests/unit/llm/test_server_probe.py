@@ -12,8 +12,7 @@ from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
 from rla.llm.base import Completion, Request
 from rla.llm.scripted import ScriptedGenerator
-from rla.llm.server_engine import ServerGenerator
-from rla.llm.server_probe import connect
+from rla.llm.server_engine import ServerGenerator, connect
 from tests.unit.llm.completions_server import CompletionsServer, Report
 from tests.unit.llm.test_server_engine import CHAT
 

@@ -12,7 +12,7 @@ import pytest
 from rla.cli.app import run
 from rla.envs.alfworld.environment import Alfworld
 from rla.envs.alfworld.tasks import task_from_game
-from rla.rollouts.ground_truth import drawn_lessons
+from rla.rollouts.labels import drawn_lessons
 from rla.store.reading import stream_rows
 from rla.store.records import Task, Trajectory
 from rla.store.shards import Origin, write_shard

@@ -12,8 +12,7 @@ from rla.envs.alfworld.solver import solve
 from rla.envs.alfworld.tasks import task_from_game
 from rla.envs.observation import EnvironmentFailure
 from rla.envs.views import Labelled
-from rla.rollouts.ground_truth import screens_after_steps
-from rla.rollouts.labels import PlayedEpisode, StepLabels, label_episodes
+from rla.rollouts.labels import PlayedEpisode, StepLabels, label_episodes, screens_after_steps
 from rla.store.images import png_digest
 from tests.unit.builders import configured
 from tests.unit.envs.alfworld import scenes

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rla.agents.policy import NO_ACTION
-from rla.agents.replies import action_in
+from rla.agents.policy import NO_ACTION, action_in
 from rla.envs.observation import (
     AwaitedEnvironment,
     Concludes,

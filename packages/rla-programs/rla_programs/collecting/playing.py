@@ -9,8 +9,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rla.agents.policy import NO_ACTION
-from rla.agents.replies import action_in
+from rla.agents.policy import NO_ACTION, action_in
 from rla.config import Config
 from rla.config.sections import EnvConfig
 from rla.envs.observation import (

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rla.llm.base import Completion, Generator, Request
-from rla.llm.refusals import as_told
+from rla.errors import UserError
+from rla.llm.base import Completion, ContextOverflow, Generator, Request, UnusableReply
 from rla.processes.devices import UsedDevice
 from rla_ray.code_digest import refuse_other_code
 from rla_ray.connection import devices_of_ray_worker
@@ -239,3 +239,15 @@ class EngineActor:
             now = time.monotonic()
             for stage in [name for name, lease in self._leases.items() if lease.expired(now)]:
                 await self.close(stage)
+
+
+def as_told(error: BaseException) -> Exception:
+    """The exception for another process: what a Generator may raise keeps its kind, a defect is a RuntimeError. All of
+    them can be pickled.
+    """
+    if isinstance(error, ContextOverflow):
+        return error
+    for kind in (UserError, ValueError, UnusableReply):
+        if isinstance(error, kind):
+            return kind(str(error))
+    return RuntimeError(f"the engine failed: {type(error).__name__}: {error} (its own log says more)")

@@ -61,7 +61,7 @@ Make = Callable[[Wanted], Engine]
 
 def make_engine(wanted: Wanted) -> Engine:
     """The engine of the wanted backend; one of vLLM can sleep."""
-    from rla.llm.loading import make_transformers
+    from rla.llm.factory import make_transformers
 
     if wanted.config.backend == "scripted":
         return KeptScripted(context=wanted.config.context, stop_id=wanted.end_id)

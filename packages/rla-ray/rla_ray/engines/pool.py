@@ -20,10 +20,8 @@ from uuid import uuid4
 
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
-from rla.llm.base import Completion, Request
+from rla.llm.base import Completion, Request, check_request, usable_completions
 from rla.llm.chat import ChatFormat
-from rla.llm.loading import absolute_model
-from rla.llm.refusals import check_request, usable_completions
 from rla_ray.code_digest import code_digest
 from rla_ray.connection import connected, first_line
 from rla_ray.engines.actor import LeaseOver, Opened, Reply
@@ -46,7 +44,7 @@ def cluster_engines(config: GeneratorConfig, *, model: Path | str, chat: ChatFor
     """
     ray = connected(config.own.address)
     wanted = Wanted(
-        model=absolute_model(model),
+        model=str(Path(model).resolve()) if Path(model).is_dir() else str(model),
         config=standing_alone(config),
         stop_ids=tuple(sorted(chat.stop_ids)),
         seed=seed,

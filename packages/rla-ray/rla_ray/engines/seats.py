@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
-from rla.llm.adapters import base_digest, file_state, parts_of
+from rla.llm.adapters import parts_of
 from rla.llm.base import Generator
-from rla.llm.loading import verification
+from rla.llm.factory import verification
 from rla.models.checkpoint import MANIFEST, open_checkpoint
 from rla.models.verifying import model_digest
+from rla_ray.engines.bases import base_digest, file_state
 from rla_ray.engines.kept_engines import Base, Engine, Make, Sleeps, Wanted, make_engine
 
 if TYPE_CHECKING:

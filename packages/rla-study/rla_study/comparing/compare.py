@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rla.agents.texts import one_line
 from rla.errors import UserError
+from rla.folding import one_line
 from rla.report.page import Section, curves_section, report_page, table_html
 from rla.report.render import as_text, terminal_width
 from rla.report.tables import Table, gain_line

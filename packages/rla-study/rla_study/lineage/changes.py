@@ -10,7 +10,7 @@ from html import escape
 from pathlib import Path
 from typing import Literal
 
-from rla.agents.texts import printable
+from rla.folding import printable
 from rla.report.collect import RunSummary
 from rla.report.page import Section
 from rla.report.tables import percent

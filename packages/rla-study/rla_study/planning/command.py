@@ -49,7 +49,7 @@ def plan_memory(
 
     def call() -> None:
         from rla.errors import UserError
-        from rla.processes.cores import usable_cores
+        from rla.processes.workers import usable_cores
         from rla_study.planning.plan import Machine
         from rla_study.planning.work import Guesses
 

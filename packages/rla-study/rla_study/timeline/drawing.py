@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from rla.agents.texts import printable
+from rla.folding import printable
 from rla.report.curves import rendered
 from rla.report.tables import LOOP
 from rla.store.sizes import counted

@@ -19,8 +19,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rla.agents.texts import one_line
 from rla.errors import UserError
+from rla.folding import one_line
 from rla.pipeline.timings import TimedCall, TimedDevice, calls_of
 
 CPU = "CPU"

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from rla.agents.texts import printable
+from rla.folding import printable
 from rla.showing.records import ShownStep
 
 

@@ -19,7 +19,7 @@ from rla.cli.app import run
 from rla.envs.configured import load_config
 from rla.models.load import load_model
 from rla.models.vision import VisionFormat, load_vision
-from rla.rollouts.looking import with_pngs
+from rla.rollouts.images import with_pngs
 from rla.showing.reading import played_in, read_episodes_whole
 from rla.store.parts import shard_parts
 from rla.store.reading import read_rows

@@ -177,7 +177,7 @@ def test_a_reward_model_that_does_not_train_has_no_state_on_disk(off: str) -> No
 
 
 def test_on_a_cpu_the_rate_is_that_of_a_cpu(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rla.processes.cores.usable_cores", lambda: 4)
+    monkeypatch.setattr("rla.processes.workers.usable_cores", lambda: 4)
     assert rla(["plan-memory", "--params", str(resource("params.yaml")), "--gpus", "0"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "0.12 TFLOP/s of the CPU" in said and "a GPU" not in said

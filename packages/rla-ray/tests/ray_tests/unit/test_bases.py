@@ -1,0 +1,58 @@
+"""Bases that adapters lie over: one for all iterations of a run, and for weights that an engine cannot tell apart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+peft = pytest.importorskip("peft")
+
+from rla_ray.engines.bases import base_digest  # noqa: E402
+
+from rla.config.training import LoraConfig, TrainConfig  # noqa: E402
+from rla.errors import UserError  # noqa: E402
+from rla.llm.adapters import Parts, parts_of  # noqa: E402
+from rla.training.loop import train  # noqa: E402
+from tests.unit.training.builders import random_sequences, tiny_model  # noqa: E402
+
+LORA = TrainConfig(lr=1e-2, updates=1, kl_coef=0.0, lora=LoraConfig(rank=2, alpha=4.0))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`start`, a plain model, and the checkpoints `1` and `2`, each trained from the one before."""
+    folder = tmp_path_factory.mktemp("run")
+    tiny_model(folder / "start")
+    for before, after in (("start", "1"), ("1", "2")):
+        train(
+            model_folder=folder / before,
+            out=folder / after,
+            sequences=random_sequences(4),
+            config=LORA,
+            temperature=1.0,
+            seed=0,
+        )
+    return folder
+
+
+def test_all_iterations_have_one_base(run: Path) -> None:
+    parts = [parts_of(run / name) for name in ("start", "1/model", "2/model")]
+    assert len({base_digest(one, dtype="float32") for one in parts}) == 1
+
+
+def test_bases_that_differ_only_beyond_the_engines_precision_are_one(run: Path, tmp_path: Path) -> None:
+    config = replace(LORA, dtype="bfloat16")
+    sequences = random_sequences(4)
+    train(model_folder=run / "start", out=tmp_path / "1", sequences=sequences, config=config, temperature=1.0, seed=0)
+    start, rounded = parts_of(run / "start"), parts_of(tmp_path / "1/model")
+    assert base_digest(start, dtype="bfloat16") == base_digest(rounded, dtype="bfloat16")
+    assert base_digest(start, dtype="float32") != base_digest(rounded, dtype="float32")
+
+
+def test_a_base_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "reference.safetensors").write_bytes(b"short")
+    with pytest.raises(UserError, match=r"reference\.safetensors: cannot be read"):
+        base_digest(Parts(model=tmp_path, weights=(tmp_path / "reference.safetensors",)), dtype="float32")
