@@ -444,16 +444,6 @@ def test_tokens_of_another_model_are_refused(start: Path, tmp_path: Path) -> Non
         run(start, tmp_path / "out", random_sequences(2, vocabulary=10_000))
 
 
-def test_a_checkpoint_of_another_format_is_refused(
-    start: Path, sequences: list[TrainingSequence], tmp_path: Path
-) -> None:
-    run(start, tmp_path / "1", [])
-    manifest = tmp_path / "1" / "checkpoint.json"
-    manifest.write_text(manifest.read_text().replace('"format": 1', '"format": 99'))
-    with pytest.raises(UserError, match=r"checkpoint\.json: format 99"):
-        run(tmp_path / "1", tmp_path / "2", sequences)
-
-
 def counting_examples() -> list[Example]:
     """Sequences that count up by one: the second half says what the first half shows."""
     return [Example(token_ids=list(range(n, n + 12)), weights=[0.3] * 6 + [1.0] * 6) for n in range(10, 60)]
