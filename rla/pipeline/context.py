@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import yaml
-
-from rla.config import Config, resolved
 from rla.store.aside import bring_back
 from rla.store.layout import artifact
+
+if TYPE_CHECKING:
+    from rla.config import Config
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +85,10 @@ def called_again(ctx: StageContext, paths: Mapping[str, Path]) -> Iterator[list[
 
     The resolved parameters lie in a file that exists inside the block.
     """
+    import yaml
+
+    from rla.config import resolved  # here, because `rla --help` imports this module
+
     with TemporaryDirectory() as folder:
         params = Path(folder) / "params.yaml"
         params.write_text(yaml.safe_dump(resolved(ctx.config), sort_keys=False))

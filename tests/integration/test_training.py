@@ -15,7 +15,6 @@ torch = pytest.importorskip("torch")
 
 from safetensors.torch import load_file  # noqa: E402
 
-from rla import __version__  # noqa: E402
 from rla.config.training import SftConfig, TrainConfig  # noqa: E402
 from rla.errors import UserError  # noqa: E402
 from rla.models.load import load_model, load_tokenizer  # noqa: E402
@@ -443,16 +442,6 @@ def test_an_output_that_exists_is_not_trained_over(
 def test_tokens_of_another_model_are_refused(start: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"knows no token"):
         run(start, tmp_path / "out", random_sequences(2, vocabulary=10_000))
-
-
-def test_a_checkpoint_of_another_version_is_refused(
-    start: Path, sequences: list[TrainingSequence], tmp_path: Path
-) -> None:
-    run(start, tmp_path / "1", [])
-    manifest = tmp_path / "1" / "checkpoint.json"
-    manifest.write_text(manifest.read_text().replace(f'"rla": "{__version__}"', '"rla": "99.0"'))
-    with pytest.raises(UserError, match=r"99\.0"):
-        run(tmp_path / "1", tmp_path / "2", sequences)
 
 
 def counting_examples() -> list[Example]:
