@@ -18,8 +18,6 @@ import typer
 from rla.cli.guard import guard
 from rla.errors import UserError
 from rla.store.atomic import write_atomic, write_content
-from rla.store.call_lock import lock_outputs
-from rla.store.slices import STARTED
 
 RECORD = re.compile(r"(.+)(?:/_manifest\.parquet|/checkpoint\.json|\.origin\.json)")
 LOOSE = re.compile(r"config\.yaml|(timings|tensorboard|tracking|report)/.+|((.+/)?[^/]*\d/)?[a-z-]+\.json")
@@ -82,6 +80,9 @@ def sizes_of(place: Any) -> dict[str, int]:
 
 def transfer(run: Path, source: Any, target: Any, *, pushing: bool, overwrite: bool) -> None:
     """Finished folders first, then files that have no record; all else, such as what a stage still writes, is left."""
+    from rla.store.call_lock import lock_outputs
+    from rla.store.slices import STARTED
+
     sizes, old = sizes_of(source), sizes_of(target)
 
     def read(place: Any, key: str) -> bytes:
