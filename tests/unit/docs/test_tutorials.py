@@ -39,7 +39,7 @@ README_NOT_RUN = {
     "make docs": "test_site.py builds the site",
     "make test": "it runs this test",
     "uv pip install --torch-backend=cpu .": "test_new_folder.py installs the wheel",
-    "make venv EXTRAS=inspect": "the environment of the tests has it",
+    "make venv PACKAGES=study-inspect": "the environment of the tests has it",
     ". .venv/bin/activate": "the tests have it on their path",
 }
 PAGES = ("1-first-run.md", "2-read-a-trajectory.md", "3-change-the-credit.md")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 ablation = typer.Typer(help="Arms of one experiment with several seeds each: run them, and compare what they reached.")
 
-DesignFile = Annotated[Path | None, typer.Option(help="The experiment; the packaged pipelines/ablation.yaml.")]
+DesignFile = Annotated[Path | None, typer.Option(help="The experiment; ablation.yaml of rla-study.")]
 Root = Annotated[Path, typer.Option(help="Folder of the start and of all arms.")]
 Only = Annotated[list[str] | None, typer.Option(metavar="ARM", help="Only this arm; may be repeated.")]
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override for all arms.")]
