@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 from packaging.requirements import Requirement
 
 
-def link_requirements(name: str, site: Path) -> None:
-    """Link what the installed distribution `name` requires, and no other, into the `site-packages` at `site`."""
-    for needed in needed_distributions(name):
+def link_requirements(name: str, site: Path, *, also: Sequence[str] = ()) -> None:
+    """Link what the installed distribution `name` requires into the folder `site`, and `also` with theirs."""
+    others = [one for other in also for one in (distribution(other), *needed_distributions(other))]
+    for needed in [*needed_distributions(name), *others]:
         for file in needed.files or ():
             top = file.parts[0]
             if top not in ("..", "__pycache__") and not (site / top).exists():
