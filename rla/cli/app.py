@@ -259,7 +259,6 @@ def schema_text(env: str | None = None) -> str:
     """
     from rla.envs.configured import schema_of_params
     from rla.envs.registry import environment, installed_environments
-    from rla.errors import UserError
 
     usable = []
     for name in installed_environments() if env is None else [env]:

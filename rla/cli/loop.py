@@ -48,7 +48,6 @@ FORKABLE = {
 }
 IMPORTS_POLARS = ("compute-rewards", "judge-accuracy", "report")
 PRELOADED = (
-    "jsonschema",
     "pandas",  # pyarrow asks for it when it makes its first array
     "pyarrow.dataset",
     "pyarrow.parquet",

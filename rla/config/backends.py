@@ -23,11 +23,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import is_dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rla.config.sections import Config
 from rla.errors import UserError
 from rla.plugins import loaded, registered
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 ENGINES, LAUNCHERS = "rla.engines", "rla.launchers"
 BUILTIN = ("transformers", "vllm", "server", "scripted")  # engines without parameters of their own
@@ -41,13 +44,14 @@ def with_own_parameters(config: Config, build: Build, *, where: str) -> Config:
     installed or cannot be imported, and for keys that its package does not know.
     """
 
-    def own(key: str, name: str, group: str, data: Any, *, role: str = "") -> Any:
+    def own(key: str, entry: EntryPoint, data: Any, *, role: str = "") -> Any:
         section = f"{key.partition('.')[0]}.own"
-        entry = registered(group)[name]
         found = loaded(entry)
         shape = getattr(found, role, None) if role else found
         if not (isinstance(shape, type) and is_dataclass(shape)):
-            raise UserError(f"{where}: {key}: {name} is {entry.value}, which is not a dataclass; mend its package")
+            raise UserError(
+                f"{where}: {key}: {entry.name} is {entry.value}, which is not a dataclass; mend its package"
+            )
         try:
             return build(shape, data or {}, where, f"{section}.")
         except ValueError as error:
@@ -56,13 +60,13 @@ def with_own_parameters(config: Config, build: Build, *, where: str) -> Config:
     generator, launch, pool = config.generator, config.launch, config.pool
     engine = hosts = training = None
     if generator.backend not in BUILTIN:
-        refuse_unknown("generator.backend", generator.backend, ENGINES, BUILTIN, where)
-        engine = own("generator.backend", generator.backend, ENGINES, generator.own)
+        entry = backend_entry("generator.backend", generator.backend, ENGINES, BUILTIN, where)
+        engine = own("generator.backend", entry, generator.own)
     if pool.backend != "local":
-        refuse_unknown("pool.backend", pool.backend, LAUNCHERS, ("local",), where)
-        hosts = own("pool.backend", pool.backend, LAUNCHERS, pool.own, role="Pool")
-    if launch.training is not None and launch.training in registered(LAUNCHERS):  # else it is a file's name
-        training = own("launch.training", launch.training, LAUNCHERS, launch.own, role="Training")
+        entry = backend_entry("pool.backend", pool.backend, LAUNCHERS, ("local",), where)
+        hosts = own("pool.backend", entry, pool.own, role="Pool")
+    if launch.training is not None and (launcher := registered(LAUNCHERS).get(launch.training)):  # else a file's name
+        training = own("launch.training", launcher, launch.own, role="Training")
     return replace(
         config,
         generator=replace(generator, own=engine),
@@ -71,10 +75,12 @@ def with_own_parameters(config: Config, build: Build, *, where: str) -> Config:
     )
 
 
-def refuse_unknown(key: str, name: str, group: str, builtin: tuple[str, ...], where: str) -> None:
-    """Raises UserError unless a package that is installed registers `name`."""
-    if name not in (installed := registered(group)):
+def backend_entry(key: str, name: str, group: str, builtin: tuple[str, ...], where: str) -> EntryPoint:
+    """The entry that an installed package registers as `name`. Raises UserError if none does."""
+    installed = registered(group)
+    if name not in installed:
         raise UserError(
             f"{where}: {key} is {name!r}; installed: {', '.join([*builtin, *installed])}; choose one of these, or "
             f"install the package that brings {name}"
         )
+    return installed[name]
