@@ -7,33 +7,32 @@ import re
 import signal
 import subprocess
 import sys
-import sysconfig
+import venv
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.integration.fresh import link_requirements
 from tests.integration.pipelines import PARAMS, environment, until
 
 TOP = Path(__file__).parents[2]
-PYTHON = [sys.executable, "-m", "venv", "--without-pip"]
 
 NAMED = f"name: alfworld-tiny\n{PARAMS}"
 
 
 @pytest.fixture(scope="module")
 def rla(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program of a virtual environment in which pip has installed the wheel; what it needs comes from here."""
+    """The program of a fresh environment with the wheel and the distributions that it requires, and no other."""
     pytest.importorskip("hatchling", reason="needs the dev extra")
     folder = tmp_path_factory.mktemp("wheel")
     built = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(built, cwd=TOP, check=True, capture_output=True, timeout=120)
     (wheel,) = folder.glob("rla-*.whl")
     place = folder / "venv"
-    subprocess.run([*PYTHON, str(place)], check=True, timeout=120)
-    here = sysconfig.get_path("purelib")
+    venv.create(place, symlinks=True)
     (site,) = place.glob("lib/python*/site-packages")
-    (site / "here.pth").write_text(f"{here}\n")
+    link_requirements("rla", site)
     pip = [sys.executable, "-m", "pip", "--python", str(place / "bin/python"), "install", "--quiet"]
     subprocess.run([*pip, "--no-deps", "--no-index", "--ignore-installed", str(wheel)], check=True, timeout=120)
     return place / "bin/rla"
@@ -48,7 +47,7 @@ def folder(rla: Path, tmp_path: Path) -> Path:
 
 
 def own_environment() -> dict[str, str]:
-    return {key: value for key, value in environment().items() if key != "PYTHONPATH"}
+    return {key: value for key, value in environment().items() if key not in ("PYTHONPATH", "ALFWORLD_DATA")}
 
 
 def called(rla: Path, folder: Path, *arguments: str) -> str:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import venv
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from rla.store.slices import MANIFEST
-from tests.integration.fresh import link_requirements
-from tests.integration.pipelines import PARAMS, environment
 
 TOP = Path(__file__).parents[2]
 
@@ -65,34 +62,3 @@ def test_a_stage_runs_from_an_empty_folder_with_packaged_params(site: Path, tmp_
     assert "runs/alfworld-tiny/0/pool" in text
     assert (tmp_path / "runs/alfworld-tiny/0/pool" / MANIFEST).exists()
     assert str(site) in call(site, tmp_path, "rollout", "--dry-run").splitlines()[0]
-
-
-@pytest.fixture(scope="module")
-def alone(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A fresh environment with the wheel and the distributions that it requires, as installed here, and no other."""
-    folder = tmp_path_factory.mktemp("alone")
-    venv.create(folder, symlinks=True)
-    (place,) = folder.glob("lib/python*/site-packages")
-    for entry in site.iterdir():
-        (place / entry.name).symlink_to(entry)
-    link_requirements("rla", place)
-    return folder
-
-
-def test_the_core_turns_an_iteration_without_any_package(alone: Path, tmp_path: Path) -> None:
-    def call(*words: str, folder: Path) -> str:
-        kept = {key: value for key, value in environment().items() if key not in ("PYTHONPATH", "ALFWORLD_DATA")}
-        path = f"{alone / 'bin'}{os.pathsep}{kept['PATH']}"
-        command = [str(alone / "bin/python"), "-m", "rla", *words]
-        done = subprocess.run(
-            command, cwd=folder, env=kept | {"PATH": path}, capture_output=True, text=True, timeout=600
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    assert call("envs", "--json", folder=tmp_path).count('"name"') == 1
-    call("init", "x", folder=tmp_path)
-    (tmp_path / "x/params.yaml").write_text(PARAMS)
-    call("run", "--iterations", "1", "--run", "runs/t", folder=tmp_path / "x")
-    assert (tmp_path / "x/runs/t/1/policy/checkpoint.json").exists()
-    assert (tmp_path / "x/runs/t/report/report.json").exists()

@@ -14,7 +14,7 @@ def test_a_killed_prune_loses_nothing_that_is_needed(tmp_path: Path) -> None:
     folder = finished_run(tmp_path / "r", ITERATIONS)
     (tmp_path / "params.yaml").write_text("seed: 0\n")
     halfway = folder / "60/policy/pruned.json"
-    assert killed_when(halfway.exists, PRUNE, tmp_path, tmp_path / "none")
+    assert killed_when(halfway.exists, PRUNE, tmp_path)
     for model in ("policy", "rm"):
         found = parts(folder, model)
         assert [found[i] for i in (0, ITERATIONS - 1, ITERATIONS)] == [BOTH] * 3

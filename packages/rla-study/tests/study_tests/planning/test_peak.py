@@ -9,8 +9,6 @@ import sys
 
 import pytest
 
-from tests.unit.docs.markdown_pages import TOP
-
 pytest.importorskip("torch")
 TOLERANCE = 0.25  # measured 0.81 to 1.18 of the formula, over widths 256 to 512, 2 to 12 layers, 256 to 2048 tokens
 
@@ -20,7 +18,7 @@ TOLERANCE = 0.25  # measured 0.81 to 1.18 of the formula, over widths 256 to 512
     [pytest.param((), id="kept", marks=pytest.mark.slow), pytest.param(("--checkpointing",), id="recomputed")],
 )
 def test_an_update_of_a_small_model(arguments: tuple[str, ...]) -> None:
-    environment = os.environ | {"PYTHONPATH": str(TOP), "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "study_tests.bench.memory_of_update", *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=True)
     found = json.loads(done.stdout)
