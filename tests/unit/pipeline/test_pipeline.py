@@ -34,6 +34,12 @@ SPECS = {spec.name: spec for spec in STAGES if spec.name not in APART}
 Stage = dict[str, Any]
 
 
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan reads what its run has already made, and the checkout may hold one."""
+    monkeypatch.chdir(tmp_path)
+
+
 def expanded() -> dict[str, Stage]:
     """The stages of dvc.yaml at iteration 2 and all that iteration 1 has, as `<name>@<iteration>`."""
     pipeline = yaml.safe_load(resource("dvc.yaml").read_text())["stages"]
