@@ -133,9 +133,7 @@ def test_dvc_removes_no_output_before_its_stage_runs() -> None:
     assert [out for out in outs if not (isinstance(out, dict) and next(iter(out.values())).get("persist"))] == []
 
 
-PARAMS_FILES = [
-    path for path in sorted(resource("pipelines").glob("*-*.yaml")) if not path.stem.startswith("ablation-")
-]
+PARAMS_FILES = sorted(resource("pipelines").glob("*-*.yaml"))
 
 
 @pytest.mark.parametrize("path", [resource("params.yaml"), *PARAMS_FILES], ids=lambda path: path.stem)
