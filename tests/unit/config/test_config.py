@@ -14,7 +14,7 @@ from rla.config import config_digest, resolved
 from rla.config.sections import TasksConfig
 from rla.envs.configured import load_config, schema_of_params
 from rla.errors import UserError
-from rla.pipeline.params_files import packaged_files
+from rla.pipeline.params_files import environment_of, packaged_files
 from rla.store.resources import resource
 from tests.unit.builders import configured
 
@@ -217,11 +217,27 @@ def test_the_schema_file_is_the_one_that_the_classes_give() -> None:
     assert stored == schema_of_params()
 
 
-@pytest.mark.parametrize("name", ["alfworld-ablation", "alfworld-qwen2.5-7b"])
+SHIPPED = {name: path for name, path in packaged_files().items() if environment_of(path)}
+
+
+@pytest.mark.parametrize("name", SHIPPED)
 def test_the_settings_that_are_shipped_are_valid(name: str) -> None:
-    path = packaged_files()[name]
-    jsonschema.validate(yaml.safe_load(path.read_text()), schema_of_params())
-    assert resolved(load_config(path), ["env"])["env"]["name"] == "alfworld"
+    jsonschema.validate(yaml.safe_load(SHIPPED[name].read_text()), schema_of_params())
+    assert resolved(load_config(SHIPPED[name]), ["env"])["env"]["name"] == environment_of(SHIPPED[name])
+
+
+@pytest.mark.parametrize(
+    ("env", "valid"),
+    [
+        ({"name": "alfworld", "own": {"engine": "fast"}}, True),
+        ({"name": "alfworld", "own": None}, True),
+        ({"name": "alfworld", "own": {"engin": "fast"}}, False),
+        ({"name": "of-a-package", "own": {"id": "any", "limits": {"wall_s": 1.0}}}, True),
+        ({"name": "of-a-package", "own": "id"}, False),
+    ],
+)
+def test_the_schema_types_the_own_parameters_of_the_environments_that_it_knows(env: Any, valid: bool) -> None:
+    assert jsonschema.Draft202012Validator(schema_of_params()).is_valid({"env": env}) is valid
 
 
 def test_keys_of_an_environment_that_are_without_effect_do_not_enter_a_digest() -> None:
