@@ -172,9 +172,12 @@ def test_every_package_has_its_parts() -> None:
     assert {path.name.replace("-", "_") for path in (TOP / "packages").iterdir() if path.is_dir()} == set(PACKAGES)
     for name in PACKAGES:
         folder = TOP / "packages" / name.replace("_", "-")
-        assert all((folder / part).exists() for part in ("pyproject.toml", "README.md", "tests", name))
-        wanted = tomllib.loads((folder / "pyproject.toml").read_text())["project"]["dependencies"]
+        assert all((folder / part).exists() for part in ("pyproject.toml", "README.md", "LICENSE", "tests", name))
+        project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+        wanted = project["dependencies"]
         assert {one.replace("-", "_") for one in wanted if one.startswith("rla-")} == PACKAGES[name]
+        assert (project["license"], project["license-files"]) == ("Apache-2.0", ["LICENSE"])
+        assert (folder / "LICENSE").read_bytes() == (TOP / "LICENSE").read_bytes()
 
 
 def test_the_core_names_no_package() -> None:
