@@ -237,12 +237,12 @@ START ?=
 PEER_ROOT ?= runs/peer
 PEER_ARGS ?=
 bench-peer: .venv/.test
-	$(PY) -m tests.bench.bench_peer --root $(PEER_ROOT) --params $(PARAMS) --seeds $(SEEDS) $(if $(START),--start $(START)) \
+	$(HELPED) -m study_tests.bench.bench_peer --root $(PEER_ROOT) --params $(PARAMS) --seeds $(SEEDS) $(if $(START),--start $(START)) \
 	  $(foreach item,$(SET),--set $(item)) $(PEER_ARGS)
 
 # Pictures of a run's pages for the documentation; needs Chromium (Debian: chromium-headless-shell).
 screenshots: .venv/.test
-	$(PY) -m tests.browser.screenshots $(if $(RUN),--run $(RUN)) --params $(PARAMS)
+	$(HELPED) -m study_tests.browser.screenshots $(if $(RUN),--run $(RUN)) --params $(PARAMS)
 
 solve-all: .venv/.run
 	$(PY) -m tests.bench.solve_all
