@@ -264,7 +264,8 @@ ablation: .venv/.package-study $(if $(filter packages/rla-programs/%,$(DESIGN)),
 	rla ablation report --design $(DESIGN) --root $(ABLATION_ROOT) $$set --curves $(ABLATION_ROOT)/curves.svg
 
 test-vllm: .venv/.test .venv/.run-$(VLLM)
-	$(PY) -m pytest tests/integration/test_vllm.py tests/integration/test_vllm_lora.py tests/integration/test_vllm_server.py tests/integration/test_picture_vllm.py $(PYTEST_ARGS)
+	$(PY) -m pytest tests/integration/test_vllm.py tests/integration/test_vllm_lora.py tests/integration/test_vllm_server.py tests/integration/test_picture_vllm.py \
+	  packages/rla-ray/tests/ray_tests/unit/test_vllm_adapters.py $(PYTEST_ARGS)
 	@if command -v bwrap >/dev/null; then $(LOOPBACK_ALONE) $(PY) -m pytest packages/rla-ray/tests/ray_tests/cluster/test_vllm.py $(PYTEST_ARGS); \
 	else echo 'packages/rla-ray/tests/ray_tests/cluster/test_vllm.py is left out: bubblewrap is missing (Debian: bubblewrap)'; fi
 
