@@ -186,6 +186,19 @@ def test_the_core_names_no_package() -> None:
     assert {path.name: found for path in files if path.is_file() and (found := named.findall(path.read_text()))} == {}
 
 
+def test_the_tests_of_the_core_import_no_package() -> None:
+    """`make test-core` needs none; what a package brings is found as the core finds it, by its entry points."""
+    packages = {root for name in PACKAGES for root in (name, f"{name.removeprefix('rla_')}_tests")}
+    found = {}
+    for path in (TOP / "tests").rglob("*.py"):
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+        names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+        if roots := {name.split(".")[0] for name in names} & packages:
+            found[str(path.relative_to(TOP))] = sorted(roots)
+    assert found == {}
+
+
 def test_the_core_keeps_to_its_size() -> None:
     lines = sum(len(path.read_text().splitlines()) for path in CORE.values())
     assert lines <= MOST_LINES and len(CORE) <= MOST_FILES
