@@ -237,12 +237,12 @@ START ?=
 PEER_ROOT ?= runs/peer
 PEER_ARGS ?=
 bench-peer: .venv/.test
-	$(PY) -m tests.bench.bench_peer --root $(PEER_ROOT) --params $(PARAMS) --seeds $(SEEDS) $(if $(START),--start $(START)) \
+	$(HELPED) -m study_tests.bench.bench_peer --root $(PEER_ROOT) --params $(PARAMS) --seeds $(SEEDS) $(if $(START),--start $(START)) \
 	  $(foreach item,$(SET),--set $(item)) $(PEER_ARGS)
 
 # Pictures of a run's pages for the documentation; needs Chromium (Debian: chromium-headless-shell).
 screenshots: .venv/.test
-	$(PY) -m tests.browser.screenshots $(if $(RUN),--run $(RUN)) --params $(PARAMS)
+	$(HELPED) -m study_tests.browser.screenshots $(if $(RUN),--run $(RUN)) --params $(PARAMS)
 
 solve-all: .venv/.run
 	$(PY) -m tests.bench.solve_all
@@ -264,7 +264,8 @@ ablation: .venv/.package-study $(if $(filter packages/rla-programs/%,$(DESIGN)),
 	rla ablation report --design $(DESIGN) --root $(ABLATION_ROOT) $$set --curves $(ABLATION_ROOT)/curves.svg
 
 test-vllm: .venv/.test .venv/.run-$(VLLM)
-	$(PY) -m pytest tests/integration/test_vllm.py tests/integration/test_vllm_lora.py tests/integration/test_vllm_server.py tests/integration/test_picture_vllm.py $(PYTEST_ARGS)
+	$(PY) -m pytest tests/integration/test_vllm.py tests/integration/test_vllm_lora.py tests/integration/test_vllm_server.py tests/integration/test_picture_vllm.py \
+	  packages/rla-ray/tests/ray_tests/unit/test_vllm_adapters.py $(PYTEST_ARGS)
 	@if command -v bwrap >/dev/null; then $(LOOPBACK_ALONE) $(PY) -m pytest packages/rla-ray/tests/ray_tests/cluster/test_vllm.py $(PYTEST_ARGS); \
 	else echo 'packages/rla-ray/tests/ray_tests/cluster/test_vllm.py is left out: bubblewrap is missing (Debian: bubblewrap)'; fi
 

@@ -42,4 +42,9 @@ def loaded(entry: EntryPoint) -> Any:
 def need_package(package: str, *, install: str, why: str) -> None:
     """Raises UserError unless `package` can be imported. `install`: what brings it, such as `rla[lora]`."""
     if importlib.util.find_spec(package) is None:
-        raise UserError(f"{why}, but {package} is not installed: pip install '{install}'")
+        raise UserError(f"{why}, but {package} is not installed; {from_checkout(install)}")
+
+
+def from_checkout(install: str) -> str:
+    """The remedy for a package or an extra that is missing. None of them is on an index of packages."""
+    return f"install {install} from a checkout (docs/guide/install.md)"

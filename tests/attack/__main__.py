@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.attack.preparing import TOP, code_digest, started
 
-MAKES = ("rla", "stages", "schemas", *(f"tests/attack/{name}" for name in ("small_run.py", "file_operations.c")))
+MAKES = ("rla", "stages", "schemas", "packages", "tests/attack/small_run.py", "tests/attack/file_operations.c")
 
 
 def arguments() -> argparse.Namespace:

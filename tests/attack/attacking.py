@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -15,13 +18,11 @@ from tests.attack.crew import Outcome, Queues, outcomes
 from tests.attack.damage import Artifacts, Unfinished
 from tests.attack.growing import grow_late_cases
 from tests.attack.hostile_params import Params
-from tests.attack.hostile_programs import Programs
-from tests.attack.hostile_requests import Requests
 from tests.attack.hostile_rows import Rows
 from tests.attack.hostile_texts import Edits, Replies
 from tests.attack.kills import FullDisks, Kills, SecondKills
 from tests.attack.pairs import Pairs
-from tests.attack.preparing import code_digest, imported, quickly_imported
+from tests.attack.preparing import TOP, code_digest, imported, quickly_imported
 from tests.attack.progress import Progress, show
 from tests.attack.rights import Rights
 from tests.attack.small_run import BY_NAME, CASES, FRESH, World, grow
@@ -31,21 +32,22 @@ EVERY = 60.0  # seconds between lines that say how far it is
 AGAIN = 180.0  # seconds beyond its time in which a call tries once more what has failed
 
 KILLS_SHARE = 4.0  # of the time, where every other area has 1: kills take longest
-SHARES = {  # of the hostile inputs
-    Params: 0.3,
-    Edits: 0.2,
-    Replies: 0.15,
-    Requests: 0.1,
-    Rows: 0.1,
-    Artifacts: 0.1,
-    Unfinished: 0.03,
-    Programs: 0.02,
-}
+# Of the hostile inputs, where all packages are installed.
+SHARES: dict[Any, float] = {Params: 0.3, Edits: 0.1, Replies: 0.1, Rows: 0.1, Artifacts: 0.1, Unfinished: 0.03}
+
+
+def areas_of_packages() -> dict[Any, float]:
+    """What the tests of installed packages add to `SHARES`: AREAS of `<name>_tests.attack`."""
+    found: dict[Any, float] = {}
+    for folder in sorted(TOP.glob("packages/*/tests/*_tests/attack")):
+        if importlib.util.find_spec(folder.parts[-4].replace("-", "_")):
+            found |= import_module(f"{folder.parent.name}.attack").AREAS
+    return found
 
 
 def all_areas(inputs: int) -> list[Area]:
     """Every area; the hostile inputs among them are `inputs` together."""
-    hostile = [area(count=round(share * inputs)) for area, share in SHARES.items()]
+    hostile = [area(count=round(share * inputs)) for area, share in (SHARES | areas_of_packages()).items()]
     return [Kills(), SecondKills(count=300), FullDisks(), Rights(), Pairs(), *hostile]
 
 

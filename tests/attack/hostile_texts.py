@@ -1,4 +1,4 @@
-"""Hostile edits of tasks, as a proposer may write them, and hostile replies of policy, judge, critic and test writer.
+"""Hostile edits of tasks, as a proposer may write them, and hostile replies of policy, judge and critic.
 
 An edit is refused with a reason or makes a task in which every name is the scene's own. A reply is read or not read:
 no exception, no control token, no action that was not offered.
@@ -6,16 +6,22 @@ no exception, no control token, no action that was not offered.
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from rla.envs.views import RejectedEdit
+from rla.store.records import Task
 from tests.attack.areas import Needs, Numbered, Try, dice
 from tests.attack.hostile import changed, loose_json, text
 from tests.attack.inputs import answered_within, within_memory
+from tests.attack.known import Reading, known_names, readers
 from tests.attack.small_run import World
+
+if TYPE_CHECKING:
+    from rla.llm.chat import ChatFormat
 
 SECONDS = 10.0  # of one edit or reply, on a busy machine
 ALFWORLD_EDITS: tuple[dict[str, Any], ...] = (
@@ -38,45 +44,80 @@ REPLIES = (
 )
 
 
+def edit_trial(
+    world: World,
+    area: str,
+    task: Task,
+    sound: Sequence[dict[str, Any]],
+    check: Callable[[Task], None] = lambda child: None,
+) -> Try:
+    """A trial applies one of the `sound` edits, changed by lot. `check` raises AssertionError for a child that must not
+    be.
+    """
+    from rla.envs.registry import environment
+
+    applying: Any = environment(task.env)
+    within_memory()
+
+    def tried(trial: str) -> str | None:
+        lots = dice(world, f"{area}/{trial}")
+        edit = (
+            text(lots)
+            if lots.random() < 0.1
+            else loose_json(changed(lots.choice(sound), lots, times=lots.choice((0, 1, 2, 4))), lots)
+        )
+        try:
+            with answered_within(SECONDS):
+                child = applying.apply(task, edit, root=task, taken={task.task_id}, created=1)
+        except RejectedEdit as refused:
+            return None if str(refused) else "refused without a reason"
+        if not isinstance(child, Task):
+            return f"no task: {child!r:.80}"
+        check(child)
+        return None
+
+    return tried
+
+
+def reply_trial(world: World, area: str, readers: Callable[[ChatFormat], dict[str, Reading]]) -> Try:
+    """A trial gives one text to each of the readers."""
+    from rla.llm.chat import ChatFormat
+    from rla.models.load import load_tokenizer
+
+    tokenizer = load_tokenizer(world.complete / "r/init/policy")
+    chat = ChatFormat(tokenizer)
+    control = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
+    readings = readers(chat)
+    within_memory()
+
+    def tried(trial: str) -> str | None:
+        reply = hostile_reply(dice(world, f"{area}/{trial}"))
+        try:
+            ids = chat.encode(reply)
+        except (UnicodeEncodeError, TypeError):  # half a surrogate pair: no model says that
+            return None
+        if control & set(ids):
+            return "a control token came out of plain text"
+        for name, read in readings.items():
+            with answered_within(SECONDS):
+                wrong = read(reply, [*ids, chat.end_id])
+            if wrong:
+                return f"{name}: {wrong}"
+        return None
+
+    return tried
+
+
 @dataclass(frozen=True, slots=True)
 class Edits(Numbered):
-    """Edits of an ALFWorld and of a coding task."""
+    """Edits of an ALFWorld task."""
 
     name: str = "edits"
     together: int = 200
 
     def opened(self, world: World, scratch: Path) -> Try:
-        from rla.envs.registry import environment
-        from rla.envs.views import RejectedEdit
-        from rla.store.records import Task
-        from tests.attack.known import coding_task, known_names
-
-        alfworld, assert_known = known_names()
-        tasks = {"alfworld": alfworld, "coding": coding_task()}
-        within_memory()
-
-        def tried(trial: str) -> str | None:
-            lots = dice(world, f"{self.name}/{trial}")
-            name = lots.choice(("alfworld", "coding"))
-            sound = lots.choice(ALFWORLD_EDITS) if name == "alfworld" else json.loads(tasks[name].payload)
-            edit = (
-                text(lots)
-                if lots.random() < 0.1
-                else loose_json(changed(sound, lots, times=lots.choice((0, 1, 2, 4))), lots)
-            )
-            task: Any = environment(name)
-            try:
-                with answered_within(SECONDS):
-                    child = task.apply(tasks[name], edit, root=tasks[name], taken={tasks[name].task_id}, created=1)
-            except RejectedEdit as refused:
-                return None if str(refused) else "refused without a reason"
-            if not isinstance(child, Task):
-                return f"no task: {child!r:.80}"
-            if name == "alfworld":
-                assert_known(child)
-            return None
-
-        return tried
+        task, assert_known = known_names()
+        return edit_trial(world, self.name, task, ALFWORLD_EDITS, assert_known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,32 +129,7 @@ class Replies(Numbered):
     needs: Needs = Needs.RUN
 
     def opened(self, world: World, scratch: Path) -> Try:
-        from rla.llm.chat import ChatFormat
-        from rla.models.load import load_tokenizer
-        from tests.attack.known import readers
-
-        tokenizer = load_tokenizer(world.complete / "r/init/policy")
-        chat = ChatFormat(tokenizer)
-        control = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
-        readings = readers(chat)
-        within_memory()
-
-        def tried(trial: str) -> str | None:
-            reply = hostile_reply(dice(world, f"{self.name}/{trial}"))
-            try:
-                ids = chat.encode(reply)
-            except (UnicodeEncodeError, TypeError):  # half a surrogate pair: no model says that
-                return None
-            if control & set(ids):
-                return "a control token came out of plain text"
-            for name, read in readings.items():
-                with answered_within(SECONDS):
-                    wrong = read(reply, [*ids, chat.end_id])
-                if wrong:
-                    return f"{name}: {wrong}"
-            return None
-
-        return tried
+        return reply_trial(world, self.name, readers)
 
 
 def hostile_reply(lots: Random) -> str:

@@ -18,12 +18,12 @@ def known_names() -> tuple[Task, Callable[[Task], None]]:
     return TASK, assert_only_known_names
 
 
-def coding_task() -> Task:
-    from rla_programs.coding.tasks import builtin_problems
+def policy_reading(prompt: Any) -> Reading:
+    def read(reply: str, _: Sequence[int]) -> str | None:
+        action = prompt.parse(reply, COMMANDS)
+        return None if action is None or isinstance(action, str) else f"no action: {action!r:.80}"
 
-    known = {"held_out": False, "tests": 4, "levels": (1,), "kinds": ("stdio",)}
-    (task,) = builtin_problems(seed=3, count=1, split="train", **known)
-    return task
+    return read
 
 
 def readers(chat: Any) -> dict[str, Reading]:
@@ -41,13 +41,6 @@ def readers(chat: Any) -> dict[str, Reading]:
             token_ids=list(ids), logprobs=[0.0] * len(ids), allowed=empty, finish_reason=FinishReason.STOP
         )
 
-    def policy(prompt: Any) -> Reading:
-        def read(reply: str, _: Sequence[int]) -> str | None:
-            action = prompt.parse(reply, COMMANDS)
-            return None if action is None or isinstance(action, str) else f"no action: {action!r:.80}"
-
-        return read
-
     def judge(prompt: Any) -> Reading:
         def read(_: str, ids: Sequence[int]) -> str | None:
             score = voted(unscored_judgement(completion(ids), chat), prompt).score
@@ -61,29 +54,11 @@ def readers(chat: Any) -> dict[str, Reading]:
         return None
 
     found: dict[str, Reading] = {"proposer": proposal}
-    for env, judges in (("alfworld", ("plain", "published")), ("coding", ())):
-        for reply in ("text", "index", "tagged") if env == "alfworld" else ("text",):
-            config = load_config(None, [f"env.name={env}", f"policy.reply={reply}"])
-            found[f"policy of {env}, {reply}"] = policy(environment(env).policy_prompt(config))
-        for name in judges:
-            config = load_config(None, [f"env.name={env}", f"judge.prompt={name}"])
-            chosen: Any = environment(env)
-            found[f"judge of {env}, {name}"] = judge(chosen.judge_prompt(config))
-    return found | test_writers()
-
-
-def test_writers() -> dict[str, Reading]:
-    """Those who read a test that a model wrote for a problem."""
-    from rla_programs.coding.data.problems import problem_of
-    from rla_programs.coding.writing import PlainTestPrompt, PublishedTestPrompt, read_test
-
-    problem = problem_of(coding_task().payload)
-
-    def writer(prompt: Any) -> Reading:
-        def read(reply: str, _: Sequence[int]) -> str | None:
-            read_test(problem, prompt.parse(reply))
-            return None
-
-        return read
-
-    return {"plain test": writer(PlainTestPrompt()), "published test": writer(PublishedTestPrompt())}
+    alfworld: Any = environment("alfworld")
+    for reply in ("text", "index", "tagged"):
+        config = load_config(None, ["env.name=alfworld", f"policy.reply={reply}"])
+        found[f"policy, {reply}"] = policy_reading(alfworld.policy_prompt(config))
+    for name in ("plain", "published"):
+        config = load_config(None, ["env.name=alfworld", f"judge.prompt={name}"])
+        found[f"judge, {name}"] = judge(alfworld.judge_prompt(config))
+    return found

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rla.envs.registry import installed_environments
 from rla.store.layout import PATHS
 from tests.attack.calls import call, fault
 from tests.integration.pipelines import VOLATILE, contents
@@ -87,7 +88,11 @@ CASES = (
     _stage("evaluate", "--iteration", "1", label="evaluate-late", end=True),
     Case("rollout-alone", ("rollout", "--run", "alone"), end=True, then=BOTH),
     Case("evaluate-alone", ("evaluate", "--run", "alone"), end=True, then=BOTH),
-    Case("make-tasks-coding", ("make-tasks", "--env", "coding", "--run", "alone"), end=True),
+    *(
+        Case(f"make-tasks-{env}", ("make-tasks", "--env", env, "--run", "alone"), end=True)
+        for env in ("coding",)
+        if env in installed_environments()
+    ),
     *(
         _stage(name, "--iteration", "2", "--seed", "4", "--overwrite", label=f"{name}-again", end=True)
         for name in (*LOOP, "evaluate", "judge-accuracy", "report")

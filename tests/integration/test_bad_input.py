@@ -121,13 +121,6 @@ def test_a_game_file_that_is_not_one(rla: RunRla, tmp_path: Path) -> None:
     refused(rla("make-tasks", "--from", "data", "--split", "train"), "game.tw-pddl")
 
 
-def test_rows_of_a_data_set_that_are_no_problem_are_counted(rla: RunRla, tmp_path: Path) -> None:
-    row = {"question": "Print 1.", "test_input": [""], "test_output": ["1\n"]}
-    (tmp_path / "data.json").write_text(json.dumps([row, {"question": "Print 2."}]))
-    code, said = rla("make-tasks", "--env", "coding", "--from", "data.json", "--split", "train", "--run", "r")
-    assert code == 0 and "data.json: 1 problems, 1 rows skipped (1 " in said
-
-
 @pytest.mark.parametrize("stage", ["init-model", "warm-start", "rollout"])
 def test_tasks_of_another_environment(stage: str, rla: RunRla, played: Path) -> None:
     rows = [row | {"env": "coding"} for row in read_rows(played / "0/pool", "tasks")]

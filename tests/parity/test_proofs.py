@@ -20,9 +20,7 @@ from tests.unit.builders import configured
 
 CONFIG = configured("env.own.verify_engines=both")
 
-pytestmark = pytest.mark.skipif(
-    find_spec("alfworld") is None, reason="needs the stock engine: pip install 'rla[alfworld]'"
-)
+pytestmark = pytest.mark.skipif(find_spec("alfworld") is None, reason="needs the stock engine: the extra alfworld")
 
 
 def hasty(task: Task, config: Config) -> list[str]:

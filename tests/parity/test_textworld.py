@@ -15,9 +15,7 @@ from .alfworld_play import Mix, data_folder, play_both, real_games
 
 STEPS = 30
 
-pytestmark = pytest.mark.skipif(
-    find_spec("alfworld") is None, reason="needs the stock engine: pip install 'rla[alfworld]'"
-)
+pytestmark = pytest.mark.skipif(find_spec("alfworld") is None, reason="needs the stock engine: the extra alfworld")
 needs_data = pytest.mark.skipif(
     not data_folder().is_dir(), reason=f"needs ALFWorld's games in {data_folder()}: run alfworld-download"
 )

@@ -23,9 +23,7 @@ from tests.unit.builders import configured
 STEPS = 4
 CONFIG = configured("env.own.engine=textworld")
 
-pytestmark = pytest.mark.skipif(
-    find_spec("alfworld") is None, reason="needs the stock engine: pip install 'rla[alfworld]'"
-)
+pytestmark = pytest.mark.skipif(find_spec("alfworld") is None, reason="needs the stock engine: the extra alfworld")
 
 
 def games() -> list[Task]:

@@ -172,15 +172,31 @@ def test_every_package_has_its_parts() -> None:
     assert {path.name.replace("-", "_") for path in (TOP / "packages").iterdir() if path.is_dir()} == set(PACKAGES)
     for name in PACKAGES:
         folder = TOP / "packages" / name.replace("_", "-")
-        assert all((folder / part).exists() for part in ("pyproject.toml", "README.md", "tests", name))
-        wanted = tomllib.loads((folder / "pyproject.toml").read_text())["project"]["dependencies"]
+        assert all((folder / part).exists() for part in ("pyproject.toml", "README.md", "LICENSE", "tests", name))
+        project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+        wanted = project["dependencies"]
         assert {one.replace("-", "_") for one in wanted if one.startswith("rla-")} == PACKAGES[name]
+        assert (project["license"], project["license-files"]) == ("Apache-2.0", ["LICENSE"])
+        assert (folder / "LICENSE").read_bytes() == (TOP / "LICENSE").read_bytes()
 
 
 def test_the_core_names_no_package() -> None:
     files = [*CORE.values(), *(TOP / "schemas").iterdir(), *(TOP / "pipelines").rglob("*.*"), TOP / "dvc.yaml"]
     named = re.compile("|".join(f"{name}|{name.replace('_', '-')}" for name in PACKAGES))
     assert {path.name: found for path in files if path.is_file() and (found := named.findall(path.read_text()))} == {}
+
+
+def test_the_tests_of_the_core_import_no_package() -> None:
+    """`make test-core` needs none; what a package brings is found as the core finds it, by its entry points."""
+    packages = {root for name in PACKAGES for root in (name, f"{name.removeprefix('rla_')}_tests")}
+    found = {}
+    for path in (TOP / "tests").rglob("*.py"):
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+        names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+        if roots := {name.split(".")[0] for name in names} & packages:
+            found[str(path.relative_to(TOP))] = sorted(roots)
+    assert found == {}
 
 
 def test_the_core_keeps_to_its_size() -> None:

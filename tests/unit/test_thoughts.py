@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from rla_bridges.adapters.openenv_actions import form_of, read_action
-from rla_programs.answering.transcripts import played_elsewhere
-from rla_programs.coding.prompts import PlainProgramPrompt, PublishedProgramPrompt
-from rla_programs.coding.writing import PlainTestPrompt, PublishedTestPrompt
-from rla_programs.tool.answers import final_answer, last_program
-from rla_programs.tool.calls import Turn
-from rla_programs.tool.hermes import HermesFormat
-from rla_programs.tool.prompts import QuestionPrompt
-from rla_programs.tool.short import ShortFormat
-from rla_screens.screens.computer_use import deed_of_tool_call
 
 from rla.adaptation.drafting import sentences
 from rla.agents.judge import unscored_judgement, voted
@@ -29,28 +19,23 @@ from rla.thoughts import after_thinking
 from tests.unit.llm.test_chat import QWEN_LIKE, byte_tokenizer
 
 THINKING = QWEN_LIKE.replace("assistant\\n' }}{% endif", "assistant\\n<think>\\n' }}{% endif")
-CALL = '<tool_call>{"name": "code_interpreter", "arguments": {"code": "1"}}</tool_call>'
-CLICK = '<tool_call>{"name": "computer_use", "arguments": {"action": "terminate"}}</tool_call>'
-PROGRAM = "```python\nprint(1)\n```"
-TEST = "**Test Input:**\n```\n1\n```\n\n**Test Output:**\n```\n2\n```"
 COMMANDS = ("open left", "open right")
-READERS: dict[str, tuple[Any, str, Any]] = {
-    "text": (lambda reply: ChatPrompt().parse(reply, COMMANDS), "open right", None),
-    "index": (lambda reply: ChatPrompt(reply="index").parse(reply, COMMANDS), "\\boxed{1}", None),
-    "tagged": (lambda reply: ChatPrompt(reply="tagged").parse(reply, ()), "<action>wait</action>", None),
-    "judge": (ChatJudge(rubric="").parse, "\\boxed{1}", None),
-    "plain judge": (PlainJudge().parse, "score +1", None),
-    "hermes": (lambda reply: HermesFormat().parse(reply).calls, CALL, ()),
-    "short": (lambda reply: ShortFormat().parse(reply).calls, ">>> 1", ()),
-    "question": (lambda reply: QuestionPrompt().parse(reply, ()), CALL, None),
-    "answer": (final_answer, "\\boxed{42}", None),
-    "program that answers": (last_program, PROGRAM, None),
-    "program": (lambda reply: PublishedProgramPrompt().parse(reply, ()), PROGRAM, None),
-    "plain program": (lambda reply: PlainProgramPrompt().parse(reply, ()), "print(1)", None),
-    "test": (PublishedTestPrompt().parse, TEST, None),
-    "plain test": (PlainTestPrompt().parse, "1\n->\n2", None),
-    "computer_use": (deed_of_tool_call, CLICK, None),
+READERS: dict[str, tuple[Callable[[str], Any], str]] = {
+    "text": (lambda reply: ChatPrompt().parse(reply, COMMANDS), "open right"),
+    "index": (lambda reply: ChatPrompt(reply="index").parse(reply, COMMANDS), "\\boxed{1}"),
+    "tagged": (lambda reply: ChatPrompt(reply="tagged").parse(reply, ()), "<action>wait</action>"),
+    "judge": (ChatJudge(rubric="").parse, "\\boxed{1}"),
+    "plain judge": (PlainJudge().parse, "score +1"),
 }
+
+
+def assert_thoughts_are_not_read(read: Callable[[str], Any], said: str, *, nothing: Any = None) -> None:
+    """`read` finds something in `said`, and `nothing` where that is a thought."""
+    assert read(said) != nothing
+    assert read(f"<think>{said}</think>\n") == nothing
+    assert read(f"<think>{said}") == nothing
+    assert read(f"{said}\n<think>") == nothing
+    assert read(f"<think>\n{said}\n</think>{said}") == read(said)
 
 
 def completion(chat: ChatFormat, text: str) -> Completion:
@@ -86,21 +71,7 @@ def test_an_answer_is_what_follows_the_last_thought(text: str, answer: str) -> N
 
 @pytest.mark.parametrize("name", READERS)
 def test_a_thought_is_not_read(name: str) -> None:
-    read, said, nothing = READERS[name]
-    assert read(said) != nothing
-    assert read(f"<think>{said}</think>\n") == nothing
-    assert read(f"<think>{said}") == nothing
-    assert read(f"{said}\n<think>") == nothing
-    assert read(f"<think>\n{said}\n</think>{said}") == read(said)
-
-
-def test_text_and_calls_of_a_turn_are_those_after_the_thoughts() -> None:
-    assert HermesFormat().parse(f"<think>{CALL}</think>It is 4.") == Turn(text="It is 4.")
-
-
-def test_an_openenv_action_stands_after_the_thoughts() -> None:
-    form = form_of({"properties": {"row": {"type": "integer"}}, "required": ["row"]})
-    assert read_action("<think>row=1</think>\nrow=2", form) == {"row": 2}
+    assert_thoughts_are_not_read(*READERS[name])
 
 
 def test_the_prompt_of_another_author_never_sees_a_thought() -> None:
@@ -172,27 +143,6 @@ def test_tags_of_thoughts_that_are_control_tokens_stay_in_a_reply() -> None:
     opened, closed = tokenizer.convert_tokens_to_ids(["<think>", "</think>"])
     ids = [opened, *chat.encode("\\boxed{1}"), closed, *chat.encode("no")]
     assert chat.decode(ids) == "<think>\\boxed{1}</think>no"
-
-
-def test_a_result_that_a_model_imagines_is_no_result() -> None:
-    thought = f"<think>{CALL}<tool_response>9</tool_response></think>"
-    told = f"{thought}{CALL}<tool_response>1</tool_response><think>so</think>\\boxed{{1}}"
-    played = played_elsewhere(told, QuestionPrompt(calls=HermesFormat()))
-    assert (played.replies, played.answers, played.calls) == ([CALL, "\\boxed{1}"], ["1", ""], 1)
-
-
-@pytest.mark.parametrize(
-    "part", ["<tool_response><think></tool_response>", "<think><tool_response>", "</think><tool_response>", "<think>"]
-)
-def test_thoughts_of_transcripts_are_found_in_linear_time(part: str) -> None:
-    started = time.process_time()
-    QuestionPrompt().turns_in(part * (900_000 // len(part)))
-    assert time.process_time() - started < 2
-
-
-def test_a_transcript_that_ends_in_a_thought_has_no_answer() -> None:
-    played = played_elsewhere(f"{CALL}<tool_response>1</tool_response><think>\\boxed{{1}}", QuestionPrompt())
-    assert played.replies[-1] == "" and not played.answered
 
 
 def test_reasons_of_a_judge_are_not_those_of_its_thoughts() -> None:

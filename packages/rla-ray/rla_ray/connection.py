@@ -10,6 +10,7 @@ from typing import Any
 
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
+from rla.plugins import from_checkout
 from rla.processes.devices import UsedDevice, model_name, uuid_of
 
 NAMESPACE = "rla"
@@ -34,7 +35,7 @@ def connected(address: str, *, what: str = "generator.backend ray") -> Any:
         import ray
         from ray.exceptions import AuthenticationError
     except ImportError as error:
-        raise UserError(f"{what}: {error}; install what rla-ray needs (pip install rla-ray)") from error
+        raise UserError(f"{what}: {error}; {from_checkout('rla-ray')}") from error
     if ray.is_initialized():
         return ray
     try:

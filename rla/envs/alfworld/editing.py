@@ -32,6 +32,7 @@ from rla.envs.observation import AwaitedEnvironment, EnvironmentFailure
 from rla.envs.pool.hosting import recipe_of
 from rla.envs.pool.pool import EnvironmentPool
 from rla.errors import UserError
+from rla.plugins import from_checkout
 from rla.store.records import Task, content_id
 
 TREATING = {
@@ -279,10 +280,7 @@ def _plan_places(game: Game, goal: Goal) -> list[str]:
 
 WORKERS = 1  # proofs come one after the other
 DEADLINE_S = 600.0  # at least: a machine that is busy is no reason to refuse a task, and what is refused is stored
-ALONE = (
-    "no second engine is installed, so tasks are proven in the fast engine alone; run pip install 'rla[alfworld]' for "
-    "both"
-)
+ALONE = f"no second engine is installed, so tasks are proven in the fast engine alone; {from_checkout('rla[alfworld]')}"
 
 
 def stock_installed() -> bool:
@@ -305,7 +303,8 @@ class EngineProof:
         wanted, found = household_params(config).verify_engines, stock_installed()
         if wanted == "both" and not found:
             raise UserError(
-                "env.own.verify_engines: both needs the stock engine; run pip install 'rla[alfworld]' or set it to auto"
+                "env.own.verify_engines: both needs the stock engine; "
+                f"{from_checkout('rla[alfworld]')}, or set it to auto"
             )
         self._second = found and wanted != "fast"
         self.proven_in: tuple[str, ...] = ("fast", "textworld") if self._second else ("fast",)

@@ -27,6 +27,7 @@ from rla.envs.alfworld.problem import Game, TaskKind, Verbs, check_sentence, rea
 from rla.envs.alfworld.tasks import game_of
 from rla.envs.observation import EnvironmentFailure, Observation
 from rla.errors import UserError
+from rla.plugins import from_checkout
 from rla.store.records import Task
 
 _UNSET_TASK = "UNKNOWN GOAL."
@@ -143,7 +144,7 @@ def _import_alfworld(module: str) -> Any:
     except ImportError as error:
         raise UserError(
             f"engine: textworld needs {error.name or module}, which is not installed; "
-            "run pip install 'rla[alfworld]' or choose engine: fast"
+            f"{from_checkout('rla[alfworld]')}, or choose engine: fast"
         ) from error
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import rla
 from rla.cli.app import run
-from rla.cli.call_record import call_facts, git_revision, in_git, used_gpus
+from rla.cli.call_record import call_facts, git_revision, in_git, package_versions, used_gpus
 from rla.cli.progress import LineProgress
 from rla.cli.run import print_report
 from rla.pipeline.context import StageContext
@@ -88,6 +88,27 @@ def test_the_revision_is_that_of_the_source_and_the_projects_stands_beside_it(fo
     facts = call_facts()
     assert facts["project_revision"] == git_revision(folder)
     assert facts.get("revision") != facts["project_revision"]
+
+
+def test_the_versions_are_those_of_the_core_of_packages_and_of_what_those_require(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def install(name: str, version: str, *lines: str, entry: str = "") -> None:
+        info = folder / f"{name.replace('-', '_')}-{version}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(
+            "\n".join(["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}", *lines])
+        )
+        (info / "entry_points.txt").write_text(entry)
+
+    cup = ("Requires-Dist: dice-cup==2.0 ; extra == 'cup'", "Requires-Dist: dice-table", "Requires-Dist: rla")
+    install("dice", "1.5", *cup, entry="[rla.envs]\ndice = dice:Dice\n")
+    install("dice-cup", "2.0")
+    install("dice-alone", "3.0")
+    monkeypatch.syspath_prepend(str(folder))
+    found = package_versions()
+    assert (found["dice"], found["dice-cup"], found["rla"]) == ("1.5", "2.0", rla.__version__)
+    assert "torch" in found and not found.keys() & {"dice-table", "dice-alone"}
 
 
 def test_a_package_inside_of_a_repository_that_does_not_follow_it_has_no_revision(

@@ -16,51 +16,62 @@ from rla.store.shards import write_shard
 from tests.browser.hostile_run import COUNTS, ORIGIN
 from tests.unit.builders import configured, score, task, trajectory
 
+EXAMPLE = resource("examples/guess-number")
+ENV = "guess-number"
+NUMBER = task("t", env=ENV, payload='{"low": 1, "high": 4, "secret": 2}')
 RUN = Path("other/run")
 
 
 @pytest.fixture
-def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run of programs, whose tasks are no games, below a folder without a params.yaml."""
+def example(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The example environment is installed: another one than that of the packaged small run."""
+    site = tmp_path_factory.mktemp("site")
+    info = site / "guess_number-0.1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: guess-number\nVersion: 0.1.0\n")
+    (info / "entry_points.txt").write_text(f"[rla.envs]\n{ENV} = guess_number:GuessNumber\n")
+    monkeypatch.syspath_prepend(str(EXAMPLE))
+    monkeypatch.syspath_prepend(str(site))
+
+
+@pytest.fixture
+def guesses(example: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run of the example, whose tasks are not ALFWorld's, below a folder without a params.yaml."""
     monkeypatch.chdir(tmp_path)
-    write_run_config(RUN, resolved(configured(env="coding")))
-    write_shard(RUN / "0/pool", "tasks", [task("t", env="coding").row()], ORIGIN)
+    write_run_config(RUN, resolved(configured(env=ENV)))
+    write_shard(RUN / "0/pool", "tasks", [NUMBER.row()], ORIGIN)
     write_shard(RUN / "1/trajectories", "trajectories", [trajectory("e", task_id="t").row()], ORIGIN, counts=COUNTS)
     write_shard(RUN / "1/scores", "scores", [score("e", task_id="t").row()], ORIGIN)
 
 
-@pytest.mark.usefixtures("programs")
-@pytest.mark.parametrize(
-    "words", [["show", "--task", "t"], ["report"], ["judge-accuracy"], ["export", "--iteration", "1"]], ids=" ".join
-)
+@pytest.mark.usefixtures("guesses")
+@pytest.mark.parametrize("words", [["show", "--task", "t"], ["report"], ["judge-accuracy"]], ids=" ".join)
 def test_a_run_is_read_with_its_own_parameters(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    if words[0] == "export":
-        pytest.importorskip("inspect_ai", reason="the inspect extra is not installed")
     assert call([*words, "--run", str(RUN)]) == 0, capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("programs")
+@pytest.mark.usefixtures("guesses")
 def test_parameters_that_are_named_are_those_that_count() -> None:
     own = RUN / "config.yaml"
     assert run_and_params(RUN, None) == (RUN, own)
     assert run_and_params(RUN, Path("mine.yaml")) == (RUN, Path("mine.yaml"))
     assert run_and_params(RUN, None, "alfworld") == (RUN, resource("params.yaml"))
-    assert run_and_params(RUN, None, "coding") == (RUN, own)
+    assert run_and_params(RUN, None, ENV) == (RUN, own)
     assert run_and_params(Path("new"), None) == (Path("new"), resource("params.yaml"))
 
 
 def stored(run: str, seconds: int, *overrides: str) -> Path:
     """A run on which a stage has last worked at that time."""
     place = Path("runs") / run
-    write_run_config(place, resolved(configured(*overrides, env="coding")))
+    write_run_config(place, resolved(configured(*overrides, env=ENV)))
     os.utime(place / "config.yaml", (seconds, seconds))
-    write_shard(place / "0/pool", "tasks", [task("t", env="coding").row()], ORIGIN)
+    write_shard(place / "0/pool", "tasks", [NUMBER.row()], ORIGIN)
     write_shard(place / "1/trajectories", "trajectories", [trajectory("e", task_id="t").row()], ORIGIN, counts=COUNTS)
     return place
 
 
 @pytest.fixture
-def two_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def two_runs(example: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     stored("old", 1000)
     stored("new", 2000)
@@ -68,14 +79,14 @@ def two_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("two_runs")
-@pytest.mark.parametrize("words", [["show"], ["show", "--task", "t"], ["report"], ["lineage"]], ids=" ".join)
+@pytest.mark.parametrize("words", [["show"], ["show", "--task", "t"], ["report"]], ids=" ".join)
 def test_without_a_run_the_newest_is_looked_at(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert call(words) == 0, capsys.readouterr().err
     said = "".join(capsys.readouterr())
     assert "runs/new" in said and "runs/old" not in said
 
 
-LOOKING = ("show --run", "view", "export --run", "lineage --run", "compare", "timeline", "prune --run", "report --run")
+LOOKING = ("show --run", "prune --run", "report --run")
 
 
 @pytest.mark.usefixtures("two_runs")
@@ -110,7 +121,7 @@ def test_a_call_with_other_parameters_than_its_run_says_which(capsys: pytest.Cap
 
 @pytest.mark.usefixtures("two_runs")
 def test_a_params_file_of_this_run_that_is_not_read_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("params.yaml").write_text("name: new\nenv: {name: coding}\njudge: {votes: 4}\n")
+    Path("params.yaml").write_text("name: new\nenv: {name: guess-number}\njudge: {votes: 4}\n")
     assert call(["score-steps", "--run", "runs/new", "--dry-run"]) == 0
     said = capsys.readouterr().out
     assert "note: params.yaml is not read (judge.votes 3, it has 4" in said and "--params params.yaml" in said

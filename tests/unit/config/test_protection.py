@@ -13,6 +13,7 @@ from rla.envs.configured import load_config
 from rla.errors import UserError
 from rla.pipeline.params_files import packaged_files
 
+LARGE = sorted({"alfworld-qwen2.5-7b", "coding-qwen2.5-7b", "osworld-qwen3-vl-8b"} & packaged_files().keys())
 ON, OFF = ("trainer", "token", 3.0), ("sampler", "none", 0.0)
 
 
@@ -42,14 +43,14 @@ def test_what_is_left_open_follows_the_engine(
     assert decided(train, dtype=dtype) == expected
 
 
-@pytest.mark.parametrize("name", ["alfworld-qwen2.5-7b", "coding-qwen2.5-7b", "osworld-qwen3-vl-8b"])
+@pytest.mark.parametrize("name", LARGE)
 def test_the_large_runs_are_protected(name: str) -> None:
     config = load_config(packaged_files()[name])
     for train in (config.train_policy, config.train_rm):
         assert (train.old, train.correction, train.dual_clip) == ON
 
 
-@pytest.mark.parametrize("name", ["alfworld-qwen2.5-7b", "coding-qwen2.5-7b", "osworld-qwen3-vl-8b"])
+@pytest.mark.parametrize("name", LARGE)
 def test_the_large_runs_say_in_their_files_how_they_are_protected(name: str) -> None:
     read = yaml.safe_load(packaged_files()[name].read_text())
     for section in ("train_policy", "train_rm"):

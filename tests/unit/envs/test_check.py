@@ -10,9 +10,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from rla_programs.coding.environment import Coding
-from rla_programs.coding.params import CodingParams
-from rla_programs.execution.records import ExecutionConfig
 
 from rla.config import Config
 from rla.config.params_schema import section_schema
@@ -58,13 +55,6 @@ def test_the_example_keeps_it() -> None:
 def test_alfworld_keeps_it() -> None:
     config = Config(env=EnvConfig(name="alfworld", max_steps=8, own=Alfworld.Params()), tasks=SMALL)
     assert broken(Alfworld(), config) == {}
-
-
-def test_coding_keeps_it() -> None:
-    own = CodingParams(tests=1, execution=ExecutionConfig(backend="rlimits", workers=1))
-    config = Config(env=EnvConfig(name="coding", own=own), tasks=SMALL)
-    findings = check_environment(Coding(), config, episodes=1, seed=0)
-    assert [finding for finding in findings if not finding.ok] == []
 
 
 def test_the_random_generators_of_the_caller_are_left_as_they_were() -> None:

@@ -76,7 +76,7 @@ def entry(name: str) -> Installed:
 
 
 def test_the_built_in_ones_are_there() -> None:
-    assert {"alfworld", "coding"} <= installed_environments().keys()
+    assert "alfworld" in installed_environments()
     assert isinstance(environment("alfworld"), Alfworld)
     assert params_of("alfworld") is Alfworld.Params
 
@@ -92,7 +92,7 @@ def test_a_name_that_is_nearly_right() -> None:
 
 
 def test_a_name_that_is_unknown() -> None:
-    with pytest.raises(UserError, match="installed: alfworld, browser, coding"):
+    with pytest.raises(UserError, match="installed: alfworld"):
         environment("zzz")
 
 
@@ -121,7 +121,6 @@ def test_a_listed_one_has_package_abilities_and_docstring(package: None) -> None
     assert entry("bare").abilities == ()
     assert (entry("alfworld").package, entry("alfworld").version) == ("rla", __version__)
     assert {"Judged", "Adapts", "Pooled"} <= set(entry("alfworld").abilities)
-    assert {"Probes", "Shares", "Checks"} <= set(entry("coding").abilities)
 
 
 @pytest.mark.parametrize("name", ["half", "gone", "missing", "raises"])

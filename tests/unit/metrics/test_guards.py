@@ -108,27 +108,6 @@ def test_a_remedy_names_keys_that_have_an_effect_in_this_run(
     assert not any(key in found.remedy for key in silent), found
 
 
-TESTS = {"ut_accuracy": 0.07, "detect": 0.02, "p_plus": 0.05}
-
-
-def test_of_a_reward_model_that_writes_tests_it_says_how_many_are_right() -> None:
-    coding = setting_of(configured(env="coding"))
-    (found,) = warned(GOOD | TESTS, FIRST, coding)
-    assert found.said.startswith(
-        "of the tests that the reward model wrote, 7% are right and 2% tell all right programs from all wrong ones"
-    )
-    assert "balanced" not in found.remedy and "votes" not in str(found) and "step bad" not in str(found)
-    (found,) = warned(GOOD | TESTS | {"ut_accuracy": 0.4, "mu": 0.9}, FIRST, coding)
-    assert found.guard == "useless-judge" and "40% are right" in found.said and "step_weight" in found.remedy
-    (found,) = warned(GOOD | {"judged_unparsable": 900}, FIRST, coding)
-    assert "30% of the tests could not be read" in found.said
-
-
-def test_an_environment_whose_prompt_does_not_follow_policy_reply() -> None:
-    (found,) = warned(GOOD | {"rollout_invalid_actions": 900}, FIRST, setting_of(configured(env="coding")))
-    assert "policy.reply" not in found.remedy
-
-
 def test_every_guard_is_provoked_here_and_documented() -> None:
     assert {guard.name for guard in GUARDS} == {name for name, *_ in BAD} == set(get_args(GuardName))
     page = (Path(__file__).parents[3] / "docs" / "guide" / "warnings.md").read_text()

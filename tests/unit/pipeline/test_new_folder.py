@@ -98,7 +98,7 @@ def test_an_ignore_file_that_is_there_stays(tmp_path: Path) -> None:
         ("none", None, "no such pipeline; there are alfworld-tiny"),
         ("small", None, "say which by --env NAME"),
         ("small", "chess", "env.name is 'chess'"),
-        ("coding-tiny", "alfworld", "coding-tiny has an environment of its own"),
+        ("alfworld-qwen2.5-7b", "chess", "alfworld-qwen2.5-7b has an environment of its own"),
     ],
 )
 def test_what_cannot_begin_writes_nothing(pipeline: str, env: str | None, message: str, tmp_path: Path) -> None:

@@ -27,8 +27,8 @@ from stages.warm_start import SECTIONS
 from tests.unit.credit.builders import episodes, judgements, steps
 
 ITERATION = 2
-# They read what is there, and nothing of the loop reads them, but for what `warm-start` has `collect` make.
-APART = ("report", "judge-accuracy", "collect")
+# They read what is there, and nothing of the loop reads them.
+APART = ("report", "judge-accuracy")
 SPECS = {spec.name: spec for spec in STAGES if spec.name not in APART}
 
 Stage = dict[str, Any]
@@ -139,9 +139,7 @@ def test_dvc_removes_no_output_before_its_stage_runs() -> None:
     assert [out for out in outs if not (isinstance(out, dict) and next(iter(out.values())).get("persist"))] == []
 
 
-PARAMS_FILES = [
-    path for path in sorted(resource("pipelines").glob("*-*.yaml")) if not path.stem.startswith("ablation-")
-]
+PARAMS_FILES = sorted(resource("pipelines").glob("*-*.yaml"))
 
 
 @pytest.mark.parametrize("path", [resource("params.yaml"), *PARAMS_FILES], ids=lambda path: path.stem)

@@ -146,9 +146,6 @@ def test_the_config_of_a_run_follows_the_stages_that_read_it(finished: Path) -> 
     assert planned(finished, "credit.step_weight=0.5", "policy.repeat_task=true", "policy.max_tokens=7", run=X)
 
 
-def test_a_run_goes_on_whether_its_engines_stand_on_a_cluster_or_not(finished: Path) -> None:
-    on_cluster = ("generator.backend=ray", "generator.own.engine=transformers")
-    update_run_config(X, resolved(load_config(PARAMS, list(on_cluster))), ["generator"])
-    assert planned(finished, *on_cluster, run=X) == planned(finished, run=X) == "runs/x"
+def test_a_run_does_not_go_on_with_another_engine(finished: Path) -> None:
     with pytest.raises(UserError, match=r"made with generator\.backend transformers, this call has scripted; name"):
         planned(finished, "generator.backend=scripted", run=X)

@@ -131,8 +131,3 @@ def test_a_judge_that_votes_in_another_form() -> None:
     assert "judge.prompt: published asks for, and it is plain: set it to published" in warning
     assert "judge.prompt: plain asks for" in judged("it helps score +1", "judge.prompt=published")[0]
     assert judged("score +1", votes=(1, None)) == []
-
-
-def test_a_reward_model_whose_tests_cannot_be_read() -> None:
-    (warning,) = judged("a test", env="coding")
-    assert "none of the 2 tests of the first group can be read" in warning

@@ -26,6 +26,7 @@ from rla.config.sections import Config
 from rla.errors import UserError
 from rla.models.checkpoint import MANIFEST
 from rla.pipeline.context import Progress, StageContext
+from rla.plugins import from_checkout
 from rla.processes.devices import USED
 from rla.processes.ranks import end_with_parent
 from rla.training.resume import TrainingProgress
@@ -187,7 +188,7 @@ def make_trainer(order: RankOrder, crew: Crew) -> Any:
         from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
         from ray.train.torch import TorchConfig, TorchTrainer
     except ImportError as error:
-        raise UserError(f"{KEY} ray: {first_line(error)}; install what rla-ray needs (pip install rla-ray)") from error
+        raise UserError(f"{KEY} ray: {first_line(error)}; {from_checkout('rla-ray')}") from error
     from torch.distributed import is_nccl_available
 
     from rla.training.ranks import PATIENCE

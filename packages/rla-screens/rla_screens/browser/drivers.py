@@ -120,7 +120,7 @@ async def started_driver(*, longest_s: float) -> RunningDriver:
     try:
         from playwright.async_api import async_playwright
     except ImportError:
-        raise UserError(f"env.name: browser needs playwright; install it with {INSTALL}") from None
+        raise UserError(f"env.name: browser needs playwright; {INSTALL}") from None
     folder = new_folder()
     sweeper = subprocess.Popen(
         ["/bin/sh", "-c", SWEEP, "sh", str(folder)],

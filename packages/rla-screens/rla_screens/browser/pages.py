@@ -14,8 +14,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from rla.errors import UserError
+from rla.plugins import from_checkout
 
-INSTALL = "pip install 'rla-screens[browser]'"
+INSTALL = from_checkout("rla-screens[browser]")
 # What happens there depends on how long a player takes.
 CLOCK_BOUND = frozenset({"chase-circle", "moving-items", "simon-says", "stock-market"})
 # They keep something of an episode for the next one, so they are loaded for each.
@@ -95,7 +96,7 @@ def miniwob_folder() -> Path:
         folder = Path(place) / "html"
         if (folder / "miniwob").is_dir():
             return folder.resolve()
-    raise UserError(f"env.name: browser needs the pages of MiniWoB++; install them with {INSTALL}")
+    raise UserError(f"env.name: browser needs the pages of MiniWoB++; {INSTALL}")
 
 
 def pages_folder(folder: str) -> Path:

@@ -1,6 +1,7 @@
 """What an experiment compares: a YAML file with the parameters that all arms share, and those in which each differs.
 
-params: alfworld-ablation.yaml     what all share, a file as seen from this one; its `seed` is the start's
+params: alfworld-ablation.yaml     what all share, a file as seen from this one, whose `seed` is the start's; without it
+                                   the params.yaml that rla brings
 iterations: 12                     of every arm
 evaluate_every: 4
 seeds: [0, 1, 2]                   of the arms; the warm start is made once and shared
@@ -26,6 +27,7 @@ from typing import Any
 from rla.config import load
 from rla.envs import configured
 from rla.errors import UserError
+from rla.store.resources import resource
 from rla_study import PIPELINES
 
 SCHEMA = Path(__file__).with_name("design.schema.json")
@@ -79,7 +81,7 @@ def load_design(path: Path, *, overrides: Mapping[str, Any] | None = None) -> De
     """Read and check a design; `overrides` replace what it shares. UserError names the file and what is wrong."""
     read = read_mapping(path, remedy="give --design one such as " + str(PIPELINES / "ablation.yaml"))
     refuse_malformed(path, read)
-    params = path.parent / read["params"]
+    params = path.parent / read["params"] if "params" in read else resource("params.yaml")
     shared = merged_params(read_mapping(params, remedy=f"{path} names it as `params`"), overrides or {})
     arms = tuple(arm_of(name, body) for name, body in read["arms"].items())
     design = Design(

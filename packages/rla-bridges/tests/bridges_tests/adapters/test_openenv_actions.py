@@ -143,3 +143,8 @@ def test_a_field_of_an_odd_schema_takes_any_json(odd: Any) -> None:
     form = form_of({"properties": {"a": odd}, "required": ["a"], "$defs": {"a": {"$ref": "#/$defs/a"}}})
     assert read_action("[1]", form) == {"a": [1]}
     assert json.dumps(read_action('{"a": "x"}', form)) == '{"a": "x"}'
+
+
+def test_an_action_stands_after_the_thoughts() -> None:
+    form = form_of(schema(["row"], row={"type": "integer"}))
+    assert read_action("<think>row=1</think>\nrow=2", form) == {"row": 2}

@@ -90,7 +90,7 @@ def test_levels_that_there_are_not_are_refused(text: str, said: str) -> None:
 def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     reasoning_library.cache_clear()
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"reasoning_gym is not installed: pip install 'rla-bridges\[reasoning-gym\]'"):
+    with pytest.raises(UserError, match=r"is not installed; install rla-bridges\[reasoning-gym\] from a checkout"):
         reasoning_library()
 
 

@@ -71,7 +71,7 @@ def test_no_game_is_asked_for_when_tasks_are_made() -> None:
 def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     game_library.cache_clear()
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"textarena is not installed: pip install 'rla-bridges\[textarena\]'"):
+    with pytest.raises(UserError, match=r"is not installed; install rla-bridges\[textarena\] from a checkout"):
         game_library()
 
 

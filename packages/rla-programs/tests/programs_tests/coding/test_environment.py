@@ -7,13 +7,18 @@ import asyncio
 import pytest
 from rla_programs.coding.data.checkers import Checker, CheckerKind
 from rla_programs.coding.data.problems import Problem, StdioTest, task_from_problem
+from rla_programs.coding.environment import Coding
+from rla_programs.coding.params import CodingParams
 from rla_programs.coding.running import INTERPRETER_MB, Runner
 from rla_programs.coding.service import CodingService, passed, told
 from rla_programs.execution.records import ExecutionConfig
 
 from programs_tests.coding.builders import function, stdio
 from programs_tests.coding.trusted import Trusted
+from rla.config import Config
+from rla.config.sections import EnvConfig
 from rla.envs.observation import EnvironmentFailure, Observation
+from tests.unit.envs.broken import SMALL, broken
 
 PROBLEM = stdio(("1\n", "2\n"), ("5\n", "6\n"), ("-1\n", "0\n"))
 
@@ -101,3 +106,8 @@ def test_equal_programs_are_run_once() -> None:
 def test_limits_are_the_problems_and_the_wall_clock_is_patient() -> None:
     limits = runner().limits(stdio(("1", "2"), time_limit_s=6.0, memory_limit_mb=64))
     assert (limits.cpu_s, limits.wall_s, limits.memory_mb) == (6.0, 24.0, 64 + INTERPRETER_MB)
+
+
+def test_it_keeps_the_contract_of_environments() -> None:
+    own = CodingParams(tests=1, execution=ExecutionConfig(backend="rlimits", workers=1))
+    assert broken(Coding(), Config(env=EnvConfig(name="coding", own=own), tasks=SMALL)) == {}

@@ -27,6 +27,7 @@ from rla_programs.tool.params import ToolParams
 from rla_programs.tool.questions import Question, question_of, task_of_question
 
 from programs_tests.tool.questions import HERMES, SHORT, drawn
+from rla.envs.chat_prompts import PlainJudge
 from rla.envs.views import Labelled, SeenStep
 from rla.rollouts.labels import PlayedEpisode, label_episodes
 from rla.store.records import Task
@@ -186,3 +187,9 @@ def test_the_small_judge_can_say_every_reason() -> None:
     judge = Tool().judge_prompt(configured("judge.prompt=plain", env="tool"))
     assert {judge.render(score, reason) for reason in ROUND_REASONS for score in (1, -1)} == set(judge.replies())
     assert judge.parse(judge.render(-1, MISSES)) == -1
+
+
+def test_every_reply_of_the_plain_judge_that_a_reason_of_rounds_begins_is_read() -> None:
+    judge = PlainJudge(reasons=ROUND_REASONS)
+    for reply in judge.replies():
+        assert judge.parse(reply) == (1 if reply.endswith("+1") else -1)

@@ -21,9 +21,7 @@ from tests.integration.pipelines import PARAMS, contents, until
 DEADLINE = 300.0  # seconds, on a machine that is busy
 ACTOR = b"ray::EnvironmentHost"  # as Ray titles the process
 TEXTWORLD = ("--set", "env.own.engine=textworld")
-needs_textworld = pytest.mark.skipif(
-    find_spec("alfworld") is None, reason="needs the stock engine: pip install 'rla[alfworld]'"
-)
+needs_textworld = pytest.mark.skipif(find_spec("alfworld") is None, reason="needs the stock engine: the extra alfworld")
 
 
 def called(folder: Path, *words: str, status: int = 0) -> str:

@@ -1,11 +1,13 @@
-"""How many engines a cluster is to have."""
+"""How many engines a cluster is to have, and that a run goes on with or without it."""
 
 from __future__ import annotations
 
 import pytest
 from rla_ray.engines.cluster import wanted_count
 
+from rla.config.load import resolved
 from rla.errors import UserError
+from rla.pipeline.run_identity import run_differences
 from tests.unit.builders import configured
 
 HEAD, CPUS, FOUR, EIGHT = {"CPU": 8.0}, {"CPU": 64.0}, {"CPU": 32.0, "GPU": 4.0}, {"CPU": 64.0, "GPU": 8.0}
@@ -34,3 +36,9 @@ def test_what_no_node_holds_is_refused() -> None:
     config = configured("generator.backend=ray", "generator.own.replicas=9").generator
     with pytest.raises(UserError, match=r"9 engines of 1 GPU each, and the cluster has room for 8; lower it to 8"):
         wanted_count([EIGHT], config)
+
+
+def test_no_output_depends_on_whether_engines_stand_on_a_cluster() -> None:
+    here, there = configured(), configured("generator.backend=ray", "generator.own.engine=transformers")
+    assert run_differences(resolved(here), there, ["generator"]) == {}
+    assert run_differences(resolved(there), here, ["generator"]) == {}

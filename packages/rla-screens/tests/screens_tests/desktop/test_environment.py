@@ -111,3 +111,18 @@ def test_an_episode_of_a_task_without_a_script_is_counted_as_unlabelled() -> Non
     assert found.unlabelled == 1 and found.frame.is_empty()
     with pytest.raises(UserError, match=r"set warm_start\.enabled to false"):
         env.demonstrate(task, config, seed=1, random_share=0.0)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["train_rm.replay=1"], r"train_rm\.replay: pictures of earlier iterations do not train again; leave the key"),
+        (
+            ["generator.lora=adapter", "generator.backend=vllm", "train_policy.lora.rank=8"],
+            r"train_policy trains in the vision tower; set train_policy\.vision to frozen",
+        ),
+    ],
+)
+def test_what_pictures_do_not_allow_is_refused(overrides: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        configured(*overrides)

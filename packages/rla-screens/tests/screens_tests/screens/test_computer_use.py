@@ -10,6 +10,8 @@ from rla_screens.screens.computer_use import deed_of_tool_call, tool_call_of
 from rla_screens.screens.deeds import Motion, ScreenDeed
 from rla_screens.screens.forms import FORMS, deed_of_action
 
+from tests.unit.test_thoughts import assert_thoughts_are_not_read
+
 SIGNS = 'a\\b "c"\n\r\b\u0001'
 
 
@@ -73,3 +75,7 @@ def test_the_last_call_counts() -> None:
 )
 def test_everything_else_is_no_action(reply: str) -> None:
     assert deed_of_tool_call(reply) is None
+
+
+def test_a_call_in_a_thought_is_not_read() -> None:
+    assert_thoughts_are_not_read(deed_of_tool_call, called(action="terminate"))

@@ -12,6 +12,7 @@ from rla.config.differences import flattened
 from rla.envs import configured
 from rla.errors import UserError
 from rla.pipeline.params_files import packaged_files
+from rla.store.resources import resource
 
 DESIGN: dict[str, Any] = {
     "params": "shared.yaml",
@@ -41,6 +42,12 @@ def test_an_arm_changes_single_keys_and_keeps_the_others(tmp_path: Path) -> None
         "env": {"name": "alfworld", "max_steps": 5},
     }
     assert design.params(None)["seed"] == 7
+
+
+def test_a_design_that_names_no_params_shares_those_of_the_small_run(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    path.write_text(yaml.safe_dump({key: value for key, value in DESIGN.items() if key != "params"}))
+    assert load_design(path).shared == yaml.safe_load(resource("params.yaml").read_text())
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,7 @@ def test_a_missing_extra_is_one_clear_error(tmp_path: Path, capsys: Captured, mo
     (tmp_path / "run").mkdir()
     for words in (["view", str(tmp_path / "run")], ["export", "--run", str(tmp_path / "run")]):
         assert call(words) == 2
-        assert "pip install 'rla-study[inspect]'" in capsys.readouterr().err
+        assert "install rla-study[inspect] from a checkout" in capsys.readouterr().err
 
 
 def test_a_site_replaces_nothing(played: Path, tmp_path: Path) -> None:

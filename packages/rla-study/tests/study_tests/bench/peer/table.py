@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from tests.bench.peer.places import Places, curve_of, rows_of
-from tests.bench.peer.plan import Arm, Cell, Spent, spent_until, totals
+from study_tests.bench.peer.places import Places, curve_of, rows_of
+from study_tests.bench.peer.plan import Arm, Cell, Spent, spent_until, totals
 
 TITLES = {
     Arm.OUTCOME: "rla, outcomes alone",

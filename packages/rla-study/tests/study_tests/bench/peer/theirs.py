@@ -1,4 +1,4 @@
-"""A cell of TRL: `python -m tests.bench.peer.theirs`, its GRPOTrainer on the tasks and with the parameters of `rla`.
+"""A cell of TRL: `python -m study_tests.bench.peer.theirs`, its GRPOTrainer on tasks and parameters of `rla`.
 
 The trainer computes in fp32, without gradient checkpointing and with the `transformers` engine: its defaults are for
 GPUs, and slower here. Everything that both have is the same: episodes, tasks of each iteration, updates, Adam, warm-up,
@@ -27,11 +27,11 @@ from rla.seeds import derive
 from rla.store.layout import artifact
 from rla.store.pools import read_tasks
 from rla.store.records import Task
-from tests.bench.peer.calling import called_cell
-from tests.bench.peer.household import Household, taught_tokenizer
-from tests.bench.peer.meter import Meter
-from tests.bench.peer.places import Places, rows_of
-from tests.bench.peer.plan import Cell
+from study_tests.bench.peer.calling import called_cell
+from study_tests.bench.peer.household import Household, taught_tokenizer
+from study_tests.bench.peer.meter import Meter
+from study_tests.bench.peer.places import Places, rows_of
+from study_tests.bench.peer.plan import Cell
 
 WEIGHTS = ("model.safetensors", "config.json", "generation_config.json")
 

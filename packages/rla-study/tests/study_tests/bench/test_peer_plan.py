@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.peer.places import Places, curve_of
-from tests.bench.peer.plan import (
+from study_tests.bench.peer.places import Places, curve_of
+from study_tests.bench.peer.plan import (
     Arm,
     Cell,
     Point,

@@ -1,6 +1,6 @@
 """`make bench-peer`: TRL's GRPOTrainer on the work of `make run`, beside `rla` with outcomes alone and with the loop.
 
-    python -m tests.bench.bench_peer --root runs/peer [--seeds 3] [--start RUN] [--set key=value]
+    python -m study_tests.bench.bench_peer --root runs/peer [--seeds 3] [--start RUN] [--set key=value]
 
 Built-in household tasks, the small models of `rla` and one thread; the trainings run one after another, each in a
 process of its own. All begin with the same warm-started policy, and `rla` with its warm-started judge, play the same
@@ -9,7 +9,7 @@ number of episodes an update and, unless tasks adapt, the same tasks in each ite
 
 1. `--start RUN` links pools and warm start of a run; without it they are made.
 2. Every learning rate is tried for each arm with a seed of its own, and the policies are played on tasks that the
-   report does not use (`tests.bench.peer.plan`).
+   report does not use (`study_tests.bench.peer.plan`).
 3. Every arm is trained at its rate with each seed, and its policies are played on the held-out tasks of the start.
 
 What is done is kept, so the same call goes on where one stopped. Memory and times are those of the training processes,
@@ -30,12 +30,12 @@ from rla.cli.app import run
 from rla.store.layout import artifact
 from rla.store.pools import read_tasks
 from rla.store.resources import resource
-from tests.bench.peer.calling import run_apart, run_cell
-from tests.bench.peer.measuring import start_job
-from tests.bench.peer.ours import SHARED
-from tests.bench.peer.places import Places, refuse_other_options, success_in
-from tests.bench.peer.plan import CHOICE_SEED, Arm, Cell, choice_cells, chosen_rate, report_cells
-from tests.bench.peer.table import summary, text_of
+from study_tests.bench.peer.calling import run_apart, run_cell
+from study_tests.bench.peer.measuring import start_job
+from study_tests.bench.peer.ours import SHARED
+from study_tests.bench.peer.places import Places, refuse_other_options, success_in
+from study_tests.bench.peer.plan import CHOICE_SEED, Arm, Cell, choice_cells, chosen_rate, report_cells
+from study_tests.bench.peer.table import summary, text_of
 
 ARMS = tuple(Arm)
 # No training, two iterations of four episodes: whether everything still fits together.
@@ -104,7 +104,7 @@ def trained(places: Places, cells: Sequence[Cell]) -> None:
 
 
 def played(places: Places, cell: Cell, iteration: int, pool: Path) -> list[str]:
-    """A job of `tests.bench.peer.measuring`."""
+    """A job of `study_tests.bench.peer.measuring`."""
     metrics = places.cell(cell) / "eval" / f"{iteration}.json"
     return [str(places.policy(cell, iteration)), str(pool), str(metrics)]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rla.store.layout import artifact
-from tests.bench.peer.plan import Arm, Cell, Point, Spent
+from study_tests.bench.peer.plan import Arm, Cell, Point, Spent
 
 # TRL cannot restrict sampling to commands with log-probabilities to match, so nobody does.
 EVERYONE = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,9 +15,10 @@ from rla.llm.base import Completion, FinishReason
 from rla.llm.chat import ChatFormat
 from rla.models.tokenizer import build_tokenizer
 from rla.store.records import Task
-from tests.bench.peer.household import TOOL, Household, taught_tokenizer
+from rla.store.resources import resource
+from study_tests.bench.peer.household import TOOL, Household, taught_tokenizer
 
-PARAMS = Path(__file__).parents[3] / "params.yaml"
+PARAMS = resource("params.yaml")
 
 
 @pytest.fixture(scope="module")

@@ -56,7 +56,7 @@ class Requests(Numbered):
     name: str = "requests"
 
     def opened(self, world: World, scratch: Path) -> Try:
-        from bridges_tests.serving import counting  # noqa: F401  imported before memory is limited
+        import bridges_tests.serving.counting  # noqa: F401  before memory is limited
 
         within_memory()
 
@@ -71,8 +71,9 @@ class Requests(Numbered):
 def served_environment(lots: Random) -> str | None:
     """A few messages on one connection and one request over HTTP, then a sound episode."""
     from aiohttp import ClientError, WSMsgType
-    from bridges_tests.serving.counting import Talk, said, talked
     from rla_bridges.serving.openenv_server import ServerLimits
+
+    from bridges_tests.serving.counting import Talk, said, talked
 
     async def talk(end: Talk) -> str | None:
         async with end.session() as web:

@@ -1,4 +1,4 @@
-"""Plays policies on held-out tasks: `python -m tests.bench.peer.measuring`, `rla evaluate` in one process for all.
+"""Plays policies on held-out tasks: `python -m study_tests.bench.peer.measuring`, `rla evaluate` in one process.
 
 The same evaluator for both sides, apart from the trainings, so that it counts in nobody's time or memory.
 """
@@ -10,8 +10,8 @@ from pathlib import Path
 
 from rla.cli.app import run
 from rla.store.layout import artifact
-from tests.bench.peer.calling import called
-from tests.bench.peer.places import Places
+from study_tests.bench.peer.calling import called
+from study_tests.bench.peer.places import Places
 
 
 def measure(places: Places, jobs: list[list[str]]) -> None:

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.peer.plan import CHOICE_SEED, Arm
+from study_tests.bench.peer.plan import CHOICE_SEED, Arm
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[5]
 
 
 def called(root: Path, *more: str) -> str:
-    command = [sys.executable, "-m", "tests.bench.bench_peer", "--quick", "--root", str(root), *more]
+    command = [sys.executable, "-m", "study_tests.bench.bench_peer", "--quick", "--root", str(root), *more]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=3600)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

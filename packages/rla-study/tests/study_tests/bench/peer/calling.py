@@ -10,8 +10,8 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.bench.peer.places import Places, rows_of
-from tests.bench.peer.plan import Arm, Cell
+from study_tests.bench.peer.places import Places, rows_of
+from study_tests.bench.peer.plan import Arm, Cell
 
 MODULES = {Arm.OUTCOME: "ours", Arm.LOOP: "ours", Arm.TRL: "theirs"}
 
@@ -24,10 +24,10 @@ def run_cell(places: Places, cell: Cell) -> None:
 
 
 def run_apart(module: str, places: Places, call: str, *, folder: Path) -> None:
-    """`python -m tests.bench.peer.<module>`, what it prints in `<folder>/log`. SystemExit where it fails."""
+    """`python -m study_tests.bench.peer.<module>`, what it prints in `<folder>/log`. SystemExit where it fails."""
     folder.mkdir(parents=True, exist_ok=True)
     environment = os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, "-m", f"tests.bench.peer.{module}", "--root", str(places.root), "--call", call]
+    command = [sys.executable, "-m", f"study_tests.bench.peer.{module}", "--root", str(places.root), "--call", call]
     with (folder / "log").open("a") as log:
         status = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, env=environment).returncode
     if status:

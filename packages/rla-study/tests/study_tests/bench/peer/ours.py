@@ -1,4 +1,4 @@
-"""A cell of `rla`: `python -m tests.bench.peer.ours`, the stages of the loop one after another in one process.
+"""A cell of `rla`: `python -m study_tests.bench.peer.ours`, the stages of the loop one after another in one process.
 
 So the libraries are imported once, as TRL's trainer imports them once, and as `rla run` does.
 A cell that was killed goes on with its first iteration that has no line, which it begins anew: half of one would be
@@ -17,10 +17,10 @@ from rla.cli.loop import PRELOADED
 from rla.report.tables import LOOP
 from rla.store.frames import read_episodes
 from rla.store.layout import artifact
-from tests.bench.peer.calling import called_cell
-from tests.bench.peer.meter import Meter
-from tests.bench.peer.places import Places, rows_of
-from tests.bench.peer.plan import Cell
+from study_tests.bench.peer.calling import called_cell
+from study_tests.bench.peer.meter import Meter
+from study_tests.bench.peer.places import Places, rows_of
+from study_tests.bench.peer.plan import Cell
 
 SHARED = ("train_tasks", "test_tasks", "first_policy", "first_rm")
 

@@ -1,0 +1,79 @@
+"""Parameters of the environment `coding`, and what guards say of a run of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from rla.config.load import config_digest
+from rla.envs.configured import load_config
+from rla.envs.registry import installed_list
+from rla.errors import UserError
+from rla.metrics.guards import warned
+from rla.pipeline.params_files import packaged_files
+from rla.report.collect import setting_of
+from tests.unit.builders import configured
+from tests.unit.metrics.test_guards import FIRST, GOOD
+from tests.unit.rollouts.test_first_group import judged
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("warm_start.alike=2", r"warm_start\.alike is 2; env\.name: coding needs 0"),
+        ("credit.reward_model_truth=0.1", r"reward_model_truth: coding has rewards of its own; leave the key out"),
+        ("env.own.execution.backend=sandboxfusion", r"set env\.own\.execution\.server to the base URL of a Sandbox"),
+        ("env.own.execution.wall_s=.nan", r"env\.own\.execution\.wall_s is nan; expected a finite number"),
+        ("env.own.tests=0", r"env\.own\.tests is 0; it must be 1 or more"),
+        ("env.own.engine=fast", r"unknown key env\.own\.engine"),
+    ],
+)
+def test_parameters_that_cannot_work_are_refused(override: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        configured(override, env="coding")
+
+
+def test_keys_that_are_without_effect_do_not_enter_a_digest() -> None:
+    def digest(*overrides: str) -> str:
+        return config_digest(configured(*overrides, env="coding"), ["env"])
+
+    assert digest() != digest("env.own.tests=3")
+    assert digest() != digest("env.own.execution.wall_s=1")
+    assert digest() == digest("env.own.execution.workers=3")
+
+
+def test_it_is_listed_with_its_abilities() -> None:
+    (found,) = [one for one in installed_list() if one.name == "coding"]
+    assert {"Probes", "Shares", "Checks"} <= set(found.abilities)
+
+
+def test_coding_runs_pay_programs_by_the_given_tests_alone() -> None:
+    """Section 3.2.7 and Algorithm 2, line 17: the policy's reward is the pass rate over the given unit tests."""
+    files = [path for path in packaged_files().values() if "\n  name: coding\n" in path.read_text()]
+    weights = {path.name: load_config(path).credit.step_weight for path in files}
+    assert weights == {"coding-qwen2.5-7b.yaml": 0.0, "coding-tiny.yaml": 0.0}
+
+
+TESTS = {"ut_accuracy": 0.07, "detect": 0.02, "p_plus": 0.05}
+
+
+def test_of_a_reward_model_that_writes_tests_it_says_how_many_are_right() -> None:
+    coding = setting_of(configured(env="coding"))
+    (found,) = warned(GOOD | TESTS, FIRST, coding)
+    assert found.said.startswith(
+        "of the tests that the reward model wrote, 7% are right and 2% tell all right programs from all wrong ones"
+    )
+    assert "balanced" not in found.remedy and "votes" not in str(found) and "step bad" not in str(found)
+    (found,) = warned(GOOD | TESTS | {"ut_accuracy": 0.4, "mu": 0.9}, FIRST, coding)
+    assert found.guard == "useless-judge" and "40% are right" in found.said and "step_weight" in found.remedy
+    (found,) = warned(GOOD | {"judged_unparsable": 900}, FIRST, coding)
+    assert "30% of the tests could not be read" in found.said
+
+
+def test_an_environment_whose_prompt_does_not_follow_policy_reply() -> None:
+    (found,) = warned(GOOD | {"rollout_invalid_actions": 900}, FIRST, setting_of(configured(env="coding")))
+    assert "policy.reply" not in found.remedy
+
+
+def test_a_reward_model_whose_tests_cannot_be_read() -> None:
+    (warning,) = judged("a test", env="coding")
+    assert "none of the 2 tests of the first group can be read" in warning
