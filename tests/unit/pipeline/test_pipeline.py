@@ -27,8 +27,8 @@ from stages.warm_start import SECTIONS
 from tests.unit.credit.builders import episodes, judgements, steps
 
 ITERATION = 2
-# They read what is there, and nothing of the loop reads them, but for what `warm-start` has `collect` make.
-APART = ("report", "judge-accuracy", "collect")
+# They read what is there, and nothing of the loop reads them.
+APART = ("report", "judge-accuracy")
 SPECS = {spec.name: spec for spec in STAGES if spec.name not in APART}
 
 Stage = dict[str, Any]
