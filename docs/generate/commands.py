@@ -10,7 +10,7 @@ import typer
 from docs.generate.markdown import cell, code, escaped, fenced, link, page, table
 from rla.cli.app import app
 from rla.pipeline.context import StageSpec
-from rla.store.layout import PATHS
+from rla.store.layout import path_below
 
 
 def command_pages() -> dict[str, str]:
@@ -44,7 +44,7 @@ def stage_page(command: Any, spec: StageSpec) -> str:
 
 
 def folder(option: str, artifact: str, verb: str) -> tuple[str, str, str]:
-    place = PATHS[artifact].replace("{i}", "<i>").replace("{p}", "<i-1>")
+    place = path_below(artifact).replace("{i}", "<i>").replace("{p}", "<i-1>")
     return verb, code(f"--{option}"), code(f"<run>/{place}")
 
 

@@ -9,8 +9,8 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_ty
 
 from docs.generate.markdown import cell, code, link, listed, page, prose, table
 from docs.generate.source import field_comments
+from rla.config.backends import config_type
 from rla.config.bounds import KEY, bounds_in_words
-from rla.config.sections import Config
 from rla.envs.registry import installed_environments, params_of
 from stages import STAGES
 
@@ -34,10 +34,10 @@ class Row(NamedTuple):
 
 
 def parameters_page() -> str:
-    """All sections of `Config`, then the own parameters of each installed environment."""
-    config = Config()
+    """All sections, those of packages last, and below `env` the own parameters of each installed environment."""
+    config = config_type()()
     blocks = [f"## {name}\n\n{table_of(list(rows(config, '', only=name)))}" for name in ("name", "seed")]
-    for entry in fields(Config):
+    for entry in fields(config):
         section = getattr(config, entry.name)
         if is_dataclass(section):
             said = [prose(type(section).__doc__), read_by(entry.name), table_of(list(rows(section, f"{entry.name}.")))]

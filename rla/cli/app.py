@@ -254,8 +254,8 @@ def params_command(
 
 
 def schema_text(env: str | None = None) -> str:
-    """The schema of a params file, with the own parameters of `env`, or of all that are installed. One that cannot be
-    imported is left out.
+    """The schema of a params file, with the own parameters of `env` and the sections of its package, or those of all
+    that is installed. An environment that cannot be imported is left out.
     """
     from rla.envs.configured import schema_of_params
     from rla.envs.registry import environment, installed_environments
@@ -268,7 +268,7 @@ def schema_text(env: str | None = None) -> str:
             typer.echo(f"left out: {error}", err=True)
         else:
             usable.append(name)
-    return json.dumps(schema_of_params(usable), indent=2) + "\n"
+    return json.dumps(schema_of_params(usable, alone=env is not None), indent=2) + "\n"
 
 
 def resolved_text(params: Path | None, env: str | None, overrides: list[str]) -> str:

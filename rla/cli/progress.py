@@ -26,7 +26,6 @@ from rla.pipeline.context import StageContext, StageSpec
 from rla.pipeline.finished import RECORD, recorded_inputs
 from rla.processes.ranks import rank
 from rla.store.digests import digest
-from rla.store.layout import PATHS
 from rla.store.slices import MANIFEST
 
 if TYPE_CHECKING:
@@ -171,7 +170,7 @@ Stamp = tuple[int, int] | None
 
 def place_in_loop(spec: StageSpec, iteration: int) -> str:
     """`iteration 7 of 12`; empty outside of a loop, and of a stage that iterations share."""
-    if LOOP not in os.environ or not any("{i}" in PATHS[artifact] for _, artifact in spec.writes):
+    if LOOP not in os.environ or not spec.looped:
         return ""
     return f"iteration {iteration} of {os.environ[LOOP]}"
 

@@ -33,8 +33,6 @@ def check_config(config: Config, where: str) -> None:
     if config.judge.decoding == "admissible" and config.judge.prompt != "plain":
         raise UserError(f"{where}: judge.decoding: admissible needs judge.prompt: plain")
     check_judge_server(config.judge, where)
-    if config.collect.teacher == "server":
-        check_chat_server(config.collect.server, "collect.server", f"{where}: collect.teacher is server")
     check_server(config.generator, where)
     rollout = config.rollout
     if rollout.most_tasks and rollout.most_tasks < rollout.tasks_per_iteration:  # they are played in any case

@@ -14,7 +14,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
-from rla.config.backends import with_own_parameters
+from rla.config.backends import config_type, with_own_parameters
 from rla.config.bounds import flaw_of
 from rla.config.checks import check_config
 from rla.config.sections import Config
@@ -138,7 +138,7 @@ def read_yaml(path: Path, *, remedy: str) -> Any:
 
 def config_of(data: Mapping[str, Any], *, where: str, params_of: ParamsOf | None) -> Config:
     """The config of nested params; `where` names their origin in errors, which are those of `load_config`."""
-    config: Config = build(Config, data, where, "")
+    config: Config = build(config_type(), data, where, "")
     if params_of is not None:
         if not config.env.name:
             raise UserError(
@@ -185,7 +185,9 @@ def apply_overrides(data: Mapping[str, Any], overrides: Sequence[str]) -> dict[s
 
 
 def build(section: Any, data: Any, where: str, prefix: str) -> Any:
-    """An instance of the dataclass `section` from a mapping, every key, type and bound checked."""
+    """An instance of the dataclass `section` from a mapping, every key, type and bound checked. Raises UserError, also
+    for what its `__post_init__` refuses.
+    """
     if not isinstance(data, dict):
         raise UserError(f"{where}: {prefix.rstrip('.') or 'params'} must be a mapping of keys, not {data!r}")
     hints = get_type_hints(section)
@@ -195,12 +197,16 @@ def build(section: Any, data: Any, where: str, prefix: str) -> Any:
     for key, value in data.items():
         if key not in known:
             near = difflib.get_close_matches(str(key), names, n=1)
-            hint = f"; did you mean {prefix}{near[0]}?" if near else f"; known: {', '.join(names)}"
-            raise UserError(f"{where}: unknown key {prefix}{key}{hint}")
+            other = "" if prefix else "no installed package has this section; "
+            hint = f"did you mean {prefix}{near[0]}?" if near else f"{other}known: {', '.join(names)}"
+            raise UserError(f"{where}: unknown key {prefix}{key}; {hint}")
         values[key] = coerce(hints[key], value, where, f"{prefix}{key}")
         if flaw := flaw_of(values[key], known[key].metadata):
             raise UserError(f"{where}: {prefix}{key} is {values[key]}; {flaw}")
-    return section(**values)
+    try:
+        return section(**values)
+    except (UserError, ValueError) as error:
+        raise UserError(f"{where}: {prefix}{error}") from None
 
 
 def coerce(hint: Any, value: Any, where: str, key: str) -> Any:

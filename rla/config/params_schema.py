@@ -46,11 +46,12 @@ def section_schema(section: Any) -> dict[str, Any]:
     return {"type": "object", "description": summary, "additionalProperties": False, "properties": properties}
 
 
-def params_schema(own: Mapping[str, type]) -> dict[str, Any]:
-    """The whole document, as stored in `schemas/params.schema.json`. `own`: the parameters of environments by name;
-    those of any other environment are an open object.
+def params_schema(config: type[Config], own: Mapping[str, type]) -> dict[str, Any]:
+    """The whole document, as stored in `schemas/params.schema.json`. `config`: a class of
+    `rla.config.backends.config_type`; `own`: the parameters of environments by name, those of any other environment
+    are an open object.
     """
-    document = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "params"} | section_schema(Config)
+    document = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "params"} | section_schema(config)
     env = document["properties"]["env"]
     env["properties"]["own"] = {"type": ["object", "null"]}
     env["allOf"] = [

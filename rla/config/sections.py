@@ -100,26 +100,6 @@ class ShapingConfig:
         return self.outcome == "reward" or self.tool_bonus != "none" or self.overlong_max > 0
 
 
-TEACHER_KEY = "RLA_TEACHER_API_KEY"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollectConfig:
-    """Conversations of a teacher that plays the environment, for `warm_start.conversations` (`docs/guide/sft.md`)."""
-
-    teacher: Literal["solver", "server"] = "solver"  # the environment's scripted solver, or any chat server
-    # real: the teacher plays the environment; stitched: nobody plays, calls take the place of written steps afterwards
-    variant: Literal["real", "stitched"] = "real"
-    episodes: int = from_one(1)  # of each task
-    outcome: Literal["won", "all"] = "won"  # which episodes are kept
-    keep: int = from_one(1)  # conversations of each question at most, the best by quality
-    keep_source: int = from_zero(0)  # of each data source, of what was played before; 0: all
-    alike: float = fraction(0.9)  # of two conversations whose replies share more than this, one is kept; 1: both
-    temperature: float = heat(0.8)  # of the server's replies
-    max_tokens: int = from_one(4096)  # of a reply of the server
-    server: JudgeServerConfig = field(default_factory=lambda: JudgeServerConfig(key_variable=TEACHER_KEY))
-
-
 MOST_CONTEXT = 1 << 24  # tokens
 
 
@@ -454,7 +434,6 @@ class Config:
     train_rm: JudgeTrainConfig = field(default_factory=JudgeTrainConfig)
     adaptation: AdaptationConfig = field(default_factory=AdaptationConfig)
     warm_start: WarmStartConfig = field(default_factory=WarmStartConfig)
-    collect: CollectConfig = field(default_factory=CollectConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     tracking: TrackingConfig = field(default_factory=TrackingConfig, metadata=WITHOUT_EFFECT)
     checkpoints: CheckpointsConfig = field(default_factory=CheckpointsConfig, metadata=WITHOUT_EFFECT)

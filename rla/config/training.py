@@ -146,7 +146,7 @@ class WarmStartConfig:
     calibration: SftConfig = field(default_factory=lambda: SftConfig(steps=0))
     threads: int = ranged(0, least=0, most=4096)  # CPU threads; 0: as many as the process may use
     # The policy learns from conversations in place of demonstrations: a shard, a Parquet or JSONL file, a folder of
-    # those, or hub:owner/name; `collected`: those of `rla collect`, which are made where they are missing.
+    # those, hub:owner/name, or `collected` (`docs/guide/sft.md`).
     conversations: str = without_effect("")
 
 

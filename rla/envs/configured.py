@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rla.config import load
+from rla.config.backends import config_type
 from rla.config.load import with_protection
 from rla.config.params_schema import params_schema
 from rla.config.sections import Config
 from rla.envs.pictures import shows_images
 from rla.envs.protocols import Adapts, Checks, Env, Labels, Probes
-from rla.envs.registry import BUILTIN, environment, params_of
+from rla.envs.registry import BUILTIN, GROUP, environment, params_of
 from rla.errors import UserError
+from rla.plugins import package_of, registered
 
 
 def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Config:
@@ -97,19 +99,17 @@ def refuse_adapters_of_towers(chosen: Env, config: Config, where: str) -> None:
             )
 
 
-def schema_of_params(names: Iterable[str] = BUILTIN) -> dict[str, Any]:
-    """The JSON Schema of a params file, with the own parameters of these environments."""
-    return params_schema({name: params_of(name) for name in names})
-
-
-def defaults_of(recorded: Mapping[str, Any]) -> dict[str, Any]:
-    """`default_config` as `resolved` has it."""
-    return load.resolved(default_config(recorded))
+def schema_of_params(names: Collection[str] = BUILTIN, *, alone: bool = True) -> dict[str, Any]:
+    """The JSON Schema of a params file, with the own parameters of these environments, and the sections that their
+    packages bring. Not `alone`: the sections of all packages.
+    """
+    packages = {package_of(entry) for name, entry in registered(GROUP).items() if name in names} if alone else None
+    return params_schema(config_type(packages), {name: params_of(name) for name in names})
 
 
 def default_config(recorded: Mapping[str, Any]) -> Config:
     """The default of every parameter, with those of the environment's own where it is installed."""
-    defaults = with_protection(Config())
+    defaults = with_protection(config_type()())
     env = recorded.get("env")
     name = env.get("name") if isinstance(env, Mapping) else None
     if not isinstance(name, str) or not name:

@@ -14,7 +14,6 @@
 | `Demonstrates`, `Teaches` | `demonstrate`; `lesson` | warm-start |
 | `Labels`, `LabelsSeen` | `label`; `label_seen` | warm-start, diagnostics |
 | `HasExpert` | `play_expert` | verdicts |
-| `Solves`, `Stitches` | `solve`; `stitch` | collect |
 | `Adapts` | `edit_fields`, `course`, `propose`, `apply`, `likeness` | adapt-env |
 | `Tailors`, `AsksModel`, `Proves` | `tailored`; `proposal_prompt`; `proof` | adapt-env |
 
@@ -267,26 +266,6 @@ class Demonstrates(Protocol):
 
 
 @runtime_checkable
-class Solves(Protocol):
-    """A scripted teacher that plays the real environment."""
-
-    def solve(self, task: Task, config: Config, history: Sequence[tuple[str, str]], seed: int) -> str:
-        """The next reply, as a policy would write it. `history`: earlier replies, each with what the environment has
-        answered to it. Equal arguments give equal replies. Raises UserError for a task that it cannot solve.
-        """
-        ...
-
-
-@runtime_checkable
-class Stitches(Protocol):
-    """Episodes that nobody has played: reasoning some of whose steps became calls of a tool afterwards."""
-
-    def stitch(self, task: Task, config: Config, *, seed: int) -> Demonstration:
-        """Observations after the first are what the calls are said to have answered."""
-        ...
-
-
-@runtime_checkable
 class Teaches(Protocol):
     """What a reward model that judges no single steps is taught before reinforcement."""
 
@@ -382,20 +361,19 @@ INSTEAD = {  # what to do about a stage that needs an ability which the environm
     Exports: "leave out --export",
     Demonstrates: "set warm_start.enabled: false",
     Labels: "set warm_start.enabled: false",
-    Solves: "set collect.teacher: server, or give --trajectories",
-    Stitches: "set collect.variant: real",
     Adapts: "set adaptation.enabled: false",
     AsksModel: "set adaptation.proposer: rules",
 }
 Ability = TypeVar("Ability")
 
 
-def need(env: Env, ability: type[Ability], stage: str) -> Ability:
-    """`env` as what has that ability. Raises UserError that names the protocol and what to do without it."""
+def need(env: Env, ability: type[Ability], stage: str, *, instead: str = "choose another environment") -> Ability:
+    """`env` as what has that ability. Raises UserError that names the protocol and what to do without it, which
+    `instead` says of an ability of a package.
+    """
     if isinstance(env, ability):
         return env
-    remedy = INSTEAD.get(ability, "choose another environment")
     raise UserError(
-        f"env.name: {env.name} does not implement {ability.__name__} (rla.envs.protocols), which {stage} needs; "
-        f"{remedy}"
+        f"env.name: {env.name} does not implement {ability.__name__} ({ability.__module__}), which {stage} needs; "
+        f"{INSTEAD.get(ability, instead)}"
     )

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rla.store.aside import bring_back
-from rla.store.layout import artifact
+from rla.store.layout import artifact, path_below
 
 if TYPE_CHECKING:
     from rla.config import Config
@@ -38,6 +38,11 @@ class StageSpec:
     beside: bool = False
     divided: bool = False
     options: tuple[tuple[str, Any, Any], ...] = ()
+
+    @property
+    def looped(self) -> bool:
+        """Whether each iteration has outputs of its own."""
+        return any("{i}" in path_below(name) for _, name in self.writes)
 
 
 class Progress(Protocol):

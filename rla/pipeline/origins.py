@@ -12,7 +12,7 @@ from rla.config.differences import shown_value
 from rla.errors import UserError
 from rla.pipeline.context import StageContext
 from rla.store.digests import digest
-from rla.store.layout import PATHS, made_together, making_call
+from rla.store.layout import made_together, making_call
 from rla.store.origin import PARAMETERS, Origin
 from rla.store.reading import read_manifest, read_rows
 from rla.store.run_config import run_config_path, write_run_config
@@ -34,8 +34,7 @@ def origin(ctx: StageContext, inputs: Sequence[Path], *, sections: Sequence[str]
     wanted = tuple(sections) or ctx.spec.sections
     found = {str(index): path for index, path in enumerate(inputs) if path.exists()}
     names = {index: digest(path) for index, path in found.items()}
-    looped = any("{i}" in PATHS[artifact] for _, artifact in ctx.spec.writes)
-    besides = ({"iteration": ctx.iteration} if looped else {}) | ({"also": also} if also else {})
+    besides = ({"iteration": ctx.iteration} if ctx.spec.looped else {}) | ({"also": also} if also else {})
     if ctx.writes_into_run and not run_config_path(ctx.run).exists():
         write_run_config(ctx.run, resolved(ctx.config))
     return Origin(

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rla.adaptation.kinds import Tally, added
-from rla.config import differences
+from rla.config import differences, resolved
 from rla.config.differences import parameter_differences, shown_key, shown_value
-from rla.envs.configured import defaults_of
+from rla.envs.configured import default_config
 from rla.metrics.guards import warned
 from rla.metrics.intervals import Interval
 from rla.report.collect import HeldOut, RunSummary, artifact_places, titled_splits
@@ -460,7 +460,7 @@ def parameters_tables(run: Path) -> list[Table]:
     if not run_config_path(run).exists():
         return []
     recorded = read_run_config(run)
-    changed = parameter_differences(defaults_of(recorded), recorded)
+    changed = parameter_differences(resolved(default_config(recorded)), recorded)
     rows = [
         (shown_key(key), shown_value(value), ABSENT if default is differences.ABSENT else shown_value(default))
         for key, (default, value) in changed.items()

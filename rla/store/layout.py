@@ -9,10 +9,11 @@
 <run>/eval/<i>/{trajectories,metrics.json}, <run>/eval/<i>/scores where the environment's reward model is evaluated too
 <run>/probe/trajectories, <run>/eval/<i>/probe  labelled steps, and what each evaluation's reward model says of them
 <run>/splits/<split>/{test/pool,eval/<i>/...}  the same of every further held-out split
-<run>/0/conversations                      of `rla collect`, for the warm start
 <run>/report
 <run>/inspect                              logs that `rla view` and `rla export` make of the shards; no stage reads them
 <run>/tensorboard/<stage>, <run>/tracking/<stage>  curves of training, and `iterations`: of the run; no stage reads them
+
+A stage of a package may have artifacts of its own: the name of one is its path, such as `0/answers` or `{i}/answers`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ PATHS = {
     "test_tasks": "test/pool",
     "init_policy": "init/policy",
     "init_rm": "init/rm",
-    "conversations": "0/conversations",
     "first_policy": "0/policy",
     "first_rm": "0/rm",
     "previous_policy": "{p}/policy",
@@ -72,7 +72,6 @@ SHARD_KINDS = {
     "policy_rewards": "policy_rewards",
     "rm_rewards": "rm_rewards",
     "candidates": "candidates",
-    "conversations": "conversations",
     "eval_trajectories": "trajectories",
     "eval_scores": "scores",
     "probe_trajectories": "trajectories",
@@ -85,7 +84,7 @@ SHARD_KINDS = {
 MAKERS = {
     **{"train_tasks": "make-tasks", "test_tasks": "make-tasks"},
     **{"init_policy": "init-model", "init_rm": "init-model"},
-    **{"conversations": "collect", "first_policy": "warm-start", "first_rm": "warm-start"},
+    **{"first_policy": "warm-start", "first_rm": "warm-start"},
     **{"trajectories": "rollout", "images": "rollout", "scores": "score-steps"},
     **{"verdicts": "validate-tasks", "standings": "validate-tasks", "pool": "validate-tasks"},
     **{"policy_rewards": "compute-rewards", "rm_rewards": "compute-rewards"},
@@ -111,9 +110,14 @@ def further_splits(run: Path) -> dict[str, Path]:
     return {path.name: path for path in sorted((run / SPLITS).glob("*")) if path.is_dir()}
 
 
+def path_below(name: str) -> str:
+    """Where the artifact `name` lies below the run, with `{i}` or `{p}` if each iteration has one."""
+    return name if "/" in name else PATHS[name]
+
+
 def artifact(run: Path, name: str, iteration: int) -> Path:
     """The folder (or file) of the artifact `name` at `iteration`."""
-    return run / PATHS[name].format(i=iteration, p=iteration - 1)
+    return run / path_below(name).format(i=iteration, p=iteration - 1)
 
 
 def making_call(path: Path) -> str:
@@ -143,7 +147,8 @@ def earlier_judgements(run: Path, iteration: int, *, count: int) -> list[tuple[P
 
 def places_of(run: Path, name: str) -> Iterator[Path]:
     """Where the artifact `name` lies, of every iteration that has it."""
-    own, others = PATHS[name], {*PATHS.values()} - {PATHS[name]}
+    own = path_below(name)
+    others = {*PATHS.values()} - {own}
     for path in run.glob(own.format(i="[0-9]*", p="[0-9]*")):
         if path.relative_to(run).as_posix() not in others:  # `0/pool` is none of `{i}/pool`
             yield path

@@ -1,5 +1,10 @@
 """JSON Schema -> Arrow: the only definition of a shard's columns is `schemas/<kind>.schema.json`.
 
+A package that brings a kind of its own names the `Path` of its schema in its pyproject.toml:
+
+    [project.entry-points."rla.schemas"]
+    answers = "answers:SCHEMA"
+
 Supported: string (`format` binary: bytes), integer (`format` int8/int32/int64), number (float32/float64), boolean,
 array, object, `null` in a type list, and the checks `enum`, `minimum`, `maximum`, `minLength`. Checks run column-wise
 on Arrow arrays, so a row of thousands of tokens costs no Python loop. Rows may lack a column that is marked
@@ -16,9 +21,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rla.errors import UserError
+from rla.plugins import loaded, registered
 from rla.store.resources import resource
 from rla.store.texts import whole_texts
 
+GROUP = "rla.schemas"
 SCALARS = {"string": pa.string(), "boolean": pa.bool_(), "integer": pa.int32(), "number": pa.float64()}
 FORMATS = {
     "int8": pa.int8(),
@@ -32,8 +39,14 @@ FORMATS = {
 
 @cache
 def load_schema(kind: str) -> dict[str, Any]:
-    """The JSON Schema document of a shard kind."""
-    document: dict[str, Any] = json.loads((resource("schemas") / f"{kind}.schema.json").read_text())
+    """The JSON Schema document of a shard kind. Raises UserError for one that nothing installed has."""
+    path = resource("schemas") / f"{kind}.schema.json"
+    if not path.is_file():
+        found = registered(GROUP)
+        if kind not in found:
+            raise UserError(f"{kind}: no installed package has shards of this kind; install the one that made them")
+        path = loaded(found[kind])
+    document: dict[str, Any] = json.loads(path.read_text())
     return document
 
 
@@ -90,7 +103,7 @@ def to_table(kind: str, rows: list[dict[str, Any]]) -> pa.Table:
         except UnicodeEncodeError:
             table = pa.Table.from_pylist(whole_texts(rows), schema=schema)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-        raise UserError(f"{kind} row does not fit schemas/{kind}.schema.json: {error}") from None
+        raise UserError(f"{kind} row does not fit {kind}.schema.json: {error}") from None
     check_table(kind, table)
     return table
 

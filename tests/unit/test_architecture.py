@@ -27,7 +27,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "seeds": set(),
     "thoughts": set(),
     "folding": set(),
-    "store": {"errors", "rla", "config"},  # YAML, the version
+    "store": {"errors", "plugins", "rla", "config"},  # YAML, the version
     "config": {"errors", "plugins", "rla"},
     "processes": DATA,
     "credit": {"config"},

@@ -1,17 +1,22 @@
-"""An engine and a launcher of another package: what their keys hold, and that the stages use them."""
+"""A section, an engine and a launcher of another package: what their keys hold, and that the stages use them."""
 
 from __future__ import annotations
 
 import asyncio
+import pickle
 import sys
 from collections.abc import Iterator
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
-from rla.config.load import resolved
+import rla.config.backends
+from rla.cli.app import run
+from rla.config.backends import SECTIONS, config_type
+from rla.config.load import config_digest, effective_parameters, resolved
 from rla.envs.alfworld.environment import Alfworld
-from rla.envs.configured import from_mapping
+from rla.envs.configured import from_mapping, schema_of_params
 from rla.envs.pool.hosting import environments
 from rla.errors import UserError
 from rla.llm.base import Request
@@ -20,14 +25,27 @@ from rla.pipeline.run_identity import run_differences
 from tests.unit.builders import configured
 from tests.unit.training.builders import tiny_model
 
-MODULE = """
+MODULE = '''
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from rla.config.bounds import from_one, without_effect
 from rla.envs.pool.hosting import own_environments
 from rla.llm.scripted import ScriptedGenerator
 
 told = []
+
+
+@dataclass(frozen=True, kw_only=True)
+class Harvest:
+    """What is gathered."""
+
+    size: int = from_one(2)
+    barn: str = without_effect("")
+
+    def __post_init__(self):
+        if self.size > 9 and not self.barn:
+            raise ValueError(f"size is {self.size}; set harvest.barn")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +80,7 @@ class FarmLauncher:
 
 class Half:
     Training = "no dataclass"
-"""
+'''
 
 
 @pytest.fixture
@@ -73,6 +91,8 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: farm\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(
+        "[rla.sections]\n"
+        "harvest = farm_of_a_test:Harvest\n"
         "[rla.engines]\n"
         "farm = farm_of_a_test:FarmEngines\n"
         "gone = no_such_module_of_a_test:Engines\n"
@@ -110,6 +130,51 @@ def test_parameters_come_back_as_they_were_written(package: None) -> None:
     assert from_mapping(back, where="a stage").generator.own is None  # those of another engine are left
 
 
+def test_a_section_of_a_package_stands_beside_those_of_the_core(
+    package: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, other = configured("harvest.size=3", "harvest.barn=red"), configured("harvest.size=3")
+    assert resolved(config)["harvest"] == {"size": 3, "barn": "red"}
+    assert resolved(configured())["harvest"] == {"size": 2, "barn": ""}
+    assert from_mapping(resolved(config), where="a stage") == config == pickle.loads(pickle.dumps(config)) != other
+    assert effective_parameters(config, ["harvest"])["harvest"] == {"size": 3}
+    assert config_digest(config, ["harvest"]) == config_digest(other, ["harvest"])
+    assert list(run_differences(resolved(config), configured(), ["harvest"])) == ["harvest.size"]
+    assert run(["params", "--env", "alfworld", "--set", "harvest.size=3"]) == 0
+    assert "harvest:\n  size: 3\n" in capsys.readouterr().out
+
+
+def test_the_schema_has_the_sections_of_packages(package: None) -> None:
+    section = schema_of_params(alone=False)["properties"]["harvest"]
+    assert section["description"] == "What is gathered."
+    assert section["properties"]["size"] == {"type": "integer", "minimum": 1, "maximum": 2**31 - 1, "default": 2}
+    assert "harvest" not in schema_of_params()["properties"]  # of another package than the environment
+    assert "harvest" in config_type({"farm"}).__annotations__
+
+
+def test_a_section_that_no_package_has_is_refused() -> None:
+    with pytest.raises(UserError, match=r"--set harvest.size=3: unknown key harvest; no installed package has this"):
+        configured("harvest.size=3")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("policy", "Harvest", "rla.sections: policy must be a dataclass, and its name an identifier that rla does not"),
+        ("har-vest", "Harvest", "rla.sections: har-vest must be a dataclass, and its name an identifier"),
+        ("half", "Half", "rla.sections: half must be a dataclass"),
+        ("gone", "Gone", "rla.sections: gone is farm_of_a_test:Gone, which cannot be imported"),
+    ],
+)
+def test_a_section_that_cannot_be_one_is_refused(
+    package: None, name: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = EntryPoint(name=name, value=f"farm_of_a_test:{value}", group=SECTIONS)
+    monkeypatch.setattr(rla.config.backends, "registered", lambda group: {name: entry})
+    with pytest.raises(UserError, match=said):
+        configured()
+
+
 def test_a_launcher_of_a_package_has_the_environments(package: None) -> None:
     config = configured("pool.backend=farm", "pool.own.fields=4", "pool.mode=always", "pool.workers=1")
     notes: list[str] = []
@@ -136,6 +201,9 @@ def test_a_launcher_of_a_package_has_the_environments(package: None) -> None:
         (["generator.backend=farm", "generator.own.barn=1"], r"unknown key generator.own.barn; did you mean .*barns"),
         (["generator.backend=farm", "generator.own.barns=x"], r"generator.own.barns is 'x'; expected int"),
         (["generator.backend=farm", "generator.own.hands=3"], r"generator.own.hands: more than barns; lower it"),
+        (["harvest.size=0"], r"harvest.size is 0; it must be 1 or more"),
+        (["harvest.sise=1"], r"unknown key harvest.sise; did you mean harvest.size\?"),
+        (["harvest.size=10"], r"harvest.size is 10; set harvest.barn"),
     ],
 )
 def test_what_cannot_be_used_is_one_clear_error(package: None, overrides: list[str], said: str) -> None:

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from docs.generate.source import PACKAGES
-from rla.config.backends import ENGINES, LAUNCHERS
-from rla.config.sections import Config
+from rla.config.backends import ENGINES, LAUNCHERS, config_type
 from rla.envs.registry import installed_environments, params_of
 from rla.plugins import registered
 from tests.unit.docs.markdown_pages import TOP, blocks, code_spans, name_of, pages
@@ -21,10 +20,9 @@ DOTTED = re.compile(r"\brla(?:\.[A-Za-z_]\w*)+")
 KEY = re.compile(r"([a-z_]+(?:\.[a-z_]\w*)+)(?::? .*|=.*)?$")
 PLACE = re.compile(r"(?:rla|stages|schemas|pipelines|tests|docs)/[\w./-]*\w")
 FILES = {"json", "yaml", "md"}  # `tasks.json` is no key
-SECTIONS = {entry.name for entry in fields(Config)}
-NO_MODULES = {
-    f"rla.{name}" for name in ("commands", "engines", "envs", "launchers", "options", "pipelines", "tables", "x.y")
-}  # entry-point groups; how a page names any module
+SECTIONS = {entry.name for entry in fields(config_type())}
+GROUPS = ("commands", "engines", "envs", "launchers", "options", "pipelines", "schemas", "sections", "tables")
+NO_MODULES = {f"rla.{name}" for name in (*GROUPS, "x.y")}  # entry-point groups; how a page names any module
 
 
 def keys(section: Any, prefix: str = "") -> set[str]:
@@ -36,7 +34,7 @@ def keys(section: Any, prefix: str = "") -> set[str]:
     return found
 
 
-KEYS = keys(Config()).union(*(keys(params_of(name)(), "env.own.") for name in installed_environments()))
+KEYS = keys(config_type()()).union(*(keys(params_of(name)(), "env.own.") for name in installed_environments()))
 KEYS |= {key for entry in registered(ENGINES).values() for key in keys(entry.load()(), "generator.own.")}
 for launcher in (entry.load() for entry in registered(LAUNCHERS).values()):
     KEYS |= keys(launcher.Training(), "launch.own.") | keys(launcher.Pool(), "pool.own.")

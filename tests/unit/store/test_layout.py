@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rla.store.layout import MAKERS, PATHS, making_call
+from rla.pipeline.context import StageSpec
+from rla.store.layout import MAKERS, PATHS, artifact, making_call, places_of
 from stages import STAGES
 
 
@@ -34,3 +35,16 @@ def test_every_output_of_a_stage_is_known() -> None:
     assert written.items() <= MAKERS.items()
     others = PATHS.keys() - MAKERS.keys()
     assert all(name.startswith("previous_") or name == "inspect" for name in others)
+
+
+def test_an_artifact_of_a_package_is_named_by_its_path(tmp_path: Path) -> None:
+    assert artifact(Path("r"), "{i}/answers", 2) == Path("r/2/answers")
+    for place in ("1/answers", "3/answers"):
+        (tmp_path / place).mkdir(parents=True)
+    assert sorted(places_of(tmp_path, "{i}/answers")) == [tmp_path / "1/answers", tmp_path / "3/answers"]
+
+
+@pytest.mark.parametrize(("name", "looped"), [("scores", True), ("{i}/answers", True), ("0/answers", False)])
+def test_a_stage_is_looped_if_each_iteration_has_outputs_of_its_own(name: str, looped: bool) -> None:
+    spec = StageSpec(name="s", module="m", summary="", example="", reads=(), writes=(("out", name),), sections=())
+    assert spec.looped == looped

@@ -1,16 +1,22 @@
 """The Arrow schema and the checks come from the JSON Schema; both must refuse the same rows."""
 
 import json
+from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pyarrow as pa
 import pytest
 
+import rla.store.schema
 from rla.errors import UserError
 from rla.seeds import derive
+from rla.store.origin import Origin
+from rla.store.reading import read_rows
 from rla.store.records import content_id
-from rla.store.schema import arrow_schema, load_schema, to_table
+from rla.store.schema import GROUP, arrow_schema, load_schema, to_table
+from rla.store.shards import ShardWriter
 from tests.unit.builders import score, task, trajectory
 
 ROWS: dict[str, dict[str, Any]] = {
@@ -81,3 +87,26 @@ def test_halves_of_surrogate_pairs_in_a_row_are_replaced() -> None:
 def test_a_task_with_half_a_surrogate_pair_has_an_id_and_a_seed() -> None:
     assert content_id("put \ud83d in desk") != content_id("put  in desk")
     assert derive("put \ud83d in desk") == derive("put \ud83d in desk")
+
+
+def test_a_package_brings_a_kind_of_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = {"note_id": {"type": "string", "minLength": 1}, "stars": {"type": "integer"}}
+    schema = {"version": 1, "key": ["note_id"], "type": "object", "properties": columns}
+    (tmp_path / "notes.schema.json").write_text(json.dumps(schema))
+    (tmp_path / "notes_of_a_test.py").write_text(
+        "from pathlib import Path\n\nSCHEMA = Path(__file__).with_name('notes.schema.json')\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    entry = EntryPoint(name="notes", value="notes_of_a_test:SCHEMA", group=GROUP)
+    monkeypatch.setattr(rla.store.schema, "registered", lambda group: {"notes": entry} if group == GROUP else {})
+    writer = ShardWriter(tmp_path / "shard", "notes", Origin(config="c", inputs={}, seed=0))
+    writer.write(0, [{"note_id": "a", "stars": 3}])
+    writer.finish({})
+    assert list(read_rows(tmp_path / "shard", "notes")) == [{"note_id": "a", "stars": 3}]
+    with pytest.raises(UserError, match=r"notes.note_id: text shorter than 1"):
+        to_table("notes", [{"note_id": "", "stars": 3}])
+
+
+def test_a_kind_of_shard_that_nothing_installed_has_is_refused() -> None:
+    with pytest.raises(UserError, match=r"recipes: no installed package has shards of this kind; install the one"):
+        load_schema("recipes")

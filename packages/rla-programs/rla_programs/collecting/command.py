@@ -9,13 +9,15 @@ import typer
 
 from rla.pipeline.context import StageSpec
 
+CONVERSATIONS = "0/conversations"  # the artifact, which is its path below the run
+
 COLLECT = StageSpec(
     name="collect",
     module="rla_programs.collecting.stage",
     summary="Collect conversations for the warm start: a teacher plays, or the best of what was played is kept.",
     example="rla collect --set collect.episodes=4",
     reads=(("pool", "train_tasks"),),
-    writes=(("out", "conversations"),),
+    writes=(("out", CONVERSATIONS),),
     sections=("env", "policy.reply", "policy.repeat_task", "policy.decoding", "collect"),
     beside=True,
     divided=True,

@@ -17,6 +17,7 @@ from rla.errors import UserError
 from rla.store.reading import read_rows
 from rla.store.records import columns, content_id
 
+SCHEMA = Path(__file__).with_name("conversations.schema.json")
 ROLES = ("system", "user", "assistant", "tool")
 
 

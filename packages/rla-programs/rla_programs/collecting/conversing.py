@@ -16,7 +16,7 @@ from rla.store.layout import artifact
 from rla.store.reading import read_manifest
 from rla.store.slices import is_complete
 from rla_programs.coding.importing.hub import PREFIX, fetched
-from rla_programs.collecting.command import COLLECT
+from rla_programs.collecting.command import COLLECT, CONVERSATIONS
 from rla_programs.collecting.published import conversations_at, parts_of_source
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def conversations_source(ctx: StageContext) -> list[Path]:
     named = ctx.config.warm_start.conversations
     if named != COLLECTED:
         return named_conversations(named, where="warm_start.conversations")
-    folder = artifact(ctx.run, "conversations", 0)
+    folder = artifact(ctx.run, CONVERSATIONS, 0)
     if not (is_complete(folder) and chosen(ctx, folder)):
         ensure(ctx, COLLECT, overwrite=ctx.overwrite)
     return [folder]

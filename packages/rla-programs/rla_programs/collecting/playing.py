@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from rla.agents.policy import NO_ACTION, action_in
 from rla.config import Config
@@ -24,8 +25,8 @@ from rla.envs.observation import (
     settled,
 )
 from rla.envs.prompts import PolicyPrompt, ToolPrompt, told_schemas
-from rla.envs.protocols import Stitches
 from rla.envs.registry import environment
+from rla.envs.views import Demonstration
 from rla.seeds import derive
 from rla.store.records import Task
 from rla_programs.collecting.conversations import Conversation
@@ -99,6 +100,15 @@ def tell(
         dialogue.results([result.text for result in observation.results], prompt.result_role)
     else:
         dialogue.turn(prompt.turn(observation.text, commands, instruction))
+
+
+@runtime_checkable
+class Stitches(Protocol):
+    """Episodes that nobody has played: reasoning some of whose steps became calls of a tool afterwards."""
+
+    def stitch(self, task: Task, config: Config, *, seed: int) -> Demonstration:
+        """Observations after the first are what the calls are said to have answered."""
+        ...
 
 
 def stitched_conversation(task: Task, stitcher: Stitches, config: Config, *, episode: int) -> Conversation:

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
-from rla.config.sections import CollectConfig
 from rla.envs.chat_prompts import single_spaced
 from rla_programs.collecting.conversations import Conversation
+from rla_programs.collecting.params import CollectConfig
 
 RUN = 3  # words
 

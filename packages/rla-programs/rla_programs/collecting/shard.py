@@ -8,7 +8,7 @@ from pathlib import Path
 from rla.config import Config
 from rla.envs.pool.hosting import environments
 from rla.envs.prompts import PolicyPrompt
-from rla.envs.protocols import Solves, Stitches, need
+from rla.envs.protocols import need
 from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.pipeline.context import StageContext
@@ -18,11 +18,12 @@ from rla.store.reading import read_nested
 from rla.store.records import Task
 from rla.store.shards import ShardWriter
 from rla_programs.collecting.conversations import Conversation
-from rla_programs.collecting.playing import Lessons, stitched_conversation, taught
+from rla_programs.collecting.params import SECTION, collect_params
+from rla_programs.collecting.playing import Lessons, Stitches, stitched_conversation, taught
 from rla_programs.collecting.published import conversations_at
 from rla_programs.collecting.rebuilding import played_conversations, step_means
 from rla_programs.collecting.selecting import grouped_by_text, kept_of_all, kept_of_question
-from rla_programs.collecting.teachers import ServerTeacher, SolverTeacher, Teacher
+from rla_programs.collecting.teachers import ServerTeacher, SolverTeacher, Solves, Teacher
 
 ROWS = 256  # of a part of what was chosen
 Played = tuple[Task, int]  # and the number of the episode
@@ -31,12 +32,14 @@ Finished = Callable[[int, list[Conversation | None]], None]
 
 def teacher_of(config: Config, prompt: PolicyPrompt) -> Teacher:
     """Raises UserError where the environment has no solver."""
-    own = config.collect
+    own = collect_params(config)
     if own.teacher == "solver":
-        return SolverTeacher(solver=need(environment(config.env.name), Solves, "collect"), config=config)
+        instead = "set collect.teacher: server, or give --trajectories"
+        solver = need(environment(config.env.name), Solves, "collect", instead=instead)
+        return SolverTeacher(solver=solver, config=config)
     from rla.llm.chat_server import ChatServer
 
-    server = ChatServer(own.server, section="collect.server", asked="a reply")
+    server = ChatServer(own.server, section=f"{SECTION}.server", asked="a reply")
     return ServerTeacher(server=server, prompt=prompt, config=config, name=own.server.model)
 
 
@@ -45,7 +48,8 @@ def play_conversations(ctx: StageContext, writer: ShardWriter, tasks: Sequence[T
     the shard. A question with an episode that failed is written at the end, if few enough have: otherwise the next call
     plays it again.
     """
-    config, count = ctx.config, ctx.config.collect.episodes
+    config, own = ctx.config, collect_params(ctx.config)
+    count = own.episodes
     groups = [[tasks[place] for place in places] for places in grouped_by_text([task.instruction for task in tasks])]
     left = [place for place in range(len(groups)) if writer.slice.takes(place) and place not in writer.done]
     total = count * sum(len(groups[place]) for place in left)
@@ -64,11 +68,11 @@ def play_conversations(ctx: StageContext, writer: ShardWriter, tasks: Sequence[T
             keep(left[position], found)
 
     def keep(place: int, found: list[Conversation]) -> None:
-        writer.write(place, [one.row() for one in kept_of_question(found, config.collect)])
+        writer.write(place, [one.row() for one in kept_of_question(found, own)])
 
     episodes = ([(task, number) for task in groups[place] for number in range(count)] for place in left)
-    if config.collect.variant == "stitched":
-        stitcher = need(environment(config.env.name), Stitches, "collect")
+    if own.variant == "stitched":
+        stitcher = need(environment(config.env.name), Stitches, "collect", instead="set collect.variant: real")
         for position, items in enumerate(episodes):
             made = [stitched_conversation(task, stitcher, config, episode=number) for task, number in items]
             finished(position, list(made))
@@ -112,10 +116,11 @@ def choose_conversations(
     found = list(played_conversations(trajectories, prompt, step_means(scores)))
     for path in files:
         found += conversations_at(path, tell=ctx.progress.note)
-    kept = kept_of_all(found, ctx.config.collect)
+    own = collect_params(ctx.config)
+    kept = kept_of_all(found, own)
     if not kept:
         raise UserError(
-            f"{writer.folder}: collect.outcome: {ctx.config.collect.outcome} keeps none of {len(found)} conversations; "
+            f"{writer.folder}: collect.outcome: {own.outcome} keeps none of {len(found)} conversations; "
             "set it to all, or give others"
         )
     ctx.progress.start("collect", total=len(kept))

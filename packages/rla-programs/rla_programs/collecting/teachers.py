@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from rla.config import Config
 from rla.envs.prompts import PolicyPrompt, ToolPrompt, WritesCalls
-from rla.envs.protocols import Solves
 from rla.envs.views import Message
 from rla.store.records import Task
 from rla.thoughts import past_reply
 from rla_programs.collecting.conversations import ChatMessage
+from rla_programs.collecting.params import collect_params
 
 if TYPE_CHECKING:
     from rla.llm.chat_server import ChatReply, ChatServer
@@ -69,6 +69,17 @@ class Dialogue:
             self.sent.append({"role": "user", "content": text})
 
 
+@runtime_checkable
+class Solves(Protocol):
+    """A scripted teacher that plays the real environment."""
+
+    def solve(self, task: Task, config: Config, history: Sequence[tuple[str, str]], seed: int) -> str:
+        """The next reply, as a policy would write it. `history`: earlier replies, each with what the environment has
+        answered to it. Equal arguments give equal replies. Raises UserError for a task that it cannot solve.
+        """
+        ...
+
+
 class Teacher(Protocol):
     """`answer` gives the reply as text and, of a server that called tools, what it said; none where no reply came."""
 
@@ -103,7 +114,7 @@ class ServerTeacher:
 
     async def answer(self, task: Task, dialogue: Dialogue, *, seed: int) -> tuple[str, ChatReply | None] | None:
         writer, schemas = writer_of(self.prompt)
-        own = self.config.collect
+        own = collect_params(self.config)
         reply = await self.server.turn(
             dialogue.sent, schemas, seed=seed, temperature=own.temperature, max_tokens=own.max_tokens
         )

@@ -8,6 +8,7 @@ from typing import Literal
 from rla.config import Config
 from rla.config.bounds import from_one, from_zero, ranged
 from rla.errors import UserError
+from rla_programs.collecting.params import collect_params
 from rla_programs.execution.records import ExecutionConfig, check_execution
 
 
@@ -55,6 +56,6 @@ def check_tool(config: Config) -> None:
     for key, (value, possible) in wanted.items():
         if value != possible:
             raise UserError(f"{key} is {value}; env.name: tool needs {str(possible).lower()}")
-    if config.collect.variant == "stitched" and not tool_params(config).has_tool:
+    if collect_params(config).variant == "stitched" and not tool_params(config).has_tool:
         raise UserError("collect.variant: stitched writes calls down, and env.own.tool is none; set one of the two")
     check_execution(tool_params(config).execution)

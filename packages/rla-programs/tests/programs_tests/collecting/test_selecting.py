@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 from rla_programs.collecting.conversations import ChatMessage, Conversation
+from rla_programs.collecting.params import CollectConfig
 from rla_programs.collecting.selecting import grouped_by_text, kept_of_all, kept_of_question, likeness, word_runs
-
-from rla.config.sections import CollectConfig
 
 
 def conversation(

@@ -37,7 +37,7 @@ warm_start:
 
 @pytest.fixture(autouse=True)
 def sums(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(rla.envs.registry.BUILTIN, "sums", "tests.integration.sums:Sums")
+    monkeypatch.setitem(rla.envs.registry.BUILTIN, "sums", "programs_tests.integration.sums:Sums")
 
 
 @pytest.fixture
@@ -230,7 +230,7 @@ def test_options_that_do_not_go_together_are_refused(folder: Path, capsys: pytes
 
 
 def test_stitched_conversations_are_not_played(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(rla.envs.registry.BUILTIN, "sums", "tests.integration.sums:Stitched")
+    monkeypatch.setitem(rla.envs.registry.BUILTIN, "sums", "programs_tests.integration.sums:Stitched")
     options = ["--set", "collect.variant=stitched", "--set", "env.own.broken=true"]
     assert stage(folder, "collect", *options) == 0
     found = collected(folder)
@@ -243,7 +243,7 @@ def test_stitched_conversations_are_not_played(folder: Path, monkeypatch: pytest
 def test_an_environment_without_a_solver_says_what_to_do(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(rla.envs.registry.BUILTIN, "sums", "tests.integration.sums:Unsolved")
+    monkeypatch.setitem(rla.envs.registry.BUILTIN, "sums", "programs_tests.integration.sums:Unsolved")
     assert stage(folder, "collect") == 2
     assert "set collect.teacher: server, or give --trajectories" in capsys.readouterr().err
 

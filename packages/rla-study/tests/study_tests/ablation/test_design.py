@@ -8,6 +8,7 @@ import yaml
 from rla_study.ablation.command import designed
 from rla_study.ablation.design import load_design, merged_params
 
+from rla.config import resolved
 from rla.config.differences import flattened
 from rla.envs import configured
 from rla.errors import UserError
@@ -151,7 +152,7 @@ def test_the_packaged_design_of_the_tool_compares_recipes_clips_and_conversation
     narrow = arms["narrow"].tasks
     assert (narrow.kinds_of("train"), len(narrow.kinds_of("test"))) == (("arithmetic",), 4)
     assert {name for name, params in arms.items() if not params.credit.shaping.overlong_max} == {"t"}
-    assert [params.collect.variant for params in arms.values()].count("stitched") == 1
+    assert [resolved(params)["collect"]["variant"] for params in arms.values()].count("stitched") == 1
     assert len(design.seeds) >= 3 and design.start_per_seed
 
 

@@ -1,0 +1,41 @@
+"""The section `collect` of a params file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from rla.config import Config
+from rla.config.bounds import fraction, from_one, from_zero, heat
+from rla.config.checks import check_chat_server
+from rla.config.sections import JudgeServerConfig
+
+SECTION = "collect"
+TEACHER_KEY = "RLA_TEACHER_API_KEY"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectConfig:
+    """Conversations of a teacher that plays the environment, for `warm_start.conversations` (`docs/guide/sft.md`)."""
+
+    teacher: Literal["solver", "server"] = "solver"  # the environment's scripted solver, or any chat server
+    # real: the teacher plays the environment; stitched: nobody plays, calls take the place of written steps afterwards
+    variant: Literal["real", "stitched"] = "real"
+    episodes: int = from_one(1)  # of each task
+    outcome: Literal["won", "all"] = "won"  # which episodes are kept
+    keep: int = from_one(1)  # conversations of each question at most, the best by quality
+    keep_source: int = from_zero(0)  # of each data source, of what was played before; 0: all
+    alike: float = fraction(0.9)  # of two conversations whose replies share more than this, one is kept; 1: both
+    temperature: float = heat(0.8)  # of the server's replies
+    max_tokens: int = from_one(4096)  # of a reply of the server
+    server: JudgeServerConfig = field(default_factory=lambda: JudgeServerConfig(key_variable=TEACHER_KEY))
+
+    def __post_init__(self) -> None:
+        if self.teacher == "server":
+            check_chat_server(self.server, f"{SECTION}.server", "teacher is server")
+
+
+def collect_params(config: Config) -> CollectConfig:
+    """The section, which `rla.sections` adds to every config."""
+    section: CollectConfig = getattr(config, SECTION)
+    return section
