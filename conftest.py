@@ -8,6 +8,10 @@ from pathlib import Path
 
 from hypothesis import settings
 
+from tests.integration.conftest import rla
+
+__all__ = ["rla"]
+
 # A busy machine is not a failure: no test is about how fast an example runs.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
