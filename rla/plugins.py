@@ -29,7 +29,7 @@ def package_of(entry: EntryPoint) -> str:
 
 
 def loaded(entry: EntryPoint, *, instance: bool = False) -> Any:
-    """The object that an entry names, or an `instance` of that class. Raises UserError if there is none to be had."""
+    """The object that an entry names, or an `instance` of it. Raises UserError if it cannot be imported or made."""
     failed = "imported"
     try:
         found = entry.load()
