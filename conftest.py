@@ -16,6 +16,9 @@ __all__ = ["rla"]
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
+# No test asks a hub for a model: where there is no network, it would try for 23 s.
+os.environ["HF_HUB_OFFLINE"] = "1"
+
 # Programs that tests start find the helpers of tests, too.
 TOP = Path(__file__).parent
 PLACES = [str(TOP), *map(str, sorted(TOP.glob("packages/*/tests")))]
