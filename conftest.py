@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 from tests.integration.conftest import rla
@@ -24,3 +25,10 @@ TOP = Path(__file__).parent
 PLACES = [str(TOP), *map(str, sorted(TOP.glob("packages/*/tests")))]
 sys.path += [place for place in PLACES if place not in sys.path]
 os.environ["PYTHONPATH"] = os.pathsep.join([*PLACES, *filter(None, [os.environ.get("PYTHONPATH")])])
+
+LONG = {"attack", "docs", "integration", "parity"}  # folders with tests that take longer than others
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files begin first, so that no process of `make test` is alone with one in the end."""
+    items.sort(key=lambda item: LONG.isdisjoint(item.path.parts))

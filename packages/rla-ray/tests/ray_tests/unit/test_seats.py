@@ -157,6 +157,7 @@ def trained(folder: Path, *, base: float, adapter: float | None) -> Wanted:
         save_file({"w": np.full((2, 2), base)}, folder / "state/reference.safetensors")
         (folder / "adapter/adapter_config.json").write_text(json.dumps({"r": 1}))
         save_file({"a": np.full((1, 2), adapter)}, folder / "adapter/adapter_model.safetensors")
+    write_records(folder, record_files(folder))
     return replace(wanted, config=ADAPTERS)
 
 
