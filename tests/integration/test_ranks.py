@@ -41,8 +41,6 @@ def launched(config: str, *arguments: str, script: Path = SCRIPT, processes: int
     launcher = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", str(processes)]
     launcher += ["--main_process_port", "0"]
     environment = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu"}
-    # DeepSpeed compiles a kernel with the ninja that lies beside this interpreter.
-    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         [*launcher, "--config_file", f"pipelines/accelerate/{config}.yaml", str(script), *arguments],
         cwd=ROOT,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rla.config.sections import LaunchConfig
 from rla.config.training import LoraConfig, TrainConfig
-from rla.processes.ranks import leave
+from rla.processes.ranks import flag, leave
 from rla.training.loop import train
 from tests.unit.training.builders import random_sequences
 
@@ -40,6 +40,10 @@ def run(start: Path, out: Path, *, kind: str = "full", stages: int = 2, seed_of_
 
 
 if __name__ == "__main__":
+    if flag("ACCELERATE_USE_DEEPSPEED"):
+        import deepspeed
+
+        deepspeed.ops.__compatible_ops__ = {}  # Gloo adds: DeepSpeed's own kernel takes a minute to compile
     words = iter(sys.argv[1:])
     for start, out, kind in zip(words, words, words, strict=True):
         run(Path(start), Path(out), kind=kind)
