@@ -33,7 +33,7 @@ class PlainLoader(yaml.SafeLoader):
     anchored = aliases = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        event = self.peek_event()
+        event: Any = self.peek_event()
         self.aliases += isinstance(event, yaml.AliasEvent)
         if isinstance(event, yaml.AliasEvent) and (self.anchored or self.aliases > MOST_ALIASES):
             raise yaml.MarkedYAMLError(problem="an alias is not possible here", problem_mark=event.start_mark)
@@ -48,7 +48,8 @@ class PlainLoader(yaml.SafeLoader):
         return node
 
 
-PlainLoader.add_constructor("tag:yaml.org,2002:timestamp", PlainLoader.construct_yaml_str)  # dates stay texts
+DATE = "tag:yaml.org,2002:timestamp"
+PlainLoader.add_constructor(DATE, lambda loader, node: loader.construct_scalar(node))  # a date stays a text
 
 
 def plain_data(text: str) -> Any:
