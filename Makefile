@@ -121,10 +121,10 @@ lint: .venv/.test
 types: .venv/.test
 	$(BIN)/mypy
 
-# A process for each core, each with one thread; a file's tests stay in one process.
+# A process for each core, each with one thread; a file's tests stay in one process. conftest.py orders the files.
 TEST_PROCESSES ?= auto
 unit: .venv/.test
-	OMP_NUM_THREADS=1 $(PY) -m pytest -m 'not slow' -n $(TEST_PROCESSES) --dist loadfile $(TESTS) $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 $(PY) -m pytest -m 'not slow' -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(TESTS) $(PYTEST_ARGS)
 
 # Kills at random moments, of a whole run and of every stage.
 test-slow: .venv/.test

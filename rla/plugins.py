@@ -28,13 +28,16 @@ def package_of(entry: EntryPoint) -> str:
     return entry.dist.name if entry.dist is not None else "(unknown)"
 
 
-def loaded(entry: EntryPoint) -> Any:
-    """The object that an entry names. Raises UserError if it cannot be imported."""
+def loaded(entry: EntryPoint, *, instance: bool = False) -> Any:
+    """The object that an entry names, or an `instance` of it. Raises UserError if it cannot be imported or made."""
+    failed = "imported"
     try:
-        return entry.load()
-    except Exception as error:  # a package may raise anything while it is imported
+        found = entry.load()
+        failed = "made"
+        return found() if instance else found
+    except Exception as error:  # a package may raise anything
         raise UserError(
-            f"{entry.group}: {entry.name} is {entry.value}, which cannot be imported "
+            f"{entry.group}: {entry.name} is {entry.value}, which cannot be {failed} "
             f"({type(error).__name__}: {error}); mend the package {package_of(entry)}, or uninstall it"
         ) from error
 

@@ -1,13 +1,12 @@
 """`rla push` and `rla pull`: a run is copied to an object store, and back.
 
-The record of a finished folder (a shard's manifest, a checkpoint's `files.json`, the origin of a new model) names sizes
-and digests of its files, so equal records mean equal folders. It is copied last. Until then `.<name>.copying` lies
-beside the folder with the digest of the record, so that a call that was killed goes on with the files that are missing.
+The record of a finished folder (a shard's manifest, a checkpoint's `files.json`, the origin of a new model) has digests
+of its files, so equal records mean equal folders. It is copied last. Until then `.<name>.copying` beside the folder
+says what it will hold, so that a call that was killed goes on with the files that are missing.
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -30,49 +29,39 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace finished f
 
 def push(run: Path, url: str, overwrite: Overwrite = False) -> None:
     """Copy what is missing or differs of a run to an object store. Example: rla push runs/first s3://bucket/first"""
-    from rla.pipeline.params_files import existing_run
-
-    guard(lambda: copy_run(existing_run(run), url.rstrip("/"), pushing=True, overwrite=overwrite))
+    guard(lambda: copy_run(run, url.rstrip("/"), pushing=True, overwrite=overwrite))
 
 
 def pull(url: str, run: Path, overwrite: Overwrite = False) -> None:
     """Copy what is missing or differs of a run from an object store. Example: rla pull s3://bucket/first runs/first"""
-    from rla.pipeline.params_files import local_run
-
-    guard(lambda: copy_run(local_run(run), url.rstrip("/"), pushing=False, overwrite=overwrite))
+    guard(lambda: copy_run(run, url.rstrip("/"), pushing=False, overwrite=overwrite))
 
 
 def copy_run(run: Path, url: str, *, pushing: bool, overwrite: bool) -> None:
     """Raises UserError for whatever the URL, the store, the disk or the names of files refuse."""
-    from fsspec.core import url_to_fs
-    from fsspec.implementations.dirfs import DirFileSystem
-    from fsspec.implementations.local import LocalFileSystem
+    import fsspec
 
+    from rla.pipeline.params_files import existing_run, local_run
+
+    run = existing_run(run) if pushing else local_run(run)
     if not URL.fullmatch(url):
         raise UserError(f"{url}: not the URL of a folder in a bucket, such as s3://bucket/runs/first")
     try:
-        files, root = url_to_fs(url, use_listings_cache=False, skip_instance_cache=True)
-    except (ImportError, ValueError) as error:
-        raise UserError(f"{url}: {error}; for s3:// install rla[s3]") from None
-    here = DirFileSystem(str(run.absolute()), LocalFileSystem(), skip_instance_cache=True)
-    there = DirFileSystem(root, files, skip_instance_cache=True)
-    try:
+        store, root = fsspec.url_to_fs(url, use_listings_cache=False, skip_instance_cache=True)
+        here = fsspec.filesystem("dir", path=str(run.absolute()), fs=fsspec.filesystem("file", auto_mkdir=True))
+        there = fsspec.filesystem("dir", path=root, fs=store, skip_instance_cache=True)
         transfer(run, *((here, there) if pushing else (there, here)), pushing=pushing, overwrite=overwrite)
     except Exception as error:
-        if not isinstance(error, OSError) and type(error).__module__.partition(".")[0] not in CLIENTS:
-            raise
-        raise UserError(f"{url}: {type(error).__name__}: {error}; mend that and call the same again") from None
+        if isinstance(error, OSError | ImportError | ValueError) or type(error).__module__.startswith(CLIENTS):
+            raise UserError(f"{url}: {type(error).__name__}: {error}; mend that and call the same again") from None
+        raise
 
 
 def sizes_of(place: Any) -> dict[str, int]:
-    """Path below a run -> bytes. UserError for names and links that could lead out of it; only new models may be links,
-    of files.
-    """
+    """Path below a run -> bytes. UserError for names and links that could lead out of it; a new model may be links."""
     found = place.find("", detail=True)
     odd = [key for key in found if {"", ".", ".."}.intersection(key.split("/")) or "\\" in key or not key.isprintable()]
-    for key, info in found.items():
-        if info.get("islink") and not (key.startswith("init/") and place.isfile(key)):
-            odd.append(key)
+    odd += [key for key in found if found[key].get("islink") and not (key.startswith("init/") and place.isfile(key))]
     if odd or len({key.casefold() for key in found}) < len(found):
         raise UserError(f"{place.path}: holds {odd or 'names that differ in case alone'}, no plain files; remove them")
     return {key: info["size"] for key, info in found.items() if info["type"] == "file" or info.get("islink")}
@@ -83,23 +72,16 @@ def transfer(run: Path, source: Any, target: Any, *, pushing: bool, overwrite: b
     from rla.store.call_lock import lock_outputs
     from rla.store.slices import STARTED
 
-    sizes, old = sizes_of(source), sizes_of(target)
-
-    def read(place: Any, key: str) -> bytes:
-        return bytes(place.cat_file(key)) if place.exists(key) else b""
-
-    def write(key: str, content: bytes) -> None:
-        target.pipe_file(key, content) if pushing else write_content(run / key, content)
+    def read(place: Any, *keys: str) -> list[bytes]:
+        return [place.cat_file(key) if place.exists(key) else b"" for key in keys]
 
     def copy(key: str) -> None:
-        if pushing:
-            target.put_file(str(run / key), key)
-        else:
-            write_atomic(run / key, lambda place: source.get_file(key, str(place)))
+        here = run / key
+        target.put_file(str(here), key) if pushing else write_atomic(here, lambda at: source.get_file(key, str(at)))
 
-    files = [key for key in sorted(sizes) if not UNFINISHED.search(key)]
-    found = {match[1]: key for key in files if (match := RECORD.fullmatch(key))}
-    records = {folder: record for folder, record in found.items() if f"{folder}/{STARTED}" not in sizes}
+    sizes, old = sizes_of(source), sizes_of(target)
+    files = sorted(key for key in sizes if not UNFINISHED.search(key))
+    records = {at[1]: key for key in files if (at := RECORD.fullmatch(key)) and f"{at[1]}/{STARTED}" not in sizes}
     inside = {folder: [key for key in files if key.startswith(f"{folder}/")] for folder in records}
     loose = [key for key in files if LOOSE.fullmatch(key)]
     left = {key.rpartition("/")[0] for key in {*files}.difference(loose, records.values(), *inside.values())}
@@ -109,33 +91,29 @@ def transfer(run: Path, source: Any, target: Any, *, pushing: bool, overwrite: b
         raise UserError(f"{run}: holds something else than a run; name a new folder")
     with lock_outputs([] if pushing else [run / folder for folder in records]), ThreadPoolExecutor(8) as pool:
         for folder, record in records.items():
-            parent, _, name = folder.rpartition("/")
-            marker, pruned = f"{parent}/.{name}.copying", f"{folder}/pruned.json"
-            beside = f"{folder}/{'files.json' if record.endswith('checkpoint.json') else STARTED}"
-            said = read(source, record), read(source, beside)
-            kept = [key for key in old if key.startswith(f"{folder}/") or key == record]
-            whole = record in kept and (read(target, record), read(target, beside)) == said
-            digest = hashlib.sha256(b"".join(said)).hexdigest().encode()
-            if not whole:
-                begun = marker in old and record not in kept and f"{folder}/{STARTED}" not in kept
-                if kept and not begun and not overwrite:
+            started, listed, pruned = (f"{folder}/{name}" for name in (STARTED, "files.json", "pruned.json"))
+            marker = re.sub("([^/]+)$", r".\1.copying", folder)
+            said = read(source, record, listed, started)
+            if not (whole := record in old and read(target, record, listed, started) == said):
+                kept = [key for key in old if key.startswith(f"{folder}/") or key == record]
+                begun = marker in old and not {record, started}.intersection(kept)
+                if kept and not (begun or overwrite):
                     raise UserError(f"{folder}: another one lies there; --overwrite replaces it")
-                if not begun or read(target, marker) != digest:
-                    for key in sorted(kept, key=lambda key: key != record):
+                if not begun or target.cat_file(marker) != b"".join(said):
+                    for key in sorted(kept, key=lambda key: key != record):  # the record first
                         target.rm_file(key)
-                    write(marker, digest)
-                    kept = []
-            missing = [key for key in inside[folder] if key != record and (key not in kept or old[key] != sizes[key])]
-            missing = [key for key in missing if key != pruned or not whole]
+                        del old[key]
+                    target.pipe_file(marker, b"".join(said))
+            later = pruned if whole else record  # a target that is whole keeps its weights
+            missing = [key for key in inside[folder] if key != later and old.get(key) != sizes[key]]
             for last in (False, True):  # without its config.json a new model is not taken for one
                 list(pool.map(copy, [key for key in missing if key.endswith("/config.json") is last]))
-            if (read(source, record), read(source, beside)) != said:
+            if read(source, record, listed, started) != said:
                 raise UserError(f"{folder}: changed while it was copied; call the same again")
             if not whole:
-                write(record, said[0])
-            for key in (marker, *([pruned] if whole and pruned not in sizes else [])):
-                if target.exists(key):
-                    target.rm_file(key)
+                target.pipe_file(record, said[0]) if pushing else write_content(run / record, said[0])
+            for key in filter(target.exists, {marker, *({pruned} - sizes.keys() if whole else ())}):
+                target.rm_file(key)
             typer.echo(f"{folder}: {len(missing) + (not whole)} files")
         changed = [key for key in loose if old.get(key) != sizes[key] or read(source, key) != read(target, key)]
         list(pool.map(copy, changed))

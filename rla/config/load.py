@@ -24,27 +24,22 @@ from rla.errors import UserError
 ParamsOf = Callable[[str], type]  # the dataclass of an environment's own parameters, by `env.name`
 DEFAULTS = "the defaults"
 LARGEST = 4 << 20  # bytes of a file
-LONGEST, DEEPEST, MOST_ALIASES = 1 << 19, 40, 100  # characters, levels and aliases of a document
+LONGEST, MOST_ALIASES = 1 << 19, 100  # characters and aliases of a document
 
 
 class PlainLoader(yaml.SafeLoader):
-    """Of YAML what JSON can hold: dates are texts, and a key is there once. Aliases are few and stand in no anchored
-    node, so that a small text does not become large.
-    """
+    """A key is there once. Aliases are few and not inside of an anchored node, so that a small text stays small."""
 
-    depth = anchored = aliases = 0
+    anchored = aliases = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        event = self.peek_event()
-        alias = isinstance(event, yaml.AliasEvent)
-        self.aliases, self.depth = self.aliases + alias, self.depth + 1
-        if self.depth > DEEPEST or (alias and (self.anchored or self.aliases > MOST_ALIASES)):
-            flaw = "an alias is not possible here" if alias else f"nested deeper than {DEEPEST} levels"
-            raise yaml.MarkedYAMLError(problem=flaw, problem_mark=event.start_mark)
-        named = not alias and event.anchor is not None
-        self.anchored += named
+        event: Any = self.peek_event()
+        self.aliases += isinstance(event, yaml.AliasEvent)
+        if isinstance(event, yaml.AliasEvent) and (self.anchored or self.aliases > MOST_ALIASES):
+            raise yaml.MarkedYAMLError(problem="an alias is not possible here", problem_mark=event.start_mark)
+        self.anchored += event.anchor is not None
         node = super().compose_node(parent, index)
-        self.depth, self.anchored = self.depth - 1, self.anchored - named
+        self.anchored -= event.anchor is not None
         seen: set[str] = set()
         for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
             if str(key.value) in seen:
@@ -53,10 +48,8 @@ class PlainLoader(yaml.SafeLoader):
         return node
 
 
-PlainLoader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in known if not tag.endswith(":timestamp")]
-    for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
+DATE = "tag:yaml.org,2002:timestamp"
+PlainLoader.add_constructor(DATE, lambda loader, node: loader.construct_scalar(node))  # a date stays a text
 
 
 def plain_data(text: str) -> Any:
@@ -67,7 +60,9 @@ def plain_data(text: str) -> Any:
         found = yaml.load(text, PlainLoader)
         if "\\u0000" in json.dumps(found, ensure_ascii=False).encode().decode():
             raise ValueError("a character that no text has")
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:  # `!!int x`, a huge number
+    except RecursionError:
+        raise yaml.YAMLError("nested too deeply") from None
+    except (ValueError, TypeError, LookupError, AttributeError) as error:  # `!!int x`, a huge number
         raise yaml.YAMLError(f"a value cannot be read: {error}") from None
     return found
 

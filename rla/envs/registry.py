@@ -11,7 +11,6 @@ from __future__ import annotations
 import difflib
 import inspect
 from dataclasses import dataclass
-from importlib import import_module
 from importlib.metadata import EntryPoint
 from typing import Any
 
@@ -19,45 +18,39 @@ from rla import __version__
 from rla.envs import protocols
 from rla.envs.protocols import Env
 from rla.errors import UserError
-from rla.plugins import package_of, registered
+from rla.plugins import loaded, package_of, registered
 
 GROUP = "rla.envs"
-BUILTIN = {"alfworld": "rla.envs.alfworld.environment:Alfworld"}  # a package cannot take these names
+ALFWORLD = EntryPoint(name="alfworld", value="rla.envs.alfworld.environment:Alfworld", group=GROUP)
+BUILTIN = {ALFWORLD.name: ALFWORLD}  # a package cannot take these names
 
 
-def installed_environments() -> dict[str, str]:
-    """The name of every environment that is there, with the `module:class` that it is."""
-    return dict(sorted(({name: entry.value for name, entry in registered(GROUP).items()} | BUILTIN).items()))
+def installed_environments() -> dict[str, EntryPoint]:
+    """Every environment that is there, by its name."""
+    return dict(sorted((registered(GROUP) | BUILTIN).items()))
 
 
 def environment(name: str | None) -> Env:
     """A new instance of the environment `name`. Raises UserError for an unknown name, and as `instance` does."""
-    targets = BUILTIN if name in BUILTIN else installed_environments()
-    if name is None or name not in targets:
-        near = difflib.get_close_matches(name or "", targets, n=1)
+    known = BUILTIN if name in BUILTIN else installed_environments()
+    if name is None or name not in known:
+        near = difflib.get_close_matches(name or "", known, n=1)
         hint = (
             f"did you mean {near[0]}?"
             if near
-            else f"installed: {', '.join(targets)}; install the package of another first"
+            else f"installed: {', '.join(known)}; install the package of another first"
         )
         raise UserError(f"env.name is {name!r}; {hint}")
-    return instance(name, targets[name])
+    return instance(known[name])
 
 
-def instance(name: str, target: str) -> Env:
-    """An instance of the class at `module:class`. Raises UserError where it cannot be imported or is no `Env`."""
-    module, _, attribute = target.partition(":")
-    try:
-        found = getattr(import_module(module), attribute)()
-    except Exception as error:  # a package may raise anything while it is imported
-        raise UserError(
-            f"env.name: {name} is {target}, which cannot be imported ({type(error).__name__}: {error}); mend its "
-            "package"
-        ) from error
-    missing = [member for member in REQUIRED if not hasattr(found, member)]
+def instance(entry: EntryPoint) -> Env:
+    """An instance of the class that an entry names. Raises UserError as `loaded` does, and if it is not an `Env`."""
+    result: Env = loaded(entry, instance=True)
+    missing = [member for member in REQUIRED if not hasattr(result, member)]
     if missing:
-        raise UserError(f"env.name: {name} ({target}) has no {', '.join(missing)}; see rla.envs.protocols.Env")
-    result: Env = found
+        said = f"{GROUP}: {entry.name} is {entry.value}, which has no {', '.join(missing)}"
+        raise UserError(f"{said}; see rla.envs.protocols.Env")
     return result
 
 
@@ -107,20 +100,18 @@ class Installed:
 
 def installed_list() -> list[Installed]:
     """All of them, by name."""
-    entries = {name: entry for name, entry in registered(GROUP).items() if name not in BUILTIN}
-    return [described(name, target, entries.get(name)) for name, target in installed_environments().items()]
+    return [described(entry) for entry in installed_environments().values()]
 
 
-def described(name: str, target: str, entry: EntryPoint | None) -> Installed:
-    """One of them; `entry` where a package of its own brings it."""
+def described(entry: EntryPoint) -> Installed:
     package, version = "rla", __version__
-    if entry is not None:
+    if entry.name not in BUILTIN:
         package, version = package_of(entry), entry.dist.version if entry.dist is not None else ""
     known: dict[str, Any] = {}
     try:
-        env = instance(name, target)
+        env = instance(entry)
         known["abilities"] = tuple(ability.__name__ for ability in ABILITIES if isinstance(env, ability))
         known["about"] = (inspect.getdoc(type(env)) or "").partition("\n")[0]
     except UserError as error:
         known["broken"] = str(error)
-    return Installed(name=name, target=target, package=package, version=version, **known)
+    return Installed(name=entry.name, target=entry.value, package=package, version=version, **known)

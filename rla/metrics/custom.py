@@ -92,14 +92,7 @@ def brought(ability: type[T]) -> list[T]:
 
 @cache
 def registered_objects() -> dict[str, Any]:
-    found = {}
-    for name, entry in registered(GROUP).items():
-        kind = loaded(entry)
-        try:
-            found[name] = kind()
-        except Exception as error:  # of a class of somebody else
-            raise UserError(f"{GROUP}: {name} is {entry.value}, which cannot be made: {error}") from error
-    return found
+    return {name: loaded(entry, instance=True) for name, entry in registered(GROUP).items()}
 
 
 def add_metrics(metrics: dict[str, Any], trajectories: Path, config: Config, *, held_out: Sequence[Task] = ()) -> None:

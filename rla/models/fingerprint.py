@@ -56,8 +56,8 @@ def _fingerprint(folder: Path) -> str | None:
 def refuse_other_tokenizer(folder: Path, *, recorded: str | None, shard: Path) -> None:
     """Raises UserError where the model of `folder` has another tokenizer than the one that `shard` records.
 
-    Nothing can be compared, and nothing is refused, where the shard records none (no model made it, or a version
-    that kept no fingerprints) and where `folder` has none.
+    Nothing can be compared, and nothing is refused, where the shard records none (no model made it) and where
+    `folder` has none.
     """
     found = tokenizer_fingerprint(folder)
     if recorded is not None and found is not None and found != recorded:

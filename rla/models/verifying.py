@@ -51,10 +51,10 @@ def checkpoint_around(model: Path | str) -> Path | None:
     return folder.parent if folder.name == MODEL and (folder.parent / MANIFEST).is_file() else None
 
 
-def checkpoint_records(checkpoint: Path) -> dict[str, dict[str, Any]] | None:
-    """By path below the checkpoint; None if its record has no checksum. Raises UserError where they are lost."""
+def checkpoint_records(checkpoint: Path) -> dict[str, dict[str, Any]]:
+    """By path below the checkpoint. Raises UserError where they are lost."""
     found = read_records(checkpoint / FILES)
-    if found is None and CHECKSUM in (optional_json(checkpoint / MANIFEST) or {}):
+    if found is None:
         raise UserError(f"{checkpoint / FILES}: missing, so its files cannot be verified; {anew(checkpoint)}")
     return found
 
@@ -64,8 +64,7 @@ def model_records(model: Path | str) -> dict[str, dict[str, Any]] | None:
     checkpoint = checkpoint_around(model)
     if checkpoint is None:
         return read_records(origin_record(Path(model).absolute()))
-    found = checkpoint_records(checkpoint)
-    return None if found is None else {name: dict(one) for name, one in below(found, MODEL).items()}
+    return {name: dict(one) for name, one in below(checkpoint_records(checkpoint), MODEL).items()}
 
 
 def model_digest(folder: Path) -> str:
@@ -122,9 +121,7 @@ def verify_parts(model: Path | str, parts: Collection[str], *, share: Share = (0
 
 def verify_checkpoint(checkpoint: Path, wanted: Callable[[str], bool], share: Share = (0, 1)) -> None:
     """UserError where a file of a checkpoint whose path in it is `wanted` changed since it was written."""
-    records = checkpoint_records(checkpoint)
-    if records is not None:
-        verify_recorded(checkpoint, records, remedy=anew(checkpoint), wanted=wanted, share=share)
+    verify_recorded(checkpoint, checkpoint_records(checkpoint), remedy=anew(checkpoint), wanted=wanted, share=share)
 
 
 def is_companion(name: str) -> bool:

@@ -33,19 +33,19 @@ class TimedDevice:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedCall:
     """One call of one stage. `started`: seconds since the epoch. `made`: whether it made anything. `origin`: of its
-    outputs. `figures`: those that an environment joins. `host`, `devices`, `part`: where it ran, as
-    `rla.cli.call_record` writes it.
+    outputs. `host`, `devices`, `part`: where it ran, as `rla.cli.call_record` writes it. `figures`: those that an
+    environment joins.
     """
 
     stage: str
     iteration: int
     started: float
     seconds: float
-    made: bool = True
-    origin: str | None = None
+    made: bool
+    origin: str | None
+    host: str
+    devices: tuple[TimedDevice, ...]
     figures: Mapping[str, float] = field(default_factory=dict)
-    host: str = ""
-    devices: tuple[TimedDevice, ...] = ()
     part: str = ""
 
 
@@ -69,11 +69,11 @@ def current_calls(record: Any) -> list[TimedCall]:
             iteration=iteration,
             started=datetime.fromisoformat(call["started"]).timestamp(),
             seconds=float(call["seconds"]),
-            made=bool(call.get("made", True)),
-            origin=call.get("origin"),
+            made=bool(call["made"]),
+            origin=call["origin"],
             figures={str(name): float(value) for name, value in dict(call.get("figures", {})).items()},
-            host=str(call.get("host", "")),
-            devices=tuple(map(timed_device, call.get("devices", ()))),
+            host=str(call["host"]),
+            devices=tuple(map(timed_device, call["devices"])),
             part=str(call.get("slice", "")),
         )
         for call in record["calls"]
@@ -85,7 +85,7 @@ def timed_device(record: Any) -> TimedDevice:
     """Raises KeyError, TypeError or ValueError as `current_calls` does."""
     return TimedDevice(
         gpu=str(record["gpu"]),
-        model=str(record.get("name", "")),
+        model=str(record["name"]),
         host=str(record.get("host", "")),
         spans=tuple((float(start), float(end)) for start, end in record.get("spans", ())),
     )

@@ -1,11 +1,9 @@
-"""What integration tests share: the command line itself."""
+"""What integration tests share, those of packages included: the command line itself."""
 
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from tests.integration.pipelines import PARAMS
 
 Rla = Callable[..., tuple[int, str, str]]
 
@@ -14,6 +12,7 @@ Rla = Callable[..., tuple[int, str, str]]
 def rla(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Rla:
     """Calls the command line in a folder with params.yaml; returns the exit code, stdout and stderr."""
     from rla.cli.app import run
+    from tests.integration.pipelines import PARAMS
 
     (tmp_path / "params.yaml").write_text(PARAMS)
     monkeypatch.chdir(tmp_path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -168,14 +167,6 @@ def test_a_record_that_changed_or_is_lost_is_refused(run: Path, tmp_path: Path) 
     (lost / "files.json").unlink()
     with pytest.raises(UserError, match=r"files.json: missing"):
         trained(lost, tmp_path / "2")
-
-
-def test_a_checkpoint_of_an_older_version_is_read(run: Path, tmp_path: Path) -> None:
-    old = copied(run / "1", tmp_path / "1")
-    (old / "files.json").unlink()
-    content = {key: value for key, value in read_json(old / "checkpoint.json").items() if key != "checksum"}
-    (old / "checkpoint.json").write_text(json.dumps(content))
-    assert open_checkpoint(trained(old, tmp_path / "2")).updates == 4
 
 
 def nonsense(path: Path) -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
-import time
 from collections.abc import Callable
+from multiprocessing import active_children
 from pathlib import Path
 
 import pytest
@@ -15,32 +13,54 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+from rla.cli.app import run
 from rla.errors import UserError
 from rla.processes.launch import launcher
 from rla.processes.ranks import LAUNCHED
 from rla.store.resources import resource
 from rla.training.resume import TrainingProgress
-from tests.integration.pipelines import PARAMS, environment
+from tests.integration.pipelines import PARAMS, forked, until
 from tests.unit.builders import configured
 
-
-def rla(*arguments: str, folder: Path, status: int = 0) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "rla", *arguments],
-        cwd=folder,
-        env=environment() | {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(Path(__file__).parents[2])},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == status, done.stdout + done.stderr
-    return done.stdout + done.stderr
+Call = Callable[..., str]
 
 
-def test_the_stage_is_launched_and_gives_what_one_process_gives(judged: Path) -> None:
-    rla("train-policy", "--run", "runs/t", "--out", "alone", folder=judged)
-    said = rla("train-policy", "--run", "runs/t", "--out", "both", "--set", "launch.training=two.yaml", folder=judged)
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with rewards of its first iteration, and a configuration of two processes."""
+    folder = tmp_path_factory.mktemp("launch")
+    # Judgements differ where nobody wins; so there is something to train on.
+    (folder / "params.yaml").write_text(PARAMS.replace("credit: {", "credit: {policy_low: -1.0, "))
+    two = yaml.safe_load(resource("pipelines/accelerate/ddp.yaml").read_text()) | {"num_processes": 2}
+    (folder / "two.yaml").write_text(yaml.safe_dump(two | {"main_process_port": 0}))
+    for stage in ("rollout", "score-steps", "validate-tasks", "compute-rewards"):
+        forked(["rla", stage, "--run", "runs/t"], folder)
+    return folder
+
+
+@pytest.fixture
+def judged(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of its own, which is the working folder."""
+    monkeypatch.chdir(shutil.copytree(made, tmp_path / "judged"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    return tmp_path / "judged"
+
+
+@pytest.fixture
+def call(judged: Path, capfd: pytest.CaptureFixture[str]) -> Call:
+    """Calls a stage on the run; returns what it and the processes that it launches have printed."""
+
+    def rla(stage: str, *arguments: str, status: int = 0) -> str:
+        capfd.readouterr()
+        assert run([stage, "--run", "runs/t", *arguments]) == status
+        return "".join(capfd.readouterr())
+
+    return rla
+
+
+def test_the_stage_is_launched_and_gives_what_one_process_gives(judged: Path, call: Call) -> None:
+    call("train-policy", "--out", "alone")
+    said = call("train-policy", "--out", "both", "--set", "launch.training=two.yaml")
     assert said.count("policy: both") == 1  # one of the two speaks
     alone, both = (load_file(judged / name / "state" / "weights.safetensors") for name in ("alone", "both"))
     for name, value in alone.items():
@@ -48,11 +68,11 @@ def test_the_stage_is_launched_and_gives_what_one_process_gives(judged: Path) ->
     origins = [json.loads((judged / name / "checkpoint.json").read_text())["origin"] for name in ("alone", "both")]
     assert origins[0] == origins[1]
     # The finished checkpoint of the same origin is kept, by whatever number of processes it is asked for.
-    assert "policy: both" in rla("train-policy", "--run", "runs/t", "--out", "both", folder=judged)
+    assert "policy: both" in call("train-policy", "--out", "both")
 
 
-def test_a_configuration_that_is_not_there_is_named(judged: Path) -> None:
-    said = rla("train-rm", "--run", "runs/t", "--set", "launch.training=no/such.yaml", folder=judged, status=2)
+def test_a_configuration_that_is_not_there_is_named(call: Call) -> None:
+    said = call("train-rm", "--set", "launch.training=no/such.yaml", status=2)
     assert "error: launch.training: no/such.yaml: no such file" in said and "a launcher (installed: " in said
 
 
@@ -76,35 +96,17 @@ class Launcher:
 """
 
 
-def test_a_launcher_of_another_package_trains(judged: Path) -> None:
+def test_a_launcher_of_another_package_trains(judged: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     (judged / "farm_of_a_test.py").write_text(FARM)
     (judged / "farm-1.0.dist-info").mkdir()
     (judged / "farm-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: farm\nVersion: 1.0\n")
     (judged / "farm-1.0.dist-info" / "entry_points.txt").write_text("[rla.launchers]\nfarm = farm_of_a_test:Launcher\n")
+    monkeypatch.syspath_prepend(str(judged))
     for out, more in (("alone", ()), ("farm", ("--set", "launch.training=farm"))):
-        said = rla("train-policy", "--run", "runs/t", "--out", out, *more, folder=judged)
+        said = call("train-policy", "--out", out, *more)
     assert "the farm trains" in said and "policy: farm" in said
     alone, farm = ((judged / name / "state" / "weights.safetensors").read_bytes() for name in ("alone", "farm"))
     assert alone == farm
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with rewards of its first iteration, and a configuration of two processes."""
-    folder = tmp_path_factory.mktemp("launch")
-    # Judgements differ where nobody wins; so there is something to train on.
-    (folder / "params.yaml").write_text(PARAMS.replace("credit: {", "credit: {policy_low: -1.0, "))
-    two = yaml.safe_load(resource("pipelines/accelerate/ddp.yaml").read_text()) | {"num_processes": 2}
-    (folder / "two.yaml").write_text(yaml.safe_dump(two | {"main_process_port": 0}))
-    for stage in ("rollout", "score-steps", "validate-tasks", "compute-rewards"):
-        rla(stage, "--run", "runs/t", folder=folder)
-    return folder
-
-
-@pytest.fixture
-def judged(made: Path, tmp_path: Path) -> Path:
-    """A copy of its own."""
-    return shutil.copytree(made, tmp_path / "judged")
 
 
 def test_what_launches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,28 +123,28 @@ def test_what_launches(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
-def test_a_configuration_of_one_process_does_not_launch_again(judged: Path) -> None:
+def test_a_configuration_of_one_process_does_not_launch_again(judged: Path, call: Call) -> None:
     """accelerate names no number of processes to a single one."""
     (judged / "one.yaml").write_text("compute_environment: LOCAL_MACHINE\ndistributed_type: 'NO'\nnum_processes: 1\n")
-    said = rla("train-policy", "--run", "runs/t", "--set", "launch.training=one.yaml", folder=judged)
-    assert "policy: runs/t/1/policy" in said
+    assert "policy: runs/t/1/policy" in call("train-policy", "--set", "launch.training=one.yaml")
 
 
-def test_processes_end_with_the_one_that_waits_for_them(judged: Path) -> None:
+def test_processes_end_with_the_one_that_waits_for_them(judged: Path, call: Call) -> None:
     """Killed, it leaves nobody who trains; called again, the stage goes on."""
     arguments = ["--run", "runs/t", "--set", "launch.training=two.yaml", "--set", "train_policy.epochs=2000"]
-    command = [sys.executable, "-m", "rla", "train-policy", *arguments]
-    variables = environment() | {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(Path(__file__).parents[2])}
-    call = subprocess.Popen(command, cwd=judged, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    lock = judged / "runs/t/1/policy.partial/lock"
-    wait(lambda: (judged / "runs/t/1/policy.partial/sequences.arrow").exists(), seconds=120)
-    workers = descendants(call.pid)
+    partial, workers = judged / "runs/t/1/policy.partial", set[int]()
+
+    def training() -> bool:
+        if (partial / "sequences.arrow").exists():
+            (stage,) = active_children()
+            workers.update(descendants(stage.pid or 0))
+        return bool(workers)
+
+    assert forked(["rla", "train-policy", *arguments], judged, moment=training)
     assert len(workers) >= 3  # the launcher and two ranks
-    call.kill()
-    call.wait()
-    wait(lambda: not any(alive(pid) for pid in workers), seconds=20)
-    assert lock.exists()
-    assert "updates: 2" in rla("train-policy", "--run", "runs/t", folder=judged)
+    until(lambda: not any(alive(pid) for pid in workers), seconds=20)
+    assert (partial / "lock").exists()
+    assert "updates: 2" in call("train-policy")
 
 
 def test_one_output_is_trained_by_one_call(tmp_path: Path) -> None:
@@ -156,13 +158,6 @@ def test_one_output_is_trained_by_one_call(tmp_path: Path) -> None:
     with second.alone(first=True):
         assert (tmp_path / "out.partial").exists()
     assert list(tmp_path.iterdir()) == []
-
-
-def wait(condition: Callable[[], bool], *, seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def descendants(pid: int) -> set[int]:

@@ -26,9 +26,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 def with_stage(folder: Path, command: str) -> None:
-    """A stage of somebody's own after the tasks."""
+    """A stage of somebody's own after the tasks, and no other."""
     pipeline = yaml.safe_load((folder / "dvc.yaml").read_text())
-    pipeline["stages"]["own"] = {"cmd": command, "deps": ["r/0/pool"], "outs": [{"own": {"cache": False}}]}
+    own = {"cmd": command, "deps": ["r/0/pool"], "outs": [{"own": {"cache": False}}]}
+    pipeline["stages"] = {"make-tasks": pipeline["stages"]["make-tasks"], "own": own}
     (folder / "dvc.yaml").write_text(yaml.safe_dump(pipeline, sort_keys=False))
 
 

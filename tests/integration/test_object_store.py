@@ -1,16 +1,20 @@
 """`rla push` and `rla pull` against a real S3 server (moto) on the loopback device."""
 
+import os
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rla.cli.app import run
+from rla.cli.loop import become_stage, start_server
 from rla.cli.transfer import RECORD
 from tests.integration.conftest import Rla
 from tests.integration.pipelines import PARAMS, environment
@@ -26,21 +30,6 @@ STAGES = (
     "compute-rewards",
     "train-policy",
 )
-KILLED = """
-import os, signal, sys
-from fsspec.implementations.dirfs import DirFileSystem
-from rla.cli.app import run
-name, after, *arguments = sys.argv[1:]
-transfer, left = getattr(DirFileSystem, name), int(after)
-def counted(*given, **options):
-    global left
-    left -= 1
-    if left < 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-    transfer(*given, **options)
-setattr(DirFileSystem, name, counted)
-sys.exit(run(arguments))
-"""
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +117,23 @@ def test_a_run_that_was_pulled_goes_on(rla: Rla, server: Any, made: Path) -> Non
     assert plain_files(Path("r/1/rm")) == plain_files(Path("s/1/rm"))
 
 
+def dying(name: str, after: int, command: str, variables: dict[str, str], folder: str) -> None:
+    """In a forked process: run the command, and be killed once so many files are copied."""
+    from fsspec.implementations.dirfs import DirFileSystem
+
+    transfer, left = getattr(DirFileSystem, name), after
+
+    def counted(*given: Any, **options: Any) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        transfer(*given, **options)
+
+    setattr(DirFileSystem, name, counted)
+    become_stage(command, variables, folder)
+
+
 @pytest.mark.parametrize("name", ["put_file", "get_file"])
 def test_a_call_that_is_killed_at_any_file_leaves_no_record_too_early_and_goes_on(
     rla: Rla, server: Any, made: Path, name: str, tmp_path: Path
@@ -137,10 +143,14 @@ def test_a_call_that_is_killed_at_any_file_leaves_no_record_too_early_and_goes_o
     if name == "get_file":
         call(rla, *arguments)
         arguments = ("pull", URL, "s")
-    count, kills = 0, 0
+    count, kills, step = 0, 0, 9
+    start_server()
     while True:
-        command = [sys.executable, "-c", KILLED, name, str(step := 9), *arguments]
-        status = subprocess.run(command, env=environment(), capture_output=True, timeout=120).returncode
+        given = (name, step, shlex.join(["rla", *arguments]), environment(), str(tmp_path))
+        process = get_context("forkserver").Process(target=dying, args=given)
+        process.start()
+        process.join()
+        status = process.exitcode
         present = set(stored_files()) if name == "put_file" else set(plain_files(Path("s")))
         refuse_torn(present, set(complete))
         finished = {key for key in present if not Path(key).name.startswith(".")}

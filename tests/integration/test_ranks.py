@@ -7,6 +7,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,17 @@ from tests.unit.training.builders import tiny_model
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "tests/integration/train_in_ranks.py"
+CASES = (  # model, kind, file of pipelines/accelerate
+    ("even", "full", "ddp"),
+    ("odd", "full", "fsdp2"),
+    ("even", "lora", "fsdp2"),
+    ("even", "checkpointing", "fsdp2"),
+    ("even", "hsdp", "fsdp2"),
+    ("odd", "deferred", "fsdp2"),
+    ("even", "full", "deepspeed_zero2"),
+    ("odd", "full", "deepspeed_zero3"),
+)
+Made = dict[tuple[str, str], Path]  # by model and kind
 needs_deepspeed = pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="the deepspeed extra")
 
 
@@ -28,8 +41,6 @@ def launched(config: str, *arguments: str, script: Path = SCRIPT, processes: int
     launcher = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", str(processes)]
     launcher += ["--main_process_port", "0"]
     environment = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu"}
-    # DeepSpeed compiles a kernel with the ninja that lies beside this interpreter.
-    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         [*launcher, "--config_file", f"pipelines/accelerate/{config}.yaml", str(script), *arguments],
         cwd=ROOT,
@@ -67,13 +78,27 @@ def starts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module")
-def single(starts: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Path]:
-    """What one process makes, by model and kind."""
+def single(starts: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """What one process makes."""
     folders = {}
     for model, kind in (("even", "full"), ("even", "lora"), ("odd", "full")):
         folders[model, kind] = tmp_path_factory.mktemp(f"{model}-{kind}")
         train_in_ranks.run(starts[model], folders[model, kind], kind=kind)
     return folders
+
+
+@pytest.fixture(scope="module")
+def double(starts: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Made]:
+    """What two processes make, by configuration: all of its cases one after the other."""
+
+    @cache
+    def made(config: str) -> Made:
+        cases = [(model, kind) for model, kind, own in CASES if own == config]
+        folders = {case: tmp_path_factory.mktemp("-".join((config, *case))) for case in cases}
+        launched(config, *(word for case, out in folders.items() for word in (str(starts[case[0]]), str(out), case[1])))
+        return folders
+
+    return made
 
 
 def assert_same(one: Path, two: Path) -> None:
@@ -99,14 +124,9 @@ def assert_same(one: Path, two: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "kind", "config"),
     [
-        ("even", "full", "ddp"),
-        ("odd", "full", "fsdp2"),
-        ("even", "lora", "fsdp2"),
-        ("even", "checkpointing", "fsdp2"),
-        ("even", "hsdp", "fsdp2"),
-        ("odd", "deferred", "fsdp2"),
-        pytest.param("even", "full", "deepspeed_zero2", marks=needs_deepspeed),
-        pytest.param("odd", "full", "deepspeed_zero3", marks=[needs_deepspeed, pytest.mark.slow]),
+        *CASES[:-2],
+        pytest.param(*CASES[-2], marks=needs_deepspeed),
+        pytest.param(*CASES[-1], marks=[needs_deepspeed, pytest.mark.slow]),
     ],
 )
 def test_two_processes_give_the_weights_and_metrics_of_one(
@@ -114,30 +134,30 @@ def test_two_processes_give_the_weights_and_metrics_of_one(
     kind: str,
     config: str,
     starts: dict[str, Path],
-    single: dict[tuple[str, str], Path],
-    tmp_path: Path,
+    single: Made,
+    double: Callable[[str], Made],
 ) -> None:
     """Three steps each in two stages, the second from the state that the first left."""
-    launched(config, str(starts[model]), str(tmp_path), kind)
+    folder = double(config)[model, kind]
     before = load_file(starts[model] / "model.safetensors")
     expected = single[model, "lora" if kind == "lora" else "full"]  # the other kinds change no number
     for stage in ("1", "2"):
-        assert_same(expected / stage, tmp_path / stage)
-        after = load_file(tmp_path / stage / "model/model.safetensors")
+        assert_same(expected / stage, folder / stage)
+        after = load_file(folder / stage / "model/model.safetensors")
         assert any(not torch.allclose(after[key], before[key], atol=1e-4) for key in before)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2"]
+    assert sorted(path.name for path in folder.iterdir()) == ["1", "2"]
 
 
-def test_one_process_goes_on_where_two_stopped(starts: dict[str, Path], tmp_path: Path) -> None:
+def test_one_process_goes_on_where_two_stopped(double: Callable[[str], Made], tmp_path: Path) -> None:
     """The train state is the same files whatever wrote it: FSDP2's goes on in a process that has the whole model."""
-    launched("fsdp2", str(starts["odd"]), str(tmp_path), "full")
-    train_in_ranks.run(tmp_path / "1", tmp_path / "alone", stages=1, seed_of_rows=2)
-    assert_same(tmp_path / "2", tmp_path / "alone" / "1")
+    folder = double("fsdp2")["odd", "full"]
+    train_in_ranks.run(folder / "1", tmp_path, stages=1, seed_of_rows=2)
+    assert_same(folder / "2", tmp_path / "1")
 
 
 @pytest.mark.slow
 def test_two_groups_of_two_processes_give_the_weights_of_one(
-    starts: dict[str, Path], single: dict[tuple[str, str], Path], tmp_path: Path
+    starts: dict[str, Path], single: Made, tmp_path: Path
 ) -> None:
     """HSDP proper: weights are spread within a group, gradients added over both, once an optimizer step."""
     launched("fsdp2", str(starts["odd"]), str(tmp_path), "both", processes=4)

@@ -1,7 +1,8 @@
 """Tutorial 4 as a reader follows it: its files are written, its commands and programs run, in the order of the page.
 
 A block whose first line is a comment with a path is a file, or, with a place after the path, a part of one. The package
-is installed into a folder of the test in place of the reader's environment, and the run is smaller.
+is installed into a folder of the test in place of the reader's environment, the run is smaller, and calls of `rla` are
+forked.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
 from rla.config import apply_overrides
+from tests.integration.forking import forking_rla
 from tests.integration.pipelines import environment
 from tests.unit.docs.markdown_pages import DOCS, TOP, Block, blocks
 
@@ -33,12 +36,14 @@ SMALLER = (
 
 
 @pytest.fixture
-def reader(tmp_path: Path) -> dict[str, str]:
+def reader(tmp_path: Path) -> Iterator[dict[str, str]]:
     """The environment of a reader's shell."""
     for name in ("guess-number", "site"):
         (tmp_path / name).mkdir(mode=0o700)
     path = os.pathsep.join(map(str, (TOP, tmp_path / "guess-number", tmp_path / "site")))
-    return environment() | {"PYTHONPATH": path}
+    with forking_rla(tmp_path) as programs:
+        variables = environment() | {"PYTHONPATH": path}
+        yield variables | {"PATH": f"{programs}{os.pathsep}{variables['PATH']}"}
 
 
 def call(script: str, folder: Path, variables: dict[str, str], program: tuple[str, ...] = ("bash", "-euc")) -> str:

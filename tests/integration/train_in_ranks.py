@@ -1,4 +1,6 @@
-"""What each rank of the test runs: `train_in_ranks.py START OUT KIND`. Two stages, one from the state of the other."""
+"""What each rank of the test runs: `train_in_ranks.py START OUT KIND ...`. Of each three words two stages, one from the
+state of the other: all in one process, because its start takes longer than they do.
+"""
 
 import sys
 from dataclasses import replace
@@ -6,7 +8,7 @@ from pathlib import Path
 
 from rla.config.sections import LaunchConfig
 from rla.config.training import LoraConfig, TrainConfig
-from rla.processes.ranks import leave
+from rla.processes.ranks import flag, leave
 from rla.training.loop import train
 from tests.unit.training.builders import random_sequences
 
@@ -38,5 +40,11 @@ def run(start: Path, out: Path, *, kind: str = "full", stages: int = 2, seed_of_
 
 
 if __name__ == "__main__":
-    run(Path(sys.argv[1]), Path(sys.argv[2]), kind=sys.argv[3])
+    if flag("ACCELERATE_USE_DEEPSPEED"):
+        import deepspeed
+
+        deepspeed.ops.__compatible_ops__ = {}  # Gloo adds: DeepSpeed's own kernel takes a minute to compile
+    words = iter(sys.argv[1:])
+    for start, out, kind in zip(words, words, words, strict=True):
+        run(Path(start), Path(out), kind=kind)
     leave(0)

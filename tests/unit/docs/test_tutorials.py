@@ -1,5 +1,5 @@
 """The commands of the README run, and the code of the tutorials, page after page in one folder, as a reader runs it:
-with smaller parameters alone.
+with smaller parameters alone, and forked calls of `rla`.
 
 A block runs unless the line above it says `<!-- not run: why -->`. What it prints is compared with nothing: the Python
 of the pages asserts what they claim.
@@ -12,12 +12,14 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.integration.forking import forking_rla
 from tests.unit.docs.markdown_pages import DOCS, TOP, blocks, code_spans
 
 NOTEBOOK = "5-look-at-a-run.ipynb"
@@ -74,10 +76,11 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def shell() -> dict[str, str]:
+def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The environment of a reader's shell."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return os.environ | {"PATH": path, "PYTHONPATH": str(TOP), "OMP_NUM_THREADS": "1", "DVC_NO_ANALYTICS": "1"}
+    with forking_rla(tmp_path_factory.mktemp("rla")) as programs:
+        path = os.pathsep.join((str(programs), str(Path(sys.executable).parent), os.environ["PATH"]))
+        yield os.environ | {"PATH": path, "PYTHONPATH": str(TOP), "OMP_NUM_THREADS": "1", "DVC_NO_ANALYTICS": "1"}
 
 
 def bash(script: str, folder: Path, environment: dict[str, str]) -> None:

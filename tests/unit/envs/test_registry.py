@@ -82,7 +82,7 @@ def test_the_built_in_ones_are_there() -> None:
 
 
 def test_a_package_brings_one(package: None) -> None:
-    assert installed_environments()["dice"] == "dice_of_a_test:Judged"
+    assert installed_environments()["dice"].value == "dice_of_a_test:Judged"
     assert environment("dice").name == "dice"
 
 
@@ -131,8 +131,8 @@ def test_a_broken_one_is_listed_with_the_reason(package: None, name: str) -> Non
 
 def test_a_package_that_raises_does_not_hide_the_others(package: None) -> None:
     assert entry("raises").broken == (
-        "env.name: raises is broken_of_a_test:Dice, which cannot be imported (RuntimeError: no dice in the house); "
-        "mend its package"
+        "rla.envs: raises is broken_of_a_test:Dice, which cannot be imported (RuntimeError: no dice in the house); "
+        "mend the package dice, or uninstall it"
     )
     assert entry("dice").broken == ""
 
@@ -146,7 +146,7 @@ def test_the_table_is_two_lines_for_each(package: None) -> None:
     bare = lines.index(next(line for line in lines if line.startswith("bare ")))
     assert lines[bare + 1].strip() == "(the five required members alone)"
     assert any(
-        line.strip().startswith("broken: env.name: raises is broken_of_a_test:Dice, which cannot") for line in lines
+        line.strip().startswith("broken: rla.envs: raises is broken_of_a_test:Dice, which cannot") for line in lines
     )
 
 
@@ -160,7 +160,7 @@ def test_a_check_ends_with_the_code_that_it_found(package: None, capsys: pytest.
     from rla.cli.app import run
 
     assert run(["check-env", "half"]) == 2
-    assert "error: env.name: half" in capsys.readouterr().err
+    assert "error: rla.envs: half" in capsys.readouterr().err
     assert run(["check-env", "bare"]) == 1
     *_, broken, why, total = capsys.readouterr().out.splitlines()
     assert broken == "BROKEN  Env: Params is a frozen dataclass with a default for each parameter"

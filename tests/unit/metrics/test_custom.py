@@ -107,7 +107,7 @@ def test_tables_of_packages_stand_in_the_report(tmp_path: Path) -> None:
     ("target", "why"),
     [
         ("nowhere.at_all:Tables", "cannot be imported .*No module named 'nowhere'"),
-        ("rla.store.layout:artifact", "cannot be made: .*missing"),
+        ("rla.store.layout:artifact", "cannot be made .*missing"),
     ],
 )
 def test_a_class_that_is_not_to_be_had_is_one_clear_error(

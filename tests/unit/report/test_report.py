@@ -61,7 +61,8 @@ def played(tmp_path: Path) -> Path:
 
 
 def timing(iteration: int, stage: str, *seconds: float) -> dict[str, Any]:
-    calls = [{"started": "2026-01-01T00:00:00+00:00", "seconds": value} for value in seconds]
+    call = {"started": "2026-01-01T00:00:00+00:00", "made": True, "origin": None, "host": "one", "devices": []}
+    calls = [{**call, "seconds": value} for value in seconds]
     return {"stage": stage, "iteration": iteration, "calls": calls}
 
 

@@ -47,7 +47,8 @@ def run(tmp_path: Path) -> Path:
         write_json(root / "eval/0/metrics.json", {"split": split, "success": success, "mean_steps": 20})
     (folder / "timings").mkdir()
     for stage, iteration in [*((stage, 1) for stage in LOOP), ("rollout", 2)]:
-        call = {"started": "2026-01-01T12:00:00+00:00", "seconds": 1.5, "peak": 3}
+        call = {"started": "2026-01-01T12:00:00+00:00", "seconds": 1.5, "made": True, "origin": None, "peak": 3}
+        call |= {"host": "one", "devices": []}
         write_json(
             folder / f"timings/{iteration}-{stage}.json",
             {"stage": stage, "iteration": iteration, "calls": [call, call], "versions": {}},

@@ -43,7 +43,7 @@ def read_tool_episodes(trajectories: Path) -> pl.DataFrame:
     frames = [pl.DataFrame(schema=TOOL_EPISODES)]
     for part in manifest["parts"]:
         table = nested_columns(trajectories / part["name"], ["calls"], kind="trajectories", entry=part)
-        if table.num_columns and table["calls"].null_count < table.num_rows:
+        if table["calls"].null_count < table.num_rows:
             table = nested_columns(trajectories / part["name"], READ, kind="trajectories", entry=part)
             frames.append(_counted(pl.DataFrame(pl.from_arrow(table))))
     return pl.concat(frames)

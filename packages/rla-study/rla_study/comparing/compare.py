@@ -98,8 +98,6 @@ def comparison_headline(found: Comparison) -> Iterator[str]:
 
 def parameters_line(arm: ComparedArm, base: ComparedArm) -> Iterator[str]:
     params, those_of_base = arm.runs[0].params, base.runs[0].params
-    if params is None or those_of_base is None:
-        return
     keys = differing_keys([arm, base])
     if not keys:
         alike = {run.outcome.seed for run in arm.runs} == {run.outcome.seed for run in base.runs}

@@ -17,7 +17,7 @@ from rla.errors import UserError
 from rla.folding import one_line
 from rla.pipeline.params_files import existing_run, runs_text, stored_runs
 from rla.report.collect import RunSummary, collect
-from rla.store.run_config import read_run_config, run_config_path
+from rla.store.run_config import read_run_config
 from rla_study.ablation.design import Arm
 from rla_study.ablation.outcomes import ArmOutcome, RunOutcome, Wins, outcome_of
 
@@ -28,14 +28,12 @@ OF_SEED = re.compile(r"([/_.-]*seed)?[/_.=-]*\d*$")  # the end of a name that nu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedRun:
-    """`name`: one printable line. `params`: dotted key -> value, of the keys that outputs depend on; none where the run
-    has no `config.yaml`.
-    """
+    """`name`: one printable line. `params`: dotted key -> value, of the keys that outputs depend on."""
 
     name: str
     summary: RunSummary
     outcome: RunOutcome
-    params: Mapping[str, Any] | None
+    params: Mapping[str, Any]
 
     def evaluations(self, split: str) -> Mapping[int, Wins]:
         return self.outcome.evaluations if split == self.outcome.split else self.outcome.further.get(split, {})
@@ -79,8 +77,8 @@ def compared_run(folder: Path, name: str) -> ComparedRun:
     summary = collect(folder)
     if not summary.iterations and not any(found.evaluations for found in summary.held_out):
         raise UserError(f"{folder}: nothing was played or evaluated there; give the folder of a run")
-    params = effective_of(read_run_config(folder)) if run_config_path(folder).exists() else None
-    seed = (params or {}).get(SEED)
+    params = effective_of(read_run_config(folder))
+    seed = params.get(SEED)
     outcome = outcome_of(summary, seed if isinstance(seed, int) else 0)
     return ComparedRun(name=name, summary=summary, outcome=outcome, params=params)
 
@@ -119,10 +117,9 @@ def arms_of(runs: Sequence[ComparedRun]) -> list[ComparedArm]:
     Runs of the same seed are never one arm: something else must differ, such as the program.
     """
     groups: dict[str, list[ComparedRun]] = {}
-    for number, run in enumerate(runs):
-        others = {key: value for key, value in (run.params or {}).items() if key != SEED}
-        key = json.dumps(others, sort_keys=True) if run.params is not None else str(number)
-        groups.setdefault(key, []).append(run)
+    for run in runs:
+        others = {key: value for key, value in run.params.items() if key != SEED}
+        groups.setdefault(json.dumps(others, sort_keys=True), []).append(run)
     arms: list[ComparedArm] = []
     for group in groups.values():
         one = len(groups) > 1 and len({run.outcome.seed for run in group}) == len(group)
@@ -141,12 +138,11 @@ def seeds_arm(runs: Sequence[ComparedRun]) -> ComparedArm:
 
 
 def differing_keys(arms: Sequence[ComparedArm]) -> list[str]:
-    """The parameters that not all arms have alike, the seed aside; of those whose parameters are known."""
-    known = [arm.runs[0].params for arm in arms if arm.runs[0].params is not None]
-    keys = dict.fromkeys(key for one in known[1:] for key in parameter_differences(one, known[0]))
+    """The parameters that not all arms have alike, the seed aside."""
+    first, *others = (arm.runs[0].params for arm in arms)
+    keys = dict.fromkeys(key for one in others for key in parameter_differences(one, first))
     return [key for key in keys if key != SEED]
 
 
-def parameter_text(params: Mapping[str, Any] | None, key: str) -> str:
-    """The value of a key; `unknown` without params."""
-    return "unknown" if params is None else shown_value(params.get(key, ABSENT))
+def parameter_text(params: Mapping[str, Any], key: str) -> str:
+    return shown_value(params.get(key, ABSENT))

@@ -175,8 +175,6 @@ def until_text(until: int) -> str:
 
 
 def missing_of(run: ComparedRun, longest: int) -> Iterator[tuple[str, str]]:
-    if run.params is None:
-        yield run.name, "its parameters are unknown, because it has no config.yaml"
     if run.last < longest:
         yield run.name, f"it has {run.last} of {longest} iterations"
     if not run.summary.seconds:

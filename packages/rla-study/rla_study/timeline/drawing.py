@@ -34,7 +34,6 @@ STAGES_DRAWN = {
 }
 OTHER = ("+", "#9a9a9a")
 NOTHING = "."
-TOLERANCE = 1.0  # seconds: earlier records hold whole seconds, so calls one after the other seem to overlap
 UNITS = ((1.0, "s"), (60.0, "min"), (HOUR, "h"), (24 * HOUR, "d"))
 STEPS = (1, 2, 5, 10, 15, 20, 30)  # of a unit, between two marks of the axis
 BARS, FINEST = 6000, 1000  # of a figure, in all; columns at most
@@ -74,7 +73,7 @@ def rows_apart(spans: Sequence[Span]) -> list[list[Span]]:
     """Spans in order of their starts, in as few rows as hold them without overlap."""
     rows: list[list[Span]] = []
     for span in spans:
-        row = next((row for row in rows if row[-1].end <= span.start + TOLERANCE), None)
+        row = next((row for row in rows if row[-1].end <= span.start), None)
         if row is None:
             rows.append([span])
         else:

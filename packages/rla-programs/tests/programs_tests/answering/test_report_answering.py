@@ -98,7 +98,8 @@ def test_machines_and_pages_have_a_table_of_their_own() -> None:
 
 
 def test_figures_of_slices_and_of_calls_are_read_from_the_records_of_times(tmp_path: Path) -> None:
-    call = {"started": "2026-01-02T03:04:05+00:00", "seconds": 1.0, "figures": {"calls": 2, "calls_ok": 2}}
+    call = {"started": "2026-01-02T03:04:05+00:00", "seconds": 1.0, "made": True, "origin": None}
+    call |= {"host": "one", "devices": [], "figures": {"calls": 2, "calls_ok": 2}}
     for part in ("", "-slice-0-of-2"):
         write_json(
             tmp_path / f"timings/1-rollout{part}.json", {"stage": "rollout", "iteration": 1, "calls": [call] * 2}

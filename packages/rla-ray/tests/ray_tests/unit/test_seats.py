@@ -21,6 +21,7 @@ from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
 from rla.llm.adapters import Adapter
 from rla.llm.scripted import ScriptedGenerator
+from rla.store.digests import record_files, write_records
 
 pytest.importorskip("torch")
 
@@ -62,6 +63,7 @@ def checkpoint(folder: Path, *, digest: str, width: int = 8) -> Wanted:
     """A folder as training writes it, without weights."""
     (folder / "model").mkdir(parents=True)
     (folder / "model/config.json").write_text(json.dumps({"hidden_size": width, "_name_or_path": str(folder)}))
+    write_records(folder, record_files(folder))
     (folder / "checkpoint.json").write_text(json.dumps({"rla": __version__, "updates": 1, "digest": digest}))
     return Wanted(model=str(folder / "model"), config=GeneratorConfig(), stop_ids=(0,), seed=0)
 
@@ -155,6 +157,7 @@ def trained(folder: Path, *, base: float, adapter: float | None) -> Wanted:
         save_file({"w": np.full((2, 2), base)}, folder / "state/reference.safetensors")
         (folder / "adapter/adapter_config.json").write_text(json.dumps({"r": 1}))
         save_file({"a": np.full((1, 2), adapter)}, folder / "adapter/adapter_model.safetensors")
+    write_records(folder, record_files(folder))
     return replace(wanted, config=ADAPTERS)
 
 

@@ -57,11 +57,11 @@ def made_run(
     timed(folder, 1, "warm-start", 60.0)
     for iteration, won in outcomes.items():
         evaluated(folder, iteration, won)
-    if config is not None:
-        write_run_config(folder, config)
+    write_run_config(folder, params() if config is None else config)
     return folder
 
 
 def timed(folder: Path, iteration: int, stage: str, seconds: float) -> None:
-    record = {"stage": stage, "iteration": iteration, "calls": [{"started": "2026-01-01", "seconds": seconds}]}
+    call = {"started": "2026-01-01", "seconds": seconds, "made": True, "origin": None, "host": "one", "devices": []}
+    record = {"stage": stage, "iteration": iteration, "calls": [call]}
     write_json_file(folder / f"timings/{iteration}-{stage}.json", record)

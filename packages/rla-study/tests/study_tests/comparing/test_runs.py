@@ -59,22 +59,18 @@ def test_a_table_without_a_figure_is_left_out(tmp_path: Path) -> None:
 
 
 def test_parameters_that_differ(tmp_path: Path) -> None:
-    """Nested keys, lists, keys of one run alone, and a run from before `config.yaml` was written."""
+    """Nested keys, lists, and keys of one run alone."""
     first = params(0.3, env={"name": "alfworld", "own": {}}, splits=["a"])
     second = params(0.3, seed=4, env={"name": "alfworld", "own": {"id": "x"}}, splits=["a", "b"])
-    runs = [
-        made_run(tmp_path / name, {2: MUCH}, config=one) for name, one in (("a", first), ("b", second), ("c", None))
-    ]
+    runs = [made_run(tmp_path / name, {2: MUCH}, config=one) for name, one in (("a", first), ("b", second))]
     found = tables_by_title(runs)
-    assert found["Parameters that differ"].columns == ("parameter", "a", "b", "c")
+    assert found["Parameters that differ"].columns == ("parameter", "a", "b")
     assert found["Parameters that differ"].rows == (
-        ("env.own", "{}", "not there", "unknown"),
-        ("splits", '["a"]', '["a", "b"]', "unknown"),
-        ("env.own.id", "not there", "x", "unknown"),
-        ("seed", "0", "4", "unknown"),
+        ("env.own", "{}", "not there"),
+        ("splits", '["a"]', '["a", "b"]'),
+        ("env.own.id", "not there", "x"),
+        ("seed", "0", "4"),
     )
-    assert ("c", "its parameters are unknown, because it has no config.yaml") in found["What is missing"].rows
-    assert len(found["Held-out success"].rows) == 3
 
 
 def test_many_parameters_are_counted_and_equal_ones_are_said(tmp_path: Path) -> None:

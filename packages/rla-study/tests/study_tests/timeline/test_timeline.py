@@ -27,7 +27,8 @@ def call(second: float, seconds: float, *gpus: str, host: str = "one", **more: A
     """A call that starts so many seconds after midnight."""
     started = f"2026-01-01T00:{int(second) // 60:02d}:{second % 60:06.3f}+00:00"
     devices = [{"gpu": name, "name": "H200"} for name in gpus]
-    return {"started": started, "seconds": seconds, "made": True, "host": host, "devices": devices, **more}
+    made = {"seconds": seconds, "made": True, "origin": None}
+    return {"started": started, **made, "host": host, "devices": devices, **more}
 
 
 def recorded(folder: Path, name: str, iteration: int, *calls: dict[str, Any]) -> None:
