@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import EntryPoint
 from unittest.mock import patch
 
 from rla.config import Config
@@ -130,5 +131,7 @@ class Squares:
 @contextmanager
 def squares_installed() -> Iterator[None]:
     """The environment among the built-in ones."""
-    with patch.dict(registry.BUILTIN, {NAME: "tests.squares:Squares"}):
+    with patch.dict(
+        registry.BUILTIN, {NAME: EntryPoint(name=NAME, value="tests.squares:Squares", group=registry.GROUP)}
+    ):
         yield

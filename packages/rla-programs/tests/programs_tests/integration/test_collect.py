@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,8 @@ import pytest
 import rla_programs.collecting.shard
 from rla_programs.collecting.conversations import Conversation, read_conversations
 
-import rla.envs.registry
 from rla.cli.app import run
+from rla.envs import registry
 from rla.store.origin import Origin
 from rla.store.records import Judgement, Segment, Step, StepScore, StopReason, Trajectory
 from rla.store.shards import ShardWriter
@@ -35,9 +36,15 @@ warm_start:
 """
 
 
+def played_by(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """`env.name: sums` means the class `name` of `programs_tests.integration.sums`."""
+    entry = EntryPoint(name="sums", value=f"programs_tests.integration.sums:{name}", group=registry.GROUP)
+    monkeypatch.setitem(registry.BUILTIN, "sums", entry)
+
+
 @pytest.fixture(autouse=True)
 def sums(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(rla.envs.registry.BUILTIN, "sums", "programs_tests.integration.sums:Sums")
+    played_by(monkeypatch, "Sums")
 
 
 @pytest.fixture
@@ -230,7 +237,7 @@ def test_options_that_do_not_go_together_are_refused(folder: Path, capsys: pytes
 
 
 def test_stitched_conversations_are_not_played(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(rla.envs.registry.BUILTIN, "sums", "programs_tests.integration.sums:Stitched")
+    played_by(monkeypatch, "Stitched")
     options = ["--set", "collect.variant=stitched", "--set", "env.own.broken=true"]
     assert stage(folder, "collect", *options) == 0
     found = collected(folder)
@@ -243,7 +250,7 @@ def test_stitched_conversations_are_not_played(folder: Path, monkeypatch: pytest
 def test_an_environment_without_a_solver_says_what_to_do(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(rla.envs.registry.BUILTIN, "sums", "programs_tests.integration.sums:Unsolved")
+    played_by(monkeypatch, "Unsolved")
     assert stage(folder, "collect") == 2
     assert "set collect.teacher: server, or give --trajectories" in capsys.readouterr().err
 
