@@ -61,9 +61,9 @@ class JudgeConfig:
     server: JudgeServerConfig = field(default_factory=JudgeServerConfig)
     tasks: Literal["all", "training"] = "all"  # training: those that train a model, and what the critic reads
     sampled: float = fraction(0.1)  # `training`: share of the other tasks that are judged all the same, for the metrics
-    prompt: Literal["plain", "published"] = "plain"  # for small models that were trained on it, or for chat models
+    prompt: Literal["plain", "published"] = "plain"  # for small models, or for chat models that follow a rubric
     votes: int = from_one(3)  # m, judgements of each step
-    decoding: Literal["free", "admissible"] = "free"  # admissible: one of the judge's known replies
+    decoding: Literal["free", "admissible"] = "free"  # admissible: one of its known replies; needs prompt: plain
     # observations before the action whose pictures a prompt shows, beside those that followed it
     images: int = ranged(1, least=1, most=1024)
     temperature: float = heat(0.8)  # of sampling
@@ -228,7 +228,7 @@ class PolicyConfig:
     reply: Literal["text", "index", "tagged"] = "text"  # what the policy writes
     history: Literal["full", "window"] = "full"  # one growing dialogue, or a new prompt for each step
     repeat_task: bool = False  # every observation after the first ends with the task
-    decoding: Literal["free", "admissible"] = "free"  # admissible: only tokens that lead to an admissible command
+    decoding: Literal["free", "admissible"] = "free"  # admissible: only tokens of a command; needs reply: text
     # `history: window`: observations whose pictures a prompt shows, that of now included; all earlier actions are text
     images: int = ranged(3, least=1, most=1024)
     temperature: float = heat(0.8)  # of sampling, for training
