@@ -35,16 +35,15 @@ from tests.gpu.check.smollm2 import model_folder
 
 ARMS = {"outcomes alone": OUTCOMES_ALONE, "the loop": ()}
 ROOT = Path("runs/gpu-check/loop")
-# Over params.yaml: rates for a pretrained model, room for its longer texts, and the precision of a GPU.
-PRETRAINED = (
-    *("generator.dtype=bfloat16", "generator.context=4096", "train_policy.dtype=bfloat16", "train_rm.dtype=bfloat16"),
-    *("policy.max_tokens=24", "judge.max_tokens=12", "judge.votes=1"),
-    *("train_policy.lr=2e-5", "train_policy.tokens_per_batch=32768"),
-    *("train_rm.lr=2e-5", "train_rm.tokens_per_batch=32768"),
-    *("warm_start.scenes=1000", "warm_start.policy.tokens_per_pass=16384", "warm_start.reward.tokens_per_pass=16384"),
-    *("warm_start.policy.examples=1600", "warm_start.policy.steps=150", "warm_start.policy.lr=2e-4"),
-    *("warm_start.reward.examples=960", "warm_start.reward.steps=60", "warm_start.reward.lr=1e-4"),
-    *("evaluation.probe_tasks=0", "checkpoints.keep=2"),
+# Over pipelines/alfworld-laptop.yaml: a GPU's precision and batches, and as many episodes as `make run` has.
+ON_A_GPU = (
+    *("generator.dtype=bfloat16", "generator.max_sequences=128", "train_policy.dtype=bfloat16"),
+    *("train_rm.dtype=bfloat16", "train_policy.tokens_per_batch=32768", "train_rm.tokens_per_batch=32768"),
+    *("tasks.train_scenes=400", "rollout.tasks_per_iteration=16", "train_rm.max_samples=1000"),
+    *("warm_start.policy.tokens_per_pass=16384", "warm_start.reward.tokens_per_pass=16384"),
+    *("warm_start.policy.examples=1600", "warm_start.policy.steps=150"),
+    *("warm_start.reward.examples=480", "warm_start.reward.steps=60"),
+    *("evaluation.rollouts_per_task=2", "evaluation.probe_tasks=0"),
 )
 # Whether everything fits together, in a minute on a CPU.
 REHEARSAL = (
@@ -58,16 +57,12 @@ REHEARSAL = (
 
 def options(call: Call, folder: Path, arm: Sequence[str] = ()) -> list[str]:
     """Of every call of `rla` on a run folder."""
-    model = [f"model.policy={call.model}", f"model.reward={call.model}"] if call.model else []
-    sets = [
-        *(PRETRAINED if call.model else ()),
-        *model,
-        *(REHEARSAL if call.tiny else ()),
-        *arm,
-        "tracking.trackers=[]",
-    ]
-    words = [word for text in sets for word in ("--set", text)]
-    return ["--run", str(folder), "--params", str(resource("params.yaml")), *words]
+    params, sets = resource("params.yaml"), [*arm, "tracking.trackers=[]"]
+    if call.model:
+        params = resource("pipelines/alfworld-laptop.yaml")
+        sets += [*ON_A_GPU, f"model.policy={call.model}", f"model.reward={call.model}"]
+    sets += REHEARSAL if call.tiny else ()
+    return ["--run", str(folder), "--params", str(params), *(word for text in sets for word in ("--set", text))]
 
 
 def stage(name: str, words: Sequence[str]) -> float:
