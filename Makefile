@@ -185,7 +185,7 @@ bench-shape: .venv/.package-study
 # --shapes tiny, which rehearses it on a CPU.
 PARTS ?=
 GPU_ARGS ?=
-gpu-check: .venv/.test
+gpu-check: .venv/.test $(SMOLLM2)
 	$(PY) -m tests.gpu.check $(GPU_ARGS) $(PARTS)
 
 # What a machine without a network lacks for it, as build/gpu-check/1, 2, ...: docs/guide/install.md.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.gpu.check.call import Call, Skipped
 
-FOLDER = Path("runs/gpu-check/smollm2")
+FOLDER = Path("models/smollm2-135m")
 
 
 def model_folder(call: Call) -> Path:
