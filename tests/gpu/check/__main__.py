@@ -88,7 +88,9 @@ def main() -> int:
         part = left.pop(0)
         run_part(part, out, seconds=share * (end - time.monotonic()), tiny=given.shapes == "tiny", model=given.model)
         write_record(out)
-        print(json.dumps({part: record_of(out)[part]}, indent=1), flush=True)
+        found = record_of(out)[part]
+        print(f"{part}: {found['state']} after {found['seconds']:.0f} s {found['reason']}".rstrip(), flush=True)
+        print("\n".join(map(json.dumps, found["rows"])), flush=True)
     return int(any(part["state"] in ("failed", "stopped") for part in record_of(out).values()))
 
 

@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import platform
+import subprocess
 import sys
 import time
 import traceback
@@ -20,6 +21,8 @@ import torch
 
 from tests.gpu.check.record import add
 from tests.gpu.older_torch import repeat_heads
+
+SMOLLM2 = Path("models/smollm2-135m")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +55,21 @@ class Call:
     def add(self, **row: Any) -> None:
         print(json.dumps(row), flush=True)
         add(self.out, self.part, **row)
+
+    def model_folder(self) -> Path:
+        """Of the model that the call names, or of SmolLM2, which the first caller makes.
+
+        Raises Skipped without its package, and in a rehearsal, which it would make long.
+        """
+        if self.model:
+            return Path(self.model)
+        if self.tiny:
+            raise Skipped("a rehearsal has the model that --model names")
+        command = [sys.executable, "-m", "rla.models.smollm2", str(SMOLLM2)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise Skipped((done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1])
+        return SMOLLM2
 
     def attempt(self, case: Mapping[str, Any], measured: Callable[[], Mapping[str, Any]]) -> None:
         """Add a row of the case and what was measured of it, or the reason why nothing was."""

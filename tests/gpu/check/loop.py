@@ -31,7 +31,6 @@ from rla.store.resources import resource
 from tests.bench.peer.ours import SHARED
 from tests.bench.peer.places import OUTCOMES_ALONE
 from tests.gpu.check.call import Call, measure
-from tests.gpu.check.smollm2 import model_folder
 
 ARMS = {"outcomes alone": OUTCOMES_ALONE, "the loop": ()}
 ROOT = Path("runs/gpu-check/loop")
@@ -78,7 +77,7 @@ def stage(name: str, words: Sequence[str]) -> float:
 def loop(call: Call) -> None:
     """Warm start and its evaluation, then both arms until the time is up."""
     if not call.tiny or call.model:
-        call = replace(call, model=str(model_folder(call).resolve()))
+        call = replace(call, model=str(call.model_folder().resolve()))
     shutil.rmtree(ROOT, ignore_errors=True)
     start = ROOT / "start"
     words = options(call, start)

@@ -43,64 +43,42 @@ under autocast.""",
 Built-in household tasks, one seed. Both arms go on from one warm start, side by side on the same card, and are compared
 at equal time. Success in % of held-out episodes, with its 95% interval, clustered by task.""",
 }
-# Tables of a part: column -> its cells as a format of a row. A row belongs to the tables of which it fills the last
+# Tables of a part: columns, and their cells as formats of a row. A row belongs to the tables of which it fills the last
 # column, and a row with a reason to the first.
-TABLES: dict[str, list[dict[str, str]]] = {
-    "tests": [{"passed": "{passed}", "failed": "{failed}", "skipped": "{skipped}"}],
+KINDS = "matrix products", "attention", "copies and casts", "elementwise and norms", "optimizer"
+TABLES = {
+    "tests": [("passed | failed | skipped", "{passed} | {failed} | {skipped}")],
     "training": [
-        {
-            "shape": "{shape}",
-            "trains": "{trains}",
-            "rows": "{rows}",
-            "tokens a second": "{tokens_per_second:,.0f}",
-            "peak GiB": "{peak_gib}",
-            "share of the matrix rate": "{flop_utilisation:.1%}",
-        },
-        {"matrix products in": "{precision}", "TFLOP/s": "{tflops:,.0f}"},
-        {
-            "shape": "{shape}",
-            "trains": "{trains}",
-            **{
-                kind: "{parts[" + kind + "]:.1%}"
-                for kind in ("matrix products", "attention", "copies and casts", "elementwise and norms", "optimizer")
-            },
-            "device idle": "{parts[idle]:.1%}",
-        },
+        (
+            "shape | trains | rows | tokens a second | peak GiB | share of the matrix rate",
+            "{shape} | {trains} | {rows} | {tokens_per_second:,.0f} | {peak_gib} | {flop_utilisation:.1%}",
+        ),
+        ("matrix products in | TFLOP/s", "{precision} | {tflops:,.0f}"),
+        (
+            f"shape | trains | {' | '.join(KINDS)} | device idle",
+            f"{{shape}} | {{trains}} | {' | '.join(f'{{parts[{kind}]:.1%}}' for kind in KINDS)} | {{parts[idle]:.1%}}",
+        ),
     ],
     "generation": [
-        {
-            "shape": "{shape}",
-            "requests": "{sequences} of {prompt} + {reply} tokens",
-            "prompt tokens a second": "{prompt_tokens_per_second:,}",
-            "peak GiB": "{peak_gib}",
-            "ms a pass": "{ms_per_pass}",
-            "reply tokens a second": "{reply_tokens_per_second:,}",
-        }
+        (
+            "shape | requests | prompt tokens a second | peak GiB | ms a pass | reply tokens a second",
+            "{shape} | {sequences} of {prompt} + {reply} tokens | {prompt_tokens_per_second:,} | {peak_gib} | "
+            "{ms_per_pass} | {reply_tokens_per_second:,}",
+        )
     ],
     "logprobs": [
-        {
-            "model": "{model}",
-            "sampler": "{sampler}",
-            "trainer": "{trainer}",
-            "tokens": "{tokens:,}",
-            "mean": "{mean_gap}",
-            "largest": "{largest_gap}",
-        }
+        (
+            "model | sampler | trainer | tokens | mean | largest",
+            "{model} | {sampler} | {trainer} | {tokens:,} | {mean_gap} | {largest_gap}",
+        )
     ],
     "loop": [
-        {
-            "arm": "{arm}",
-            "iterations": "{iterations}",
-            "change": "{change:+.1f} [{change_low:+.1f}, {change_high:+.1f}]",
-            "success": "{success:.1f} [{success_low:.1f}, {success_high:.1f}]",
-        },
-        {
-            "arm": "{arm}",
-            "iteration": "{iteration}",
-            "seconds": "{total:.0f}",
-            "episodes": "{episodes}",
-            "won": "{won:.1f} %",
-        },
+        (
+            "arm | iterations | change | success",
+            "{arm} | {iterations} | {change:+.1f} [{change_low:+.1f}, {change_high:+.1f}] | "
+            "{success:.1f} [{success_low:.1f}, {success_high:.1f}]",
+        ),
+        ("arm | iteration | seconds | episodes | won", "{arm} | {iteration} | {total:.0f} | {episodes} | {won:.1f} %"),
     ],
 }
 
@@ -115,11 +93,11 @@ def cell(form: str, row: Mapping[str, Any]) -> str:
 
 def tables(name: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     found = []
-    for number, columns in enumerate(TABLES[name]):
-        own = [row for row in rows if cell([*columns.values()][-1], row) or ("reason" in row and not number)]
-        remarks = any("reason" in row for row in own)
-        head = [*columns, "remark"] if remarks else [*columns]
-        forms = [*columns.values(), "{reason}"] if remarks else [*columns.values()]
+    for number, (columns, cells) in enumerate(TABLES[name]):
+        head, forms = columns.split(" | "), cells.split(" | ")
+        own = [row for row in rows if cell(forms[-1], row) or ("reason" in row and not number)]
+        if any("reason" in row for row in own):
+            head, forms = [*head, "remark"], [*forms, "{reason}"]
         if own:
             found.append(table(head, ([cell(form, row) for form in forms] for row in own)))
     return found

@@ -16,7 +16,7 @@ import json
 import shutil
 import subprocess
 import sys
-import tarfile
+import zipfile
 from pathlib import Path
 
 HOME = Path("runs/gpu-check")
@@ -30,12 +30,9 @@ def pack(wheels: Path, to: Path, *, size: int) -> list[Path]:
     if not files:
         raise SystemExit(f"{wheels}: no wheels; download them into this folder")
     packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as archive:
+    with zipfile.ZipFile(packed, "w") as archive:
         for file in files:
-            member = tarfile.TarInfo(file.name)
-            member.size = file.stat().st_size
-            with file.open("rb") as content:
-                archive.addfile(member, content)
+            archive.writestr(zipfile.ZipInfo(file.name), file.read_bytes())  # stored as it is: a wheel is compressed
     whole = packed.getvalue()
     count = -(-len(whole) // size)
     length = -(-len(whole) // count)
@@ -70,8 +67,8 @@ def unpack(folder: Path, home: Path) -> Path:
         raise SystemExit(f"{folder}: the parts together are not what was packed; pack and send them again")
     wheels = home / "wheels"
     shutil.rmtree(wheels, ignore_errors=True)
-    with tarfile.open(fileobj=io.BytesIO(whole)) as archive:
-        archive.extractall(wheels, filter="data")
+    with zipfile.ZipFile(io.BytesIO(whole)) as archive:
+        archive.extractall(wheels)
     shutil.rmtree(kept)
     return wheels
 

@@ -22,7 +22,6 @@ from rla.training.batching import collate
 from rla.training.data import TrainingSequence
 from rla.training.logprobs import TokenScorer
 from tests.gpu.check.call import Call, Skipped, measure
-from tests.gpu.check.smollm2 import model_folder
 from tests.gpu.check.training import REAL
 
 TEXTS = (
@@ -98,7 +97,7 @@ def logprobs(call: Call) -> None:
     their distributions are flatter, so gaps are smaller.
     """
     try:
-        folder = model_folder(call)
+        folder = call.model_folder()
     except Skipped as reason:
         folder, name = None, f"{'tiny' if call.tiny else 'qwen2.5-0.5b'}, random weights ({reason})"
     else:
