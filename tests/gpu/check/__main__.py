@@ -63,8 +63,9 @@ def run_part(part: str, out: Path, *, seconds: float, tiny: bool, model: str) ->
     if status is None:
         state, reason = "stopped", f"it was not done after its {seconds:.0f} s"
     elif status:
-        last = (out / "log").read_text(errors="replace").splitlines()[-1:]
-        state, reason = "failed", f"exit status {status}: {' '.join(last)}"
+        [last] = (out / "log").read_text(errors="replace").splitlines()[-1:] or [""]
+        missing = last.startswith("ModuleNotFoundError: ")
+        state, reason = ("skipped", last) if missing else ("failed", f"exit status {status}: {last}")
     skipped = record_of(out).get(part, {}).get("state") == "skipped"
     add(out, part, seconds=took, **({} if skipped and not status else {"state": state, "reason": reason}))
 

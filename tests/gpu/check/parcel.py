@@ -69,7 +69,6 @@ def unpack(folder: Path, home: Path) -> Path:
     shutil.rmtree(wheels, ignore_errors=True)
     with zipfile.ZipFile(io.BytesIO(whole)) as archive:
         archive.extractall(wheels)
-    shutil.rmtree(kept)
     return wheels
 
 
@@ -109,6 +108,7 @@ def main() -> None:
         print(f"{given.part} has arrived; missing: {', '.join(map(str, missing))}")
     else:
         install(unpack(given.part, HOME), SITE)
+        shutil.rmtree(HOME / "parcels")
         print(f"all parts have arrived; installed in {SITE}")
 
 
