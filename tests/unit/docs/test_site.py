@@ -83,7 +83,7 @@ def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
     assert "@import" not in (site / "site.css").read_text()
 
 
-@pytest.mark.parametrize("name", ["results", "tool", "gui", "benchmarks"])
+@pytest.mark.parametrize("name", ["results", "tool", "gui", "benchmarks", "gpu"])
 def test_a_page_of_results_names_its_records_or_says_that_there_are_none(name: str) -> None:
     page = (DOCS / f"results/{name}.md").read_text()
     records = set(re.findall(r"records/([\w-]+\.json\.gz)", page))

@@ -1,7 +1,7 @@
 """Training speed of a model of a real shape with random weights: `make bench-shape SHAPE=qwen2.5-7b`.
 
-Optimizer steps of the training loop itself, full parameters, bf16 forward on fp32 weights, on whole trajectories of
-random tokens: tokens a second and the share of the device's measured matrix rate. Needs torch, transformers and
+Optimizer steps of the training loop itself, full or LoRA, bf16 forward on fp32 weights, on whole trajectories of random
+tokens: tokens a second and the share of the device's measured matrix rate. Needs torch, transformers and
 pyarrow alone. A full fp32 train state takes 16 bytes a weight: 122 GB for 7.6 billion, so `--weights bfloat16` is
 there for smaller GPUs (weights, gradients and moments in bf16: the same arithmetic and 8 bytes a weight, but no way
 to train).
@@ -12,20 +12,21 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from rla_study.planning.shapes import SHAPES, ModelShape
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen3_5TextConfig, Qwen3Config
 
-from rla.config.training import TrainConfig
+from rla.config.training import LoraConfig, TrainConfig
 from rla.training.data import TrainingSequence
 from rla.training.logprobs import TokenScorer
 from rla.training.loop import update
 from rla.training.metrics import Work, matrix_rate
 from rla.training.optimizing import make_optimizing
-from rla.training.prepare import PreparedStage, checkpoint_gradients
+from rla.training.prepare import PreparedStage, adapted, checkpoint_gradients
 from rla.training.ranks import Compute, Ranks
 from rla.training.sequence_file import StoredSequences, write_sequences
 from rla.training.state import TrainState
@@ -67,6 +68,55 @@ def trajectories(count: int, *, tokens: int, vocabulary: int) -> list[TrainingSe
     return found
 
 
+@contextmanager
+def prepared(
+    shape: ModelShape, settings: TrainConfig, *, weights: str = "float32", trajectories_per_update: int = 32
+) -> Iterator[PreparedStage]:
+    """A stage that trains such a model, or an adapter over it, on that many trajectories; random weights.
+
+    `weights`: precision of what trains in full. Under an adapter the base has that of the forward pass.
+    """
+    compute = Compute.choose(settings, Ranks())
+    frozen = "bfloat16" if compute.mixed else "float32"
+    with torch.device(compute.device):
+        model = AutoModelForCausalLM.from_config(
+            config_of(shape), dtype=getattr(torch, frozen if settings.lora.rank else weights)
+        ).eval()
+    if settings.lora.rank:
+        model = adapted(model, settings.lora).get_base_model().to(compute.device)
+    if settings.gradient_checkpointing:
+        checkpoint_gradients(model)
+    scorer = TokenScorer(model, temperature=1.0, mixed=compute.mixed)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "sequences.arrow"
+        rows = trajectories(trajectories_per_update, tokens=settings.max_tokens, vocabulary=model.config.vocab_size)
+        yield PreparedStage(
+            config=settings,
+            compute=compute,
+            scorer=scorer,
+            state=TrainState(model=model, optimizing=make_optimizing(scorer, settings, compute), ranks=compute.ranks),
+            sequences=StoredSequences(
+                file, write_sequences(file, rows, max_tokens=settings.max_tokens, budget=compute.tokens_per_batch)
+            ),
+            reference=None,
+            old=None,
+            work=Work.of(model),
+        )
+
+
+def settings_of(*, tokens: int, tokens_per_batch: int, checkpointing: bool = True, rank: int = 0) -> TrainConfig:
+    """bf16 forward passes without a reference model. `tokens`: of the longest trajectory."""
+    return TrainConfig(
+        lr=1e-6,
+        kl_coef=0.0,
+        dtype="bfloat16",
+        tokens_per_batch=tokens_per_batch,
+        max_tokens=tokens,
+        gradient_checkpointing=checkpointing,
+        lora=LoraConfig(rank=rank),
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", choices=[name for name, shape in SHAPES.items() if shape.bias], default="tiny")
@@ -76,41 +126,25 @@ def main() -> None:
     parser.add_argument("--tokens-per-batch", type=int, default=16384)
     parser.add_argument("--updates", type=int, default=4)
     parser.add_argument("--no-checkpointing", action="store_true")
+    parser.add_argument("--rank", type=int, default=0, help="of a LoRA adapter; 0: all weights train")
     options = parser.parse_args()
-    settings = TrainConfig(
-        lr=1e-6, kl_coef=0.0, dtype="bfloat16", tokens_per_batch=options.tokens_per_batch, max_tokens=options.tokens
+    settings = settings_of(
+        tokens=options.tokens,
+        tokens_per_batch=options.tokens_per_batch,
+        checkpointing=not options.no_checkpointing,
+        rank=options.rank,
     )
-    settings = replace(settings, gradient_checkpointing=not options.no_checkpointing)
-    compute = Compute.choose(settings, Ranks())
-    with torch.device(compute.device):
-        model = AutoModelForCausalLM.from_config(
-            config_of(SHAPES[options.shape]), dtype=getattr(torch, options.weights)
-        ).eval()
-    if settings.gradient_checkpointing:
-        checkpoint_gradients(model)
-    scorer = TokenScorer(model, temperature=1.0, mixed=compute.mixed)
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "sequences.arrow"
-        rows = trajectories(options.trajectories, tokens=options.tokens, vocabulary=model.config.vocab_size)
-        stage = PreparedStage(
-            config=settings,
-            compute=compute,
-            scorer=scorer,
-            state=TrainState(model=model, optimizing=make_optimizing(scorer, settings, compute), ranks=compute.ranks),
-            sequences=StoredSequences(
-                file, write_sequences(file, rows, max_tokens=options.tokens, budget=compute.tokens_per_batch)
-            ),
-            reference=None,
-            old=None,
-            work=Work.of(model),
-        )
+    shape, count = SHAPES[options.shape], options.trajectories
+    with prepared(shape, settings, weights=options.weights, trajectories_per_update=count) as stage:
         shown = ("tokens", "loss_tokens", "seconds", "tokens_per_second", "flop_utilisation")
         for _ in range(options.updates):
-            metrics = update(stage, range(len(rows)))
+            metrics = update(stage, range(count))
             print(json.dumps({key: metrics[key] for key in shown}), flush=True)
+        weights = sum(one.numel() for one in stage.scorer.model.parameters())
+        compute = stage.compute
     rate = matrix_rate(compute.device.type, torch.bfloat16 if compute.mixed else torch.float32)
     memory = torch.cuda.max_memory_allocated() / 2**30 if compute.device.type == "cuda" else float("nan")
-    print(f"{sum(one.numel() for one in model.parameters()):,} weights; matrix rate {rate / 1e12:.1f} TFLOP/s")
+    print(f"{weights:,} weights; matrix rate {rate / 1e12:.1f} TFLOP/s")
     print(f"peak memory {memory:.1f} GiB")
 
 

@@ -9,23 +9,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import tempfile
-from pathlib import Path
 
 from rla_study.planning.memory import CPU_TOKENS, Launched, training_bytes
 from rla_study.planning.shapes import SHAPES, ModelShape
-from transformers import AutoModelForCausalLM
 
 from rla.config.training import TrainConfig
-from rla.training.logprobs import TokenScorer
 from rla.training.loop import update
-from rla.training.metrics import Work
-from rla.training.optimizing import make_optimizing
-from rla.training.prepare import PreparedStage, checkpoint_gradients
-from rla.training.ranks import Compute, Ranks
-from rla.training.sequence_file import StoredSequences, write_sequences
-from rla.training.state import TrainState
-from study_tests.bench.bench_shape import config_of, trajectories
+from study_tests.bench.bench_shape import prepared
 from tests.bench.resident import peak_resident, resident
 
 SIZES = {"hidden": 384, "layers": 6, "vocabulary": 4000, "tokens": 512, "length": 256}
@@ -33,29 +23,10 @@ SIZES = {"hidden": 384, "layers": 6, "vocabulary": 4000, "tokens": 512, "length"
 
 def measured(shape: ModelShape, config: TrainConfig, *, length: int) -> int:
     """Of two updates on passes of `config.tokens_per_batch` tokens."""
-    compute = Compute.choose(config, Ranks())
     before = resident()
-    model = AutoModelForCausalLM.from_config(config_of(shape)).eval()
-    if config.gradient_checkpointing:
-        checkpoint_gradients(model)
-    scorer = TokenScorer(model, temperature=1.0)
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "sequences.arrow"
-        rows = trajectories(config.tokens_per_batch // length, tokens=length, vocabulary=shape.vocabulary)
-        stage = PreparedStage(
-            config=config,
-            compute=compute,
-            scorer=scorer,
-            state=TrainState(model=model, optimizing=make_optimizing(scorer, config, compute), ranks=compute.ranks),
-            sequences=StoredSequences(
-                file, write_sequences(file, rows, max_tokens=length, budget=config.tokens_per_batch)
-            ),
-            reference=None,
-            old=None,
-            work=Work.of(model),
-        )
+    with prepared(shape, config, trajectories_per_update=config.tokens_per_batch // length) as stage:
         for _ in range(2):  # the moments are there from the first step on
-            update(stage, range(len(rows)))
+            update(stage, range(len(stage.sequences)))
     return peak_resident() - before
 
 
