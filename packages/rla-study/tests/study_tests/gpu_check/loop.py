@@ -21,8 +21,6 @@ from typing import Any
 
 import torch
 from rla_study.ablation.folders import share_artifacts
-from tests.bench.peer.ours import SHARED
-from tests.bench.peer.places import OUTCOMES_ALONE
 
 from rla.cli.app import run
 from rla.metrics.intervals import difference
@@ -30,6 +28,8 @@ from rla.report.collect import task_outcomes
 from rla.report.tables import LOOP
 from rla.store.layout import artifact
 from rla.store.resources import resource
+from study_tests.bench.peer.ours import SHARED
+from study_tests.bench.peer.places import OUTCOMES_ALONE
 from study_tests.gpu_check.call import Call, measure
 
 ARMS = {"outcomes alone": OUTCOMES_ALONE, "the loop": ()}
