@@ -1,4 +1,4 @@
-"""`rla push` and `rla pull`: a run is copied to an object store, and back.
+"""`rla push` and `rla pull`: a run is copied to an object store, and back. `rla merge`: a checkpoint for others.
 
 The record of a finished folder (a shard's manifest, a checkpoint's `files.json`, the origin of a new model) names sizes
 and digests of its files, so equal records mean equal folders. It is copied last. Until then `.<name>.copying` lies
@@ -11,7 +11,7 @@ import hashlib
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -22,6 +22,7 @@ from rla.store.atomic import write_atomic, write_content
 RECORD = re.compile(r"(.+)(?:/_manifest\.parquet|/checkpoint\.json|\.origin\.json)")
 LOOSE = re.compile(r"config\.yaml|(timings|tensorboard|tracking|report)/.+|((.+/)?[^/]*\d/)?[a-z-]+\.json")
 UNFINISHED = re.compile(r"(^|/)\.|\.(partial|again|tmp)(/|$)")  # and hidden: locks, temporary files
+LINKED = re.compile(r"init/.+|\d+/(policy|rm)/model/[^/]+")  # to the files of `model.policy`, until a model is trained
 RUN_FILE = re.compile(r"config\.yaml|(\d+|init|test|eval|splits|probe)/.+")
 URL = re.compile(r"(?!file:|local:)[a-z][a-z0-9+.-]+://[^/]+(/(?!\.{1,2}(/|$))[^/]+)+")
 CLIENTS = ("botocore", "aiobotocore", "aiohttp", "gcsfs", "google", "azure")  # whose errors need not be OSErrors
@@ -40,6 +41,30 @@ def pull(url: str, run: Path, overwrite: Overwrite = False) -> None:
     from rla.pipeline.params_files import local_run
 
     guard(lambda: copy_run(local_run(run), url.rstrip("/"), pushing=False, overwrite=overwrite))
+
+
+def merge(
+    checkpoint: Path,
+    folder: Path,
+    dtype: Annotated[Literal["float32", "bfloat16"], typer.Option(help="Of the weights.")] = "bfloat16",
+) -> None:
+    """Write a checkpoint as one model folder that others read, an adapter and its base added up.
+
+    Example: rla merge runs/first/12/policy merged
+    """
+
+    def call() -> None:
+        from rla.models.adapters import write_merged
+        from rla.models.checkpoint import model_folder
+        from rla.models.verifying import verify_model
+        from rla.store.atomic import whole_folder
+
+        model = model_folder(checkpoint)
+        verify_model(model)
+        with whole_folder(folder) as partial:
+            write_merged(model, partial, dtype=dtype)
+
+    guard(call)
 
 
 def copy_run(run: Path, url: str, *, pushing: bool, overwrite: bool) -> None:
@@ -65,13 +90,13 @@ def copy_run(run: Path, url: str, *, pushing: bool, overwrite: bool) -> None:
 
 
 def sizes_of(place: Any) -> dict[str, int]:
-    """Path below a run -> bytes. UserError for names and links that could lead out of it; only new models may be links,
-    of files.
+    """Path below a run -> bytes. UserError for names and links that could lead out of it; only files of models may be
+    links.
     """
     found = place.find("", detail=True)
     odd = [key for key in found if {"", ".", ".."}.intersection(key.split("/")) or "\\" in key or not key.isprintable()]
     for key, info in found.items():
-        if info.get("islink") and not (key.startswith("init/") and place.isfile(key)):
+        if info.get("islink") and not (LINKED.fullmatch(key) and place.isfile(key)):
             odd.append(key)
     if odd or len({key.casefold() for key in found}) < len(found):
         raise UserError(f"{place.path}: holds {odd or 'names that differ in case alone'}, no plain files; remove them")

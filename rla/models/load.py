@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from rla.errors import UserError
+from rla.models.adapters import add_adapter, parts_of
 from rla.models.checkpoint import check_model_folder
 from rla.store.layout import making_call
 
@@ -48,7 +49,8 @@ def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
 
 
 def load_model(source: str | Path, *, dtype: str = "float32", device: str = "cpu") -> PreTrainedModel:
-    """The causal language model, which may see pictures, in evaluation mode, weights as `dtype` on `device`.
+    """The causal language model, which may see pictures, in evaluation mode, weights as `dtype` on `device`. An adapter
+    and its base are added up.
 
     Raises UserError.
     """
@@ -58,6 +60,12 @@ def load_model(source: str | Path, *, dtype: str = "float32", device: str = "cpu
     disable_progress_bar()  # a stage's log is read by people; a bar per load drowns it
 
     folder = folder_of(source)
+    parts = parts_of(folder or source)
+    if parts.adapter is not None:
+        whole = load_model(parts.base, dtype=dtype, device=device)
+        with loadable(source):
+            add_adapter(whole, parts.adapter)
+        return whole
     if folder is not None:
         if not (folder / "config.json").is_file():
             raise UserError(f"{folder}: no config.json; this is not a Hugging Face model folder")
@@ -124,13 +132,16 @@ def load_weights(model: PreTrainedModel, source: str | Path) -> None:
     import torch
 
     folder = folder_of(source)
-    files = sorted(folder.glob("*.safetensors")) if folder is not None else []
-    targets = model.state_dict()
+    parts = parts_of(folder or source)
+    files, targets = parts.weights, model.state_dict()
     with torch.no_grad():
         with loadable(source):
             copied = bool(files) and _copy_files(files, targets)
         if not copied:
             _copy(load_model(source).state_dict(), targets, source)
+        elif parts.adapter is not None:
+            with loadable(source):
+                add_adapter(model, parts.adapter)
 
 
 def _copy_files(files: Sequence[Path], targets: Mapping[str, torch.Tensor]) -> bool:

@@ -128,7 +128,7 @@ class SaveWhenInterrupted(TrainerCallback):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collator:
-    """The examples of an update as passes, each of at most `tokens_per_pass` tokens (0: one pass) or of one example.
+    """The examples of an update as passes, each of at most `tokens_per_pass` tokens or of one example.
 
     `packs`: examples follow each other in one row, in place of rows that are padded.
     """
@@ -146,7 +146,7 @@ class Collator:
         for example in examples:
             sizes = [len(one["input_ids"]) for one in (*groups[-1], example)]
             tokens = sum(sizes) if self.packs else len(sizes) * max(sizes)
-            if groups[-1] and self.tokens_per_pass and tokens > self.tokens_per_pass:
+            if groups[-1] and tokens > self.tokens_per_pass:
                 groups.append([])
             groups[-1].append(example)
         return groups

@@ -1,19 +1,30 @@
-"""Peak host memory of one update on a CPU: what `rla plan-memory` says, and what it is.
+"""Peak host memory on a CPU: what `rla plan-memory` says, and what it is.
 
 python -m study_tests.bench.memory_of_update --hidden 512 --layers 8 [--checkpointing]
-Prints the bytes that were measured, those that the formula gives, and their ratio. Measured: the process's largest
-resident set while it trains, without what it had after the updates of a tiny model, which import all libraries.
+Of one update. Prints the bytes that were measured, those that the formula gives, and their ratio. Measured: the
+process's largest resident set while it trains, without what it had after the updates of a tiny model, which import all
+libraries.
+
+python -m study_tests.bench.memory_of_update --model FOLDER [--set key=value ...]
+Of every stage that has a model, each in a process of its own: the largest resident set, planned and measured. One
+iteration on the built-in scenes, with as many episodes as fill the engine's slots and the trainer's passes.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import subprocess
+import sys
 import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from rla_study.planning.command import configured_models
 from rla_study.planning.memory import CPU_TOKENS, Launched, training_bytes
+from rla_study.planning.plan import Machine, stage_needs
 from rla_study.planning.shapes import SHAPES, ModelShape
+from rla_study.planning.work import Guesses
 from transformers import AutoModelForCausalLM
 
 from rla.config.training import TrainConfig
@@ -59,12 +70,78 @@ def measured(shape: ModelShape, config: TrainConfig, *, length: int) -> int:
     return peak_resident() - before
 
 
+RECIPE = """
+env: {name: alfworld, max_steps: 20, omit_commands: [look, inventory, help, examine]}
+tasks: {size: tiny, train_scenes: 8, test_scenes: 2, tasks_per_scene: 1}
+model: {context: 1024}
+generator: {context: 1024, max_sequences: 16, threads: 1}
+policy: {reply: text, decoding: admissible, temperature: 1.0, max_tokens: 16}
+judge: {prompt: plain, decoding: admissible, temperature: 1.0, max_tokens: 6}
+rollout: {tasks_per_iteration: 4, rollouts_per_task: 8}
+train_policy: {updates: 1, lr: 1.0e-6, threads: 1, zero_advantage: count}
+train_rm: {updates: 1, lr: 1.0e-6, threads: 1, zero_advantage: count, max_samples: 100}
+warm_start:
+  threads: 1
+  policy: {examples: 16, steps: 2, batch_size: 8, lr: 1.0e-5}
+  reward: {examples: 16, steps: 2, batch_size: 8, lr: 1.0e-5}
+adaptation: {enabled: false}
+"""
+CALL = """
+import sys
+from rla.cli.app import run
+from tests.bench.resident import peak_resident
+code = run(sys.argv[1:])
+print(peak_resident())
+sys.exit(code)
+"""
+LORA = ("train_policy.lora.rank=8", "train_rm.lora.rank=8")
+
+
+def stage_rows(model: Path, overrides: Sequence[str]) -> Iterator[dict[str, str | float]]:
+    """Planned and measured bytes of each stage, as they are done."""
+    with tempfile.TemporaryDirectory() as folder:
+        params, run = Path(folder) / "params.yaml", Path(folder) / "run"
+        params.write_text(RECIPE)
+        own = [f"model.policy={model}", f"model.reward={model}", *overrides]
+
+        def peak(stage: str, *more: str, keys: Sequence[str] = ()) -> int:
+            given = [part for key in (*own, *keys) for part in ("--set", key)]
+            command = [sys.executable, "-c", CALL, stage, "--params", str(params), "--run", str(run), *more, *given]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise SystemExit(f"{stage}: {done.stderr}")
+            return int(done.stdout.split()[-1])
+
+        for stage in ("make-tasks", "init-model"):
+            peak(stage)
+        planned, lora = planned_bytes(params, own), planned_bytes(params, [*own, *LORA])
+        for stage in ("warm-start", "rollout", "score-steps", "compute-rewards", "train-policy", "train-rm"):
+            found = peak(stage)
+            if stage in planned:
+                yield {"stage": stage, "planned": planned[stage], "measured": found}
+            if stage.startswith("train-"):
+                found = peak(stage, f"--out={Path(folder) / stage}", keys=LORA)
+                yield {"stage": f"{stage}, LoRA", "planned": lora[stage], "measured": found}
+
+
+def planned_bytes(params: Path, overrides: list[str]) -> dict[str, float]:
+    """The host memory of each stage."""
+    config, models = configured_models(params, overrides, None, None, None)
+    return {one.stage: one.host for one in stage_needs(config, models, Machine(gpus=0), Guesses(), by_task=False)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in SIZES.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--checkpointing", action="store_true")
+    parser.add_argument("--model", type=Path)
+    parser.add_argument("--set", action="append", default=[])
     chosen = parser.parse_args()
+    if chosen.model:
+        for one in stage_rows(chosen.model.resolve(), chosen.set):
+            print(json.dumps(one | {"ratio": float(one["measured"]) / float(one["planned"])}), flush=True)
+        return
     shape = ModelShape(
         name="measured",
         hidden=chosen.hidden,
