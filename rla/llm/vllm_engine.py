@@ -32,7 +32,8 @@ from rla.llm.base import (
     restricted,
     usable_completions,
 )
-from rla.models.adapters import Adapter, merged_folder, parts_of
+from rla.models.adapters import Adapter, parts_of
+from rla.models.load import merged_folder
 from rla.models.vision import VisionFormat, decoded_picture, load_vision
 
 MOST_IMAGES = 64  # of a prompt

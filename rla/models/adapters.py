@@ -6,9 +6,9 @@
         files          bytes and SHA-256 of those weights (`rla.models.verifying` compares them)
         adapter        the adapter's digest, so that equal folders are equal models
 
-Whoever reads `model/` gets base and adapter as one: `load_model` adds them up, W + alpha / rank B A, and
-`merged_folder` writes a folder for readers that want files. An engine may also keep the base and take adapters by
-request (`generator.lora: adapter`). Any other folder is its own base and has no adapter.
+Whoever loads `model/` gets base and adapter as one, W + alpha / rank B A (`rla.models.load`, which also writes both as
+one folder for readers that want files). An engine may keep the base and take adapters by request (`generator.lora:
+adapter`). Any other folder is its own base and has no adapter.
 """
 
 from __future__ import annotations
@@ -16,16 +16,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from rla.errors import UserError
-from rla.models.checkpoint import ADAPTER, BASE, is_companion
+from rla.models.checkpoint import ADAPTER, BASE
 from rla.store.digests import KEY, Records, read_records
 from rla.store.layout import making_call
 from rla.store.regular import read_regular
@@ -34,6 +30,7 @@ from rla.store.slices import optional_json
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+OVER = "holds an adapter over it: bring it back, and move or copy a run as a whole"
 SETTINGS, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 # What of an adapter's settings decides what it computes.
 DECIDING = ("r", "lora_alpha", "target_modules", "rank_pattern", "alpha_pattern", "use_rslora")
@@ -50,7 +47,7 @@ class Adapter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Base:
+class AdapterBase:
     """The model folder that an adapter lies over, and what was recorded of its weights, by file name."""
 
     folder: Path
@@ -68,7 +65,7 @@ class Parts:
     adapter: Adapter | None = None
 
 
-def base_of(model: Path | str) -> Base | None:
+def base_of(model: Path | str) -> AdapterBase | None:
     """The base of a LoRA checkpoint's `model/` folder; None for any other model. Raises UserError."""
     file = Path(model) / BASE
     content = optional_json(file)
@@ -77,10 +74,10 @@ def base_of(model: Path | str) -> Base | None:
     files = read_records(file)
     if not isinstance(content.get("base"), str) or not files:
         raise UserError(f"{file}: does not say which base the adapter lies over; run {making_call(file)} again")
-    return Base(folder=Path(os.path.normpath(file.parent.absolute() / content["base"])), files=files)
+    return AdapterBase(folder=Path(os.path.normpath(file.parent.absolute() / content["base"])), files=files)
 
 
-def write_base(model: Path, base: Base, *, place: Path, adapter: Path) -> None:
+def write_base(model: Path, base: AdapterBase, *, place: Path, adapter: Path) -> None:
     """`base.json` of the folder `model`, which will have the name `place`. Within a run the path is relative, so that
     the run can be moved or copied.
     """
@@ -99,19 +96,11 @@ def parts_of(model: Path | str) -> Parts:
     base = base_of(folder)
     if base is None:
         return Parts(base=model, weights=tuple(sorted(folder.glob("*.safetensors"))) if folder.is_dir() else ())
-    refuse_missing(base, model=folder)
-    adapter = adapter_in(folder.parent / ADAPTER)
-    return Parts(base=base.folder, weights=tuple(base.folder / name for name in sorted(base.files)), adapter=adapter)
-
-
-def refuse_missing(base: Base, *, model: Path) -> None:
-    """Raises UserError unless the base is where it is said to be."""
     for name in base.files:
         if not (base.folder / name).is_file():
-            raise UserError(
-                f"{base.folder / name}: missing, and {model.parent} holds an adapter over it; bring that folder back, "
-                "and move or copy a run as a whole"
-            )
+            raise UserError(f"{base.folder / name}: missing; {folder.parent} {OVER}")
+    adapter = adapter_in(folder.parent / ADAPTER)
+    return Parts(base=base.folder, weights=tuple(base.folder / name for name in sorted(base.files)), adapter=adapter)
 
 
 def adapter_in(folder: Path) -> Adapter:
@@ -146,26 +135,3 @@ def add_adapter(model: PreTrainedModel, adapter: Adapter) -> None:
             weight = model.get_parameter(name.removeprefix("base_model.model.").replace(".lora_A.", "."))
             first, second = (content.get_tensor(one) for one in (name, name.replace(".lora_A.", ".lora_B.")))
             weight.copy_(weight.float() + (second @ first).mul_(adapter.scale).to(weight.device))
-
-
-@contextmanager
-def merged_folder(model: Path | str, *, dtype: str) -> Iterator[Path | str]:
-    """The model as files, for readers that know no base.json: itself, or a temporary folder with base and adapter as
-    one, its weights as `dtype`.
-    """
-    if base_of(model) is None:
-        yield model
-        return
-    with TemporaryDirectory(prefix="rla-merged-") as name:
-        write_merged(Path(model), Path(name), dtype=dtype)
-        yield Path(name)
-
-
-def write_merged(model: Path, folder: Path, *, dtype: str) -> None:
-    """Fill an empty folder with the model as others read it: base and adapter as one, weights as `dtype`."""
-    from rla.models.load import load_model
-
-    for file in model.iterdir():
-        if file.is_file() and file.name != BASE and not file.name.startswith(".") and is_companion(file.name):
-            shutil.copy(file, folder / file.name)
-    load_model(model, dtype=dtype).save_pretrained(folder)

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
 from rla.errors import UserError
-from rla.models.adapters import add_adapter, parts_of
-from rla.models.checkpoint import check_model_folder
+from rla.models.adapters import add_adapter, base_of, parts_of
+from rla.models.checkpoint import BASE, check_model_folder, is_companion
 from rla.store.layout import making_call
 
 if TYPE_CHECKING:
@@ -91,6 +93,27 @@ def hollow_model(folder: Path) -> PreTrainedModel:
     with loadable(folder), init_empty_weights(include_buffers=False):
         model: Any = _loading_class(config).from_config(config, dtype=torch.float32, trust_remote_code=False)
     return cast("PreTrainedModel", model.eval())
+
+
+@contextmanager
+def merged_folder(model: Path | str, *, dtype: str) -> Iterator[Path | str]:
+    """The model as files, for readers that know no base.json: itself, or a temporary folder with base and adapter as
+    one, its weights as `dtype`.
+    """
+    if base_of(model) is None:
+        yield model
+        return
+    with TemporaryDirectory(prefix="rla-merged-") as name:
+        write_merged(Path(model), Path(name), dtype=dtype)
+        yield Path(name)
+
+
+def write_merged(model: Path, folder: Path, *, dtype: str) -> None:
+    """Fill an empty folder with the model as others read it: base and adapter as one, weights as `dtype`."""
+    for file in model.iterdir():
+        if file.is_file() and file.name != BASE and not file.name.startswith(".") and is_companion(file.name):
+            shutil.copy(file, folder / file.name)
+    load_model(model, dtype=dtype).save_pretrained(folder)
 
 
 @contextmanager

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from rla.errors import UserError
-from rla.models.adapters import Base, base_of, write_merged
+from rla.models.adapters import OVER, AdapterBase, base_of
 from rla.models.checkpoint import MANIFEST, is_companion
+from rla.models.load import write_merged
 from rla.store.atomic import building
 from rla.store.digests import FILES, KEY, below, joint_digest, read_records, record_files, verify_recorded
 from rla.store.layout import making_call
@@ -109,11 +110,11 @@ def verify_parts(
     if records is not None:
         verify_recorded(checkpoint, records, remedy=anew(checkpoint), wanted=wanted, share=share)
     if base is not None and weights:
-        remedy = f"{checkpoint} holds an adapter over it: bring it back, and move or copy a run as a whole"
-        verify_recorded(base.folder, base.files, remedy=remedy, wanted=base.files.__contains__, share=share)
+        own = base.files.__contains__
+        verify_recorded(base.folder, base.files, remedy=f"{checkpoint} {OVER}", wanted=own, share=share)
 
 
-def base_under(model: Path | str) -> Base:
+def base_under(model: Path | str) -> AdapterBase:
     """What an adapter that is trained from here on lies over: the base that the model has, or else its own weights.
 
     Reads those, unless it was recorded what they are.
@@ -123,7 +124,7 @@ def base_under(model: Path | str) -> Base:
         return base
     folder = Path(model) if Path(model).is_dir() else hub_snapshot(str(model), key="the base of an adapter")
     records = model_records(folder) or record_files(folder)
-    return Base(folder=folder, files={name: one for name, one in records.items() if not is_companion(name)})
+    return AdapterBase(folder=folder, files={name: one for name, one in records.items() if not is_companion(name)})
 
 
 def always(name: str) -> bool:

@@ -10,63 +10,41 @@ A layer that is computed again in the backward pass keeps its input, H r, alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 CPU_PASS_BYTES, GPU_PASS_BYTES = 2 << 30, 8 << 30  # of activations
 
 
-class Sizes(Protocol):
-    """Of a model's layers: the widths above, and their number."""
+class LayerSizes(NamedTuple):
+    """How many layers, and the widths H, I, Q and K."""
 
-    @property
-    def hidden(self) -> int: ...
-    @property
-    def intermediate(self) -> int: ...
-    @property
-    def layers(self) -> int: ...
-    @property
-    def queries(self) -> int: ...
-    @property
-    def keys(self) -> int: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerSizes:
-    """`Sizes` of a loaded model."""
-
+    layers: int
     hidden: int
     intermediate: int
-    layers: int
     queries: int
     keys: int
 
-    @classmethod
-    def of(cls, config: Any) -> LayerSizes:
-        """Of a model's configuration, of the part that reads text. Sizes that it does not name are the usual ones."""
-        text = config.get_text_config()
-        hidden, heads = text.hidden_size, text.num_attention_heads
-        width = getattr(text, "head_dim", None) or hidden // heads
-        return cls(
-            hidden=hidden,
-            intermediate=getattr(text, "intermediate_size", None) or 4 * hidden,
-            layers=text.num_hidden_layers,
-            queries=heads * width,
-            keys=(getattr(text, "num_key_value_heads", None) or heads) * width,
-        )
+
+def layer_sizes(config: Any) -> LayerSizes:
+    """Of a model's configuration, of the part that reads text. Sizes that it does not name are the usual ones."""
+    text = config.get_text_config()
+    hidden, heads = text.hidden_size, text.num_attention_heads
+    width = getattr(text, "head_dim", None) or hidden // heads
+    key_heads = getattr(text, "num_key_value_heads", None) or heads
+    intermediate = getattr(text, "intermediate_size", None) or 4 * hidden
+    return LayerSizes(text.num_hidden_layers, hidden, intermediate, heads * width, key_heads * width)
 
 
-def token_bytes(sizes: Sizes, *, product: int, residual: int, recomputed: bool) -> int:
+def token_bytes(sizes: LayerSizes, *, product: int = 4, residual: int = 4, recomputed: bool) -> int:
     """Activations of a token, with the largest gradients of the backward pass. `product` and `residual`: bytes of an
     element; `recomputed`: with gradient checkpointing.
     """
-    hidden = sizes.hidden * (4 * residual + 2 * product)
-    layer = hidden + product * (3 * sizes.queries + 2 * sizes.keys + 4 * sizes.intermediate)
-    kept = sizes.layers * sizes.hidden * residual + layer if recomputed else sizes.layers * layer
-    return kept + product * (2 * sizes.intermediate + sizes.hidden)
+    layers, hidden, intermediate, queries, keys = sizes
+    layer = hidden * (4 * residual + 2 * product) + product * (3 * queries + 2 * keys + 4 * intermediate)
+    kept = layers * hidden * residual + layer if recomputed else layers * layer
+    return kept + product * (2 * intermediate + hidden)
 
 
-def pass_tokens(sizes: Sizes, *, recomputed: bool, cuda: bool) -> int:
+def pass_tokens(sizes: LayerSizes, *, recomputed: bool, cuda: bool) -> int:
     """The tokens of a pass in fp32 that the default bound allows; at least one."""
-    room = GPU_PASS_BYTES if cuda else CPU_PASS_BYTES
-    return max(1, room // token_bytes(sizes, product=4, residual=4, recomputed=recomputed))
+    return max(1, (GPU_PASS_BYTES if cuda else CPU_PASS_BYTES) // token_bytes(sizes, recomputed=recomputed))

@@ -25,7 +25,7 @@ from rla.models.checkpoint import open_checkpoint
 from rla.store.atomic import write_json
 from rla.store.records import columns
 from rla.training.checkpoints import refuse_existing, write_checkpoint
-from rla.training.footprint import LayerSizes, pass_tokens
+from rla.training.footprint import layer_sizes, pass_tokens
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -212,14 +212,6 @@ def _useful(examples: Sequence[Example]) -> list[Example]:
     return useful
 
 
-def default_pass(model: PreTrainedModel, config: SftConfig) -> int:
-    """Tokens of a pass of which the activations have the default bound."""
-    import torch
-
-    sizes, recomputed = LayerSizes.of(model.config), config.gradient_checkpointing
-    return pass_tokens(sizes, recomputed=recomputed, cuda=torch.cuda.is_available())
-
-
 def _fit(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
@@ -236,6 +228,7 @@ def _fit(
 
     Raises KeyboardInterrupt after the step in which Ctrl-C was pressed, when what it led to is saved.
     """
+    import torch
     from datasets import Dataset
 
     from rla.models.sight import vision_tower
@@ -259,6 +252,8 @@ def _fit(
         }
         for one in examples
     ]
+    sizes, recomputed = layer_sizes(model.config), config.gradient_checkpointing
+    bound = pass_tokens(sizes, recomputed=recomputed, cuda=torch.cuda.is_available())
     with HeldInterrupts(Ranks()) as interrupts:
         trainer = WeightedTrainer(
             model=model,
@@ -266,7 +261,7 @@ def _fit(
             train_dataset=Dataset.from_list(rows),
             processing_class=tokenizer,
             packing=config.packing,
-            tokens_per_pass=config.tokens_per_pass or default_pass(model, config),
+            tokens_per_pass=config.tokens_per_pass or bound,
             on_step=log,
             eyes=eyes,
             interrupts=interrupts,

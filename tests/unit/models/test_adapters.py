@@ -12,8 +12,8 @@ peft = pytest.importorskip("peft")
 
 from rla.config.training import LoraConfig, TrainConfig  # noqa: E402
 from rla.errors import UserError  # noqa: E402
-from rla.models.adapters import merged_folder, parts_of  # noqa: E402
-from rla.models.load import load_model, load_tokenizer, load_weights  # noqa: E402
+from rla.models.adapters import parts_of  # noqa: E402
+from rla.models.load import load_model, load_tokenizer, load_weights, merged_folder  # noqa: E402
 from rla.training.loop import train  # noqa: E402
 from tests.unit.training.builders import random_sequences, tiny_model  # noqa: E402
 
@@ -67,7 +67,7 @@ def test_readers_of_files_get_a_folder_for_as_long_as_they_read(run: Path) -> No
 
 def test_what_cannot_be_put_together_is_refused(run: Path, tmp_path: Path) -> None:
     elsewhere = Path(shutil.copytree(run / "1", tmp_path / "alone"))
-    with pytest.raises(UserError, match=r"start/model\.safetensors: missing, and .*alone holds an adapter over it"):
+    with pytest.raises(UserError, match=r"start/model\.safetensors: missing; .*alone holds an adapter over it"):
         parts_of(elsewhere / "model")
     both = tmp_path / "both"
     shutil.copytree(run / "start", both / "start")

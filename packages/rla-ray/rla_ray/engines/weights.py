@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from rla.errors import UserError
-from rla.models.adapters import merged_folder
 from rla.models.checkpoint import MANIFEST
+from rla.models.load import merged_folder
 from rla.models.verifying import origin_record
 from rla.store.digests import FILES
 from rla_ray.engines.seats import weights_of

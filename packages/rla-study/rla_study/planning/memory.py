@@ -88,7 +88,8 @@ def _copies(shape: ModelShape, config: TrainConfig, launched: Launched, *, mixed
 def activation_bytes(shape: ModelShape, tokens: int, *, mixed: bool, spread: bool, recomputed: bool) -> float:
     """Of a forward pass of so many tokens, with the largest gradients of its backward pass."""
     residual = 4 if not (mixed and spread) else 2
-    return float(tokens * token_bytes(shape, product=2 if mixed else 4, residual=residual, recomputed=recomputed))
+    product = 2 if mixed else 4
+    return float(tokens * token_bytes(shape.sizes, product=product, residual=residual, recomputed=recomputed))
 
 
 def inference_bytes(shape: ModelShape, *, dtype: str, held_tokens: int, tensor_parallel: int) -> float:

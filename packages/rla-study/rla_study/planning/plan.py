@@ -215,9 +215,10 @@ def warm_start_need(config: Config, models: Models, machine: Machine, guesses: G
     for name, shape, sft in sections if own.enabled else ():
         if not sft.trains:
             continue
-        bound = pass_tokens(shape, recomputed=sft.gradient_checkpointing, cuda=machine.gpus > 0)
+        bound = pass_tokens(shape.sizes, recomputed=sft.gradient_checkpointing, cuda=machine.gpus > 0)
         longest = min(config.model.context, config.generator.context)
         most = min(max(sft.tokens_per_pass or bound, longest), sft.batch_size * longest)
+        recompute = "" if sft.gradient_checkpointing else f"warm_start.{name}.gradient_checkpointing: true, or "
         trained = sft.updates(sft.examples) * sft.batch_size * length
         needs.append(
             training_need(
@@ -229,7 +230,7 @@ def warm_start_need(config: Config, models: Models, machine: Machine, guesses: G
                 machine,
                 Tokens(read=0.0, written=trained, length=length),
                 most=most,
-                remedy=f"set warm_start.{name}.gradient_checkpointing: true, or warm_start.enabled: false",
+                remedy=f"set {recompute}warm_start.enabled: false, or take a larger GPU",
             )
         )
     if not needs:

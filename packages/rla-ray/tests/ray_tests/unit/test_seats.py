@@ -21,6 +21,7 @@ from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
 from rla.llm.scripted import ScriptedGenerator
 from rla.models.adapters import Adapter
+from rla.store.digests import record_files
 
 pytest.importorskip("torch")
 
@@ -153,7 +154,7 @@ def trained(folder: Path, *, base: float, adapter: float | None) -> Wanted:
         for name in ("base", "adapter"):
             (folder / name).mkdir()
         save_file({"w": np.full((2, 2), base)}, folder / "base/model.safetensors")
-        files = {"model.safetensors": {"bytes": 1, "sha256": "a"}}
+        files = record_files(folder / "base")
         (folder / "model/base.json").write_text(json.dumps({"base": "../base", "files": files}))
         (folder / "adapter/adapter_config.json").write_text(json.dumps({"r": 1, "lora_alpha": 1}))
         save_file({"a": np.full((1, 2), adapter)}, folder / "adapter/adapter_model.safetensors")

@@ -1,9 +1,9 @@
 """Peak host memory on a CPU: what `rla plan-memory` says, and what it is.
 
-python -m study_tests.bench.memory_of_update --hidden 512 --layers 8 [--checkpointing]
-Of one update. Prints the bytes that were measured, those that the formula gives, and their ratio. Measured: the
-process's largest resident set while it trains, without what it had after the updates of a tiny model, which import all
-libraries.
+python -m study_tests.bench.memory_of_update --hidden 512 --layers 8 [--checkpointing] [--rank 8]
+Of one update, or of a whole stage that trains an adapter, the checkpoint included. Prints the bytes that were measured,
+those that the formula gives, and their ratio. Measured: the process's largest resident set while it trains, without
+what it had after the updates of a tiny model, which import all libraries.
 
 python -m study_tests.bench.memory_of_update --model FOLDER [--set key=value ...]
 Of every stage that has a model, each in a process of its own: the largest resident set, planned and measured. One
@@ -27,9 +27,9 @@ from rla_study.planning.shapes import SHAPES, ModelShape
 from rla_study.planning.work import Guesses
 from transformers import AutoModelForCausalLM
 
-from rla.config.training import TrainConfig
+from rla.config.training import LoraConfig, TrainConfig
 from rla.training.logprobs import TokenScorer
-from rla.training.loop import update
+from rla.training.loop import train, update
 from rla.training.metrics import Work
 from rla.training.optimizing import make_optimizing
 from rla.training.prepare import PreparedStage, checkpoint_gradients
@@ -70,20 +70,37 @@ def measured(shape: ModelShape, config: TrainConfig, *, length: int) -> int:
     return peak_resident() - before
 
 
+def measured_stage(shape: ModelShape, config: TrainConfig, *, length: int) -> int:
+    """Of a stage, from a model folder to the next checkpoint."""
+    with tempfile.TemporaryDirectory() as folder:
+        AutoModelForCausalLM.from_config(config_of(shape)).save_pretrained(Path(folder) / "start")
+        rows = trajectories(config.tokens_per_batch // length, tokens=length, vocabulary=shape.vocabulary)
+        before = resident()
+        train(
+            model_folder=Path(folder) / "start",
+            out=Path(folder) / "1",
+            sequences=rows,
+            config=config,
+            temperature=1.0,
+            seed=0,
+        )
+    return peak_resident() - before
+
+
 RECIPE = """
 env: {name: alfworld, max_steps: 20, omit_commands: [look, inventory, help, examine]}
 tasks: {size: tiny, train_scenes: 8, test_scenes: 2, tasks_per_scene: 1}
 model: {context: 1024}
-generator: {context: 1024, max_sequences: 16, threads: 1}
+generator: {context: 1024, max_sequences: 8, threads: 1}
 policy: {reply: text, decoding: admissible, temperature: 1.0, max_tokens: 16}
 judge: {prompt: plain, decoding: admissible, temperature: 1.0, max_tokens: 6}
-rollout: {tasks_per_iteration: 4, rollouts_per_task: 8}
+rollout: {tasks_per_iteration: 2, rollouts_per_task: 4}
 train_policy: {updates: 1, lr: 1.0e-6, threads: 1, zero_advantage: count}
-train_rm: {updates: 1, lr: 1.0e-6, threads: 1, zero_advantage: count, max_samples: 100}
+train_rm: {updates: 1, lr: 1.0e-6, threads: 1, zero_advantage: count, max_samples: 24}
 warm_start:
   threads: 1
-  policy: {examples: 16, steps: 2, batch_size: 8, lr: 1.0e-5}
-  reward: {examples: 16, steps: 2, batch_size: 8, lr: 1.0e-5}
+  policy: {examples: 4, steps: 2, batch_size: 2, lr: 1.0e-5}
+  reward: {examples: 1, steps: 1, batch_size: 1, lr: 1.0e-5}
 adaptation: {enabled: false}
 """
 CALL = """
@@ -94,6 +111,7 @@ code = run(sys.argv[1:])
 print(peak_resident())
 sys.exit(code)
 """
+BETWEEN = ("validate-tasks", "compute-rewards")
 LORA = ("train_policy.lora.rank=8", "train_rm.lora.rank=8")
 
 
@@ -115,7 +133,7 @@ def stage_rows(model: Path, overrides: Sequence[str]) -> Iterator[dict[str, str 
         for stage in ("make-tasks", "init-model"):
             peak(stage)
         planned, lora = planned_bytes(params, own), planned_bytes(params, [*own, *LORA])
-        for stage in ("warm-start", "rollout", "score-steps", "compute-rewards", "train-policy", "train-rm"):
+        for stage in ("warm-start", "rollout", "score-steps", *BETWEEN, "train-policy", "train-rm"):
             found = peak(stage)
             if stage in planned:
                 yield {"stage": stage, "planned": planned[stage], "measured": found}
@@ -135,6 +153,7 @@ def main() -> None:
     for name, default in SIZES.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--checkpointing", action="store_true")
+    parser.add_argument("--rank", type=int, default=0)
     parser.add_argument("--model", type=Path)
     parser.add_argument("--set", action="append", default=[])
     chosen = parser.parse_args()
@@ -159,11 +178,13 @@ def main() -> None:
         tokens_per_batch=min(chosen.tokens, CPU_TOKENS),
         max_tokens=chosen.length,
         gradient_checkpointing=chosen.checkpointing,
+        lora=LoraConfig(rank=chosen.rank),
         threads=1,
     )
-    measured(SHAPES["tiny"], config, length=chosen.length)  # imports what the first update imports
+    measure = measured_stage if chosen.rank else measured
+    measure(SHAPES["tiny"], config, length=chosen.length)  # imports what the first update imports
     expected = training_bytes(shape, config, Launched(), cuda=False)
-    found = measured(shape, config, length=chosen.length)
+    found = measure(shape, config, length=chosen.length)
     row = {"weights": shape.weights, "measured": found, "expected": expected.total, "ratio": found / expected.total}
     print(json.dumps(row | {"state": expected.state, "activations": expected.activations, "output": expected.output}))
 
