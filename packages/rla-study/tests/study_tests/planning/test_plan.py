@@ -207,4 +207,4 @@ def test_the_warm_start_is_bounded_by_bytes_and_planned(capsys: Captured) -> Non
     assert need("warm_start.policy.gradient_checkpointing=true").host < need().host
     assert need("warm_start.policy.tokens_per_pass=4096").host > need().host + 5e9
     assert need().flops > 6 * weights * need().tokens * 0.5
-    assert need("warm_start.enabled=false").host == 0 == need("warm_start.policy.steps=0").host
+    assert need("warm_start.enabled=false").host == 0
