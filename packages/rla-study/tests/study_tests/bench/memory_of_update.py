@@ -135,7 +135,7 @@ def stage_rows(model: Path, overrides: Sequence[str]) -> Iterator[dict[str, str 
         planned, lora = planned_bytes(params, own), planned_bytes(params, [*own, *LORA])
         for stage in ("warm-start", "rollout", "score-steps", *BETWEEN, "train-policy", "train-rm"):
             found = peak(stage)
-            if stage in planned:
+            if planned.get(stage):  # a warm start that is off has nothing to plan
                 yield {"stage": stage, "planned": planned[stage], "measured": found}
             if stage.startswith("train-"):
                 found = peak(stage, f"--out={Path(folder) / stage}", keys=LORA)
