@@ -30,7 +30,7 @@ from rla.cli.guard import guard
 from rla.cli.own_options import LOOKING, NEWEST, Option, Overrides, own_options
 from rla.cli.run import init_folder, plan_command, run_loop
 from rla.cli.show import OptionalCount, show
-from rla.cli.transfer import pull, push
+from rla.cli.transfer import merge, pull, push
 from rla.errors import UserError
 from rla.pipeline.context import StageSpec
 from rla.plugins import loaded, package_of, registered
@@ -295,6 +295,7 @@ app.command("params")(params_command)
 app.command("prune")(prune)
 app.command("push")(push)
 app.command("pull")(pull)
+app.command("merge")(merge)
 app.command("show", cls=OptionalCount)(show)
 
 

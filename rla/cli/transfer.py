@@ -1,4 +1,4 @@
-"""`rla push` and `rla pull`: a run is copied to an object store, and back.
+"""`rla push` and `rla pull`: a run is copied to an object store, and back. `rla merge`: a checkpoint for others.
 
 The record of a finished folder (a shard's manifest, a checkpoint's `files.json`, the origin of a new model) has digests
 of its files, so equal records mean equal folders. It is copied last. Until then `.<name>.copying` beside the folder
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -21,6 +21,7 @@ from rla.store.atomic import write_atomic, write_content
 RECORD = re.compile(r"(.+)(?:/_manifest\.parquet|/checkpoint\.json|\.origin\.json)")
 LOOSE = re.compile(r"config\.yaml|(timings|tensorboard|tracking|report)/.+|((.+/)?[^/]*\d/)?[a-z-]+\.json")
 UNFINISHED = re.compile(r"(^|/)\.|\.(partial|again|tmp)(/|$)")  # and hidden: locks, temporary files
+LINKED = re.compile(r"init/.+|\d+/(policy|rm)/model/[^/]+")  # to the files of `model.policy`, until a model is trained
 RUN_FILE = re.compile(r"config\.yaml|(\d+|init|test|eval|splits|probe)/.+")
 URL = re.compile(r"(?!file:|local:)[a-z][a-z0-9+.-]+://[^/]+(/(?!\.{1,2}(/|$))[^/]+)+")
 CLIENTS = ("botocore", "aiobotocore", "aiohttp", "gcsfs", "google", "azure")  # whose errors need not be OSErrors
@@ -35,6 +36,30 @@ def push(run: Path, url: str, overwrite: Overwrite = False) -> None:
 def pull(url: str, run: Path, overwrite: Overwrite = False) -> None:
     """Copy what is missing or differs of a run from an object store. Example: rla pull s3://bucket/first runs/first"""
     guard(lambda: copy_run(run, url.rstrip("/"), pushing=False, overwrite=overwrite))
+
+
+def merge(
+    checkpoint: Path,
+    folder: Path,
+    dtype: Annotated[Literal["float32", "bfloat16"], typer.Option(help="Of the weights.")] = "bfloat16",
+) -> None:
+    """Write a checkpoint as one model folder that others read, an adapter and its base added up.
+
+    Example: rla merge runs/first/12/policy merged
+    """
+
+    def call() -> None:
+        from rla.models.checkpoint import model_folder
+        from rla.models.load import write_merged
+        from rla.models.verifying import verify_model
+        from rla.store.atomic import whole_folder
+
+        model = model_folder(checkpoint)
+        verify_model(model)
+        with whole_folder(folder) as partial:
+            write_merged(model, partial, dtype=dtype)
+
+    guard(call)
 
 
 def copy_run(run: Path, url: str, *, pushing: bool, overwrite: bool) -> None:
@@ -58,10 +83,12 @@ def copy_run(run: Path, url: str, *, pushing: bool, overwrite: bool) -> None:
 
 
 def sizes_of(place: Any) -> dict[str, int]:
-    """Path below a run -> bytes. UserError for names and links that could lead out of it; a new model may be links."""
+    """Path below a run -> bytes. UserError for names and links that could lead out of it: models' files may be links."""
     found = place.find("", detail=True)
     odd = [key for key in found if {"", ".", ".."}.intersection(key.split("/")) or "\\" in key or not key.isprintable()]
-    odd += [key for key in found if found[key].get("islink") and not (key.startswith("init/") and place.isfile(key))]
+    odd += [
+        key for key, info in found.items() if info.get("islink") and not (LINKED.fullmatch(key) and place.isfile(key))
+    ]
     if odd or len({key.casefold() for key in found}) < len(found):
         raise UserError(f"{place.path}: holds {odd or 'names that differ in case alone'}, no plain files; remove them")
     return {key: info["size"] for key, info in found.items() if info["type"] == "file" or info.get("islink")}

@@ -105,7 +105,8 @@ class SftConfig:
     beta2: float = ranged(0.99, least=0.0, below=1.0)  # of Adam
     max_grad_norm: float = ranged(1.0, above=0.0, most=1e9)  # larger gradients are scaled down to it
     packing: bool = False  # examples of a pass share a row without seeing each other; false: rows are padded
-    tokens_per_pass: int = from_zero(0)  # an update adds up passes of at most so many tokens; 0: one pass
+    # an update adds up passes of at most so many tokens; 0: as many as 2 GiB of activations allow, 8 GiB on a GPU
+    tokens_per_pass: int = from_zero(0)
     # conversations, and no others, are cut on the right to so many tokens; 0: longer ones are left out
     max_length: int = from_zero(0)
     gradient_checkpointing: bool = False  # activations are computed again: less memory, more time

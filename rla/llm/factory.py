@@ -6,7 +6,7 @@ Engines of other packages are registered as `rla.config.backends` says.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -48,10 +48,9 @@ def make_generator(
     """
     from rla.llm.chat import ChatFormat
     from rla.models.load import load_tokenizer
-    from rla.models.verifying import named_content
+    from rla.models.verifying import named_content, verify_model
 
-    verify = verification(config)
-    verify(model, weights=False)  # an engine elsewhere compares the weights that it reads
+    verify_model(model, weights=False)  # an engine elsewhere compares the weights that it reads
     tokenizer = load_tokenizer(model)
     if config.backend == "scripted":
         from rla.llm.scripted import ScriptedGenerator
@@ -67,7 +66,7 @@ def make_generator(
         return made, tokenizer
     stop_ids = ChatFormat(tokenizer).stop_ids
     if os.environ.get(VERIFIED) != named_content(model):
-        verify(model)
+        verify_model(model)
     if config.backend == "vllm":
         from rla.llm.vllm_engine import VllmGenerator
 
@@ -90,18 +89,11 @@ def verified_once(config: GeneratorConfig, checkpoint: Path | None) -> dict[str,
     if checkpoint is None or config.backend not in ("vllm", "transformers"):
         return {}
     from rla.models.checkpoint import model_folder
-    from rla.models.verifying import named_content
+    from rla.models.verifying import named_content, verify_model
 
     model = model_folder(checkpoint)
-    verification(config)(model)
+    verify_model(model)
     return {VERIFIED: named_content(model)}
-
-
-def verification(config: GeneratorConfig) -> Callable[..., None]:
-    """What compares the files of a model that an engine reads. Raises UserError where one changed."""
-    from rla.models.verifying import verify_base, verify_model
-
-    return verify_model if config.lora == "merged" else verify_base
 
 
 def make_transformers(config: GeneratorConfig, model: Path | str, stop_ids: Collection[int]) -> TransformersGenerator:

@@ -31,6 +31,8 @@ from rla.llm.base import (
 from rla.llm.chat import ChatFormat
 from rla.llm.http import JsonClient, ServerRefusal, TransientFailure
 from rla.llm.picture_chat import parts_message
+from rla.models.adapters import SETTINGS, base_of
+from rla.models.checkpoint import ADAPTER
 from rla.models.vision import banned_tokens
 from rla.store.digests import folder_digest
 
@@ -335,16 +337,27 @@ def chosen_model(served: Sequence[Served], config: GeneratorConfig, model: Path 
 
 
 def same_folder(root: str | None, model: Path | str) -> bool:
-    """Whether the server loaded the very folder (or hub id) `model`."""
+    """Whether the server loaded the very folder (or hub id) `model`, or the adapter of that checkpoint."""
     if root is None:
         return False
+    if base_of(model) is not None and (Path(root) / SETTINGS).is_file():
+        return Path(root).samefile(Path(model).parent / ADAPTER)
     return root == str(model) or (is_local(root) and Path(model).is_dir() and Path(root).samefile(model))
 
 
 def other_weights(root: str | None, model: Path | str) -> bool:
-    """Whether both are model folders that can be seen from here, and differ."""
-    if root is None or same_folder(root, model) or not is_local(root) or not is_local(str(Path(model).absolute())):
+    """Whether both are model folders that can be seen from here, and differ. Of a LoRA checkpoint, base and other
+    adapters do; what `rla merge` wrote of it is not compared.
+    """
+    if root is None or same_folder(root, model):
         return False
+    base = base_of(model)
+    if base is not None and (Path(root) / SETTINGS).is_file():
+        return True
+    if not is_local(root) or not is_local(str(Path(model).absolute())):
+        return False
+    if base is not None:
+        return base.folder.is_dir() and Path(root).samefile(base.folder)
     return folder_digest(Path(root)) != folder_digest(Path(model))
 
 

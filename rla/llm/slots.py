@@ -16,6 +16,7 @@ width.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,6 +34,7 @@ IMPLEMENTATION = "rla_slots"
 KEY_MULTIPLE = 16  # lengths are rounded up: masks stay aligned for the CUDA kernels
 MAX_SCORES = 1 << 27  # scores (R * Q * L) of one attention call
 MIN_COPY = 16  # tokens; a shorter shared prefix is computed again rather than copied
+ALIGNED = 64  # bytes, as torch aligns what it allocates
 MIN_WAIT = 32  # tokens; a prompt waits a pass for a prefix that another sequence is about to compute
 
 
@@ -285,6 +287,16 @@ class SlotTable:
         return int(slots[index]), int(shared[index])
 
 
+def zeros(shape: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """`torch.zeros`, which on a CPU takes a page of memory when that is first written, not all of them at once."""
+    if device.type != "cpu":
+        return torch.zeros(tuple(shape), dtype=dtype, device=device)
+    size = math.prod(shape) * dtype.itemsize
+    memory = np.zeros(size + ALIGNED, dtype=np.uint8)  # of pages that the system gives out zeroed
+    start = -memory.ctypes.data % ALIGNED
+    return torch.from_numpy(memory[start : start + size]).view(dtype).view(tuple(shape))
+
+
 class SlotCache(Cache):
     """Keys and values, each [layers, slots, context, key heads, width], written through a Plan."""
 
@@ -294,7 +306,7 @@ class SlotCache(Cache):
         width = getattr(config, "head_dim", None) or config.hidden_size // heads
         key_heads = getattr(config, "num_key_value_heads", None) or heads
         shape = (2, config.num_hidden_layers, slots, context, key_heads, width)
-        self.store = torch.zeros(shape, dtype=dtype, device=device)
+        self.store = zeros(shape, dtype=dtype, device=device)
         self.plan: AttentionPlan | None = None
 
     def update(

@@ -4,8 +4,8 @@ probabilities out.
 Log-probabilities are vLLM's "processed" ones: after the temperature, over the nucleus where top_p is below 1 and, where
 sampling was restricted, over the offered ids only (a restricted completion is asked for token by token,
 `rla.llm.base.restricted`). The prefix cache takes the place of sessions. With `generator.lora: adapter` the engine
-holds a base, and each request names the adapter that answers it (`rla.llm.adapters`); vLLM keeps prefixes of different
-adapters apart by name.
+holds a base, and each request names the adapter that answers it (`rla.models.adapters`); vLLM keeps prefixes of
+different adapters apart by name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typing import Any
 
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
-from rla.llm.adapters import Adapter, Parts, base_folder, parts_of
 from rla.llm.base import (
     NEVER,
     SEED_MASK,
@@ -33,6 +32,8 @@ from rla.llm.base import (
     restricted,
     usable_completions,
 )
+from rla.models.adapters import Adapter, parts_of
+from rla.models.load import merged_folder
 from rla.models.vision import VisionFormat, decoded_picture, load_vision
 
 MOST_IMAGES = 64  # of a prompt
@@ -133,8 +134,12 @@ class VllmGenerator:
         self._cached = self._prefilled = 0
         self._watched = False  # by its own processes, which a killed one would leave behind
         self.vision = load_vision(model)
-        parts = parts_of(model) if config.lora == "adapter" else Parts(model=model, weights=())
-        self._own = self.over(parts.adapter, stop_ids=stop_ids)
+        self._dtype = config.dtype
+        base, adapter = model, None
+        if config.lora == "adapter":
+            parts = parts_of(model)
+            base, adapter = parts.base, parts.adapter
+        self._own = self.over(adapter, stop_ids=stop_ids)
         lora: dict[str, Any] = {
             "enable_lora": True,
             "max_lora_rank": config.max_lora_rank,
@@ -150,10 +155,10 @@ class VllmGenerator:
             "enable_chunked_prefill": False,
             "max_num_batched_tokens": max(config.context, CPU_BATCH_TOKENS),
         }
-        with base_folder(parts) as base:
+        with merged_folder(base, dtype=config.dtype) as whole:
             self._engine: Any = AsyncLLM.from_engine_args(
                 AsyncEngineArgs(
-                    model=str(base),
+                    model=str(whole),
                     trust_remote_code=False,
                     generation_config="vllm",  # a folder's own top_p or top_k would change what is sampled
                     dtype=config.dtype,
@@ -211,7 +216,8 @@ class VllmGenerator:
     async def reload(self, model: Path | str, *, stop_ids: Collection[int]) -> None:
         """Take the weights of another model of the same architecture, after the last request has been answered."""
         await self._drop_cached()  # refused while an aborted request still runs
-        await self._engine.collective_rpc("load_other_weights", args=(str(model),))
+        with merged_folder(model, dtype=self._dtype) as whole:
+            await self._engine.collective_rpc("load_other_weights", args=(str(whole),))
         await self._drop_cached()
         self._own = self.over(None, stop_ids=stop_ids)
 

@@ -2,7 +2,7 @@
 
     model/             an ordinary Hugging Face folder with the tokenizer, weights as the configured dtype
     state/             the train state (`rla.training.state`) and `reference.safetensors`: the first weights
-    adapter/           with LoRA: the adapter as `peft` writes it; `model/` has it merged
+    adapter/           with LoRA; then there are no weights in model/ or reference in state/ (`rla.models.adapters`)
     metrics.json       what the stage that made it reported
     metrics.jsonl      the same for each of its updates, a line each
     checkpoint.json    counts and digest; a folder without it is not a checkpoint
@@ -41,6 +41,7 @@ LARGEST = (  # of files that are read whole, by the first pattern that fits; the
 )
 MANIFEST, METRICS, HISTORY = "checkpoint.json", "metrics.json", "metrics.jsonl"
 REFERENCE, ADAPTER = "reference", "adapter"
+BASE = "base.json"  # in model/: which weights an adapter lies over
 VERSION = "rla"  # key of the record: which version wrote it
 WEIGHT_SUFFIXES = (".safetensors", ".bin", ".safetensors.index.json", ".bin.index.json")
 
@@ -50,6 +51,11 @@ def check_model_folder(folder: Path) -> None:
     for path in sorted(folder.iterdir()):
         if path.exists():  # a link may lead nowhere
             refuse_irregular(path, next((most for name, most in LARGEST if fnmatch(path.name, name)), None))
+
+
+def is_companion(name: str) -> bool:
+    """Whether it is a file beside the weights: configuration, tokenizer, templates."""
+    return not name.endswith(WEIGHT_SUFFIXES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
 from rla.errors import UserError
-from rla.models.checkpoint import check_model_folder
+from rla.models.adapters import add_adapter, base_of, parts_of
+from rla.models.checkpoint import BASE, check_model_folder, is_companion
 from rla.store.layout import making_call
 
 if TYPE_CHECKING:
@@ -48,7 +51,8 @@ def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
 
 
 def load_model(source: str | Path, *, dtype: str = "float32", device: str = "cpu") -> PreTrainedModel:
-    """The causal language model, which may see pictures, in evaluation mode, weights as `dtype` on `device`.
+    """The causal language model, which may see pictures, in evaluation mode, weights as `dtype` on `device`. An adapter
+    and its base are added up.
 
     Raises UserError.
     """
@@ -58,6 +62,12 @@ def load_model(source: str | Path, *, dtype: str = "float32", device: str = "cpu
     disable_progress_bar()  # a stage's log is read by people; a bar per load drowns it
 
     folder = folder_of(source)
+    parts = parts_of(folder or source)
+    if parts.adapter is not None:
+        whole = load_model(parts.base, dtype=dtype, device=device)
+        with loadable(source):
+            add_adapter(whole, parts.adapter)
+        return whole
     if folder is not None:
         if not (folder / "config.json").is_file():
             raise UserError(f"{folder}: no config.json; this is not a Hugging Face model folder")
@@ -83,6 +93,27 @@ def hollow_model(folder: Path) -> PreTrainedModel:
     with loadable(folder), init_empty_weights(include_buffers=False):
         model: Any = _loading_class(config).from_config(config, dtype=torch.float32, trust_remote_code=False)
     return cast("PreTrainedModel", model.eval())
+
+
+@contextmanager
+def merged_folder(model: Path | str, *, dtype: str) -> Iterator[Path | str]:
+    """The model as files, for readers that know no base.json: itself, or a temporary folder with base and adapter as
+    one, its weights as `dtype`.
+    """
+    if base_of(model) is None:
+        yield model
+        return
+    with TemporaryDirectory(prefix="rla-merged-") as name:
+        write_merged(Path(model), Path(name), dtype=dtype)
+        yield Path(name)
+
+
+def write_merged(model: Path, folder: Path, *, dtype: str) -> None:
+    """Fill an empty folder with the model as others read it: base and adapter as one, weights as `dtype`."""
+    for file in model.iterdir():
+        if file.is_file() and file.name != BASE and not file.name.startswith(".") and is_companion(file.name):
+            shutil.copy(file, folder / file.name)
+    load_model(model, dtype=dtype).save_pretrained(folder)
 
 
 @contextmanager
@@ -124,13 +155,16 @@ def load_weights(model: PreTrainedModel, source: str | Path) -> None:
     import torch
 
     folder = folder_of(source)
-    files = sorted(folder.glob("*.safetensors")) if folder is not None else []
-    targets = model.state_dict()
+    parts = parts_of(folder or source)
+    files, targets = parts.weights, model.state_dict()
     with torch.no_grad():
         with loadable(source):
             copied = bool(files) and _copy_files(files, targets)
         if not copied:
             _copy(load_model(source).state_dict(), targets, source)
+        elif parts.adapter is not None:
+            with loadable(source):
+                add_adapter(model, parts.adapter)
 
 
 def _copy_files(files: Sequence[Path], targets: Mapping[str, torch.Tensor]) -> bool:

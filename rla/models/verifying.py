@@ -4,6 +4,8 @@ A checkpoint names size and SHA-256 of each of its files in `files.json`. For a 
 origin record beside its folder does. Where such a model consists of links to files elsewhere (`model.policy`), the
 files that the links lead to are compared. A folder without either record is read as it is, and so is a hub id.
 
+Of a LoRA checkpoint adapter and base are compared, too: they are the model (`rla.models.adapters`).
+
 The second half makes the model folders that a run starts from (`keep_or_make`), or adopts those of others (`adopt`).
 """
 
@@ -15,12 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from rla.errors import UserError
-from rla.models.checkpoint import ADAPTER, MANIFEST, REFERENCE, WEIGHT_SUFFIXES
+from rla.models.adapters import OVER, AdapterBase, base_of
+from rla.models.checkpoint import MANIFEST, is_companion
+from rla.models.load import write_merged
 from rla.store.atomic import building
 from rla.store.digests import FILES, KEY, below, joint_digest, read_records, record_files, verify_recorded
 from rla.store.layout import making_call
 from rla.store.origin import PARAMETERS, unlike_text
-from rla.store.pruned import MODEL, STATE
+from rla.store.pruned import ADAPTER_PART, MODEL, PARTS
 from rla.store.removing import refuse_unlike
 from rla.store.replacing import RecordBeside, settle, take_place
 from rla.store.slices import CHECKSUM, optional_json, sealed
@@ -52,7 +56,7 @@ def checkpoint_around(model: Path | str) -> Path | None:
 
 
 def checkpoint_records(checkpoint: Path) -> dict[str, dict[str, Any]]:
-    """By path below the checkpoint. Raises UserError where they are lost."""
+    """By path below the checkpoint. Raises UserError if they are lost."""
     found = read_records(checkpoint / FILES)
     if found is None:
         raise UserError(f"{checkpoint / FILES}: missing, so its files cannot be verified; {anew(checkpoint)}")
@@ -80,53 +84,44 @@ def named_content(model: Path | str) -> str:
 
 
 def verify_model(model: Path | str, *, weights: bool = True, share: Share = (0, 1)) -> None:
-    """UserError where a file of a model folder changed; without `weights`: of configuration and tokenizer alone."""
+    """UserError where a file of a model changed; without `weights`: of configuration and tokenizer alone."""
     folder, checkpoint = Path(model), checkpoint_around(model)
     if checkpoint is not None:
-        inside = f"{MODEL}/"
-        verify_checkpoint(checkpoint, lambda name: name.startswith(inside) and (weights or is_companion(name)), share)
+        verify_parts(model, (MODEL, *((ADAPTER_PART,) if weights else ())), weights=weights, share=share)
     elif folder.is_dir() and (records := model_records(folder)) is not None:
         wanted = always if weights else is_companion
         verify_recorded(folder, records, remedy=ANEW, wanted=wanted, share=share)
 
 
-def verify_base(model: Path | str, *, weights: bool = True) -> None:
-    """The same of what an engine with `generator.lora: adapter` reads: the adapter, and its base, not `model/`."""
-    checkpoint = checkpoint_around(model)
-    if checkpoint is None or not (checkpoint / ADAPTER).is_dir():
-        verify_model(model, weights=weights)
+def verify_parts(
+    model: Path | str, parts: Collection[str] = PARTS, *, weights: bool = True, share: Share = (0, 1)
+) -> None:
+    """The same of parts of the checkpoint, and of what its adapter lies over; of a plain folder as `verify_model`."""
+    checkpoint, base = checkpoint_around(model), base_of(model)
+    if checkpoint is None:
+        verify_model(model, weights=weights, share=share)
         return
 
     def wanted(name: str) -> bool:
-        if name.startswith(f"{MODEL}/"):
-            return is_companion(name)
-        return name.startswith(f"{ADAPTER}/") or (weights and name.startswith(f"{STATE}/{REFERENCE}"))
+        return name.partition("/")[0] in parts and (weights or is_companion(name))
 
-    verify_checkpoint(checkpoint, wanted)
-
-
-def verify_to_train(model: Path | str, *, share: Share = (0, 1)) -> None:
-    """The same of what training goes on from: `model/` and `state/`."""
-    verify_parts(model, (MODEL, STATE), share=share)
-
-
-def verify_parts(model: Path | str, parts: Collection[str], *, share: Share = (0, 1)) -> None:
-    """The same of whole parts of the checkpoint: `model`, `state` or `adapter`."""
-    checkpoint = checkpoint_around(model)
-    if checkpoint is None:
-        verify_model(model, share=share)
-    else:
-        verify_checkpoint(checkpoint, lambda name: name.partition("/")[0] in parts, share)
-
-
-def verify_checkpoint(checkpoint: Path, wanted: Callable[[str], bool], share: Share = (0, 1)) -> None:
-    """UserError where a file of a checkpoint whose path in it is `wanted` changed since it was written."""
     verify_recorded(checkpoint, checkpoint_records(checkpoint), remedy=anew(checkpoint), wanted=wanted, share=share)
+    if base is not None and weights:
+        own = base.files.__contains__
+        verify_recorded(base.folder, base.files, remedy=f"{checkpoint} {OVER}", wanted=own, share=share)
 
 
-def is_companion(name: str) -> bool:
-    """Whether it is a file beside the weights: configuration, tokenizer, templates."""
-    return not name.endswith(WEIGHT_SUFFIXES)
+def base_under(model: Path | str) -> AdapterBase:
+    """What an adapter that is trained from here on lies over: the base that the model has, or else its own weights.
+
+    Reads those, unless it was recorded what they are.
+    """
+    base = base_of(model)
+    if base is not None:
+        return base
+    folder = Path(model) if Path(model).is_dir() else hub_snapshot(str(model), key="the base of an adapter")
+    records = model_records(folder) or record_files(folder)
+    return AdapterBase(folder=folder, files={name: one for name, one in records.items() if not is_companion(name)})
 
 
 def always(name: str) -> bool:
@@ -194,7 +189,8 @@ def made_by_init(folder: Path) -> Callable[[Path], bool]:
 
 
 def adopt(source: str, folder: Path, *, key: str) -> None:
-    """Fill an empty folder with links to the files of a local model folder, or of a hub model that is fetched first.
+    """Fill an empty folder with links to the files of a local model folder, or of a hub model that is fetched first. A
+    LoRA checkpoint's is written anew, adapter and base as one.
 
     Raises UserError that names `key`, the parameter that says `source`.
     """
@@ -205,6 +201,10 @@ def adopt(source: str, folder: Path, *, key: str) -> None:
         found = hub_snapshot(source, key=key)
     if not (found / "config.json").is_file():
         raise UserError(f"{key}: {source} has no config.json; give a Hugging Face model folder or a hub id")
+    if base_of(found) is not None:
+        verify_model(found)
+        write_merged(found, folder, dtype="float32")
+        return
     for file in sorted(entry for entry in found.iterdir() if entry.is_file() and not entry.name.startswith(".")):
         (folder / file.name).symlink_to(file.resolve())
 

@@ -1,10 +1,10 @@
 """Removing the weights of old checkpoints: `rla prune`, and every stage that may have finished an iteration.
 
-    iteration 0                                the start of the run: stays whole
+    iteration 0                                the start of the run, and the base of adapters: stays whole
     after the last finished iteration - keep   stays whole: the run goes on from there
     every n-th (`checkpoints.every`)           stays whole
-    every n-th (`checkpoints.export_every`)    `model/` stays
-    an evaluation is planned and not made      `model/` stays until it is
+    every n-th (`checkpoints.export_every`)    `model/` and `adapter/` stay
+    an evaluation is planned and not made      the same, until it is
     all others                                 `state/`, `model/` and `adapter/` go
 
 An iteration is finished once all of its artifacts are made from what is there now (`rla.pipeline.finished`): then
@@ -29,12 +29,11 @@ from rla.pipeline.finished import RECORD, finished_iterations, policy_evaluated
 from rla.pipeline.plan import evaluations_of
 from rla.store.atomic import write_json
 from rla.store.layout import artifact
-from rla.store.pruned import ADAPTER_PART, MODEL, PARTS, PRUNED, STATE, pruned_parts
+from rla.store.pruned import PARTS, PRUNED, STATE, pruned_parts
 from rla.store.sizes import freed_bytes
 
 MODELS = ("policy", "rm")
 PLAN = Path("iterations.yaml")
-REFERENCE = "reference*.safetensors"  # with an adapter: what `model/` is served over
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,14 +87,11 @@ def removals(
 
 
 def part_files(checkpoint: Path, parts: Sequence[str]) -> tuple[Path, ...]:
-    """The files of these parts. The first weights stay where an adapter stays."""
-    adapter = (checkpoint / ADAPTER_PART).is_dir() and MODEL not in parts
-    kept = set((checkpoint / STATE).glob(REFERENCE)) if adapter else set()
     return tuple(
         path
         for part in parts
         for path in sorted((checkpoint / part).rglob("*"))
-        if path not in kept and (path.is_symlink() or not path.is_dir())
+        if path.is_symlink() or not path.is_dir()
     )
 
 

@@ -2,9 +2,8 @@
 
 Opening: a file that the train state lacks is an error, before any model is loaded.
 
-    trained            weights, moments, rng, reference and state.json
-    a warm start       weights and reference
-    carried over       no state: the start of a run, as a plain model folder is one
+    trained            weights, moments, rng, state.json, and the reference, which is the base where there is an adapter
+    a start of a run   no state, as a plain model folder has none: a warm start, or a model that was carried over
 
 Without this, training would quietly begin anew from the exported weights, or measure KL to them. A file that changed is
 an error as well (`verify_together`). Whoever reads `model/` alone opens it with `open_checkpoint`, which asks for
@@ -26,24 +25,26 @@ from typing import TYPE_CHECKING, Any
 
 from rla import __version__
 from rla.errors import UserError
+from rla.models.adapters import base_of, write_base
 from rla.models.checkpoint import (
     ADAPTER,
+    BASE,
     HISTORY,
     MANIFEST,
     METRICS,
     REFERENCE,
     VERSION,
-    WEIGHT_SUFFIXES,
     Checkpoint,
+    is_companion,
     open_checkpoint,
 )
 from rla.models.verifying import (
+    base_under,
     checkpoint_around,
     checkpoint_records,
     model_records,
     verify_model,
     verify_parts,
-    verify_to_train,
 )
 from rla.store.atomic import building, write_json
 from rla.store.digests import FILES, Records, below, joint_digest, read_records, record_files, write_records
@@ -57,8 +58,7 @@ if TYPE_CHECKING:
 
     from rla.training.ranks import Ranks
 
-WARM = ("weights", "reference")  # `<name>.safetensors`, or `<name>-00000.safetensors` and on
-TRAINED = ("moments", "rng")
+TRAINED = ("weights", "moments", "rng")  # `<name>.safetensors`, or `<name>-00000.safetensors` and on
 COUNTS = "state.json"
 
 
@@ -66,13 +66,13 @@ def open_to_train(source: Path | str) -> Checkpoint:
     """Raises UserError as `open_checkpoint` does, and for a missing file of the train state."""
     checkpoint = open_checkpoint(source)
     refuse_pruned(Path(source), STATE)
-    state = Path(checkpoint.model).parent / "state"
-    if checkpoint.digest is None or not (checkpoint.updates or state.is_dir()):
+    if checkpoint.digest is None or not checkpoint.updates:
         return checkpoint
-    for name in WARM + (TRAINED if checkpoint.updates else ()):
+    state = Path(checkpoint.model).parent / "state"
+    for name in (*TRAINED, *(() if checkpoint.adapter else (REFERENCE,))):
         if not any((state / f"{name}{number}.safetensors").is_file() for number in ("", "-00000")):
             raise UserError(_missing(state / f"{name}.safetensors"))
-    if checkpoint.updates and not (state / COUNTS).is_file():
+    if not (state / COUNTS).is_file():
         raise UserError(_missing(state / COUNTS))
     return checkpoint
 
@@ -82,7 +82,7 @@ def verify_together(checkpoint: Checkpoint, ranks: Ranks) -> None:
 
     Raises UserError at every rank where one of them finds a file that changed since it was written.
     """
-    verify = verify_model if checkpoint.state is None else verify_to_train  # the weights alone were named
+    verify = verify_model if checkpoint.state is None else verify_parts  # the weights alone were named
     ranks.agree(lambda: verify(checkpoint.model, share=(ranks.rank, ranks.world)))
 
 
@@ -106,7 +106,7 @@ def write_checkpoint(
     out: Path,
     *,
     previous: Checkpoint,
-    model: PreTrainedModel,
+    model: PreTrainedModel | None,
     dtype: str,
     metrics: Mapping[str, Any],
     state: Path | None = None,
@@ -117,32 +117,30 @@ def write_checkpoint(
     record: Mapping[str, Any] | None = None,
     replace: bool = False,
 ) -> None:
-    """Write `out` atomically from a model and folders with state and adapter, which move into it.
+    """Write `out` atomically from a model and a folder with its state, which moves into it, or from an adapter's.
 
-    `recorded`: the files of `state`. Without `state` (a warm start) the model becomes the reference of the run.
-    Converts `model` to `dtype`, so it cannot train further. Tokenizer files come from `previous`. `replace`: a
-    checkpoint at `out` makes room in the end.
+    `recorded`: the files of `state`. Without `state` (a warm start) the checkpoint is the start of a run. An `adapter`
+    takes the place of `model`. Converts `model` to `dtype`, so it cannot train further. Tokenizer files come from
+    `previous`. `replace`: a checkpoint at `out` makes room in the end.
     """
     import torch
 
-    from rla.training.state import WEIGHTS, save_weights
     from rla.training.tensors import FILE_BYTES
 
-    kind = getattr(torch, dtype)
     known = {f"state/{name}": one for name, one in (recorded or {}).items()}
     with _fresh(out, replace=replace) as partial:
-        if state is None:
-            save_weights(model, partial / "state", WEIGHTS)
-            save_weights(model, partial / "state", REFERENCE, dtype=kind)
-        else:
+        if state is not None:
             state.rename(partial / "state")
-            _keep_reference(previous, partial / "state", dtype=dtype)
-            known |= _linked(previous, (REFERENCE,))
+        _export_companions(previous.model, partial / "model")
         if adapter is not None:
             adapter.rename(partial / ADAPTER)
-        _export_companions(previous.model, partial / "model")
-        # Files of a few GiB are digested side by side, one large file is not.
-        model.to(kind).save_pretrained(partial / "model", max_shard_size=FILE_BYTES)
+            write_base(partial / "model", base_under(previous.model), place=out / "model", adapter=partial / ADAPTER)
+        elif model is not None:
+            if state is not None:
+                _keep_reference(previous, partial / "state", dtype=dtype)
+                known |= _linked(previous, (REFERENCE,))
+            # Files of a few GiB are digested side by side, one large file is not.
+            model.to(getattr(torch, dtype)).save_pretrained(partial / "model", max_shard_size=FILE_BYTES)
         (partial / HISTORY).write_text("".join(json.dumps(one, allow_nan=False) + "\n" for one in history))
         _finish(partial, out, updates=updates, metrics=metrics, record=record, known=known)
 
@@ -162,24 +160,26 @@ def carry_over(
     """
     own = {MODEL: previous.model, STATE: previous.state, ADAPTER: previous.adapter}
     verify_parts(previous.model, [part for part, folder in own.items() if folder is not None])
+    base, known = base_of(previous.model), _linked(previous, ("",))
     with _fresh(out, replace=replace) as partial:
-        if isinstance(previous.model, str) and not Path(previous.model).is_dir():
+        if not Path(previous.model).is_dir() or (base is not None and previous.adapter is None):
             from rla.models.load import load_model
 
+            known = {}
             _export_companions(previous.model, partial / "model")
             load_model(previous.model).save_pretrained(partial / "model")
         else:
-            shutil.copytree(
-                previous.model, partial / "model", copy_function=_link_or_copy, ignore=shutil.ignore_patterns(".*")
-            )
+            ignored = shutil.ignore_patterns(".*", BASE)
+            shutil.copytree(previous.model, partial / "model", copy_function=_link_or_copy, ignore=ignored)
         if previous.state is not None:
             shutil.copytree(previous.state, partial / "state", copy_function=_link_or_copy)
         if previous.adapter is not None:
             shutil.copytree(previous.adapter, partial / ADAPTER, copy_function=_link_or_copy)
+        if base is not None and previous.adapter is not None:
+            known = {name: one for name, one in known.items() if name != f"{MODEL}/{BASE}"}
+            write_base(partial / "model", base, place=out / "model", adapter=partial / ADAPTER)
         (partial / HISTORY).touch()
-        _finish(
-            partial, out, updates=previous.updates, metrics=metrics or {}, record=record, known=_linked(previous, ("",))
-        )
+        _finish(partial, out, updates=previous.updates, metrics=metrics or {}, record=record, known=known)
 
 
 def publish(partial: Path, place: Path) -> None:
@@ -288,7 +288,7 @@ def _export_companions(source: Path | str, folder: Path) -> None:
     folder.mkdir(parents=True)
     if isinstance(source, Path) or Path(source).is_dir():
         for file in Path(source).iterdir():
-            if file.is_file() and not file.name.startswith(".") and not file.name.endswith(WEIGHT_SUFFIXES):
+            if file.is_file() and not file.name.startswith(".") and is_companion(file.name) and file.name != BASE:
                 shutil.copy(file, folder / file.name)
         return
     from rla.models.load import load_tokenizer

@@ -1,12 +1,13 @@
 """What a training stage starts from: model, optimizer, train state and the log-probabilities that do not change.
 
 Low-rank adapters come through `peft`: the base is frozen, and the adapter trains and is carried on (Hu et al. 2021).
-The base is the run's first weights in the precision of the export, in every iteration the same; a new adapter changes
-nothing. The checkpoint holds the adapter as `peft` writes it (`adapter/`) and the merged model (`model/`).
+The base is the run's first weights rounded to `dtype`, in every iteration the same; a new adapter changes nothing. The
+checkpoint holds the adapter and says where the base lies (`rla.models.adapters`).
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ from torch import Tensor, nn
 
 from rla.config.training import LoraConfig, TrainConfig
 from rla.errors import UserError
+from rla.models.adapters import SETTINGS, base_of
+from rla.models.adapters import WEIGHTS as ADAPTER_WEIGHTS
 from rla.models.checkpoint import ADAPTER, REFERENCE, Checkpoint
 from rla.models.load import hollow_model, load_model
 from rla.models.sight import sees, vision_tower
@@ -27,7 +30,7 @@ from rla.training.metrics import Stopwatch, Work
 from rla.training.optimizing import make_optimizing
 from rla.training.ranks import Compute, Sharing
 from rla.training.sequence_file import StoredSequences
-from rla.training.state import WEIGHTS, TrainState, full_shape, load_state_weights, matching, trainable
+from rla.training.state import WEIGHTS, TrainState, full_shape, load_state_weights
 from rla.training.tensors import TensorFiles
 
 if TYPE_CHECKING:
@@ -39,7 +42,8 @@ VISION = r".*\bvisual\b.*"  # names of the layers of a vision tower, as a regula
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedStage:
     """What the updates of a stage share, log-probabilities by sequence: `reference`, None without KL, and `old`, None
-    where they are the sampler's. `loading_s`: seconds in which model and state were read.
+    where they are the sampler's. `loading_s`: seconds in which model and state were read. `adapter`: the settings of
+    the one that trains, as peft has them.
     """
 
     config: TrainConfig
@@ -52,6 +56,7 @@ class PreparedStage:
     work: Work
     eyes: Eyes | None = None
     loading_s: float = 0.0
+    adapter: Any = None
 
     def passes(self, indices: Sequence[int]) -> list[list[int]]:
         """The forward passes for these sequences."""
@@ -72,7 +77,7 @@ def prepare(
     loading = Stopwatch()
     files = own_weights(previous) if compute.ranks.sharing is Sharing.FSDP and not config.lora.rank else None
     with loading:
-        model = _model(previous, config=config, compute=compute, hollow=files is not None)
+        model, adapter = _model(previous, config=config, compute=compute, hollow=files is not None)
     if sequences.facts.highest >= model.config.get_text_config().vocab_size:
         raise UserError(
             f"{previous.model}: knows no token {sequences.facts.highest}; train the model that made the trajectories"
@@ -122,6 +127,7 @@ def prepare(
         work=work,
         eyes=eyes,
         loading_s=loading.seconds,
+        adapter=adapter,
     )
 
 
@@ -138,8 +144,9 @@ def own_weights(previous: Checkpoint) -> TensorFiles | None:
     return files if known else None
 
 
-def _model(previous: Checkpoint, *, config: TrainConfig, compute: Compute, hollow: bool) -> PreTrainedModel:
-    """With fp32 weights, or with frozen ones and an adapter that trains; on the CPU where the ranks will spread it.
+def _model(previous: Checkpoint, *, config: TrainConfig, compute: Compute, hollow: bool) -> tuple[PreTrainedModel, Any]:
+    """With fp32 weights, or with frozen ones and an adapter that trains, and peft's settings of that; on the CPU where
+    the ranks will spread it.
 
     `hollow`: without memory for the weights.
     """
@@ -153,15 +160,11 @@ def _model(previous: Checkpoint, *, config: TrainConfig, compute: Compute, hollo
         )
     device = "cpu" if compute.ranks.sharded else str(compute.device)
     if hollow:
-        return with_frozen_tower(hollow_model(Path(previous.model)), config)
+        return with_frozen_tower(hollow_model(Path(previous.model)), config), None
     if not config.lora.rank:
-        return with_frozen_tower(load_model(previous.model, dtype="float32", device=device), config)
-
-    return (
-        adapted(frozen_base(previous, config=config, mixed=compute.mixed), config.lora, vision=config.vision)
-        .get_base_model()
-        .to(device)
-    )
+        return with_frozen_tower(load_model(previous.model, dtype="float32", device=device), config), None
+    whole = adapted(frozen_base(previous, config=config, mixed=compute.mixed), config.lora, vision=config.vision)
+    return whole.get_base_model().to(device), whole.peft_config["default"]
 
 
 def with_frozen_tower(model: PreTrainedModel, config: TrainConfig) -> PreTrainedModel:
@@ -219,13 +222,15 @@ def _passes(
     )
 
 
-def exported(stage: PreparedStage, previous: Checkpoint, state: Path) -> tuple[PreTrainedModel, Path | None]:
-    """The model to export, whole and merged, and the folder of its adapter where there is one.
+def exported(
+    stage: PreparedStage, previous: Checkpoint, state: Path
+) -> tuple[PreTrainedModel, None] | tuple[None, Path]:
+    """The model to export, whole, or the folder of an adapter.
 
     Made from the files of the train state where this process has no whole model.
     """
-    if stage.config.lora.rank:
-        return merged(previous, state, config=stage.config, mixed=stage.compute.mixed)
+    if stage.adapter is not None:
+        return None, write_adapter(state, stage.adapter)
     if not stage.compute.ranks.sharded:
         return stage.scorer.model, None
     model = with_frozen_tower(load_model(previous.model, dtype=stage.config.dtype), stage.config)
@@ -235,9 +240,13 @@ def exported(stage: PreparedStage, previous: Checkpoint, state: Path) -> tuple[P
 
 def frozen_base(previous: Checkpoint, *, config: TrainConfig, mixed: bool) -> PreTrainedModel:
     """The run's first weights, rounded to `config.dtype`; in fp32 where the forward pass is not mixed."""
-    model = load_model(previous.model, dtype=config.dtype)
-    if previous.reference is not None:
-        load_state_weights(model, previous.reference, REFERENCE)
+    base = base_of(previous.model)
+    if base is not None and previous.adapter is None:
+        raise UserError(
+            f"{previous.model}: holds an adapter over other weights, and no adapter can lie over it; write both as one "
+            f"with `rla merge {Path(previous.model).parent} FOLDER` and start from that"
+        )
+    model = load_model(previous.model if base is None else base.folder, dtype=config.dtype)
     return model if mixed else model.float()
 
 
@@ -265,13 +274,16 @@ def adapted(model: PreTrainedModel, config: LoraConfig, *, vision: str = "traine
     return whole
 
 
-def merged(previous: Checkpoint, state: Path, *, config: TrainConfig, mixed: bool) -> tuple[PreTrainedModel, Path]:
-    """The base with the adapter of a train state added in, and the folder (beside the state) of that adapter."""
-    whole = adapted(frozen_base(previous, config=config, mixed=mixed).float(), config.lora, vision=config.vision)
-    model = whole.get_base_model()
-    with torch.no_grad():
-        for parameter, value in matching(trainable(model), TensorFiles(state, WEIGHTS, required=True)):
-            parameter.copy_(value.read())
-    folder = state.with_name(ADAPTER)
-    whole.save_pretrained(folder)
-    return whole.merge_and_unload(), folder
+def write_adapter(state: Path, settings: Any) -> Path:
+    """The adapter of a train state as peft writes it, in a folder beside the state."""
+    from safetensors.torch import save_file
+
+    folder, files = state.with_name(ADAPTER), TensorFiles(state, WEIGHTS, required=True)
+    settings.inference_mode = True
+    settings.save_pretrained(folder)
+    file = folder / SETTINGS
+    said = json.loads(file.read_text()) | {"target_modules": sorted(settings.target_modules)}  # a set has no order
+    file.write_text(json.dumps(said, indent=2, sort_keys=True) + "\n")
+    named = {f"base_model.model.{name.replace('.default.', '.')}": files.read(name) for name in files}
+    save_file(named, folder / ADAPTER_WEIGHTS, metadata={"format": "pt"})
+    return folder

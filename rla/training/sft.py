@@ -25,6 +25,7 @@ from rla.models.checkpoint import open_checkpoint
 from rla.store.atomic import write_json
 from rla.store.records import columns
 from rla.training.checkpoints import refuse_existing, write_checkpoint
+from rla.training.footprint import layer_sizes, pass_tokens
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -227,6 +228,7 @@ def _fit(
 
     Raises KeyboardInterrupt after the step in which Ctrl-C was pressed, when what it led to is saved.
     """
+    import torch
     from datasets import Dataset
 
     from rla.models.sight import vision_tower
@@ -250,6 +252,8 @@ def _fit(
         }
         for one in examples
     ]
+    sizes, recomputed = layer_sizes(model.config), config.gradient_checkpointing
+    bound = pass_tokens(sizes, recomputed=recomputed, cuda=torch.cuda.is_available())
     with HeldInterrupts(Ranks()) as interrupts:
         trainer = WeightedTrainer(
             model=model,
@@ -257,7 +261,7 @@ def _fit(
             train_dataset=Dataset.from_list(rows),
             processing_class=tokenizer,
             packing=config.packing,
-            tokens_per_pass=config.tokens_per_pass,
+            tokens_per_pass=config.tokens_per_pass or bound,
             on_step=log,
             eyes=eyes,
             interrupts=interrupts,

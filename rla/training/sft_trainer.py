@@ -128,7 +128,7 @@ class SaveWhenInterrupted(TrainerCallback):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collator:
-    """The examples of an update as passes, each of at most `tokens_per_pass` tokens (0: one pass) or of one example.
+    """The examples of an update as passes of at most `tokens_per_pass` tokens each, or of one text that is longer.
 
     `packs`: examples follow each other in one row, in place of rows that are padded.
     """
@@ -137,7 +137,8 @@ class Collator:
     tokens_per_pass: int
 
     def __call__(self, examples: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        passes = [self._collate(group) for group in self._groups(examples)]
+        cut = [piece for example in examples for piece in pieces(example, most=self.tokens_per_pass)]
+        passes = [self._collate(group) for group in self._groups(cut)]
         total = sum(one["loss_weights"][:, 1:].sum() for one in passes)
         return {"passes": [one | {"total": total} for one in passes]}
 
@@ -146,7 +147,7 @@ class Collator:
         for example in examples:
             sizes = [len(one["input_ids"]) for one in (*groups[-1], example)]
             tokens = sum(sizes) if self.packs else len(sizes) * max(sizes)
-            if groups[-1] and self.tokens_per_pass and tokens > self.tokens_per_pass:
+            if groups[-1] and tokens > self.tokens_per_pass:
                 groups.append([])
             groups[-1].append(example)
         return groups
@@ -169,6 +170,36 @@ class Collator:
             "sizes": sizes,
             "shown": [one.get("shown", []) for one in examples],
         }
+
+
+def pieces(example: dict[str, Any], *, most: int) -> list[dict[str, Any]]:
+    """An example of more than `most` tokens as several, each with some of its branches and what these continue; one
+    branch at least. Branches do not see each other, so the losses are those of the whole example.
+    """
+    branches, weights = example["branches"], example["loss_weights"]
+    if len(weights) <= most or not branches or any(weights[: min(start for start, _, _ in branches)]):
+        return [example]
+    groups: list[list[list[int]]] = []
+    for branch in branches:
+        together = [*groups[-1], branch] if groups else []
+        if together and max(at for _, _, at in together) + sum(end - start for start, end, _ in together) <= most:
+            groups[-1] = together
+        else:
+            groups.append([branch])
+    return [_with_branches(example, group) for group in groups]
+
+
+def _with_branches(example: dict[str, Any], branches: Sequence[Sequence[int]]) -> dict[str, Any]:
+    reach, shown = max(anchor for _, _, anchor in branches), example.get("shown", [])
+    ids, weights, kept = list(example["input_ids"][:reach]), [0.0] * reach, []
+    images = [one for one in shown if one["start"] + one["length"] <= reach]
+    for start, end, anchor in branches:
+        moved = len(ids) - start
+        images += [one | {"start": one["start"] + moved} for one in shown if start <= one["start"] < end]
+        kept.append([len(ids), len(ids) + end - start, anchor])
+        ids += example["input_ids"][start:end]
+        weights += example["loss_weights"][start:end]
+    return {"input_ids": ids, "loss_weights": weights, "branches": kept, "shown": images}
 
 
 def next_log_probs(

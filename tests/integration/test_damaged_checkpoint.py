@@ -16,11 +16,7 @@ from rla.config.training import LoraConfig, SftConfig, TrainConfig  # noqa: E402
 from rla.errors import UserError  # noqa: E402
 from rla.llm.factory import make_generator, verified_once  # noqa: E402
 from rla.models.checkpoint import open_checkpoint  # noqa: E402
-from rla.models.verifying import (  # noqa: E402
-    adopt,
-    keep_or_make,
-    verify_base,
-)
+from rla.models.verifying import adopt, keep_or_make, verify_model  # noqa: E402
 from rla.store.digests import write_records  # noqa: E402
 from rla.store.slices import read_json  # noqa: E402
 from rla.training.loop import train  # noqa: E402
@@ -115,19 +111,23 @@ def test_workers_trust_what_was_compared_for_them(run: Path, tmp_path: Path, mon
         verified_once(config, damaged)
 
 
-@pytest.mark.parametrize("name", ["adapter/adapter_model.safetensors", "state/reference.safetensors"])
-def test_an_engine_that_keeps_the_base_refuses_what_it_reads(name: str, run: Path, tmp_path: Path) -> None:
-    damaged = copied(run / "adapted", tmp_path / "damaged")
+@pytest.mark.parametrize("name", ["adapted/adapter/adapter_model.safetensors", "start/model.safetensors"])
+def test_an_adapter_and_its_base_are_the_model(name: str, run: Path, tmp_path: Path) -> None:
+    copied(run / "start", tmp_path / "start")
+    damaged = copied(run / "adapted", tmp_path / "adapted")
     flip(damaged / "state/moments.safetensors")
-    flip(damaged / "model/model.safetensors")
-    verify_base(damaged / "model")
-    flip(damaged / name)
+    verify_model(damaged / "model")
+    flip(tmp_path / name)
+    verify_model(damaged / "model", weights=False)
     with pytest.raises(UserError, match=rf"{name}: changed"):
-        verify_base(damaged / "model")
+        verify_model(damaged / "model")
+    with pytest.raises(UserError, match=rf"{name}: changed"):
+        make_generator(GeneratorConfig(context=64), model=damaged / "model", seed=0)
 
 
 @pytest.mark.parametrize("name", ["state/weights.safetensors", "adapter/adapter_model.safetensors"])
 def test_a_file_that_changed_is_not_passed_on(name: str, run: Path, tmp_path: Path) -> None:
+    copied(run / "start", tmp_path / "start")
     damaged = copied(run / "adapted", tmp_path / "1")
     assert trained(damaged, tmp_path / "2", sequences=0)
     flip(damaged / name)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +16,11 @@ peft = pytest.importorskip("peft")
 
 from safetensors.torch import load_file  # noqa: E402
 
+from rla.cli.app import run as rla  # noqa: E402
 from rla.config.training import LoraConfig, SftConfig, TrainConfig  # noqa: E402
 from rla.errors import UserError  # noqa: E402
-from rla.models.load import load_model  # noqa: E402
+from rla.models.load import load_model, load_tokenizer  # noqa: E402
+from rla.models.verifying import adopt, verify_model  # noqa: E402
 from rla.training.loop import train  # noqa: E402
 from tests.unit.training.builders import random_sequences, tiny_model  # noqa: E402
 
@@ -46,19 +51,76 @@ def test_the_export_is_the_base_with_the_stored_adapter(start: Path, tmp_path: P
     assert history[0]["kl"] == pytest.approx(0.0, abs=1e-6)
     assert history[3]["kl"] > 1e-5  # still measured to the run's first weights
 
-    merged = load_model(tmp_path / "2" / "model")
     loaded = peft.PeftModel.from_pretrained(load_model(start), tmp_path / "2" / "adapter").eval()
-    torch.testing.assert_close(logits(merged), logits(loaded), atol=1e-5, rtol=1e-5)
-    assert (logits(merged) - logits(load_model(start))).abs().max() > 1e-3
+    torch.testing.assert_close(logits(load_model(tmp_path / "2/model")), logits(loaded), atol=1e-5, rtol=1e-5)
+    assert (logits(loaded) - logits(load_model(start))).abs().max() > 1e-3
+    found, merged = load_model(tmp_path / "2/model").state_dict(), loaded.merge_and_unload().state_dict()
+    assert all(torch.equal(value, merged[name]) for name, value in found.items())
 
+
+def test_a_checkpoint_holds_the_adapter_and_its_state_alone(start: Path, tmp_path: Path) -> None:
+    run(start, tmp_path / "1")
+    run(tmp_path / "1", tmp_path / "2")
     weights = load_file(tmp_path / "2" / "state" / "weights.safetensors")
     assert len(weights) == 2 * 7 * 2  # A and B of seven linear layers in two blocks
     assert all("lora_" in name for name in weights)
-    before, first = (
-        load_file(start / "model.safetensors"),
-        load_file(tmp_path / "2" / "state" / "reference.safetensors"),
-    )
-    assert all(torch.equal(first[name], before[name]) for name in first)
+    tensors = sorted(str(path.relative_to(tmp_path / "2")) for path in (tmp_path / "2").rglob("*.safetensors"))
+    assert tensors == [
+        "adapter/adapter_model.safetensors",
+        "state/moments.safetensors",
+        "state/rng.safetensors",
+        "state/weights.safetensors",
+    ]
+    place = os.path.relpath(start, tmp_path / "2/model")
+    assert json.loads((tmp_path / "2/model/base.json").read_text())["base"] == place
+
+
+def test_a_run_can_be_moved_and_its_base_is_needed(start: Path, tmp_path: Path) -> None:
+    before = tmp_path / "r"
+    shutil.copytree(start, before / "0/policy/model")
+    run(before / "0/policy/model", before / "1/policy")
+    expected = logits(load_model(before / "1/policy/model"))
+    after = before.rename(tmp_path / "moved")
+    assert torch.equal(logits(load_model(after / "1/policy/model")), expected)
+    run(after / "1/policy", after / "2/policy")
+
+    weights = after / "0/policy/model/model.safetensors"
+    damaged = bytearray(weights.read_bytes())
+    damaged[-1] ^= 1
+    weights.write_bytes(damaged)
+    changed = r"0/policy/model/model\.safetensors: changed .* holds an adapter over it"
+    with pytest.raises(UserError, match=changed):
+        verify_model(after / "1/policy/model")
+    with pytest.raises(UserError, match=changed):
+        run(after / "2/policy", after / "3/policy")
+    weights.unlink()
+    for read in (load_model, verify_model):
+        with pytest.raises(UserError, match=r"0/policy/model/model\.safetensors: missing.* holds an adapter over it"):
+            read(after / "2/policy/model")
+
+
+def test_both_as_one_folder(start: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    run(start, tmp_path / "1")
+    assert rla(["merge", str(tmp_path / "1"), str(tmp_path / "whole"), "--dtype", "float32"]) == 0
+    assert torch.equal(logits(load_model(tmp_path / "whole")), logits(load_model(tmp_path / "1/model")))
+    assert load_tokenizer(tmp_path / "whole").chat_template and not (tmp_path / "whole/base.json").exists()
+    run(tmp_path / "whole", tmp_path / "2")
+    assert rla(["merge", str(tmp_path / "1"), str(tmp_path / "whole")]) == 2
+    assert "whole exists already" in capfd.readouterr().err
+
+    with pytest.raises(UserError, match=r"no adapter can lie over it; write both as one with `rla merge .*/1 FOLDER`"):
+        run(tmp_path / "1/model", tmp_path / "3")
+
+
+def test_what_a_run_has_made_starts_another_run(start: Path, tmp_path: Path) -> None:
+    run(start, tmp_path / "1")
+    (tmp_path / "init").mkdir()
+    adopt(str(tmp_path / "1/model"), tmp_path / "init", key="model.policy")
+    train(model_folder=tmp_path / "1/model", out=tmp_path / "0", sequences=[], config=FULL, temperature=0.8, seed=7)
+    expected = logits(load_model(tmp_path / "1/model"))
+    for model in (tmp_path / "init", tmp_path / "0/model"):
+        assert torch.equal(logits(load_model(model)), expected)
+    run(tmp_path / "0", tmp_path / "2")
 
 
 def test_a_killed_stage_goes_on_to_the_same_bits(start: Path, tmp_path: Path) -> None:

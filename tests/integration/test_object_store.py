@@ -215,10 +215,12 @@ def test_weights_that_were_pruned_come_back(rla: Rla, server: Any, made: Path) -
     assert plain_files(made) == complete
 
 
-def test_links_are_followed_in_new_models_alone(rla: Rla, server: Any, made: Path, tmp_path: Path) -> None:
+def test_links_are_followed_in_models_alone(rla: Rla, server: Any, made: Path, tmp_path: Path) -> None:
+    """Those of `model.policy`, which are those of the first checkpoint if there is no warm start."""
     complete = plain_files(made)
-    (made / "init/policy/model.safetensors").rename(tmp_path / "weights")
-    (made / "init/policy/model.safetensors").symlink_to(tmp_path / "weights")
+    for number, name in enumerate(("init/policy/model.safetensors", "0/policy/model/model.safetensors")):
+        (made / name).rename(tmp_path / f"weights{number}")
+        (made / name).symlink_to(tmp_path / f"weights{number}")
     call(rla, "push", "r", URL)
     assert stored() == complete
     (made / "1/trajectories").rename(tmp_path / "out")

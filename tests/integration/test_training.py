@@ -457,13 +457,12 @@ def test_a_warm_start_learns_and_is_the_reference_of_the_run(start: Path, tmp_pa
     metrics = sft(model_folder=start, out=tmp_path / "sft", examples=counting_examples(), config=config, seed=0)
     assert metrics["steps"] == 60
     assert metrics["last_loss"] < 0.5 * metrics["first_loss"]
-    stored = tensors(tmp_path / "sft")
-    assert torch.equal(
-        stored["state/reference.safetensors/model.norm.weight"],
-        stored["model/model.safetensors/model.norm.weight"],
-    )
     history: list[dict[str, Any]] = []
     run(tmp_path / "sft", tmp_path / "1", random_sequences(4), log=history.append)
+    assert torch.equal(
+        tensors(tmp_path / "1")["state/reference.safetensors/model.norm.weight"],
+        tensors(tmp_path / "sft")["model/model.safetensors/model.norm.weight"],
+    )
     assert history[0]["kl"] == pytest.approx(0.0, abs=1e-6)
     assert history[0]["update"] == 1
 

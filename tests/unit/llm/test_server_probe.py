@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -118,3 +119,26 @@ def test_other_weights_than_the_checkpoints_are_refused(folder: Callable[[str, s
         connect(config(server), model=copy, chat=CHAT, training=False)
         with pytest.raises(UserError, match=f"serves {first}, not this stage's checkpoint {second}"):
             connect(config(server), model=second, chat=CHAT, training=False)
+
+
+def test_the_adapter_of_the_checkpoint_is_asked_and_no_other(
+    folder: Callable[[str, str], Path], tmp_path: Path
+) -> None:
+    base, merged = folder("base", "one"), folder("merged", "two")
+    for name in "12":
+        folder(name, "")
+        (tmp_path / name / "adapter").mkdir()
+        (tmp_path / name / "adapter/adapter_config.json").write_text("{}")
+        (tmp_path / name / "model").mkdir()
+        (tmp_path / name / "model/config.json").write_text("{}")
+        files = {"model.safetensors": {"bytes": 3, "sha256": "a"}}
+        (tmp_path / name / "model/base.json").write_text(json.dumps({"base": "../../base", "files": files}))
+    cards = [{"id": name, "root": str(root)} for name, root in (("base", base), ("a", tmp_path / "1/adapter"))]
+    with CompletionsServer(ScriptedGenerator(), models=cards) as server:
+        connect(config(server), model=tmp_path / "1/model", chat=CHAT, training=True)
+        assert {body["model"] for body in server.requests} == {"a"}
+        for name, other in (("base", "1"), ("a", "2")):
+            with pytest.raises(UserError, match="not this stage's checkpoint"):
+                connect(config(server, model=name), model=tmp_path / other / "model", chat=CHAT, training=False)
+    with CompletionsServer(ScriptedGenerator(), models=[{"id": "tiny", "root": str(merged)}]) as server:
+        connect(config(server), model=tmp_path / "1/model", chat=CHAT, training=False)

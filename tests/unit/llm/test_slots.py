@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
-from rla.llm.slots import Ints, SlotTable
+from rla.llm.slots import Ints, SlotTable, zeros
+from tests.bench.resident import resident
 
 LONG_AGO = -1.0
 
@@ -97,3 +99,15 @@ def test_waiting_pays_where_a_long_prefix_is_about_to_be_computed(shared: int, w
     assert slot is not None
     table.valid[slot[0]] = 60
     assert not table.worth_waiting(other)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_slots_that_nothing_was_written_to_take_no_memory(dtype: torch.dtype) -> None:
+    """A GiB: `torch.zeros` would take it at once."""
+    before = resident()
+    slots = zeros((2, 64, (1 << 30) // (2 * 64 * 16 * dtype.itemsize), 16), dtype=dtype, device=torch.device("cpu"))
+    assert slots.nbytes == 1 << 30 and slots.data_ptr() % 64 == 0
+    assert resident() - before < 1 << 26
+    slots[1, 63] = 1.0
+    assert 0 < resident() - before < 1 << 26
+    assert slots[1, 63].all() and not slots[0, 0].any()

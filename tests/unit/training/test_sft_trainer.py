@@ -17,7 +17,7 @@ from rla.models.checkpoint import open_checkpoint
 from rla.models.init import init_model
 from rla.models.load import load_model
 from rla.training.sft import Example, sft
-from rla.training.sft_trainer import Collator, arguments
+from rla.training.sft_trainer import Collator, arguments, pieces
 
 MODEL = ModelConfig(hidden_size=32, layers=2, heads=2, kv_heads=1, intermediate_size=32, context=128)
 ONE = SftConfig(steps=1, batch_size=6, lr=1e-2, warmup_share=0.0)
@@ -90,6 +90,51 @@ def test_passes_hold_at_most_so_many_tokens_and_share_one_sum_of_weights() -> No
     assert [float(one["total"]) for one in passes] == pytest.approx([total] * 4)
     padded = Collator(packs=False, tokens_per_pass=80)(rows)["passes"]
     assert [tuple(one["input_ids"].shape) for one in padded] == [(2, 40), (2, 17), (2, 33)]
+
+
+def judged() -> list[Example]:
+    """Texts of 20 tokens with branches of 6, 9 and 12, of which the last ones count; the first of them leave early."""
+    rng = random.Random(4)
+    found = []
+    for _ in range(2):
+        ids = [rng.randrange(8, 100) for _ in range(47)]
+        weights = [0.0] * 20 + [0.0] * 3 + [1.0] * 3 + [0.0] * 4 + [1.0] * 5 + [0.0] * 2 + [1.0] * 10
+        found.append(Example(token_ids=ids, weights=weights, branches=[(20, 26, 12), (26, 35, 20), (35, 47, 20)]))
+    return found
+
+
+@pytest.mark.parametrize("packing", [True, False])
+def test_branches_beyond_a_pass_are_taken_in_several(packing: bool, model: Path, tmp_path: Path) -> None:
+    """The update is the same. A branch brings as much of the text as it continues."""
+    config = replace(ONE, batch_size=2, packing=packing)
+    whole, weights = trained(model, tmp_path / "whole", config, judged())
+    parts, others = trained(model, tmp_path / "parts", replace(config, tokens_per_pass=40), judged())
+    assert whole[0]["tokens"] == 2 * 47
+    assert parts[0]["tokens"] == 2 * (20 + 6 + 9 + 20 + 12)
+    assert parts[0]["loss"] == pytest.approx(whole[0]["loss"], abs=1e-5)
+    assert parts[0]["accuracy"] == pytest.approx(whole[0]["accuracy"])
+    for name, value in weights.items():
+        torch.testing.assert_close(others[name], value, atol=2e-4, rtol=0)
+
+
+def test_pieces_of_an_example_with_pictures() -> None:
+    shown = [{"digest": name, "start": start, "length": 2} for name, start in (("a", 3), ("b", 12), ("c", 27))]
+    row = {
+        "input_ids": list(range(35)),
+        "loss_weights": [0.0] * 21 + [1.0] * 14,
+        "branches": [[20, 26, 10], [26, 35, 20]],
+        "shown": shown,
+    }
+    assert pieces(row, most=35) == [row]
+    first, second = pieces(row, most=34)
+    assert first == {
+        "input_ids": [*range(10), *range(20, 26)],
+        "loss_weights": [0.0] * 11 + [1.0] * 5,
+        "branches": [[10, 16, 10]],
+        "shown": shown[:1],
+    }
+    assert second["branches"] == [[20, 29, 20]] and second["input_ids"] == [*range(20), *range(26, 35)]
+    assert [one["start"] for one in second["shown"]] == [3, 12, 21]
 
 
 def test_epochs_count_whole_batches() -> None:

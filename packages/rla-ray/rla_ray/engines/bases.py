@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from rla.errors import UserError
-from rla.llm.adapters import Parts
+from rla.models.adapters import Parts
 
 
 def base_digest(parts: Parts, *, dtype: str) -> str:
@@ -18,7 +18,7 @@ def base_digest(parts: Parts, *, dtype: str) -> str:
     Raises UserError for a file that cannot be read.
     """
     if not parts.weights:
-        return str(parts.model)
+        return str(parts.base)
     return _weights_digest(tuple((str(file), *file_state(file)) for file in parts.weights), dtype)
 
 

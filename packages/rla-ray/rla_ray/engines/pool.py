@@ -165,7 +165,7 @@ class RayGenerator:
         if answer.context is None and not answer.lacking:
             self._in_use = time.monotonic()
         if answer.lacking and self._files is None:
-            self._files = put_files(self._ray, Path(self._wanted.model))
+            self._files = put_files(self._ray, Path(self._wanted.model), dtype=self._wanted.config.dtype)
         if answer.context is not None:
             engine.leased(answer.devices)
         return answer.context

@@ -21,18 +21,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
-from rla.llm.adapters import parts_of
 from rla.llm.base import Generator
-from rla.llm.factory import verification
+from rla.models.adapters import parts_of
 from rla.models.checkpoint import MANIFEST, open_checkpoint
-from rla.models.verifying import model_digest
+from rla.models.verifying import model_digest, verify_model
 from rla_ray.engines.bases import base_digest, file_state
 from rla_ray.engines.kept_engines import Base, Engine, Make, Sleeps, Wanted, make_engine
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from rla.llm.adapters import Adapter
+    from rla.models.adapters import Adapter
 
 log = logging.getLogger(__name__)
 
@@ -133,7 +132,7 @@ class Seats:
             if self._one_awake and not await self._alone(seat):
                 return None
             if seat is None or seat.config != wanted.config or seat.weights != found.weights:
-                await asyncio.to_thread(verification(wanted.config), wanted.model)
+                await asyncio.to_thread(verify_model, wanted.model)
             if seat is None or seat.config != wanted.config:
                 seat = self._start(found.place, wanted, found.weights)
             await prepare_seat(seat, wanted, found.weights)

@@ -11,8 +11,8 @@ from collections.abc import Collection
 from pathlib import Path
 
 from rla.config.sections import GeneratorConfig
-from rla.llm.adapters import WEIGHTS
 from rla.llm.vllm_engine import VllmGenerator
+from rla.models.adapters import parts_of
 
 ROOM = 2  # times the weights that the host must have free
 
@@ -52,5 +52,4 @@ def free_bytes(proc: Path = Path("/proc"), group: Path = Path("/sys/fs/cgroup"))
 
 def weight_bytes(model: Path | str) -> int:
     """Size of a folder's weights; 0 of a hub id, which is not on this machine's disk by that name."""
-    folder = Path(model)
-    return sum(file.stat().st_size for file in folder.glob("*.safetensors") if file.name != WEIGHTS)
+    return sum(file.stat().st_size for file in parts_of(model).weights)

@@ -18,6 +18,7 @@ from typing import Any
 
 from rla.errors import UserError
 from rla.models.checkpoint import MANIFEST
+from rla.models.load import merged_folder
 from rla.models.verifying import origin_record
 from rla.store.digests import FILES
 from rla_ray.engines.seats import weights_of
@@ -44,11 +45,13 @@ def travelling_files(model: Path) -> dict[str, Path]:
     return found | {OUTSIDE + name: file for name, file in records.items() if file.is_file()}
 
 
-def put_files(ray: Any, model: Path) -> dict[str, Any]:
-    """References to the content of each file, by name."""
+def put_files(ray: Any, model: Path, *, dtype: str) -> dict[str, Any]:
+    """References to the content of each file, by name. An adapter and its base travel as one model, as `dtype`."""
     import numpy as np
 
-    return {name: ray.put(np.fromfile(file, dtype=np.uint8)) for name, file in travelling_files(model).items()}
+    with merged_folder(model, dtype=dtype) as folder:
+        files = travelling_files(Path(folder))
+        return {name: ray.put(np.fromfile(file, dtype=np.uint8)) for name, file in files.items()}
 
 
 async def model_from_files(files: Mapping[str, Any], digest: str) -> Path:

@@ -1,8 +1,9 @@
 """Disk from shapes alone, in bytes.
 
     train state    12 a trained weight: fp32 weights and both moments
-    export         the bytes of `dtype` a weight
-    reference      as the export, once for all iterations (hard links)
+    export         the bytes of `dtype` a weight; with LoRA 4 a weight of the adapter
+    reference      the bytes of `dtype` a weight, once for all iterations (hard links); none with LoRA
+    start          the model of iteration 0, over which the adapters of LoRA lie
     shards         ids, log-probabilities and texts of the tokens of an iteration
 A stage that trains has two saved states and the new checkpoint beside the old one for a moment.
 """
@@ -23,24 +24,30 @@ TOKEN_ON_DISK = 8  # of shards, compressed: an id, a log-probability where it wa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointBytes:
-    """Of one model. `reference` is written once."""
+    """Of one model. `reference` and `start` are written once."""
 
     state: float
     export: float
     reference: float
+    start: float
 
     @property
     def whole(self) -> float:
         return self.state + self.export
 
 
-def checkpoint_bytes(shape: ModelShape, config: TrainConfig, *, trains: bool) -> CheckpointBytes:
-    """A model that does not train is written once: all its checkpoints are links to the same files."""
+def checkpoint_bytes(shape: ModelShape, config: TrainConfig, *, trains: bool, warm: bool) -> CheckpointBytes:
+    """A model that does not train is written once: all its checkpoints are links to the same files. `warm`: it starts
+    from fp32 weights of a warm start.
+    """
+    whole = shape.weights * BYTES[config.dtype]
+    start = 4 * shape.weights if warm else whole
     if not trains:
-        return CheckpointBytes(state=0.0, export=0.0, reference=shape.weights * BYTES[config.dtype])
-    trained = shape.adapter_weights(config.lora.rank) if config.lora.rank else shape.weights
-    export = shape.weights * BYTES[config.dtype] + (4 * trained if config.lora.rank else 0)
-    return CheckpointBytes(state=STATE_ON_DISK * trained, export=export, reference=shape.weights * BYTES[config.dtype])
+        return CheckpointBytes(state=0, export=0, reference=0, start=start)
+    if config.lora.rank:
+        adapter = shape.adapter_weights(config.lora.rank)
+        return CheckpointBytes(state=STATE_ON_DISK * adapter, export=4 * adapter, reference=0, start=start)
+    return CheckpointBytes(state=STATE_ON_DISK * shape.weights, export=whole, reference=whole, start=start)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +62,7 @@ class RunBytes:
 def run_bytes(models: list[CheckpointBytes], *, shards: float, iterations: int, config: CheckpointsConfig) -> RunBytes:
     """With all checkpoints kept, and as `config` prunes them (the same where it keeps all)."""
     whole, export = sum(one.whole for one in models), sum(one.export for one in models)
-    first = sum(one.reference + one.export for one in models)  # iteration 0, and the reference of all others
+    first = sum(one.reference + one.start for one in models)
     training = max(SAVED_STATES * one.state for one in models)
     common = first + training + iterations * shards
     kept = common + iterations * whole

@@ -9,8 +9,7 @@
     output layer   chunks of `CHUNK` logits, a few fp32 tensors of that size at once
     inference      weights, and keys and values of the tokens that it holds
 
-Activations of a token in a layer, with H, I, Q, K as in `rla_study.planning.shapes`, r bytes of the residual stream and
-b of products: 4 H r for both norms, 2 H b, (3 Q + 2 K) b of the attention, 4 I b of the feed-forward layer.
+Activations of a token: `rla.training.footprint`.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rla.config.training import TrainConfig
+from rla.training.footprint import token_bytes
 from rla_study.planning.shapes import ModelShape
 
 STATE = 16  # bytes a trained weight: weight, gradient, two moments
@@ -54,13 +54,17 @@ class TrainingBytes:
         return self.state + self.copies + self.activations + self.output
 
 
-def training_bytes(shape: ModelShape, config: TrainConfig, launched: Launched, *, cuda: bool) -> TrainingBytes:
-    """What training holds on a GPU, or on the CPU where there is none."""
+def training_bytes(
+    shape: ModelShape, config: TrainConfig, launched: Launched, *, cuda: bool, tokens: int | None = None
+) -> TrainingBytes:
+    """What training holds on a GPU, or on the CPU where there is none. `tokens`: of a pass, where the parameters that
+    train have no `tokens_per_batch`.
+    """
     mixed = cuda and config.dtype == "bfloat16"
     share = launched.processes if launched.spread else 1
     trained = shape.adapter_weights(config.lora.rank) if config.lora.rank else shape.weights
     frozen = shape.weights * (2 if mixed else 4) if config.lora.rank else 0
-    tokens = config.tokens_per_batch if cuda else min(config.tokens_per_batch, CPU_TOKENS)
+    tokens = tokens or (config.tokens_per_batch if cuda else min(config.tokens_per_batch, CPU_TOKENS))
     return TrainingBytes(
         state=(STATE * trained + frozen) / share,
         copies=_copies(shape, config, launched, mixed=mixed),
@@ -83,13 +87,9 @@ def _copies(shape: ModelShape, config: TrainConfig, launched: Launched, *, mixed
 
 def activation_bytes(shape: ModelShape, tokens: int, *, mixed: bool, spread: bool, recomputed: bool) -> float:
     """Of a forward pass of so many tokens, with the largest gradients of its backward pass."""
-    product = 2 if mixed else 4
     residual = 4 if not (mixed and spread) else 2
-    hidden = shape.hidden * (4 * residual + 2 * product)
-    layer = hidden + product * (3 * shape.queries + 2 * shape.keys + 4 * shape.intermediate)
-    backward = product * (2 * shape.intermediate + shape.hidden)
-    kept = shape.layers * shape.hidden * residual + layer if recomputed else shape.layers * layer
-    return float(tokens * (kept + backward))
+    product = 2 if mixed else 4
+    return float(tokens * token_bytes(shape.sizes, product=product, residual=residual, recomputed=recomputed))
 
 
 def inference_bytes(shape: ModelShape, *, dtype: str, held_tokens: int, tensor_parallel: int) -> float:

@@ -13,6 +13,7 @@ from rla.config.training import TrainConfig
 from rla.errors import UserError
 from rla.store.resources import resource
 from rla.store.sizes import readable_bytes
+from rla.training.footprint import pass_tokens
 from rla_study.planning.memory import BYTES, Launched, held_tokens, inference_bytes, training_bytes
 from rla_study.planning.shapes import ModelShape
 from rla_study.planning.work import (
@@ -96,7 +97,10 @@ def read_launch(config: Config, machine: Machine) -> Launched:
 def stage_needs(
     config: Config, models: Models, machine: Machine, guesses: Guesses, *, by_task: bool
 ) -> Iterator[StageNeed]:
-    """Of each stage that has a model. `by_task`: the reward model is asked about whole tasks, not about steps."""
+    """Of the warm start, and of each stage of an iteration that has a model. `by_task`: the reward model is asked about
+    whole tasks, not about steps.
+    """
+    yield warm_start_need(config, models, machine, guesses)
     tasks = config.rollout.tasks_per_iteration
     beside = config.adaptation.enabled and config.rollout.pending == "beside"
     tasks += config.adaptation.max_tasks if beside else 0
@@ -201,6 +205,41 @@ def cache_refusal(stage: str, config: Config, shape: ModelShape, machine: Machin
     )
 
 
+def warm_start_need(config: Config, models: Models, machine: Machine, guesses: Guesses) -> StageNeed:
+    """The most that one of its trainings needs, and the time of all: in fp32, and in this process."""
+    own, length = config.warm_start, played(config, guesses, 1).length
+    sections = [("policy", models.policy, own.policy), ("expert", models.policy, own.expert)]
+    if config.judge.enabled and config.judge.trains:
+        sections += [("reward", models.reward, own.reward), ("calibration", models.reward, own.calibration)]
+    needs = []
+    for name, shape, sft in sections if own.enabled else ():
+        if not sft.trains:
+            continue
+        bound = pass_tokens(shape.sizes, recomputed=sft.gradient_checkpointing, cuda=machine.gpus > 0)
+        longest = min(config.model.context, config.generator.context)
+        most = min(max(sft.tokens_per_pass or bound, longest), sft.batch_size * longest)
+        recompute = "" if sft.gradient_checkpointing else f"warm_start.{name}.gradient_checkpointing: true, or "
+        trained = sft.updates(sft.examples) * sft.batch_size * length
+        needs.append(
+            training_need(
+                "warm-start",
+                f"warm_start.{name}",
+                shape,
+                TrainConfig(kl_coef=0.0, gradient_checkpointing=sft.gradient_checkpointing, max_tokens=longest),
+                Launched(),
+                machine,
+                Tokens(read=0.0, written=trained, length=length),
+                most=most,
+                remedy=f"set {recompute}warm_start.enabled: false, or take a larger GPU",
+            )
+        )
+    if not needs:
+        return StageNeed(stage="warm-start")
+    largest = max(needs, key=lambda one: (bool(one.refusal), one.gpu, one.host))
+    tokens, flops, seconds = (sum(getattr(one, key) for one in needs) for key in ("tokens", "flops", "seconds"))
+    return replace(largest, tokens=tokens, flops=flops, seconds=seconds)
+
+
 def training_need(
     stage: str,
     key: str,
@@ -209,10 +248,15 @@ def training_need(
     launched: Launched,
     machine: Machine,
     tokens: Tokens,
+    *,
+    most: int | None = None,
+    remedy: str = "",
 ) -> StageNeed:
-    """Of a stage that trains."""
+    """Of a stage that trains. `most`: tokens of a pass, where `config` does not say so; `remedy`: in place of
+    `training_remedy`.
+    """
     cuda = machine.gpus > 0
-    need = training_bytes(shape, config, launched, cuda=cuda).total
+    need = training_bytes(shape, config, launched, cuda=cuda, tokens=most).total
     refusal = ""
     if cuda and launched.processes > machine.gpus and not launched.cluster:
         refusal = (
@@ -222,7 +266,7 @@ def training_need(
     elif cuda and need > machine.gpu_bytes:
         refusal = (
             f"{stage} needs {readable_bytes(need)} on a GPU of {readable_bytes(machine.gpu_bytes)}; "
-            f"{training_remedy(key, shape, config, launched, machine)}"
+            f"{remedy or training_remedy(key, shape, config, launched, machine)}"
         )
     # Of parts there is one model in all, and the first process has another, whole, for the export and the reference.
     here = min(launched.processes, machine.gpus) if launched.cluster else launched.processes

@@ -19,6 +19,7 @@ from typing import Any
 from rla.config.sections import ModelConfig
 from rla.errors import UserError
 from rla.models.checkpoint import check_model_folder
+from rla.training.footprint import LayerSizes
 
 NEW_VOCABULARY = 2000  # tokens of a new small model's tokenizer, which its environment's texts decide: an upper guess
 
@@ -63,6 +64,11 @@ class ModelShape:
     def attending(self) -> int:
         """Layers in which a token sees every earlier one."""
         return self.layers - (self.linear.layers if self.linear else 0)
+
+    @property
+    def sizes(self) -> LayerSizes:
+        """On which activations depend."""
+        return LayerSizes(self.layers, self.hidden, self.intermediate, self.queries, self.keys)
 
     @property
     def queries(self) -> int:

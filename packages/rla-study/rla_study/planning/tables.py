@@ -31,8 +31,9 @@ def model_table(config: Config, models: Models) -> Table:
 
 def both_checkpoints(config: Config, models: Models) -> list[CheckpointBytes]:
     """Of the policy and of the reward model."""
-    policy = checkpoint_bytes(models.policy, config.train_policy, trains=config.train_policy.enabled)
-    return [policy, checkpoint_bytes(models.reward, config.train_rm, trains=reward_model_trains(config))]
+    warm, judged = config.warm_start.enabled, reward_model_trains(config)
+    policy = checkpoint_bytes(models.policy, config.train_policy, trains=config.train_policy.enabled, warm=warm)
+    return [policy, checkpoint_bytes(models.reward, config.train_rm, trains=judged, warm=warm)]
 
 
 def stage_table(needs: Sequence[StageNeed], machine: Machine, guesses: Guesses) -> Table:
@@ -48,7 +49,7 @@ def stage_table(needs: Sequence[StageNeed], machine: Machine, guesses: Guesses) 
         )
         for one in needs
     )
-    total = sum(one.seconds for one in needs if one.stage != "evaluate")
+    total = sum(one.seconds for one in needs if one.stage not in ("warm-start", "evaluate"))
     where = "a GPU" if machine.gpus else "of the CPU"
     note = (
         f"an iteration without evaluation: {readable_seconds(total)} at {machine.flops / 1e12:g} TFLOP/s {where}, of "
@@ -58,7 +59,7 @@ def stage_table(needs: Sequence[StageNeed], machine: Machine, guesses: Guesses) 
         f"{'' if all(one.host for one in needs) else f'; {ABSENT}: nothing to do'}"
     )
     columns = ("stage", "GPUs", "memory of each", "host memory", "million tokens", "PFLOP", "time")
-    return Table(title="Stages of an iteration", columns=columns, rows=rows, note=note)
+    return Table(title="Stages", columns=columns, rows=rows, note=note)
 
 
 def planned_disk(config: Config, models: Models, needs: Sequence[StageNeed], *, iterations: int) -> RunBytes:

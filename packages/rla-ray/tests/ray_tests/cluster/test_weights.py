@@ -40,7 +40,9 @@ def test_a_node_without_the_run_folder_is_sent_the_files(tmp_path: Path, nodes: 
     (engine,) = stood_engines(ray, on_cluster)
     wanted = Wanted(model=str(away), config=own, stop_ids=(0,), seed=0)
     assert ray.get(engine.handle.open.remote("s", wanted, digest, code_digest())) == Opened(lacking=True)
-    opened = ray.get(engine.handle.open.remote("s", wanted, digest, code_digest(), put_files(ray, model)))
+    opened = ray.get(
+        engine.handle.open.remote("s", wanted, digest, code_digest(), put_files(ray, model, dtype="float32"))
+    )
     assert opened.context == 64 and opened.devices == (UsedDevice(host=platform.node()),), opened
     other = ray.get(engine.handle.open.remote("t", wanted, digest, "of other code"))
     assert isinstance(other.error, UserError) and "runs other code of rla" in str(other.error)
@@ -55,13 +57,13 @@ def test_files_that_travelled_are_the_model(tmp_path: Path, ray: Any, monkeypatc
     monkeypatch.setattr(ray_weights.tempfile, "gettempdir", lambda: str(tmp_path))
     digest = weights_of(str(model))
     assert visible(str(model), digest) and not visible(str(model), "another")
-    folder = asyncio.run(model_from_files(put_files(ray, model), digest))
+    folder = asyncio.run(model_from_files(put_files(ray, model, dtype="float32"), digest))
     assert weights_of(str(folder)) == digest and folder != model
     assert {name: file.read_bytes() for name, file in travelling_files(folder).items()} == {
         name: file.read_bytes() for name, file in travelling_files(model).items()
     }
     for number in range(ray_weights.KEPT):
-        asyncio.run(model_from_files(put_files(ray, model), f"other{number}"))
+        asyncio.run(model_from_files(put_files(ray, model, dtype="float32"), f"other{number}"))
     assert len(list(folder.parent.parent.iterdir())) == ray_weights.KEPT and not folder.exists()
     shutil.rmtree(folder.parent.parent)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,8 @@ from rla_ray.engines.bases import base_digest  # noqa: E402
 
 from rla.config.training import LoraConfig, TrainConfig  # noqa: E402
 from rla.errors import UserError  # noqa: E402
-from rla.llm.adapters import Parts, parts_of  # noqa: E402
+from rla.models.adapters import parts_of  # noqa: E402
+from rla.models.load import load_model  # noqa: E402
 from rla.training.loop import train  # noqa: E402
 from tests.unit.training.builders import random_sequences, tiny_model  # noqa: E402
 
@@ -44,15 +44,13 @@ def test_all_iterations_have_one_base(run: Path) -> None:
 
 
 def test_bases_that_differ_only_beyond_the_engines_precision_are_one(run: Path, tmp_path: Path) -> None:
-    config = replace(LORA, dtype="bfloat16")
-    sequences = random_sequences(4)
-    train(model_folder=run / "start", out=tmp_path / "1", sequences=sequences, config=config, temperature=1.0, seed=0)
-    start, rounded = parts_of(run / "start"), parts_of(tmp_path / "1/model")
+    load_model(run / "start", dtype="bfloat16").save_pretrained(tmp_path)
+    start, rounded = parts_of(run / "start"), parts_of(tmp_path)
     assert base_digest(start, dtype="bfloat16") == base_digest(rounded, dtype="bfloat16")
     assert base_digest(start, dtype="float32") != base_digest(rounded, dtype="float32")
 
 
 def test_a_base_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "reference.safetensors").write_bytes(b"short")
-    with pytest.raises(UserError, match=r"reference\.safetensors: cannot be read"):
-        base_digest(Parts(model=tmp_path, weights=(tmp_path / "reference.safetensors",)), dtype="float32")
+    (tmp_path / "model.safetensors").write_bytes(b"short")
+    with pytest.raises(UserError, match=r"model\.safetensors: cannot be read"):
+        base_digest(parts_of(tmp_path), dtype="float32")

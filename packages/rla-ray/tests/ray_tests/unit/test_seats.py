@@ -19,8 +19,8 @@ from rla_ray.engines.seats import Seats
 from rla import __version__
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
-from rla.llm.adapters import Adapter
 from rla.llm.scripted import ScriptedGenerator
+from rla.models.adapters import Adapter
 from rla.store.digests import record_files, write_records
 
 pytest.importorskip("torch")
@@ -152,10 +152,12 @@ def trained(folder: Path, *, base: float, adapter: float | None) -> Wanted:
     if adapter is None:
         save_file({"w": np.full((2, 2), base)}, folder / "model/model.safetensors")
     else:
-        for name in ("state", "adapter"):
+        for name in ("base", "adapter"):
             (folder / name).mkdir()
-        save_file({"w": np.full((2, 2), base)}, folder / "state/reference.safetensors")
-        (folder / "adapter/adapter_config.json").write_text(json.dumps({"r": 1}))
+        save_file({"w": np.full((2, 2), base)}, folder / "base/model.safetensors")
+        files = record_files(folder / "base")
+        (folder / "model/base.json").write_text(json.dumps({"base": "../base", "files": files}))
+        (folder / "adapter/adapter_config.json").write_text(json.dumps({"r": 1, "lora_alpha": 1}))
         save_file({"a": np.full((1, 2), adapter)}, folder / "adapter/adapter_model.safetensors")
     write_records(folder, record_files(folder))
     return replace(wanted, config=ADAPTERS)

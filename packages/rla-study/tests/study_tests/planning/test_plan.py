@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from rla_study.planning.memory import Launched
-from rla_study.planning.plan import Machine, Models, read_launch, stage_needs, training_remedy
+from rla_study.planning.plan import Machine, Models, StageNeed, read_launch, stage_needs, training_remedy
 from rla_study.planning.shapes import SHAPES
 from rla_study.planning.tables import both_checkpoints
 from rla_study.planning.work import Guesses, Tokens, inference_flops, judged, played, training_flops
@@ -133,7 +133,10 @@ def test_what_cannot_fit_is_refused_with_the_remedy(arguments: list[str], messag
 
 def test_a_transformers_engine_that_cannot_hold_its_slots_is_refused(tmp_path: Path, capsys: Captured) -> None:
     file = tmp_path / "p.yaml"
-    file.write_text("model: {policy: qwen2.5-7b, reward: qwen2.5-7b}\ngenerator: {dtype: bfloat16, context: 20000}\n")
+    file.write_text(
+        "model: {policy: qwen2.5-7b, reward: qwen2.5-7b}\ngenerator: {dtype: bfloat16, context: 20000}\n"
+        "warm_start: {enabled: false}\n"
+    )
     assert rla(["plan-memory", "--params", str(file), "--gpus", "1"]) == 2
     assert "lower one of them, or set generator.backend: vllm" in capsys.readouterr().err
 
@@ -157,8 +160,12 @@ def test_the_remedy_is_the_first_change_that_fits() -> None:
 
 
 def test_a_stage_that_trains_nothing_needs_nothing(capsys: Captured) -> None:
-    """The judge of this file is off, and 8 GPUs of 80 GB hold all the rest."""
-    assert rla(["plan-memory", "--params", str(packaged_files()["demyagent-qwen3-4b"])]) == 0
+    """The judge of this file is off. Its warm start has one GPU and takes more than 80 GB, in fp32."""
+    file = str(packaged_files()["demyagent-qwen3-4b"])
+    assert rla(["plan-memory", "--params", file]) == 2
+    error = capsys.readouterr().err
+    assert "warm-start needs 88.9 GB on a GPU of 80 GB; set warm_start.enabled: false, or take a larger GPU" in error
+    assert rla(["plan-memory", "--params", file, "--gpu-memory", "141"]) == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     for stage in ("score-steps", "train-rm"):
         assert [stage, *"------"] in rows
@@ -181,3 +188,23 @@ def test_on_a_cpu_the_rate_is_that_of_a_cpu(capsys: Captured, monkeypatch: pytes
     assert rla(["plan-memory", "--params", str(resource("params.yaml")), "--gpus", "0"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "0.12 TFLOP/s of the CPU" in said and "a GPU" not in said
+
+
+def test_the_warm_start_is_bounded_by_bytes_and_planned(capsys: Captured) -> None:
+    """fp32 state of all weights, and activations of 2 GiB unless one example alone is longer."""
+    keys = ("generator.context=1024", "model.context=1024", "warm_start.policy.batch_size=64", "judge.enabled=false")
+    models, machine = Models(policy=SHAPES["qwen2.5-0.5b"], reward=TINY), Machine(gpus=0)
+
+    def need(*more: str) -> StageNeed:
+        config = configured(*keys, *more)
+        first, *_ = stage_needs(config, models, machine, GUESSES, by_task=False)
+        assert first.stage == "warm-start"
+        return first
+
+    weights = models.policy.weights
+    least = 0.7e9 + (16 + 4) * weights + 4 * 4 * 2**25  # process, train state, export, output layer
+    assert least + 0.9 * 2**31 < need().host < least + 1.4 * 2**31
+    assert need("warm_start.policy.gradient_checkpointing=true").host < need().host
+    assert need("warm_start.policy.tokens_per_pass=4096").host > need().host + 5e9
+    assert need().flops > 6 * weights * need().tokens * 0.5
+    assert need("warm_start.enabled=false").host == 0
