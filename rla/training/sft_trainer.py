@@ -206,7 +206,7 @@ def arguments(folder: str, *, config: SftConfig, examples: int, seed: int) -> Tr
         output_dir=folder,
         max_steps=updates,
         per_device_train_batch_size=config.batch_size,
-        learning_rate=config.lr,
+        learning_rate=config.rate,
         lr_scheduler_type=SCHEDULES[config.lr_schedule],
         warmup_steps=max(1, round(updates * config.warmup_share)) if config.warmup_share else 0,
         weight_decay=config.weight_decay,
