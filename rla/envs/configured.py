@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rla.config import load
-from rla.config.load import with_protection
+from rla.config.load import decided
 from rla.config.params_schema import params_schema
 from rla.config.sections import Config
 from rla.envs.pictures import shows_images
@@ -109,7 +109,7 @@ def defaults_of(recorded: Mapping[str, Any]) -> dict[str, Any]:
 
 def default_config(recorded: Mapping[str, Any]) -> Config:
     """The default of every parameter, with those of the environment's own where it is installed."""
-    defaults = with_protection(Config())
+    defaults = decided(Config())
     env = recorded.get("env")
     name = env.get("name") if isinstance(env, Mapping) else None
     if not isinstance(name, str) or not name:

@@ -194,7 +194,9 @@ def entropy_collapse(figures: Figures, first: Figures, run: Setting) -> Found:
     if now is None or not then or now >= ENTROPY_LEFT * then:
         return None
     train = run.config.train_policy
-    remedy = f"lower train_policy.lr, which is {train.rate:g}, or raise train_policy.kl_coef, which is {train.kl_coef:g}"
+    remedy = (
+        f"lower train_policy.lr, which is {train.rate:g}, or raise train_policy.kl_coef, which is {train.kl_coef:g}"
+    )
     return f"the policy's entropy fell to {now:.3g} from {then:.3g} in iteration {first['iteration']}", remedy
 
 

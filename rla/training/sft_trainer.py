@@ -221,6 +221,7 @@ def arguments(folder: str, *, config: SftConfig, examples: int, seed: int) -> Tr
         max_length=None,
         bf16=False,  # TRL takes it where it can unless told
         gradient_checkpointing=config.gradient_checkpointing,
+        gradient_checkpointing_kwargs={"use_reentrant": False},  # the other kind gives an adapter no gradient
         dataloader_pin_memory=False,
         save_strategy="no",
         logging_strategy="no",
