@@ -76,7 +76,7 @@ def facts_of(source: str) -> Facts:
 
 
 def choose(source: str, *, memory: float | None) -> Choice:
-    """`memory`: GB of the GPU; 0: it trains on CPUs; None: this machine's. Raises UserError if the model does not fit."""
+    """`memory`: GB of the GPU; 0: it trains on CPUs; None: this machine's. Raises UserError if it does not fit."""
     facts, gpu = facts_of(source), gpu_memory() if memory is None else memory * 1e9
     room = gpu or float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     folder = folder_of(source)
