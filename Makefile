@@ -137,7 +137,7 @@ unit: .venv/.test
 	OMP_NUM_THREADS=1 $(PY) -m pytest -m 'not slow' -n $(TEST_PROCESSES) --dist loadfile $(TESTS) $(PYTEST_ARGS)
 
 # Kills at random moments, of a whole run and of every stage.
-test-slow: .venv/.test
+test-slow: .venv/.test $(SMOLLM2)
 	$(PY) -m pytest -m slow $(TESTS) $(PYTEST_ARGS)
 
 # Ray binds all addresses of a machine, so it runs where there is the loopback device alone, and asks for a token.
