@@ -65,11 +65,11 @@ def init_folder(
         elif pipeline or env:
             raise UserError("--model chooses the pipeline, one of ALFWorld; leave --pipeline and --env out")
         else:
-            from rla.models.choosing import choose
+            from rla.models.choosing import recipe_for
 
-            choice = choose(model, memory=memory)
-            made = begin_folder(folder, pipeline=choice.pipeline, changes=choice.changes, notes=choice.reasons)
-            typer.echo("\n".join(choice.reasons))
+            chosen, changes, reasons = recipe_for(model, memory=memory)
+            made = begin_folder(folder, pipeline=chosen, changes=changes, notes=reasons)
+            typer.echo("\n".join(reasons))
         typer.echo(f"{folder}: {', '.join(str(path.relative_to(folder)) for path in made)}")
         first = "" if folder.resolve() == Path.cwd() else f"cd {folder} && "
         typer.echo(f"next: {first}rla run")

@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -37,7 +36,7 @@ HEADER = """\
 # `rla <stage> --set key=value` overrides one key for one call.
 """
 FIRST_KEY = re.compile(r"^[a-z]\w*:", re.MULTILINE)
-ITERATIONS, WIDTH = 12, 120
+ITERATIONS = 12
 
 
 def pipelines(broken: list[str] | None = None) -> dict[str, Path]:
@@ -70,7 +69,8 @@ def begin_folder(
     params = HEADER.format(pipeline=pipeline) + params_text(known[pipeline], name, env)
     if changes:
         data = apply_overrides(plain_data(params), [f"name={name}", *changes])
-        params = "".join([HEADER.format(pipeline=pipeline), *(f"# {note}\n" for note in notes), yaml_text(data)])
+        text = yaml.safe_dump(data, sort_keys=False, width=120)
+        params = "".join([HEADER.format(pipeline=pipeline), *(f"# {note}\n" for note in notes), text])
     texts = {"dvc.yaml": resource("dvc.yaml").read_text(), "params.yaml": params}
     if launcher := read_config(known[pipeline], params_of=None).launch.configuration:
         texts[launcher] = resource(launcher).read_text()  # a copy of the launcher's configuration can be edited
@@ -82,10 +82,6 @@ def begin_folder(
         make_folder((folder / file).parent)
         write_text(folder / file, text)
     return [folder / file for file in texts]
-
-
-def yaml_text(data: dict[str, Any]) -> str:
-    return yaml.safe_dump(data, sort_keys=False, width=WIDTH)
 
 
 def refuse_other_environment(pipeline: str, env: str | None) -> None:

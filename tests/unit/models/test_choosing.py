@@ -10,7 +10,7 @@ import yaml
 from rla.cli.app import run
 from rla.envs.configured import load_config
 from rla.errors import UserError
-from rla.models.choosing import choose
+from rla.models.choosing import recipe_for
 from tests.unit.training.builders import tiny_model
 
 
@@ -20,7 +20,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def changed(folder: Path, memory: float | None) -> dict[str, str]:
-    return dict(one.split("=", 1) for one in choose(str(folder), memory=memory).changes)
+    return dict(one.split("=", 1) for one in recipe_for(str(folder), memory=memory).changes)
 
 
 def test_a_model_that_fits_trains_whole(model: Path) -> None:
@@ -34,9 +34,9 @@ def test_a_model_that_fits_trains_whole(model: Path) -> None:
 def test_little_memory_asks_for_an_adapter_and_short_passes(model: Path) -> None:
     found = changed(model, 0.6)  # half a GB is for logits
     assert found["train_policy.lora.rank"] == "0" and int(found["train_policy.tokens_per_batch"]) < 16384
-    with pytest.raises(UserError, match=r"trains in 0\.5 GB, and 0 GB are there; take a smaller model"):
-        choose(str(model), memory=0.1)
-    said = " ".join(choose(str(model), memory=24).reasons)
+    with pytest.raises(UserError, match=r"trains in 0\.5 GB, and 0\.1 GB are there; take a smaller model"):
+        recipe_for(str(model), memory=0.1)
+    said = " ".join(recipe_for(str(model), memory=24).reasons)
     assert "all weights train" in said and "context of 128 tokens" in said and "thinks" not in said
 
 
@@ -54,7 +54,7 @@ def test_a_model_without_a_chat_template_is_refused(model: Path, tmp_path: Path)
     for file in tmp_path.glob("*.jinja"):
         file.unlink()
     with pytest.raises(UserError, match="no chat template"):
-        choose(str(tmp_path), memory=24)
+        recipe_for(str(tmp_path), memory=24)
 
 
 @pytest.mark.parametrize("memory", ["0", "24"])
