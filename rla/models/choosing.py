@@ -37,6 +37,7 @@ def recipe_for(source: str, *, memory: float | None) -> ModelRecipe:
     Raises UserError for a model that cannot chat, or that does not fit.
     """
     model, thinks = hollow_model(source), TAG.search(str(load_tokenizer(source).chat_template)) is not None
+    model.tie_weights()  # else a tied output layer would count twice
     config = model.config.get_text_config()
     layers, hidden, limit = (
         int(getattr(config, name)) for name in ("num_hidden_layers", "hidden_size", "max_position_embeddings")
@@ -66,7 +67,7 @@ def recipe_for(source: str, *, memory: float | None) -> ModelRecipe:
     for name in ("train_policy", "train_rm"):
         changes += [f"{name}.tokens_per_batch={tokens}", f"{name}.lora.rank={RANK if lora else 0}"]
     changes += [f"{name}.tokens_per_pass={tokens}" for name in taught]
-    changes += [f"{name}.lr=null" for name in ("train_policy", "train_rm", *taught) if lora]
+    changes += [f"{name}.lr=null" for name in ("train_policy", "train_rm", *taught)]
     changes += [] if lora else ["generator.lora=merged"]
     if small:
         asked = (
@@ -84,7 +85,7 @@ def recipe_for(source: str, *, memory: float | None) -> ModelRecipe:
         f"template{', thinks' if thinks else ''}",
         f"{f'LoRA of rank {RANK}' if lora else 'all weights train'}: they take {whole} {room / 1e9:.0f} GB",
         f"passes of {tokens:,} tokens: training takes about {need / 1e9:.1f} GB",
-        f"learning rates: {'the defaults of LoRA' if lora else 'as the pipeline has them, or the defaults'}",
+        f"learning rates are the defaults of {'LoRA' if lora else 'full training'}",
         asked,
     ]
     return ModelRecipe("alfworld-24gb" if gpu else "alfworld-laptop", changes, reasons)

@@ -26,6 +26,7 @@ def changed(folder: Path, memory: float | None) -> dict[str, str]:
 def test_a_model_that_fits_trains_whole(model: Path) -> None:
     found = changed(model, 24)
     assert (found["train_policy.lora.rank"], found["generator.lora"]) == ("0", "merged")
+    assert found["train_policy.lr"] == found["warm_start.policy.lr"] == "null"  # those of the pipeline are of adapters
     assert found["model.policy"] == found["model.reward"] == str(model)
     assert found["model.context"] == found["generator.context"] == "128"  # all that it has
     assert found["train_rm.tokens_per_batch"] == found["warm_start.policy.tokens_per_pass"] == "16384"
