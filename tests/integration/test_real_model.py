@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from rla.cli.app import run
+from rla.llm.chat import ChatFormat
+from rla.models.load import load_model, load_tokenizer
 from rla.models.verifying import SMOLLM2
 from rla.store.resources import resource
 from rla.store.slices import read_json
@@ -25,6 +27,21 @@ SHORT = (
     *(f"warm_start.{name}.{key}" for name in ("policy", "reward") for key in ("examples=2", "steps=1", "batch_size=2")),
 )
 STAGES = ("make-tasks", "init-model", "warm-start", "rollout", "score-steps", "validate-tasks", "compute-rewards")
+
+
+def test_the_carried_model_is_a_language_model() -> None:
+    """Its weights, its chat template and its way of splitting text are those of the published model."""
+    if not MODEL.is_dir():
+        pytest.skip(f"{SMOLLM2} is not there: make {SMOLLM2}")
+    import torch
+
+    tokenizer, model = load_tokenizer(MODEL), load_model(MODEL)
+    chat = ChatFormat(tokenizer)
+    asked = chat.first([{"role": "user", "content": "What is the capital of France?"}])
+    said = model.generate(torch.tensor([asked]), max_new_tokens=16, do_sample=False)[0, len(asked) :].tolist()
+    assert tokenizer.decode(said) == "The capital of France is Paris.<|im_end|>" and said[-1] in chat.stop_ids
+    pieces = [tokenizer.decode(token) for token in tokenizer.encode("mug 12  and 3")]
+    assert pieces == ["m", "ug", " ", "1", "2", " ", " and", " ", "3"]
 
 
 @pytest.mark.parametrize("name", ["alfworld-laptop", "alfworld-24gb"])
