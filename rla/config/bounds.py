@@ -37,7 +37,7 @@ def from_one(default: int) -> Any:
     return ranged(default, least=1)
 
 
-def fraction(default: float) -> Any:
+def fraction(default: float | None) -> Any:
     """A key that takes what lies in [0, 1]."""
     return ranged(default, least=0.0, most=1.0)
 

@@ -58,6 +58,12 @@ def check_config(config: Config, where: str) -> None:
     for key in ("policy", "reward"):
         if not getattr(config.warm_start, key).trains:  # of the expert and of the calibration 0 is possible
             raise UserError(f"{where}: warm_start.{key}.steps is 0; it must be 1 or more, or set epochs")
+    ranks = (config.train_policy.lora.rank, config.train_rm.lora.rank)
+    if config.warm_start.reward_from_policy and all(ranks) and ranks[0] != ranks[1]:
+        raise UserError(
+            f"{where}: warm_start.reward_from_policy: the reward model goes on with the policy's adapter, and the "
+            f"ranks are {ranks[0]} and {ranks[1]}; set train_rm.lora.rank to that of train_policy"
+        )
     if config.warm_start.expert.trains and config.warm_start.conversations:
         raise UserError(
             f"{where}: warm_start.expert plays demonstrations, and warm_start.conversations takes their place; set "
@@ -68,6 +74,12 @@ def check_config(config: Config, where: str) -> None:
 def check_training(config: Config, where: str) -> None:
     """What goes together in the sections of both models."""
     for name, train in (("train_policy", config.train_policy), ("train_rm", config.train_rm)):
+        taught = config.warm_start.enabled and config.model.policy != "init"
+        if train.lora.rank and taught and train.kl_coef and train.kl_reference == "initial":
+            raise UserError(
+                f"{where}: {name}.kl_reference: initial is the base, and the warm start has moved its adapter away "
+                f"from it; set {name}.kl_reference to previous, or {name}.kl_coef to 0"
+            )
         if (train.mask_low or train.mask_high) and train.old != "trainer":
             raise UserError(
                 f"{where}: {name}.mask_low and mask_high compare sampler and trainer; set old: trainer beside them"

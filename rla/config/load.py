@@ -18,7 +18,7 @@ from rla.config.backends import config_type, with_own_parameters
 from rla.config.bounds import flaw_of
 from rla.config.checks import check_config
 from rla.config.sections import Config
-from rla.config.training import protected
+from rla.config.training import protected, warmed
 from rla.errors import UserError
 
 ParamsOf = Callable[[str], type]  # the dataclass of an environment's own parameters, by `env.name`
@@ -142,18 +142,26 @@ def config_of(data: Mapping[str, Any], *, where: str, params_of: ParamsOf | None
             )
         own = build(params_of(config.env.name), config.env.own or {}, where, "env.own.")
         config = replace(config, env=replace(config.env, own=own))
-    config = with_own_parameters(with_protection(config), build, where=where)
+    config = with_own_parameters(decided(config), build, where=where)
     check_config(config, where)
     return config
 
 
-def with_protection(config: Config) -> Config:
-    """The config with both training sections decided."""
+def decided(config: Config) -> Config:
+    """The config with all that follows from other keys, where the params file leaves it open."""
     half = config.generator.dtype == "bfloat16"
+    model = replace(config.model, reward=config.model.reward or config.model.policy)
+    first = model.policy if config.warm_start.reward_from_policy else model.reward
     return replace(
         config,
+        model=model,
         train_policy=protected(config.train_policy, half=half),
         train_rm=protected(config.train_rm, half=half),
+        warm_start=warmed(
+            config.warm_start,
+            new=(model.policy == "init", first == "init"),
+            lora=(config.train_policy.lora.rank > 0, config.train_rm.lora.rank > 0),
+        ),
     )
 
 

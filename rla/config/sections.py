@@ -174,7 +174,7 @@ class ModelConfig:
     """Where the policy and the reward model start: a Hugging Face folder or id, or `init` for a small new one."""
 
     policy: str = "init"  # where the policy starts
-    reward: str = "init"  # where the reward model starts
+    reward: str = ""  # where the reward model starts; empty: where the policy does
     hidden_size: int = ranged(96, least=1, most=65536)  # of a new model, as all that follow
     layers: int = ranged(3, least=1, most=1024)  # transformer blocks
     heads: int = ranged(4, least=1, most=1024)  # attention heads

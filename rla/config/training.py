@@ -5,7 +5,10 @@ bf16 samples from another distribution than the trainer's: its log-probabilities
 on tokens that are improbable. Importance ratios against them are wrong before the first update. Behind such an engine
 the ratio starts from the trainer's own log-probabilities (`old: trainer`), the sampler's are corrected for token by
 token (`correction: token`, truncated importance sampling, Yao et al. 2025), and the second bound of the clip is on
-(`dual_clip: 3`, Ye et al. 2020). An engine in fp32 needs none of this. What the params file says is kept.
+(`dual_clip: 3`, Ye et al. 2020). An engine in fp32 needs none of this.
+
+Learning rates follow from what trains (`RATES`), and a warm start is made for new models alone, unless the file says
+otherwise (`warmed`). What the params file says is kept.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ class TrainConfig:
 
     enabled: bool = True  # false: the checkpoint goes on as it is
     vision: Literal["trained", "frozen"] = "trained"  # the vision tower, of a model that has one
-    lr: float = fraction(1e-6)  # the highest learning rate
+    lr: float | None = fraction(None)  # the highest learning rate; none: 1e-6, with LoRA 4e-5
     beta1: float = ranged(0.9, least=0.0, below=1.0)  # of Adam
     beta2: float = ranged(0.99, least=0.0, below=1.0)  # of Adam
     weight_decay: float = fraction(0.0)  # of AdamW
@@ -77,6 +80,11 @@ class TrainConfig:
     lora: LoraConfig = field(default_factory=LoraConfig)
     threads: int = ranged(0, least=0, most=4096)  # CPU threads; 0: as many as the process may use
 
+    @property
+    def rate(self) -> float:
+        """`lr`, decided."""
+        return RATES[self.lora.rank > 0] if self.lr is None else self.lr
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeTrainConfig(TrainConfig):
@@ -93,7 +101,7 @@ class SftConfig:
     vision: Literal["trained", "frozen"] = "trained"  # the vision tower, of a model that has one
     steps: int = from_zero(200)  # updates
     batch_size: int = from_one(16)  # examples of an update
-    lr: float = fraction(3e-3)  # learning rate
+    lr: float | None = fraction(None)  # learning rate; none: 2e-5, with LoRA 2e-4, of a new model 3e-3
     # policy: a demonstration's share of random actions is drawn between 0 and twice this, and is 1 at most; reward
     # model: share of flipped labels
     noise: float = fraction(0.0)
@@ -114,6 +122,11 @@ class SftConfig:
     observed: float = fraction(0.3)
 
     @property
+    def rate(self) -> float:
+        """`lr`; that of all weights of a pretrained model if nothing has decided it."""
+        return TAUGHT_RATES[0] if self.lr is None else self.lr
+
+    @property
     def trains(self) -> bool:
         """Whether anything is to be learnt."""
         return bool(self.steps or self.epochs)
@@ -132,9 +145,9 @@ class ExpertConfig(SftConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmStartConfig:
-    """Supervised start of both models; `enabled: false` for models that already follow instructions."""
+    """Supervised start of both models, for those that do not know how to act and judge yet."""
 
-    enabled: bool = True  # false: both models go on as they are
+    enabled: bool | None = None  # false: both models go on as they are; none: true where `model.policy` is init
     reward_from_policy: bool = False  # the reward model starts from the policy's clone, not from `model.reward`
     scenes: int = from_zero(0)  # built-in scenes of its own to demonstrate on; 0: the tasks of the pool
     # The policy first learns from demonstrations of an expert; `noise` is the share of its random actions. A model
@@ -152,8 +165,29 @@ class WarmStartConfig:
 
 
 DUAL_CLIP = 3.0
+# Learning rates of all weights, and of an adapter. Supervised ones are those of TRL and of its guide to LoRA; 4e-5 is
+# that of tinker-cookbook's loop.
+RATES, TAUGHT_RATES, NEW_RATE = (1e-6, 4e-5), (2e-5, 2e-4), 3e-3
 
 Section = TypeVar("Section", bound=TrainConfig)
+Taught = TypeVar("Taught", bound=SftConfig)
+
+
+def warmed(warm: WarmStartConfig, *, new: tuple[bool, bool], lora: tuple[bool, bool]) -> WarmStartConfig:
+    """`warm` with everything decided. Of policy and reward model: whether each is a new one, and trains an adapter."""
+
+    def with_rate(one: Taught, place: int) -> Taught:
+        rate = NEW_RATE if new[place] else TAUGHT_RATES[lora[place]]
+        return one if one.lr is not None else replace(one, lr=rate)
+
+    return replace(
+        warm,
+        enabled=new[0] if warm.enabled is None else warm.enabled,
+        expert=with_rate(warm.expert, 0),
+        policy=with_rate(warm.policy, 0),
+        reward=with_rate(warm.reward, 1),
+        calibration=with_rate(warm.calibration, 1),
+    )
 
 
 def protected(train: Section, *, half: bool) -> Section:
@@ -167,4 +201,4 @@ def protected(train: Section, *, half: bool) -> Section:
     if dual_clip is None:
         bounds = train.loss != "cispo" and 1 + train.clip_high < DUAL_CLIP
         dual_clip = DUAL_CLIP if half and bounds else 0.0
-    return replace(train, old=old, correction=correction, dual_clip=dual_clip)
+    return replace(train, old=old, correction=correction, dual_clip=dual_clip, lr=train.rate)

@@ -9,7 +9,7 @@ from typing import Any
 
 from rla.config import load
 from rla.config.backends import config_type
-from rla.config.load import with_protection
+from rla.config.load import decided
 from rla.config.params_schema import params_schema
 from rla.config.sections import Config
 from rla.envs.pictures import shows_images
@@ -109,7 +109,7 @@ def schema_of_params(names: Collection[str] = BUILTIN, *, alone: bool = True) ->
 
 def default_config(recorded: Mapping[str, Any]) -> Config:
     """The default of every parameter, with those of the environment's own where it is installed."""
-    defaults = with_protection(config_type()())
+    defaults = decided(config_type()())
     env = recorded.get("env")
     name = env.get("name") if isinstance(env, Mapping) else None
     if not isinstance(name, str) or not name:

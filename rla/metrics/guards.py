@@ -194,7 +194,9 @@ def entropy_collapse(figures: Figures, first: Figures, run: Setting) -> Found:
     if now is None or not then or now >= ENTROPY_LEFT * then:
         return None
     train = run.config.train_policy
-    remedy = f"lower train_policy.lr, which is {train.lr:g}, or raise train_policy.kl_coef, which is {train.kl_coef:g}"
+    remedy = (
+        f"lower train_policy.lr, which is {train.rate:g}, or raise train_policy.kl_coef, which is {train.kl_coef:g}"
+    )
     return f"the policy's entropy fell to {now:.3g} from {then:.3g} in iteration {first['iteration']}", remedy
 
 
@@ -212,7 +214,7 @@ def exploding_update(model: str, name: str, figures: Figures, first: Figures, ru
     else:
         return None
     section, train = trained_by(run, model)
-    ways = [f"lower {section}.lr, which is {train.lr:g}"]
+    ways = [f"lower {section}.lr, which is {train.rate:g}"]
     ways += [f"lower {section}.epochs"] if train.epochs > 1 else []
     ways += [f"narrow {section}.clip_low and clip_high"]
     ways += [f"set {section}.mask_low and mask_high"] if not (train.mask_low or train.mask_high) else []

@@ -81,9 +81,9 @@ def load_model(source: str | Path, *, dtype: str = "float32", device: str = "cpu
     return cast("PreTrainedModel", model.to(device).eval())
 
 
-def hollow_model(folder: Path) -> PreTrainedModel:
-    """The causal language model of a folder in evaluation mode, its parameters fp32 and on the meta device: they have
-    shapes, and no memory. Buffers are real.
+def hollow_model(folder: Path | str) -> PreTrainedModel:
+    """The causal language model of a folder or hub id in evaluation mode, its parameters fp32 and on the meta device:
+    they have shapes, and no memory. Buffers are real.
     """
     import torch
     from accelerate import init_empty_weights

@@ -72,6 +72,6 @@ def policy_of(ctx: StageContext, option: str = "policy", model: str = "policy") 
     if not initial.exists():
         whole_pool(ctx, artifact(ctx.run, "train_tasks", 0), split=ctx.config.tasks.train_split)
         ensure(ctx, "init-model")
-    if not option.startswith("init"):
+    if not option.startswith("init") and ctx.config.warm_start.enabled:
         ctx.progress.note(f"{initial}: the model as it started acts; `rla warm-start` trains it first")
     return initial

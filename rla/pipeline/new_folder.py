@@ -12,9 +12,12 @@ files, is there with other content. A call that was killed can so be made again.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
-from rla.config.load import read_config, read_yaml
+import yaml
+
+from rla.config.load import apply_overrides, plain_data, read_config, read_yaml
 from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.pipeline.params_files import SMALL_RUN, packaged_files
@@ -43,10 +46,18 @@ def pipelines(broken: list[str] | None = None) -> dict[str, Path]:
     return small | {name: path for name, path in files if "env" in (read_yaml(path, remedy="reinstall it") or {})}
 
 
-def begin_folder(folder: Path, *, pipeline: str, env: str | None = None) -> list[Path]:
+def begin_folder(
+    folder: Path,
+    *,
+    pipeline: str,
+    env: str | None = None,
+    changes: Sequence[str] = (),
+    notes: Sequence[str] = (),
+) -> list[Path]:
     """Write the files of `pipeline` into `folder`, which may not exist yet; what was written.
 
-    `env`: the environment, for the pipeline that leaves it open. Raises UserError.
+    `env`: the environment, for the pipeline that leaves it open. `changes`: `key=value` of the parameters; with any,
+    the file has no comments but `notes`, at its top. Raises UserError.
     """
     broken: list[str] = []
     known = pipelines(broken)
@@ -56,6 +67,10 @@ def begin_folder(folder: Path, *, pipeline: str, env: str | None = None) -> list
     refuse_other_environment(pipeline, env)
     name = pipeline if env is None else f"{env}-{pipeline}"
     params = HEADER.format(pipeline=pipeline) + params_text(known[pipeline], name, env)
+    if changes:
+        data = apply_overrides(plain_data(params), [f"name={name}", *changes])
+        text = yaml.safe_dump(data, sort_keys=False, width=120)
+        params = "".join([HEADER.format(pipeline=pipeline), *(f"# {note}\n" for note in notes), text])
     texts = {"dvc.yaml": resource("dvc.yaml").read_text(), "params.yaml": params}
     if launcher := read_config(known[pipeline], params_of=None).launch.configuration:
         texts[launcher] = resource(launcher).read_text()  # a copy of the launcher's configuration can be edited

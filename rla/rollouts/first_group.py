@@ -82,7 +82,8 @@ class FirstGroup:
         config, env = self._ctx.config, environment(self._ctx.config.env.name)
         role, section, key = ("policy",) * 3 if guard == "no-action" else ("rm", "judge", "reward")
         if self._model == artifact(self._ctx.run, f"init_{role}", 0) and getattr(config.model, key) == "init":
-            return f"the model is not trained yet: call `rla warm-start`, or name a trained one in model.{key}"
+            first = "" if config.warm_start.enabled else "set warm_start.enabled: true and "
+            return f"the model is not trained yet: {first}call `rla warm-start`, or name a trained one in model.{key}"
         if most([reply.truncated for reply in replies]):
             thinks = any(open_thought(reply.text) for reply in replies)
             limit = f"{section}.max_tokens, which is {getattr(config, section).max_tokens}"

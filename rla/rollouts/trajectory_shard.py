@@ -213,7 +213,7 @@ def _play_in(
     prompt = environment(ctx.config.env.name).policy_prompt(ctx.config)
     if told_schemas(prompt):  # before an engine loads the model
         chat = ChatFormat(load_tokenizer(model_folder(policy)))
-        check_calls(chat, prompt, taught=ctx.config.warm_start.enabled)
+        check_calls(chat, prompt, taught=bool(ctx.config.warm_start.enabled))
     generator, tokenizer = make_generator(
         ctx.config.generator, model=model_folder(policy), seed=ctx.config.seed, training=training
     )

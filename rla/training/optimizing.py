@@ -44,7 +44,7 @@ def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimiz
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     return torch.optim.AdamW(
         parameters,
-        lr=config.lr,
+        lr=config.rate,
         betas=(config.beta1, config.beta2),
         weight_decay=config.weight_decay,
         fused=parameters[0].device.type == "cuda",

@@ -250,6 +250,15 @@ def frozen_base(previous: Checkpoint, *, config: TrainConfig, mixed: bool) -> Pr
     return model if mixed else model.float()
 
 
+def taught_adapter(previous: Checkpoint, config: TrainConfig) -> PreTrainedModel:
+    """The base of `previous` in fp32, frozen, with its adapter, or with a new one, that a warm start trains."""
+    whole = adapted(frozen_base(previous, config=config, mixed=False), config.lora, vision=config.vision)
+    model: PreTrainedModel = whole.get_base_model()
+    if previous.adapter is not None and previous.state is not None:
+        load_state_weights(model, previous.state, WEIGHTS)
+    return model
+
+
 def adapted(model: PreTrainedModel, config: LoraConfig, *, vision: str = "trained") -> Any:
     """`model` with a new adapter on the linear layers of its blocks, as a peft model. Raises UserError.
 

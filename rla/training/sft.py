@@ -2,7 +2,8 @@
 
     loss = sum of w_t * -log p(token t | tokens before) / sum of w_t    over an optimizer step
 The weights are 1 on what the model shall say, 0 on what it only reads, and may lie between. The checkpoint
-has a new optimizer, and its weights become the reference of the run. Ctrl-C saves the steps made so far in
+has a new optimizer, and its weights become the reference of the run. Where an adapter learns (`lora`), it goes on
+training in the loop, and the model that it began with stays the base. Ctrl-C saves the steps made so far in
 `<out>.partial/`, and the same call goes on from there. A warm start that is killed starts again.
 """
 
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla.config.training import SftConfig
+from rla.config.training import SftConfig, TrainConfig
 from rla.errors import UserError
 from rla.llm.base import PlacedImage
 from rla.models.checkpoint import open_checkpoint
@@ -64,12 +65,14 @@ def sft(
     then: tuple[Sequence[Example], SftConfig] | None = None,
     measured: Mapping[str, float] | None = None,
     replace: bool = False,
+    lora: TrainConfig | None = None,
 ) -> dict[str, Any]:
     """Train `config.steps` or `config.epochs`, by optimizer steps of `config.batch_size` examples, and write the
     checkpoint `out`.
 
     `then`: a second training that goes on from the first one's weights, with an optimizer of its own.
-    `measured`: of how the examples were made; kept among the metrics.
+    `measured`: of how the examples were made; kept among the metrics. `lora`: with which the loop will train; the
+    adapter learns, and nothing else. None: all weights do.
     Returns the metrics; `log` gets those of every step; `record` is added to the checkpoint's manifest. With `replace`
     a checkpoint at `out` stays until the new one is complete. Raises UserError where `out` exists otherwise, where no
     token has a weight, and where an example has fewer or more weights than tokens.
@@ -78,6 +81,9 @@ def sft(
 
     from rla.models.load import load_model, load_tokenizer
     from rla.models.vision import load_vision
+    from rla.training.prepare import merged, taught_adapter
+    from rla.training.state import WEIGHTS, trainable
+    from rla.training.tensors import save_tensors
 
     started = time.perf_counter()
     refuse_existing(out, replace=replace)
@@ -85,10 +91,11 @@ def sft(
     if threads:
         torch.set_num_threads(threads)
     previous = open_checkpoint(model_folder)
-    model = load_model(previous.model, dtype="float32")
+    model = load_model(previous.model, dtype="float32") if lora is None else taught_adapter(previous, lora)
     vision = load_vision(previous.model)
     tokenizer = load_tokenizer(previous.model)
-    stopped = StoppedSft.of(out, model=previous.digest or str(previous.model), parts=parts, seed=seed)
+    kind = "" if lora is None else f" {lora.lora} {lora.dtype}"
+    stopped = StoppedSft.of(out, model=f"{previous.digest or previous.model}{kind}", parts=parts, seed=seed)
     steps = stopped.restored()
     if log is not None:
         for step in steps:
@@ -109,6 +116,12 @@ def sft(
             steps=steps,
             stopped=stopped.begin(number, last),
         )
+    state = adapter = None
+    if lora is not None:
+        state = stopped.folder / "state"
+        save_tensors(((name, value.detach()) for name, value in trainable(model).items()), state, WEIGHTS)
+        del model  # the merged one is made of the base again
+        model, adapter = merged(previous, state, config=lora, mixed=False)
     model.requires_grad_(True)  # a frozen tower, too, belongs to the checkpoint
     seconds = round(time.perf_counter() - started, 3)
     metrics = {
@@ -118,7 +131,15 @@ def sft(
         **(measured or {}),
     }
     write_checkpoint(
-        out, previous=previous, model=model, dtype="float32", metrics=metrics, record=record, replace=replace
+        out,
+        previous=previous,
+        model=model,
+        dtype="float32" if lora is None else lora.dtype,
+        metrics=metrics,
+        state=state,
+        adapter=adapter,
+        record=record,
+        replace=replace,
     )
     stopped.clear()
     return metrics

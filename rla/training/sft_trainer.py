@@ -237,7 +237,7 @@ def arguments(folder: str, *, config: SftConfig, examples: int, seed: int) -> Tr
         output_dir=folder,
         max_steps=updates,
         per_device_train_batch_size=config.batch_size,
-        learning_rate=config.lr,
+        learning_rate=config.rate,
         lr_scheduler_type=SCHEDULES[config.lr_schedule],
         warmup_steps=max(1, round(updates * config.warmup_share)) if config.warmup_share else 0,
         weight_decay=config.weight_decay,
@@ -252,6 +252,7 @@ def arguments(folder: str, *, config: SftConfig, examples: int, seed: int) -> Tr
         max_length=None,
         bf16=False,  # TRL takes it where it can unless told
         gradient_checkpointing=config.gradient_checkpointing,
+        gradient_checkpointing_kwargs={"use_reentrant": False},  # the other kind gives an adapter no gradient
         dataloader_pin_memory=False,
         save_strategy="no",
         logging_strategy="no",

@@ -144,12 +144,12 @@ def learning_rate(updates: int, config: TrainConfig) -> float:
 
     `linear` and `cosine` end at update `lr_steps` of the run; later updates have the least rate.
     """
-    warm = config.lr * min(1.0, (updates + 1) / max(1, config.warmup_steps))
+    warm = config.rate * min(1.0, (updates + 1) / max(1, config.warmup_steps))
     if config.lr_schedule == "constant" or updates < config.warmup_steps:
         return warm
     done = min(1.0, (updates - config.warmup_steps) / max(1, config.lr_steps - config.warmup_steps))
     left = 1 - done if config.lr_schedule == "linear" else (1 + math.cos(math.pi * done)) / 2
-    return config.lr * (config.lr_min + (1 - config.lr_min) * left)
+    return config.rate * (config.lr_min + (1 - config.lr_min) * left)
 
 
 def random_state() -> dict[str, Tensor]:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from rla.agents.judge import judged_with_pictures, views
 from rla.agents.policy import CommandTries, Growing, PolicyAgent, check_calls
 from rla.config.sections import JudgeConfig
-from rla.config.training import SftConfig
+from rla.config.training import SftConfig, TrainConfig
 from rla.envs.observation import EnvironmentFailure
 from rla.envs.pictures import shows_images
 from rla.envs.prompts import ToolPrompt, told_schemas
@@ -39,6 +39,7 @@ from rla.models.verifying import verify_model
 from rla.models.vision import vision_for
 from rla.pipeline.context import StageContext
 from rla.pipeline.options import implementation
+from rla.plugins import need_package
 from rla.seeds import derive
 from rla.store.pools import read_tasks
 from rla.store.records import Task
@@ -123,6 +124,9 @@ def warm_start_model(
     if not parts:
         carry_over(open_to_train(model), out, metrics={"examples": 0}, record=marker, replace=ctx.overwrite)
         return
+    lora = taught_by_adapter(ctx, option)
+    if lora is not None:
+        need_package("peft", install="rla[lora]", why="lora.rank is set")
     free_memory(ctx.config.generator)
     ctx.progress.start(f"warm-start {option}", total=sum(its.updates(len(examples)) for examples, its in parts))
     (first, first_config), *then = parts
@@ -138,7 +142,18 @@ def warm_start_model(
         then=then[0] if then else None,
         measured={"failed_episodes": failed.count + further_failed.count},
         replace=ctx.overwrite,
+        lora=lora,
     )
+
+
+def taught_by_adapter(ctx: StageContext, option: str) -> TrainConfig | None:
+    """The section that trains the policy, or the reward model (`rm`), if a warm start teaches its adapter; None where
+    all weights learn, as those of a new model do, because nothing can be learnt over a base of noise.
+    """
+    config, policy = ctx.config, option == "policy"
+    train: TrainConfig = config.train_policy if policy else config.train_rm
+    source = config.model.policy if policy or config.warm_start.reward_from_policy else config.model.reward
+    return train if train.lora.rank and source != "init" else None
 
 
 def picture_chat(ctx: StageContext, chat: ChatFormat, model: Path) -> PictureChat | None:

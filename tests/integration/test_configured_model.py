@@ -26,7 +26,24 @@ def test_a_configured_folder_is_what_acts(rla: RunRla, tmp_path: Path) -> None:
     assert rla("rollout", "--run", "r", "--set", f"model.policy={model}") == 0
     assert (tmp_path / "r/init/policy/model.safetensors").resolve() == (model / "model.safetensors").resolve()
     assert digest(tmp_path / "r/init/policy") == digest(model)
-    assert digest(tmp_path / "r/init/rm") != digest(model)
+    assert digest(tmp_path / "r/init/rm") == digest(model)  # the reward model starts where the policy does
+
+
+def test_no_warm_start_is_recommended_for_a_model_that_exists(
+    rla: RunRla, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert rla("init-model", "--run", "maker") == 0
+    start = ("rollout", "--set", f"model.policy={tmp_path / 'maker/init/policy'}", "--set", "warm_start.enabled=")
+    for answer, recommended in (("null", False), ("true", True)):
+        assert rla(*start[:-1], f"{start[-1]}{answer}", "--run", answer) == 0
+        assert ("`rla warm-start` trains it first" in capfd.readouterr().err) is recommended
+
+
+def test_the_reward_model_may_be_another_one(rla: RunRla, tmp_path: Path) -> None:
+    assert rla("init-model", "--run", "maker") == 0
+    model = tmp_path / "maker/init/policy"
+    assert rla("init-model", "--run", "r", "--set", f"model.policy={model}", "--set", "model.reward=init") == 0
+    assert digest(tmp_path / "r/init/rm") not in (digest(model), digest(tmp_path / "r/init/policy"))
 
 
 def test_another_model_of_the_same_shape_is_another_model(rla: RunRla, tmp_path: Path) -> None:

@@ -196,6 +196,29 @@ def test_a_warm_start_is_the_base(start: Path, tmp_path: Path) -> None:
     assert (logits(one) - logits(load_model(start))).abs().max() > 0.1
 
 
+def test_a_warm_start_teaches_the_adapter_that_the_loop_goes_on_with(start: Path, tmp_path: Path) -> None:
+    pytest.importorskip("trl", reason="the warm start needs TRL")
+    from rla.training.sft import Example, sft
+
+    examples = [Example(token_ids=list(range(n, n + 12)), weights=[1.0] * 12) for n in range(10, 60)]
+    taught: dict[str, Any] = {"examples": examples, "config": SftConfig(steps=20, lr=1e-2), "seed": 0}
+    metrics = sft(model_folder=start, out=tmp_path / "0", lora=LORA, **taught)
+    assert metrics["last_loss"] < metrics["first_loss"] - 0.1
+    again = sft(model_folder=tmp_path / "0", out=tmp_path / "judge", lora=LORA, **taught)
+    assert again["first_loss"] < metrics["first_loss"] - 0.1  # goes on with the same adapter
+
+    assert run(tmp_path / "0", tmp_path / "1", config=replace(LORA, lr=0.0, kl_coef=0.0))["total_updates"] == 3
+    one, two = (load_model(tmp_path / name / "model") for name in "01")
+    torch.testing.assert_close(logits(two), logits(one), atol=1e-6, rtol=0)
+    base = load_model(start)
+    loaded = peft.PeftModel.from_pretrained(load_model(start), tmp_path / "0" / "adapter").eval()
+    torch.testing.assert_close(logits(one), logits(loaded), atol=1e-5, rtol=1e-5)
+    assert (logits(one) - logits(base)).abs().max() > 1e-2
+    for name in ("0", "1", "judge"):  # all are adapters over the model that the run began with
+        first = load_file(tmp_path / name / "state" / "reference.safetensors")
+        assert all(torch.equal(value, base.state_dict()[key]) for key, value in first.items())
+
+
 def test_bfloat16_keeps_one_base_in_every_iteration(start: Path, tmp_path: Path) -> None:
     """The base is rounded to the precision of the export at once, so a later iteration starts from the same one."""
     config = replace(LORA, dtype="bfloat16", updates=1, lr=0.0)

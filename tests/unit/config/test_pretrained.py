@@ -1,0 +1,82 @@
+"""What the params file leaves open follows from the model: learning rates, the warm start, the reward model's start."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rla.config import Config
+from rla.config.load import config_of
+from rla.errors import UserError
+
+PRETRAINED = {"policy": "some/model"}
+LORA = {"lora": {"rank": 8}}
+
+
+def read(**params: Any) -> Config:
+    return config_of(params, where="params", params_of=None)
+
+
+def rates(config: Config) -> tuple[float, float, float, float]:
+    """Of the warm start and of the loop: policy, reward model, policy, reward model."""
+    warm = config.warm_start
+    assert (warm.expert.lr, warm.calibration.lr) == (warm.policy.lr, warm.reward.lr)
+    return warm.policy.rate, warm.reward.rate, config.train_policy.rate, config.train_rm.rate
+
+
+@pytest.mark.parametrize(
+    ("params", "expected"),
+    [
+        ({}, (3e-3, 3e-3, 1e-6, 1e-6)),
+        ({"model": PRETRAINED}, (2e-5, 2e-5, 1e-6, 1e-6)),
+        ({"model": PRETRAINED, "train_policy": LORA}, (2e-4, 2e-5, 4e-5, 1e-6)),
+        ({"model": PRETRAINED, "train_rm": LORA}, (2e-5, 2e-4, 1e-6, 4e-5)),
+        ({"model": {**PRETRAINED, "reward": "init"}}, (2e-5, 3e-3, 1e-6, 1e-6)),
+        (
+            {"model": {**PRETRAINED, "reward": "init"}, "warm_start": {"reward_from_policy": True}},
+            (2e-5, 2e-5, 1e-6, 1e-6),
+        ),
+        ({"train_policy": LORA, "train_rm": LORA}, (3e-3, 3e-3, 4e-5, 4e-5)),  # of a new model all weights are taught
+    ],
+)
+def test_rates_follow_from_what_trains(params: dict[str, Any], expected: tuple[float, ...]) -> None:
+    assert rates(read(**params)) == expected
+
+
+def test_a_rate_of_the_file_is_kept() -> None:
+    own = {"expert": {"lr": 0.5}, "policy": {"lr": 0.5}, "reward": {"lr": 0.25}, "calibration": {"lr": 0.25}}
+    found = read(model=PRETRAINED, warm_start=own, train_policy={"lr": 0.125, **LORA}, train_rm={"lr": 0.0})
+    assert rates(found) == (0.5, 0.25, 0.125, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("params", "enabled", "reward"),
+    [
+        ({}, True, "init"),
+        ({"model": PRETRAINED}, False, "some/model"),
+        ({"model": {"reward": "some/judge"}}, True, "some/judge"),
+        ({"model": {**PRETRAINED, "reward": "init"}}, False, "init"),
+        ({"model": PRETRAINED, "warm_start": {"enabled": True}}, True, "some/model"),
+        ({"warm_start": {"enabled": False}}, False, "init"),
+    ],
+)
+def test_a_model_that_exists_has_no_warm_start_unless_asked(params: dict[str, Any], enabled: bool, reward: str) -> None:
+    found = read(**params)
+    assert (found.warm_start.enabled, found.model.reward) == (enabled, reward)
+
+
+def test_an_adapter_that_was_taught_is_not_drawn_back_to_the_base() -> None:
+    taught = {"model": PRETRAINED, "warm_start": {"enabled": True}}
+    with pytest.raises(UserError, match=r"train_policy\.kl_reference: initial is the base.*set .* to previous, or"):
+        read(**taught, train_policy=LORA)
+    for found in ({"kl_coef": 0.0}, {"kl_reference": "previous"}):
+        read(**taught, train_policy={**LORA, **found})
+    read(model=PRETRAINED, train_policy=LORA)
+
+
+def test_a_reward_model_goes_on_with_an_adapter_of_the_same_rank() -> None:
+    ranks = {"train_policy": LORA, "train_rm": {"lora": {"rank": 4}}}
+    with pytest.raises(UserError, match="the ranks are 8 and 4"):
+        read(**ranks, warm_start={"reward_from_policy": True})
+    read(**ranks)

@@ -1,0 +1,79 @@
+"""`rla init --model`: what is chosen for a model on a machine of some size, and the file that it leads to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rla.cli.app import run
+from rla.envs.configured import load_config
+from rla.errors import UserError
+from rla.models.choosing import recipe_for
+from tests.unit.training.builders import tiny_model
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_model(tmp_path_factory.mktemp("chat") / "tiny")
+
+
+def changed(folder: Path, memory: float | None) -> dict[str, str]:
+    return dict(one.split("=", 1) for one in recipe_for(str(folder), memory=memory).changes)
+
+
+def test_a_model_that_fits_trains_whole(model: Path) -> None:
+    found = changed(model, 24)
+    assert (found["train_policy.lora.rank"], found["generator.lora"]) == ("0", "merged")
+    assert found["train_policy.lr"] == found["warm_start.policy.lr"] == "null"  # those of the pipeline are of adapters
+    assert found["model.policy"] == found["model.reward"] == str(model)
+    assert found["model.context"] == found["generator.context"] == "128"  # all that it has
+    assert found["train_rm.tokens_per_batch"] == found["warm_start.policy.tokens_per_pass"] == "16384"
+
+
+def test_little_memory_asks_for_an_adapter_and_short_passes(model: Path) -> None:
+    found = changed(model, 0.6)  # half a GB is for logits
+    assert found["train_policy.lora.rank"] == "0" and int(found["train_policy.tokens_per_batch"]) < 16384
+    with pytest.raises(UserError, match=r"trains in 0\.5 GB, and 0\.1 GB are there; take a smaller model"):
+        recipe_for(str(model), memory=0.1)
+    said = " ".join(recipe_for(str(model), memory=24).reasons)
+    assert "all weights train" in said and "context of 128 tokens" in said and "thinks" not in said
+
+
+def test_a_large_model_reasons_and_has_an_adapter(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rla.models.choosing.SMALL", 1e3)
+    monkeypatch.setattr("rla.models.choosing.FULL_SHARE", 0.0)
+    found = changed(model, 24)
+    assert (found["policy.reply"], found["policy.decoding"], found["judge.prompt"]) == ("index", "free", "published")
+    assert (found["train_rm.lora.rank"], found["train_rm.lr"], found["warm_start.enabled"]) == ("32", "null", "false")
+
+
+def test_a_model_without_a_chat_template_is_refused(model: Path, tmp_path: Path) -> None:
+    for file in model.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    for file in tmp_path.glob("*.jinja"):
+        file.unlink()
+    with pytest.raises(UserError, match="no chat template"):
+        recipe_for(str(tmp_path), memory=24)
+
+
+@pytest.mark.parametrize("memory", ["0", "24"])
+def test_the_file_can_be_run_and_says_why(
+    memory: str, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["init", str(tmp_path / "mine"), "--model", str(model), "--memory", memory]) == 0
+    said, file = capsys.readouterr().out, tmp_path / "mine/params.yaml"
+    reasons = said.splitlines()[:5]
+    assert reasons[0].startswith("tiny: ") and all(f"# {one}\n" in file.read_text() for one in reasons)
+    config = load_config(file)
+    assert (config.model.policy, config.model.reward) == (str(model), str(model))
+    assert config.generator.backend == ("vllm" if memory == "24" else "transformers")
+    assert config.warm_start.enabled and yaml.safe_load(file.read_text())["name"] == config.name
+
+
+def test_a_pipeline_of_its_own_beside_a_model_is_refused(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["init", str(tmp_path), "--model", str(model), "--pipeline", "small", "--env", "alfworld"]) == 2
+    assert "--model chooses the pipeline" in capsys.readouterr().err
