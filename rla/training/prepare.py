@@ -250,13 +250,15 @@ def frozen_base(previous: Checkpoint, *, config: TrainConfig, mixed: bool) -> Pr
     return model if mixed else model.float()
 
 
-def taught_adapter(previous: Checkpoint, config: TrainConfig) -> PreTrainedModel:
-    """The base of `previous` in fp32, frozen, with its adapter, or with a new one, that a warm start trains."""
+def taught_adapter(previous: Checkpoint, config: TrainConfig) -> tuple[PreTrainedModel, Any]:
+    """The base of `previous` in fp32, frozen, with its adapter, or with a new one, that a warm start trains; and peft's
+    settings of that.
+    """
     whole = adapted(frozen_base(previous, config=config, mixed=False), config.lora, vision=config.vision)
     model: PreTrainedModel = whole.get_base_model()
     if previous.adapter is not None and previous.state is not None:
         load_state_weights(model, previous.state, WEIGHTS)
-    return model
+    return model, whole.peft_config["default"]
 
 
 def adapted(model: PreTrainedModel, config: LoraConfig, *, vision: str = "trained") -> Any:

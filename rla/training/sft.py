@@ -81,7 +81,7 @@ def sft(
 
     from rla.models.load import load_model, load_tokenizer
     from rla.models.vision import load_vision
-    from rla.training.prepare import merged, taught_adapter
+    from rla.training.prepare import taught_adapter, write_adapter
     from rla.training.state import WEIGHTS, trainable
     from rla.training.tensors import save_tensors
 
@@ -91,7 +91,9 @@ def sft(
     if threads:
         torch.set_num_threads(threads)
     previous = open_checkpoint(model_folder)
-    model = load_model(previous.model, dtype="float32") if lora is None else taught_adapter(previous, lora)
+    model, settings = (
+        (load_model(previous.model, dtype="float32"), None) if lora is None else taught_adapter(previous, lora)
+    )
     vision = load_vision(previous.model)
     tokenizer = load_tokenizer(previous.model)
     kind = "" if lora is None else f" {lora.lora} {lora.dtype}"
@@ -120,8 +122,7 @@ def sft(
     if lora is not None:
         state = stopped.folder / "state"
         save_tensors(((name, value.detach()) for name, value in trainable(model).items()), state, WEIGHTS)
-        del model  # the merged one is made of the base again
-        model, adapter = merged(previous, state, config=lora, mixed=False)
+        adapter = write_adapter(state, settings)
     model.requires_grad_(True)  # a frozen tower, too, belongs to the checkpoint
     seconds = round(time.perf_counter() - started, 3)
     metrics = {
@@ -133,8 +134,8 @@ def sft(
     write_checkpoint(
         out,
         previous=previous,
-        model=model,
-        dtype="float32" if lora is None else lora.dtype,
+        model=None if adapter else model,
+        dtype="float32",
         metrics=metrics,
         state=state,
         adapter=adapter,

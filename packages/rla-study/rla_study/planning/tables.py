@@ -31,7 +31,7 @@ def model_table(config: Config, models: Models) -> Table:
 
 def both_checkpoints(config: Config, models: Models) -> list[CheckpointBytes]:
     """Of the policy and of the reward model."""
-    warm, judged = config.warm_start.enabled, reward_model_trains(config)
+    warm, judged = bool(config.warm_start.enabled), reward_model_trains(config)
     policy = checkpoint_bytes(models.policy, config.train_policy, trains=config.train_policy.enabled, warm=warm)
     return [policy, checkpoint_bytes(models.reward, config.train_rm, trains=judged, warm=warm)]
 
