@@ -16,6 +16,7 @@ from pathlib import Path
 
 from rla.cli.progress import duration
 from rla.config import Config
+from rla.errors import UserError
 from rla.metrics.custom import brought
 from rla.models.checkpoint import open_checkpoint
 from rla.pipeline.plan import Plan
@@ -47,7 +48,15 @@ class Milestones:
                 self.say(text)
 
     def passed(self, stage: str, following: Sequence[str]) -> None:
-        """A stage of dvc.yaml has run, such as `rollout@3`. `following`: those that come after it."""
+        """A stage of dvc.yaml has run, such as `rollout@3`. `following`: those that come after it. A damaged record of
+        times, for example, is named and stops nothing.
+        """
+        try:
+            self._tell(stage, following)
+        except (UserError, OSError) as error:
+            self.say(f"nothing to say after {stage}: {error}")
+
+    def _tell(self, stage: str, following: Sequence[str]) -> None:
         name, _, number = stage.partition("@")
         if stage == "evaluate@0":
             self.say("\n".join(first_success(self.run, self.config)))

@@ -89,6 +89,13 @@ def test_the_time_left_is_said_once_an_iteration_has_ended(one_iteration: Path) 
     assert len(said) == 2
 
 
+def test_a_damaged_record_of_times_does_not_stop_the_run(one_iteration: Path) -> None:
+    (one_iteration / "timings/1-rollout.json").write_text("{}")
+    made, said = milestones(one_iteration)
+    made.passed("train-policy@1", [])
+    assert said[0].startswith("nothing to say after train-policy@1: ") and "not the times of a stage" in said[0]
+
+
 def test_the_cost_of_a_run_with_gpus_is_that_of_the_stages_that_used_them(one_iteration: Path) -> None:
     """900 s on two GPUs, whose slices are no stages of their own, and 450 s of a GPU elsewhere: 2,250 s."""
     gpu = {"gpu": "0"}
