@@ -208,7 +208,7 @@ async def judge_trajectory(trajectory: Mapping[str, Any], shared: Judging) -> li
             shared.voted(row)
         return row
 
-    steps = [judged(index, view) for index, view in enumerate(views(trajectory, screens, images=shared.images))]
+    steps = (judged(index, view) for index, view in enumerate(views(trajectory, screens, images=shared.images)))
     rows = await asyncio.gather(*steps) if shared.at_once else [await step for step in steps]
     shared.replier.release(name)
     return rows
