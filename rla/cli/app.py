@@ -27,10 +27,11 @@ from typer.core import TyperCommand, TyperGroup
 
 from rla.cli.environments import check_env, envs
 from rla.cli.guard import guard
+from rla.cli.merge import merge
 from rla.cli.own_options import LOOKING, NEWEST, Option, Overrides, own_options
 from rla.cli.run import init_folder, plan_command, run_loop
 from rla.cli.show import OptionalCount, show
-from rla.cli.transfer import merge, pull, push
+from rla.cli.transfer import pull, push
 from rla.errors import UserError
 from rla.pipeline.context import StageSpec
 from rla.plugins import loaded, package_of, registered

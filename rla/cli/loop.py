@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from dvc.repo import Repo
     from dvc.stage import PipelineStage
 
+Passed = Callable[[str, list[str]], None]
 LOCK, PLAN = Path("dvc.lock"), Path("iterations.yaml")
 PATIENCE = 60.0  # seconds for a stage to put down its work after an interrupt
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -74,10 +75,10 @@ PRELOADED = (
 )
 
 
-def turn_planned_loop(*, say: Callable[[str], None], verbose: bool) -> int:
+def turn_planned_loop(*, say: Callable[[str], None], verbose: bool, passed: Passed | None = None) -> int:
     """Run what is not up to date of the dvc.yaml in the working folder; the exit status of the stage that failed, or 0.
 
-    Raises UserError if DVC cannot read its files.
+    `passed`: is told each stage that has run, and those that follow it. Raises UserError if DVC cannot read its files.
     """
     start_server()
     from dvc.exceptions import DvcException
@@ -88,7 +89,8 @@ def turn_planned_loop(*, say: Callable[[str], None], verbose: bool) -> int:
     environment = stage_environment(verbose=verbose)
     try:
         with Repo() as repo, own_records(repo), repo.scm_context(quiet=True):
-            for stage in plan_repro(get_active_graph(repo.index.graph), repo.stage.collect("dvc.yaml")):
+            stages = plan_repro(get_active_graph(repo.index.graph), repo.stage.collect("dvc.yaml"))
+            for place, stage in enumerate(stages, 1):
                 with repo.lock:
                     changed = stage.changed()
                     if changed:
@@ -105,6 +107,8 @@ def turn_planned_loop(*, say: Callable[[str], None], verbose: bool) -> int:
                     return status if status > 0 else 128 - status
                 with repo.lock:
                     record_stage(stage)
+                if passed is not None:
+                    passed(stage.addressing, [one.addressing for one in stages[place:]])
     except DvcException as error:
         remedy = f"if {LOCK} is damaged, remove it: every stage then finds its outputs complete"
         raise UserError(f"{Path.cwd()}: DVC says: {error}; {remedy}") from None

@@ -160,6 +160,7 @@ def planned(
 def turn_loop(plan: Plan, *, say: Callable[[str], None], verbose: bool = False) -> int:
     """The exit status of the loop; if it is 0, the report is printed. Raises UserError if there is no pipeline."""
     from rla.cli.loop import turn_planned_loop
+    from rla.cli.milestones import Milestones
     from rla.errors import UserError
     from rla.pipeline.dvc_project import one_run, ready_dvc
     from rla.pipeline.plan import named_plan, run_folder, write_plan
@@ -167,13 +168,17 @@ def turn_loop(plan: Plan, *, say: Callable[[str], None], verbose: bool = False) 
 
     if not PIPELINE.is_file():
         raise UserError(f"{PIPELINE}: no such file here; `rla init` writes all that the loop needs")
-    plan, _ = named_plan(plan)
+    asked = plan
+    plan, config = named_plan(plan)
     with one_run(PIPELINE):
         say(write_plan(plan, PLAN, stages=STAGES))
         ready_dvc(Path())
-        status = turn_planned_loop(say=say, verbose=verbose)
+        milestones = Milestones(plan=asked, run=run_folder(plan), config=config, say=say)
+        milestones.begin()
+        status = turn_planned_loop(say=say, verbose=verbose, passed=milestones.passed)
     if not status:
         print_report(run_folder(plan), say=say)
+        milestones.end()
     return status
 
 

@@ -1,4 +1,4 @@
-"""`rla push` and `rla pull`: a run is copied to an object store, and back. `rla merge`: a checkpoint for others.
+"""`rla push` and `rla pull`: a run is copied to an object store, and back.
 
 The record of a finished folder (a shard's manifest, a checkpoint's `files.json`, the origin of a new model) has digests
 of its files, so equal records mean equal folders. It is copied last. Until then `.<name>.copying` beside the folder
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -36,30 +36,6 @@ def push(run: Path, url: str, overwrite: Overwrite = False) -> None:
 def pull(url: str, run: Path, overwrite: Overwrite = False) -> None:
     """Copy what is missing or differs of a run from an object store. Example: rla pull s3://bucket/first runs/first"""
     guard(lambda: copy_run(run, url.rstrip("/"), pushing=False, overwrite=overwrite))
-
-
-def merge(
-    checkpoint: Path,
-    folder: Path,
-    dtype: Annotated[Literal["float32", "bfloat16"], typer.Option(help="Of the weights.")] = "bfloat16",
-) -> None:
-    """Write a checkpoint as one model folder that others read, an adapter and its base added up.
-
-    Example: rla merge runs/first/12/policy merged
-    """
-
-    def call() -> None:
-        from rla.models.checkpoint import model_folder
-        from rla.models.load import write_merged
-        from rla.models.verifying import verify_model
-        from rla.store.atomic import whole_folder
-
-        model = model_folder(checkpoint)
-        verify_model(model)
-        with whole_folder(folder) as partial:
-            write_merged(model, partial, dtype=dtype)
-
-    guard(call)
 
 
 def copy_run(run: Path, url: str, *, pushing: bool, overwrite: bool) -> None:

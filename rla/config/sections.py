@@ -394,7 +394,7 @@ class GuardsConfig:
     """What may stop a run (`docs/guide/warnings.md`). No output depends on it: it may change within a run."""
 
     stop: tuple[GuardName, ...] = ()  # warnings that end their stage with exit code 2, once its outputs are whole
-    # a stage at once if no reply of its first group can be read: `stop` ends it, `warn` lets it go on
+    # a stage at once if none of its first replies can be read: `stop` ends it, `warn` lets it go on
     first_group: Literal["stop", "warn"] = "stop"
 
 

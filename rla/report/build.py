@@ -62,6 +62,15 @@ class Illustrates(Protocol):
         ...
 
 
+@runtime_checkable
+class Foresees(Protocol):
+    """Another such member."""
+
+    def foreseen(self, config: Config) -> str:
+        """What `rla run` prints before a run begins; empty if there is nothing to say."""
+        ...
+
+
 def tables_of_run(summary: RunSummary) -> list[Table]:
     """Warnings, training, reward model, difficulty, evaluation, tables of packages, adaptation, parameters, limits,
     time, and places; those without rows are left out. Raises UserError for a damaged `config.yaml`.
@@ -152,7 +161,7 @@ def other_figures(summary: RunSummary) -> Iterator[str]:
         yield f"{number(accepted[-1], 0)} changed tasks accepted"
     seconds = sum(summary.seconds.values())
     if seconds:
-        yield stage_time(seconds)
+        yield f"{rounded_time(seconds)} of stages"
 
 
 def first_to_last(summary: RunSummary, key: str, name: str, digits: int | None) -> Iterator[str]:
@@ -163,12 +172,12 @@ def first_to_last(summary: RunSummary, key: str, name: str, digits: int | None) 
         yield f"{name} {' to '.join(dict.fromkeys(ends))}"
 
 
-def stage_time(seconds: float) -> str:
-    """`41 s`, `12 min`, `3 h 5 min`, of stages."""
+def rounded_time(seconds: float) -> str:
+    """`41 s`, `12 min`, `3 h 5 min`."""
     if seconds < 100:
-        return f"{seconds:.0f} s of stages"
+        return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
-    return f"{minutes} min of stages" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min of stages"
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def played_table(played: Played) -> Table:

@@ -1,31 +1,42 @@
-"""A first look at what a model writes: if nothing in the first group of a stage can be read, the stage says so at once.
+"""A first look at what a model writes: the first replies of a stage are judged at once, and those of a run read aloud.
 
-The guards (`rla.metrics.guards`) speak once a stage has ended, which may take hours. If no reply of a whole group holds
-an action, or no judgement a vote, the other groups share the cause. The stage then shows one reply with the likely
-cause, and ends unless `guards.first_group` is `warn`.
+The guards (`rla.metrics.guards`) speak once a stage has ended, which may take hours. If none of the first `ENOUGH`
+replies holds an action, or no judgement a vote, all others share the cause. The stage then shows one reply with the
+likely cause, and ends unless `guards.first_group` is `warn`.
+
+Of the first reply and the first vote of a run the stage shows the end of the prompt, the reply, and what was read in
+it; after `ENOUGH` of them, how many could be read and how fast they came.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import get_args, get_type_hints
+from typing import TYPE_CHECKING, get_args, get_type_hints
 
 from rla.config import Config
 from rla.config.sections import GuardName, JudgeConfig, PolicyConfig
 from rla.envs.protocols import Env, Judged, Probes
 from rla.envs.registry import environment
 from rla.errors import UserError
-from rla.folding import one_line
+from rla.folding import one_line, printable
 from rla.models.tokenizer import UNKNOWN
 from rla.pipeline.context import StageContext
-from rla.store.layout import artifact
-from rla.store.records import StepScore, Trajectory
+from rla.store.layout import SPLITS, artifact
+from rla.store.records import Step, StepScore
+from rla.store.sizes import counted
+from rla.store.slices import is_complete
 from rla.thoughts import open_thought
 
-SHOWN = 200  # characters of the reply that is shown
-ENOUGH = 8  # replies, or all that a stage asks for: a group of one-step episodes may be a hard task's
+if TYPE_CHECKING:
+    from rla.llm.chat import ChatFormat
+
+SHOWN = 200  # characters of the reply in an error
+ALOUD, LINES = 800, 12  # characters and lines of a text that is read aloud
+ENOUGH = 32  # replies: a model that can be read one time in ten is stopped by mistake in 3 of 100 runs
+EARLIER = {"no-action": ("eval_trajectories",), "unreadable-votes": ("probe_scores", "eval_scores")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,46 +50,84 @@ class FirstReply:
 
 
 class FirstGroup:
-    """Of one stage. `model`: the checkpoint that replies; None for a chat server. `total`: replies that the stage asks
-    for, at least.
+    """The first replies of one stage, to a policy's prompts or a judge's. `model`: the checkpoint that replies; None
+    for a chat server. `aloud`: the first is read aloud if the run has none before it.
     """
 
-    def __init__(self, ctx: StageContext, model: Path | None, *, total: int = ENOUGH) -> None:
-        self._ctx, self._model, self._enough = ctx, model, min(ENOUGH, total)
-        self._looked, self._unread = False, list[FirstReply]()
+    def __init__(self, ctx: StageContext, guard: GuardName, model: Path | None, *, aloud: bool = False) -> None:
+        self._ctx, self._guard, self._model = ctx, guard, model
+        self._aloud = aloud and begins_run(ctx, EARLIER[guard])
+        self._first: list[FirstReply] = []
+        self._chat: ChatFormat | None = None
+        self._began, self._tokens, self._looked = time.monotonic(), 0, False
 
-    def played(self, trajectories: Sequence[Trajectory]) -> None:
-        """UserError, or a warning, if no reply of the first group holds an action."""
-        replies = [
-            FirstReply(step.reply, step.truncated, step.valid, tuple(step.commands))
-            for episode in trajectories
-            for step in episode.steps
-        ]
-        self._look("no-action", replies, "replies of the first group holds an action")
+    def begin(self, chat: ChatFormat | None) -> None:
+        """The engine is loaded, and seconds count from here. `chat`: decodes prompts; None for a chat server."""
+        self._began, self._chat = time.monotonic(), chat
 
-    def judged(self, scores: Sequence[StepScore]) -> None:
-        """UserError, or a warning, if no judgement of the first group can be read."""
-        votes = [vote for score in scores for vote in score.judgements if vote.token_ids or vote.text]
-        replies = [FirstReply(vote.text, vote.truncated, vote.score is not None) for vote in votes]
-        probes = isinstance(environment(self._ctx.config.env.name), Probes)
-        self._look("unreadable-votes", replies, f"{'tests' if probes else 'votes'} of the first group can be read")
+    def replied(self, step: Step, segment_ids: Sequence[int]) -> None:
+        """Raises UserError, or warns, if this is the last of the first replies and none of them holds an action.
 
-    def _look(self, guard: GuardName, replies: Sequence[FirstReply], what: str) -> None:
+        `segment_ids`: prompt and reply.
+        """
         if self._looked:
             return
-        self._unread += replies
-        self._looked = any(reply.read for reply in replies) or len(self._unread) >= max(1, self._enough)
-        if any(reply.read for reply in replies) or not self._looked:
+        reply = FirstReply(step.reply, step.truncated, step.valid, tuple(step.commands))
+        read = f"the action: {one_line(step.action, SHOWN)}"
+        self._hear([reply], step.end - step.start, segment_ids[: step.start], read)
+
+    def voted(self, score: StepScore) -> None:
+        """Raises UserError, or warns, if these are the last of the first judgements and none of them can be read."""
+        votes = [vote for vote in score.judgements if vote.token_ids or vote.text]
+        replies = [FirstReply(vote.text, vote.truncated, vote.score is not None) for vote in votes]
+        read = f"the vote {votes[0].score:+d}" if votes and votes[0].score is not None else ""
+        self._hear(replies, sum(len(vote.token_ids) for vote in votes), score.prompt_ids, read)
+
+    def end(self) -> None:
+        """All replies of the stage are there: look at them if they were fewer than `ENOUGH`."""
+        if self._first and not self._looked:
+            self._look()
+
+    def _hear(self, replies: Sequence[FirstReply], tokens: int, prompt_ids: Sequence[int], read: str) -> None:
+        if self._looked or not replies:
             return
-        shown = one_line(self._unread[0].text[: 4 * SHOWN], SHOWN)
-        cause = self._cause(guard, self._unread)
-        said = f"none of the {len(self._unread)} {what}, and the first is {shown!r}; {cause}"
+        if self._aloud and not self._first:
+            self._ctx.progress.note("\n".join(self._told(replies[0], prompt_ids, read)))
+        self._first += replies
+        self._tokens += tokens
+        if len(self._first) >= ENOUGH:
+            self._look()
+
+    def _told(self, reply: FirstReply, prompt_ids: Sequence[int], read: str) -> list[str]:
+        """The first reply of a run in full."""
+        who = "policy" if self._guard == "no-action" else "reward model"
+        lines = [f"the first reply of the {who}:"]
+        if self._chat is not None:
+            asked = self._chat.decode(prompt_ids)
+            lines = [f"the first prompt of the {who}, of {counted(len(prompt_ids), 'token')}, ends", *last_lines(asked)]
+            lines.append("and its reply is" + (", cut by max_tokens," if reply.truncated else ""))
+        return [*lines, *first_lines(reply.text), f"read as {read}" if reply.read else "nothing could be read in it"]
+
+    def _look(self) -> None:
+        self._looked = True
+        count, read = len(self._first), sum(reply.read for reply in self._first)
+        votes = "tests" if isinstance(environment(self._ctx.config.env.name), Probes) else "votes"
+        holds = "replies hold an action" if self._guard == "no-action" else f"{votes} can be read"
+        if self._aloud:
+            seconds = time.monotonic() - self._began
+            rate = f", {self._tokens / max(seconds, 1e-9):.0f} tokens a second" if self._tokens else ""
+            self._ctx.progress.note(f"{read} of the first {count} {holds}; they took {seconds:.1f} s{rate}")
+        if read:
+            return
+        shown = one_line(self._first[0].text[: 4 * SHOWN], SHOWN)
+        said = f"none of the first {count} {holds}, and the first is {shown!r}; {self._cause()}"
         if self._ctx.config.guards.first_group == "stop":
             raise UserError(f"{said}. If they are to count as they are, set guards.first_group: warn")
-        self._ctx.progress.note(f"warning ({guard}): {said}")
+        self._ctx.progress.note(f"warning ({self._guard}): {said}")
 
-    def _cause(self, guard: GuardName, replies: Sequence[FirstReply]) -> str:
+    def _cause(self) -> str:
         """The likely cause and its remedy."""
+        guard, replies = self._guard, self._first
         config, env = self._ctx.config, environment(self._ctx.config.env.name)
         role, section, key = ("policy",) * 3 if guard == "no-action" else ("rm", "judge", "reward")
         if self._model == artifact(self._ctx.run, f"init_{role}", 0) and getattr(config.model, key) == "init":
@@ -103,9 +152,12 @@ def other_action(env: Env, config: Config, replies: Sequence[FirstReply]) -> str
         read = [bool(one.commands and prompt.parse(one.text, one.commands)) for one in replies]
         if prompt != own and most(read):
             return f"the model writes as policy.reply: {form} asks for, and it is {told}: set it to {form}"
-    if all(reply.commands for reply in replies) and told == "text":
-        return "none is one of the commands offered: set policy.decoding to admissible, or take a model that knows them"
-    return f"the model does not answer as the prompt of {config.env.name} asks: compare the two in `rla show`"
+    if all(reply.commands for reply in replies):
+        missed = "one of the commands offered" if told == "text" else f"of the form of policy.reply: {told}"
+        return (
+            f"none is {missed}: set policy.reply: text and policy.decoding: admissible, which leaves only the commands"
+        )
+    return f"the model does not answer as the prompt of {config.env.name} asks: teach it first (warm_start)"
 
 
 def other_vote(env: Env, config: Config, replies: Sequence[FirstReply]) -> str:
@@ -117,8 +169,35 @@ def other_vote(env: Env, config: Config, replies: Sequence[FirstReply]) -> str:
         prompt = env.judge_prompt(replace(config, judge=replace(config.judge, prompt=form)))
         if most([prompt.parse(one.text) is not None for one in replies]):
             return f"the model writes as judge.prompt: {form} asks for, and it is {told}: set it to {form}"
-    return f"the model does not answer as the prompt of judge.prompt: {told} asks: compare the two in `rla show`"
+    plain = replace(config, judge=replace(config.judge, prompt="plain"))
+    if isinstance(env, Judged) and config.judge.trains and env.judge_prompt(plain).replies():
+        remedy = "set judge.prompt: plain and judge.decoding: admissible, which leaves only votes"
+    else:
+        remedy = "take a model that does"
+    return f"the model does not answer as the prompt of judge.prompt: {told} asks: {remedy}"
 
 
 def most(held: Sequence[bool]) -> bool:
     return 2 * sum(held) > len(held)
+
+
+def begins_run(ctx: StageContext, earlier: Sequence[str]) -> bool:
+    """Whether the model is asked for the first time in this run: by the evaluation of iteration 0 on the main split, or
+    in iteration 1 if that has made none of the `earlier` artifacts.
+    """
+    if ctx.iteration == 0:
+        return SPLITS not in ctx.path("out").parts
+    return ctx.iteration == 1 and not any(is_complete(artifact(ctx.run, name, 0)) for name in earlier)
+
+
+def first_lines(text: str) -> list[str]:
+    """The beginning of a text, each line behind a bar: what a model wrote cannot pass for a line of ours."""
+    lines = printable(text[:ALOUD]).strip().splitlines() or ["(empty)"]
+    cut = len(text) > ALOUD or len(lines) > LINES
+    return [f"    | {line}" for line in (*lines[:LINES], *(["..."] if cut else []))]
+
+
+def last_lines(text: str) -> list[str]:
+    """The end of a text in the same way."""
+    lines = printable(text[-ALOUD:]).strip().splitlines()
+    return [f"    | {line}" for line in lines[-LINES:]]

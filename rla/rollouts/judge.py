@@ -171,6 +171,7 @@ class Judging:
     seed: int
     at_once: bool = False  # all steps of an episode are asked for together, where the engine likes many requests
     images: int = 1  # `judge.images`, for rows that come with their pictures
+    voted: Callable[[StepScore], None] | None = None  # `rla.rollouts.first_group`: hears every row
 
 
 async def judge_groups(
@@ -202,9 +203,12 @@ async def judge_trajectory(trajectory: Mapping[str, Any], shared: Judging) -> li
             ids, replies = await shared.replier.reply(shared.prompt.messages(view), seed=seed, session=session)
             prompt = PromptTokens(ids=ids)
         judgements = [voted(reply, shared.prompt) for reply in replies]
-        return step_score(trajectory, index, prompt.ids, judgements, images=prompt.images if screens else None)
+        row = step_score(trajectory, index, prompt.ids, judgements, images=prompt.images if screens else None)
+        if shared.voted is not None:
+            shared.voted(row)
+        return row
 
-    steps = [judged(index, view) for index, view in enumerate(views(trajectory, screens, images=shared.images))]
+    steps = (judged(index, view) for index, view in enumerate(views(trajectory, screens, images=shared.images)))
     rows = await asyncio.gather(*steps) if shared.at_once else [await step for step in steps]
     shared.replier.release(name)
     return rows
@@ -217,6 +221,7 @@ class Probing:
     replier: Replier
     prober: Prober
     seed: int
+    voted: Callable[[StepScore], None] | None = None  # as of Judging
 
 
 async def probe_tasks(
@@ -268,4 +273,6 @@ async def probe_task(task: Task, rows: Sequence[Row], shared: Probing) -> list[S
         votes = [replace(judgement, score=score) for judgement, score in said]
         row = {"trajectory_id": name, "task_id": task.task_id}
         rows_of_scores.append(step_score(row, 0, [] if number else prompt_ids, votes))
+    if shared.voted is not None:
+        shared.voted(rows_of_scores[0])
     return rows_of_scores

@@ -58,6 +58,7 @@ class Rollouts:
     policy: str  # digest of the checkpoint
     top_p: float = 1.0  # of sampling; below 1 for evaluation alone (`evaluation.top_p`)
     vision: VisionFormat | None = None  # of a policy that sees the pictures of observations
+    replied: Callable[[Step, Sequence[int]], None] | None = None  # `rla.rollouts.first_group`: hears every reply
 
     @property
     def pictures(self) -> PictureChat | None:
@@ -142,6 +143,8 @@ async def play(episode: Episode, shared: Rollouts, tries: CommandTries) -> Traje
             seen.append(observation)
             if not observation.understood:
                 steps[-1] = replace(steps[-1], valid=False)
+            if shared.replied is not None:
+                shared.replied(steps[-1], prompt_ids)
             won = observation.success(shared.env.reward_threshold)
             if won or observation.done:
                 stop = StopReason.WON if won else StopReason.ENDED

@@ -114,18 +114,20 @@ def score_played(
     asked = chosen.prober(ctx.config) if isinstance(chosen, Probes) else None
     prompt = None if asked else need(chosen, Judged, "score-steps").judge_prompt(ctx.config)
     known = known_tasks(ctx, tasks, pools) if asked else {}
-    replier, first_group = make_replier(ctx.config, rm, prompt), FirstGroup(ctx, rm, total=len(tasks))
+    replier = make_replier(ctx.config, rm, prompt)
+    first = FirstGroup(ctx, "unreadable-votes", rm, aloud=writer.slice.takes(0))
+    first.begin(replier.chat if isinstance(replier, EngineReplier) else None)
 
     def finished(position: int, scores: list[StepScore]) -> None:
         writer.write(left[position][0], [score.row() for score in scores])
         ctx.progress.advance(len(scores))
-        first_group.judged(scores)
 
     if asked is not None:
-        _probe(ctx, ((known[task.task_id], task.rows()) for task in tasks), asked, replier, finished)
+        _probe(ctx, ((known[task.task_id], task.rows()) for task in tasks), asked, replier, first, finished)
     elif prompt is not None:
-        _judge(ctx, (task.rows() for task in tasks), prompt, replier, finished)
+        _judge(ctx, (task.rows() for task in tasks), prompt, replier, first, finished)
     replier.close()
+    first.end()
 
 
 def make_replier(config: Config, rm: Path | None, prompt: JudgePrompt | None) -> Replier:
@@ -151,6 +153,7 @@ def _judge(
     groups: Iterable[Sequence[dict[str, Any]]],
     prompt: JudgePrompt,
     replier: Replier,
+    first: FirstGroup,
     finished: Finished,
 ) -> None:
     engine = ctx.config.generator.engine_name if ctx.config.judge.trains else "server"
@@ -160,6 +163,7 @@ def _judge(
         seed=ctx.config.seed,
         at_once=engine in FINDS_PREFIXES,
         images=ctx.config.judge.images,
+        voted=first.voted,
     )
     run_async(judge_groups(groups, shared, concurrency=trajectories_at_once(ctx.config), finished=finished))
 
@@ -169,9 +173,10 @@ def _probe(
     tasks: Iterable[tuple[Task, list[dict[str, Any]]]],
     prober: Prober,
     replier: Replier,
+    first: FirstGroup,
     finished: Finished,
 ) -> None:
-    shared = Probing(replier=replier, prober=prober, seed=ctx.config.seed)
+    shared = Probing(replier=replier, prober=prober, seed=ctx.config.seed, voted=first.voted)
     run_async(probe_tasks(tasks, shared, concurrency=ctx.config.rollout.concurrency, finished=finished))
 
 

@@ -112,18 +112,19 @@ def play_shard(
         return episodes_of(task, count=count, seed=ctx.config.seed, iteration=iteration)
 
     total = count * len(own)
-    first_group, unbegun = FirstGroup(ctx, policy, total=total), Unbegun(ctx, total=total)
+    first_group = FirstGroup(ctx, "no-action", policy, aloud=writer.slice.takes(0))
+    unbegun = Unbegun(ctx, total=total)
 
     def finished(left: list[int], position: int, trajectories: list[Trajectory]) -> None:
         keep_episodes(writer, images, left[position], trajectories)
         ctx.progress.advance(len(trajectories))
         unbegun.add(trajectories)
-        first_group.played(trajectories)
 
     found = waves()
     if (wave := next(found, None)) is not None:
         with environments(ctx.config, note=ctx.progress.note) as made:
-            _play_in(ctx, chain([wave], found), policy, made, training=training)
+            _play_in(ctx, chain([wave], found), policy, made, training=training, first=first_group)
+        first_group.end()
         if figures := joined_figures(made.figures()):
             ctx.measured.update(figures)
             if told := told_figures(figures):
@@ -204,6 +205,7 @@ def _play_in(
     made: Environments,
     *,
     training: bool,
+    first: FirstGroup,
 ) -> None:
     """Play the groups of each wave in the environments of `made`, one wave after the other."""
     from rla.llm.chat import ChatFormat
@@ -217,9 +219,11 @@ def _play_in(
     generator, tokenizer = make_generator(
         ctx.config.generator, model=model_folder(policy), seed=ctx.config.seed, training=training
     )
+    chat = ChatFormat(tokenizer)
+    first.begin(chat)
     shared = Rollouts(
         generator=generator,
-        chat=ChatFormat(tokenizer),
+        chat=chat,
         prompt=prompt,
         config=ctx.config.policy,
         env=ctx.config.env,
@@ -229,6 +233,7 @@ def _play_in(
         # a trainer renormalises over all ids that were offered
         top_p=1.0 if training else ctx.config.evaluation.top_p,
         vision=seeing(environment(ctx.config.env.name), ctx.config, policy),
+        replied=first.replied,
     )
 
     async def played() -> None:

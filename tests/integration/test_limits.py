@@ -83,4 +83,13 @@ def test_a_group_of_which_nothing_can_be_read_stops_the_run(rla: Rla, tmp_path: 
     flags = [text for setting in untaught for text in ("--set", setting)]
     code, _, error = rla("rollout", "--run", "r", *flags, "--set", "rollout.concurrency=4")
     assert code == 2 and "error: none of the" in error and "call `rla warm-start`" in error
-    assert len(list((tmp_path / "r/1/trajectories").glob("part-*.parquet"))) == 1
+    assert len(list((tmp_path / "r/1/trajectories").glob("part-*.parquet"))) == 1  # in the second group
+    assert "the first prompt of the policy, of" in error and "nothing could be read in it" in error
+    assert "0 of the first 32 replies hold an action; they took" in error
+
+
+def test_votes_that_cannot_be_read_stop_the_run_before_all_are_there(rla: Rla, tmp_path: Path) -> None:
+    assert rla("rollout", "--run", "r")[0] == 0
+    code, _, error = rla("score-steps", "--run", "r", "--set", "judge.max_tokens=1")
+    assert code == 2 and "error: none of the first" in error and "votes can be read" in error
+    assert "the first prompt of the reward model, of" in error and "and its reply is, cut by max_tokens," in error

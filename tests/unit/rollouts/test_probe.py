@@ -56,6 +56,7 @@ def probed(rows: list[dict[str, Any]], prober: Letters, *, max_tokens: int = 9, 
     def reply(request: Request, seed: int) -> list[int]:
         return [*CHAT.encode(REPLIES[seed - request.seed]), CHAT.end_id]
 
+    heard: list[StepScore] = []
     shared = Probing(
         replier=EngineReplier(
             generator=ScriptedGenerator(reply, context=context),
@@ -64,11 +65,12 @@ def probed(rows: list[dict[str, Any]], prober: Letters, *, max_tokens: int = 9, 
         ),
         prober=prober,
         seed=1,
+        voted=heard.append,
     )
     found: dict[int, list[StepScore]] = {}
     task = make_task("q")
     asyncio.run(probe_tasks([(task, rows)], shared, concurrency=2, finished=found.__setitem__))
-    assert prober.closed
+    assert prober.closed and heard == [row for row in found[0] if row.prompt_ids and row.judgements]
     return found[0]
 
 

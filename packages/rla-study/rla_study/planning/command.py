@@ -96,20 +96,33 @@ def configured_models(
 ) -> tuple[Config, Models]:
     """The parameters, and the shapes of their models: as given, else by the names that the parameters have."""
     from rla.config.load import read_config
+
+    config = read_config(file, overrides, params_of=None)
+    return config, models_of(config, shape, reward, proposer, where=f"{file}: ")
+
+
+def models_of(
+    config: Config,
+    shape: str | None = None,
+    reward: str | None = None,
+    proposer: str | None = None,
+    *,
+    where: str = "",
+) -> Models:
+    """The shapes of the models. Raises UserError, `where` first, for one whose sizes are not known."""
     from rla_study.planning.plan import Models
     from rla_study.planning.shapes import model_shape_of
 
-    config = read_config(file, overrides, params_of=None)
     own, llm = config.model, config.adaptation
-    policy = model_shape_of(shape or own.policy, new=own, key=f"{file}: model.policy", option="--shape")
+    policy = model_shape_of(shape or own.policy, new=own, key=f"{where}model.policy", option="--shape")
 
     def other(given: str | None, named: str, key: str, option: str) -> ModelShape:
         if given is None and named in ("", own.policy):
             return policy
-        return model_shape_of(given or named, new=own, key=f"{file}: {key}", option=option)
+        return model_shape_of(given or named, new=own, key=f"{where}{key}", option=option)
 
     proposes = llm.enabled and llm.proposer == "llm" and not llm.llm.server
-    return config, Models(
+    return Models(
         policy=policy,
         reward=other(reward, own.reward, "model.reward", "--reward-shape"),
         proposer=other(proposer, llm.llm.model, "adaptation.llm.model", "--proposer-shape") if proposes else None,

@@ -76,4 +76,4 @@ def test_an_environment_whose_prompt_does_not_follow_policy_reply() -> None:
 
 def test_a_reward_model_whose_tests_cannot_be_read() -> None:
     (warning,) = judged("a test", env="coding")
-    assert "none of the 2 tests of the first group can be read" in warning
+    assert "none of the first 2 tests can be read" in warning

@@ -1,0 +1,107 @@
+"""Does it fit: the memory of each stage against that of this machine, which `rla run` prints before anything loads."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from rla.config import Config
+from rla.envs.protocols import Probes
+from rla.envs.registry import environment
+from rla.errors import UserError
+from rla.processes.workers import ON_GPUS, visible_gpus
+from rla.report.render import as_text, terminal_width
+from rla.report.tables import ABSENT, Table
+from rla.store.sizes import readable_bytes
+from rla_study.planning.command import models_of
+from rla_study.planning.memory import ENGINE, inference_bytes, training_bytes
+from rla_study.planning.plan import Machine, Models, StageNeed, read_launch, stage_needs
+from rla_study.planning.work import Guesses
+
+PATIENCE = 10.0  # seconds that nvidia-smi may take
+MIB = 2**20
+CGROUP = Path("/sys/fs/cgroup/memory.max")  # the limit of a container; "max" if it has none
+
+
+class BeforeRun:
+    """Registered in the group `rla.tables`; it has the member of `rla.report.build.Foresees`."""
+
+    def foreseen(self, config: Config) -> str:
+        """A table and a verdict; one line if the sizes of a model are not known, such as those of a hub id."""
+        machine = this_machine()
+        try:
+            models = models_of(config)
+            by_task = isinstance(environment(config.env.name), Probes)
+            needs = [one for one in stage_needs(config, models, machine, Guesses(), by_task=by_task) if one.host]
+        except UserError as error:
+            return f"whether the run fits into memory is not known: {error}"
+        refusals = [one.refusal for one in needs if one.refusal]
+        verdict = f"it may not fit: {refusals[0]}" if refusals else "it fits (`rla plan-memory` adds time and disk)"
+        return as_text("Does it fit?", [memory_table(needs, config, models, machine)], width=terminal_width()) + verdict
+
+
+def this_machine() -> Machine:
+    """The visible GPUs, each taken to be as large as the smallest, and the host."""
+    gpus = gpu_bytes()
+    return Machine(gpus=len(gpus), gpu_bytes=min(gpus, default=0.0), host_bytes=host_bytes())
+
+
+def gpu_bytes() -> list[float]:
+    """The memory of each visible GPU, by the driver: torch would open a context on a GPU and keep it."""
+    chosen = visible_gpus() if "CUDA_VISIBLE_DEVICES" in os.environ else None
+    if chosen == []:
+        return []
+    command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    command += [f"--id={','.join(chosen)}"] if chosen else []
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
+        return [MIB * float(line) for line in done.stdout.split()]
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return []
+
+
+def host_bytes() -> float:
+    """Of the machine, or of the container if that may have less."""
+    found = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    try:
+        return min(found, float(CGROUP.read_text()))
+    except (OSError, ValueError):
+        return found
+
+
+def memory_table(needs: Sequence[StageNeed], config: Config, models: Models, machine: Machine) -> Table:
+    """One row for each stage that has a model."""
+    gpu, host = (readable_bytes(size) for size in (machine.gpu_bytes, machine.host_bytes))
+    rows = tuple(
+        (
+            one.stage,
+            *(readable_bytes(part) if part else ABSENT for part in stage_parts(one, config, models, machine)),
+            readable_bytes(one.gpu or one.host),
+            f"{gpu} of a GPU" if one.gpu else f"{host} of the host",
+        )
+        for one in needs
+    )
+    columns = ("stage", "weights, optimizer", "activations", "cache", "together", "there is")
+    return Table(title="Memory, predicted", columns=columns, rows=rows)
+
+
+def stage_parts(one: StageNeed, config: Config, models: Models, machine: Machine) -> tuple[float, float, float]:
+    """Bytes of the weights with gradients and optimizer, of activations, and of keys and values; the rest of a need is
+    that of processes. All are 0 if a server or a script replies.
+    """
+    if one.stage.startswith("train-"):
+        key, shape = ("train_rm", models.reward) if one.stage == "train-rm" else ("train_policy", models.policy)
+        need = training_bytes(shape, getattr(config, key), read_launch(config, machine), cuda=machine.gpus > 0)
+        return need.state + need.copies, need.activations + need.output, 0.0
+    generator = config.generator
+    if generator.backend not in ON_GPUS or (one.stage == "score-steps" and not config.judge.trains):
+        return 0.0, 0.0, 0.0
+    shape = {"score-steps": models.reward, "adapt-env": models.proposer}.get(one.stage) or models.policy
+    weights, held = (
+        inference_bytes(shape, dtype=generator.dtype, held_tokens=tokens, tensor_parallel=generator.tensor_parallel)
+        for tokens in (0, generator.max_sequences * generator.context)
+    )
+    fills = generator.backend == "vllm" and one.gpu  # vLLM takes its share of a GPU, whatever it will hold
+    return weights, 0.0, one.gpu - weights - ENGINE if fills else held - weights

@@ -1,0 +1,141 @@
+"""What `rla run` says between stages and at its end, beside the line of each stage.
+
+at the beginning      what packages foresee (`rla.report.build.Foresees`), such as whether the run fits into memory
+before training       success on the held-out tasks with its interval, a won and a lost episode in short
+after an iteration    how long it took, the time left, the cost so far
+at the end            the cost, where the policy lies, the command that serves it, and the one that goes on
+"""
+
+from __future__ import annotations
+
+import io
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rla.cli.progress import duration
+from rla.config import Config
+from rla.errors import UserError
+from rla.metrics.custom import brought
+from rla.models.adapters import base_of
+from rla.models.checkpoint import open_checkpoint
+from rla.pipeline.plan import Plan
+from rla.processes.workers import usable_cores
+from rla.report.build import Foresees, rounded_time
+from rla.report.collect import collect, recorded_calls, seconds_of, titled_splits
+from rla.report.render import terminal_width
+from rla.report.tables import LOOP, bounds, percent
+from rla.showing.excerpts import won_and_lost
+from rla.showing.reading import evaluated_in
+from rla.showing.terminal import draw
+from rla.store.layout import artifact
+from rla.store.sizes import counted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Milestones:
+    """Of one call of `rla run`."""
+
+    plan: Plan  # as it was asked for
+    run: Path
+    config: Config
+    say: Callable[[str], None]
+
+    def begin(self) -> None:
+        """Nothing is loaded yet. A run that goes on has said it before."""
+        if self.plan.overwrite or not self.run.exists():
+            for text in filter(None, (one.foreseen(self.config) for one in brought(Foresees))):
+                self.say(text)
+
+    def passed(self, stage: str, following: Sequence[str]) -> None:
+        """A stage of dvc.yaml has run, such as `rollout@3`. `following`: those that come after it. A damaged record of
+        times, for example, is named and stops nothing.
+        """
+        try:
+            self._tell(stage, following)
+        except (UserError, OSError) as error:
+            self.say(f"nothing to say after {stage}: {error}")
+
+    def _tell(self, stage: str, following: Sequence[str]) -> None:
+        name, _, number = stage.partition("@")
+        if stage == "evaluate@0":
+            self.say("\n".join(first_success(self.run, self.config)))
+        elif name in LOOP and number not in (iterations := iterations_of(following)):
+            evaluations = sum(one.startswith("evaluate@") for one in following)
+            self.say(time_left(self.run, int(number), len(iterations), evaluations))
+
+    def end(self) -> None:
+        """The report is printed."""
+        self.say("\n".join(closing_lines(self.plan, self.run, self.config)))
+
+
+def iterations_of(stages: Sequence[str]) -> set[str]:
+    """The iterations that stages of the loop belong to."""
+    return {number for name, _, number in (one.partition("@") for one in stages) if name in LOOP}
+
+
+def first_success(run: Path, config: Config) -> Iterator[str]:
+    """Of iteration 0 on every held-out split, then excerpts of the main one."""
+    trained = "after the warm start" if config.warm_start.enabled else "before training"
+    for found in titled_splits(collect(run)):
+        for row in found.evaluations[:1]:
+            where = f" on {found.split}" if found.split else ""
+            yield (
+                f"held-out success{where} {trained}: {percent(row['success'])} of "
+                f"{counted(row['episodes'], 'episode')}, 95% interval {bounds(row)}"
+            )
+    excerpts = won_and_lost(evaluated_in(run, config, 0, config.tasks.held_out_splits[0]), config)
+    stream = io.StringIO()
+    draw(excerpts, stream, width=terminal_width())
+    yield stream.getvalue().rstrip("\n")
+    if len({one.episode.won for one in excerpts}) == 1:
+        yield f"no episode was {'lost' if excerpts[0].episode.won else 'won'}"
+
+
+def time_left(run: Path, iteration: int, iterations: int, evaluations: int) -> str:
+    """`iteration 1 took 3 min 20 s; 2 left: about 7 min; so far 0.4 core hours`. An iteration that is to come is taken
+    to need as long as this one, an evaluation as long as that of iteration 0.
+    """
+    seconds = seconds_of(run)
+    spent = sum(seconds.get((iteration, stage), 0.0) for stage in LOOP)
+    ahead = iterations * spent + evaluations * seconds.get((0, "evaluate"), 0.0)
+    left = f"; {iterations} left: about {rounded_time(ahead)}" if iterations else ""
+    return f"iteration {iteration} took {duration(spent)}{left}; so far {cost(run)}"
+
+
+def cost(run: Path) -> str:
+    """`0.21 GPU hours` of stages that used a GPU; of a run that used none `0.42 core hours`, of all cores."""
+    calls = [call for calls in recorded_calls(run) for call in calls if not call.part]
+    used = [(call, device) for call in calls for device in call.devices]
+    if not used:
+        return f"{usable_cores() * sum(call.seconds for call in calls) / 3600:.2g} core hours"
+    seconds = (sum(end - start for start, end in one.spans) if one.spans else call.seconds for call, one in used)
+    return f"{sum(seconds) / 3600:.2g} GPU hours"
+
+
+def closing_lines(plan: Plan, run: Path, config: Config) -> Iterator[str]:
+    folder = artifact(run, "policy", plan.iterations)
+    checkpoint = open_checkpoint(folder)
+    base = base_of(checkpoint.model)
+    yield f"cost: {cost(run)}"
+    if base is None:
+        yield f"policy: {folder / 'model'}"
+        served = [str(folder / "model"), "--served-model-name", "policy"]
+    else:
+        yield f"policy: {checkpoint.adapter}, an adapter over {base.folder}"
+        served = [str(base.folder), "--enable-lora", "--max-lora-rank", str(config.train_policy.lora.rank)]
+        served += ["--lora-modules", f"policy={checkpoint.adapter}"]
+    yield f"to serve it: {shlex.join(['vllm', 'serve', *served])}"
+    yield f"to go on: {next_call(plan)}"
+
+
+def next_call(plan: Plan) -> str:
+    """The call that goes on with as many iterations again."""
+    words = ["rla", "run", "--iterations", str(2 * plan.iterations)]
+    words += ["--evaluate-every", str(plan.evaluate_every)] if plan.evaluate_every else []
+    words += ["--params", str(plan.params)] if plan.params != Plan(iterations=1).params else []
+    words += ["--run", str(plan.run)] if plan.run else []
+    words += ["--seed", str(plan.seed)] if plan.seed is not None else []
+    words += [word for text in plan.overrides for word in ("--set", text)]
+    return shlex.join(words)

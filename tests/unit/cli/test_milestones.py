@@ -1,0 +1,157 @@
+"""What `rla run` says beside the lines of its stages."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rla.cli.milestones import Milestones
+from rla.metrics import custom
+from rla.pipeline.plan import Plan
+from rla.store.layout import artifact
+from rla.store.shards import Origin, write_shard
+from tests.unit.builders import configured, step, trajectory
+
+LOOP = ("rollout", "score-steps", "train-policy")
+
+
+def write(path: Path, data: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(data))
+
+
+def milestones(folder: Path, *overrides: str, **plan: Any) -> tuple[Milestones, list[str]]:
+    said: list[str] = []
+    asked = Plan(**{"iterations": 3, "run": folder} | plan)
+    return Milestones(plan=asked, run=folder, config=configured(*overrides), say=said.append), said
+
+
+def evaluated(run: Path, **outcomes: int) -> None:
+    """Iteration 0, evaluated: an episode of five steps for each name."""
+    metrics = {"split": "test", "episodes": len(outcomes), "success": 0.25, "success_low": 0.1, "success_high": 0.5}
+    write(run / "eval/0/metrics.json", metrics)
+    steps = [step(observation=f"place {index}", action=f"go {index}", reply=f"go {index}") for index in range(5)]
+    rows = [
+        trajectory(name, outcome=outcome, stop_reason="won" if outcome > 0 else "max_steps", steps=steps).row()
+        for name, outcome in outcomes.items()
+    ]
+    write_shard(run / "eval/0/trajectories", "trajectories", rows, Origin(config="c", inputs={}, seed=0))
+
+
+def test_success_before_training_has_its_interval_a_won_and_a_lost_episode(tmp_path: Path) -> None:
+    evaluated(tmp_path, a=-1, b=-1, c=1, d=-1)
+    made, said = milestones(tmp_path, "warm_start.enabled=false")
+    made.passed("evaluate@0", ["rollout@1"])
+    (text,) = said
+    assert text.startswith("held-out success before training: 25.0% of 4 episodes, 95% interval 10.0-50.0%\n")
+    for part in ("episode c: won after 5 steps", "episode a: lost (max_steps)", "> go 1", "> go 3", "You won."):
+        assert part in text
+    assert "> go 2" not in text and "episode b" not in text and "no episode" not in text
+
+
+def test_it_says_so_if_all_were_lost(tmp_path: Path) -> None:
+    evaluated(tmp_path, a=-1)
+    made, said = milestones(tmp_path)
+    made.passed("evaluate@0", [])
+    assert said[0].startswith("held-out success after the warm start: ") and said[0].endswith("\nno episode was won")
+
+
+def timed(run: Path, iteration: int, stage: str, seconds: float, **more: Any) -> None:
+    call = {"started": "2026-01-01T00:00:00+00:00", "seconds": seconds, "host": "here", "devices": [], **more}
+    call |= {"made": True, "origin": None}
+    record = {"stage": stage, "iteration": iteration, "calls": [call]}
+    write(run / f"timings/{iteration}-{stage}{'-slice' * ('slice' in more)}.json", record)
+
+
+@pytest.fixture
+def one_iteration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """200 s of iteration 1, 60 s of evaluation 0."""
+    monkeypatch.setattr("rla.cli.milestones.usable_cores", lambda: 2)
+    for stage, seconds in zip(LOOP, (100.0, 60.0, 40.0), strict=True):
+        timed(tmp_path, 1, stage, seconds)
+    timed(tmp_path, 0, "evaluate", 60.0)
+    return tmp_path
+
+
+def test_the_time_left_is_said_once_an_iteration_has_ended(one_iteration: Path) -> None:
+    made, said = milestones(one_iteration)
+    made.passed("rollout@1", ["train-policy@1", "rollout@2"])
+    assert said == []
+    made.passed("train-policy@1", ["rollout@2", "train-policy@2", "rollout@3", "train-rm@3", "evaluate@3", "report"])
+    # 2 iterations of 200 s and an evaluation of 60 s; 260 s on 2 cores
+    assert said == ["iteration 1 took 3 min 20 s; 2 left: about 8 min; so far 0.14 core hours"]
+    made.passed("train-policy@1", ["report"])
+    assert said[1] == "iteration 1 took 3 min 20 s; so far 0.14 core hours"
+    made.passed("warm-start", ["evaluate@0", "rollout@1"])
+    made.passed("report", [])
+    assert len(said) == 2
+
+
+def test_a_damaged_record_of_times_does_not_stop_the_run(one_iteration: Path) -> None:
+    (one_iteration / "timings/1-rollout.json").write_text("{}")
+    made, said = milestones(one_iteration)
+    made.passed("train-policy@1", [])
+    assert said[0].startswith("nothing to say after train-policy@1: ") and "not the times of a stage" in said[0]
+
+
+def test_the_cost_of_a_run_with_gpus_is_that_of_the_stages_that_used_them(one_iteration: Path) -> None:
+    """900 s on two GPUs, whose slices are no stages of their own, and 450 s of a GPU elsewhere: 2,250 s."""
+    gpu = {"gpu": "0", "name": "A100"}
+    timed(one_iteration, 1, "rollout", 900.0, devices=[gpu, gpu])
+    timed(one_iteration, 1, "rollout", 890.0, devices=[gpu], slice="1/2")
+    timed(one_iteration, 1, "train-policy", 999.0, devices=[gpu | {"spans": [[0.0, 450.0]]}])
+    made, said = milestones(one_iteration)
+    made.passed("train-policy@1", [])
+    assert said[0].endswith("so far 0.62 GPU hours")
+
+
+def checkpoint(run: Path, iteration: int, *parts: str) -> Path:
+    folder = artifact(run, "policy", iteration)
+    for part in ("model", *parts):
+        (folder / part).mkdir(parents=True)
+    from rla import __version__
+
+    write(folder / "checkpoint.json", {"rla": __version__, "updates": 1, "digest": "0" * 16})
+    return folder
+
+
+def test_at_the_end_it_says_how_to_serve_the_policy_and_how_to_go_on(one_iteration: Path) -> None:
+    folder = checkpoint(one_iteration, 3)
+    made, said = milestones(one_iteration, params=Path("p.yaml"), seed=4, overrides=["a.b=[c, d]"], evaluate_every=2)
+    made.end()
+    assert said[0].splitlines() == [
+        "cost: 0.14 core hours",
+        f"policy: {folder}/model",
+        f"to serve it: vllm serve {folder}/model --served-model-name policy",
+        f"to go on: rla run --iterations 6 --evaluate-every 2 --params p.yaml --run {one_iteration} --seed 4 "
+        "--set 'a.b=[c, d]'",
+    ]
+    made, said = milestones(one_iteration, run=None)
+    made.end()
+    assert said[0].endswith("\nto go on: rla run --iterations 6")
+
+
+def test_an_adapter_is_served_over_its_base(one_iteration: Path) -> None:
+    folder, base = checkpoint(one_iteration, 3, "adapter"), one_iteration.resolve() / "init" / "policy"
+    named = {"base": "../../../init/policy", "files": {"model.safetensors": {"bytes": 1, "sha256": "0" * 64}}}
+    write(folder / "model" / "base.json", named)
+    made, said = milestones(one_iteration, "train_policy.lora.rank=32")
+    made.end()
+    assert f"\npolicy: {folder}/adapter, an adapter over {base}\n" in said[0]
+    assert f"vllm serve {base} --enable-lora --max-lora-rank 32 --lora-modules policy={folder}/adapter\n" in said[0]
+
+
+class Foresight:
+    def foreseen(self, config: Any) -> str:
+        return f"{config.env.max_steps} steps"
+
+
+def test_what_packages_foresee_is_said_before_a_run_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(custom, "registered_objects", lambda: {"own": Foresight(), "other": object()})
+    for run, more, told in ((tmp_path / "new", {}, 1), (tmp_path, {}, 0), (tmp_path, {"overwrite": True}, 1)):
+        made, said = milestones(run, "env.max_steps=7", **more)
+        made.begin()
+        assert said == ["7 steps"] * told
