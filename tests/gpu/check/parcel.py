@@ -1,6 +1,6 @@
 """Packages for a machine without a network that takes only so many bytes at a time.
 
-    python -m tests.gpu.check.parcel pack WHEELS TO [--mib 48]   a folder of wheels as TO/1, TO/2, ...
+    python -m tests.gpu.check.parcel pack WHEELS TO [--mib 50]   a folder of wheels as TO/1, TO/2, ...
     python -m tests.gpu.check.parcel take TO/1                   there, once for each part, in any order
 
 The last part that arrives puts them together and installs the wheels into runs/gpu-check/site, where
@@ -98,7 +98,7 @@ def main() -> None:
     packing, taking = commands.add_parser("pack"), commands.add_parser("take")
     packing.add_argument("wheels", type=Path)
     packing.add_argument("to", type=Path)
-    packing.add_argument("--mib", type=float, default=48, help="of a part at most")
+    packing.add_argument("--mib", type=float, default=50, help="of a part at most")
     taking.add_argument("part", type=Path)
     given = parser.parse_args()
     if given.command == "pack":
