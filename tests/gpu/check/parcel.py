@@ -3,7 +3,7 @@
     python -m tests.gpu.check.parcel pack WHEELS TO [--mib 50]   a folder of wheels as TO/1, TO/2, ...
     python -m tests.gpu.check.parcel take TO/1                   there, once for each part, in any order
 
-The last part that arrives puts them together and installs the wheels into runs/gpu-check/site, where
+The last part that arrives puts them together and installs the wheels into runs/gpu-check/site-packages, where
 `tests.gpu.check` looks for them. SHA-256 of every part, and of the whole, are compared.
 """
 
@@ -20,7 +20,8 @@ import zipfile
 from pathlib import Path
 
 HOME = Path("runs/gpu-check")
-SITE = HOME / "site"
+# dill, with which `datasets` makes digests, takes modules below a folder of this name by their name, others by content.
+SITE = HOME / "site-packages"
 INDEX, CONTENT = "parcel.json", "content"
 
 
