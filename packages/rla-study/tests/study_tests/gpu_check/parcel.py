@@ -1,9 +1,9 @@
 """Packages for a machine without a network that takes only so many bytes at a time.
 
-    python -m study_tests.gpu_check.parcel pack WHEELS TO [--mib 48]   a folder of wheels as TO/1, TO/2, ...
+    python -m study_tests.gpu_check.parcel pack WHEELS TO [--mib 50]   a folder of wheels as TO/1, TO/2, ...
     python -m study_tests.gpu_check.parcel take TO/1                   there, once for each part, in any order
 
-The last part that arrives puts them together and installs the wheels into runs/gpu-check/site, where
+The last part that arrives puts them together and installs the wheels into runs/gpu-check/site-packages, where
 `study_tests.gpu_check` looks for them. SHA-256 of every part, and of the whole, are compared.
 """
 
@@ -20,7 +20,8 @@ import zipfile
 from pathlib import Path
 
 HOME = Path("runs/gpu-check")
-SITE = HOME / "site"
+# dill, with which `datasets` makes digests, takes modules below a folder of this name by their name, others by content.
+SITE = HOME / "site-packages"
 INDEX, CONTENT = "parcel.json", "content"
 
 
@@ -98,7 +99,7 @@ def main() -> None:
     packing, taking = commands.add_parser("pack"), commands.add_parser("take")
     packing.add_argument("wheels", type=Path)
     packing.add_argument("to", type=Path)
-    packing.add_argument("--mib", type=float, default=48, help="of a part at most")
+    packing.add_argument("--mib", type=float, default=50, help="of a part at most")
     taking.add_argument("part", type=Path)
     given = parser.parse_args()
     if given.command == "pack":
