@@ -59,7 +59,7 @@ def pretrained(folder: Path) -> tuple[str, str]:
 
 def test_a_warm_start_of_default_rate_leaves_it_as_good(folder: Path) -> None:
     before = success(folder, "scratch")
-    assert before > 0.2
+    assert before > 0.15
     taught = (*pretrained(folder), *JUDGE, "warm_start.enabled=true")
     call(folder, "warm-start", "taught", *taught)
     assert success(folder, "taught") > before - NOISE
