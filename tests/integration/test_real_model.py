@@ -53,8 +53,9 @@ def test_an_iteration_turns_and_leaves_one_adapter(name: str, tmp_path: Path, mo
     monkeypatch.chdir(tmp_path)
     params = ["--params", str(resource("pipelines") / f"{name}.yaml"), "--run", "r"]
     options = [word for change in SHORT for word in ("--set", change)]
-    for stage in (*STAGES, "train-policy", "train-rm", "adapt-env", "evaluate"):
+    for stage in (*STAGES, "train-policy", "train-rm", "adapt-env"):
         assert run([stage, *params, *options]) == 0, stage
+    assert run(["evaluate", "--iteration", "1", *params, *options]) == 0
     for model in ("policy", "rm"):
         adapters = [read_json(tmp_path / f"r/{n}/{model}/adapter/adapter_config.json") for n in (0, 1)]
         assert adapters[0]["r"] == adapters[1]["r"] > 0
