@@ -34,11 +34,12 @@ class PlainLoader(yaml.SafeLoader):
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         event: Any = self.peek_event()
-        self.aliases += isinstance(event, yaml.AliasEvent)
-        if isinstance(event, yaml.AliasEvent) and (self.anchored or self.aliases > MOST_ALIASES):
+        is_alias = self.check_event(yaml.AliasEvent)
+        self.aliases += is_alias
+        if is_alias and (self.anchored or self.aliases > MOST_ALIASES):
             raise yaml.MarkedYAMLError(problem="an alias is not possible here", problem_mark=event.start_mark)
         self.anchored += event.anchor is not None
-        node = super().compose_node(parent, index)
+        node: Any = super().compose_node(parent, index)
         self.anchored -= event.anchor is not None
         seen: set[str] = set()
         for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
@@ -48,8 +49,8 @@ class PlainLoader(yaml.SafeLoader):
         return node
 
 
-DATE = "tag:yaml.org,2002:timestamp"
-PlainLoader.add_constructor(DATE, lambda loader, node: loader.construct_scalar(node))  # a date stays a text
+AS_TEXT: dict[str | None, Any] = {"tag:yaml.org,2002:timestamp": yaml.SafeLoader.construct_scalar}
+PlainLoader.yaml_constructors = yaml.SafeLoader.yaml_constructors | AS_TEXT
 
 
 def plain_data(text: str) -> Any:
