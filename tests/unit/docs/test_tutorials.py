@@ -24,6 +24,7 @@ from tests.unit.docs.markdown_pages import DOCS, TOP, blocks, code_spans
 
 NOTEBOOK = "5-look-at-a-run.ipynb"
 MAKE_RUN = "make --assume-old=.venv/.run run"  # what `make venv` has set up is not to be set up again
+RECORD = "docs/results/records/ablation-valid-unseen.json.gz"
 # Command of the README -> what runs in its place, in this order.
 README = {
     "make run ITERATIONS=2": f"{MAKE_RUN} ITERATIONS=2",
@@ -36,6 +37,7 @@ README = {
     "rla envs": "rla envs",
     "rla check-env mine": "rla check-env alfworld",  # test_tutorial_environment.py has one of its own
     "rla rollout --env mine": "rla rollout --env alfworld --run runs/other",
+    f"rla ablation report --with {RECORD}": f"rla ablation report --with {TOP / RECORD}",
 }
 README_NOT_RUN = {
     "make docs": "test_site.py builds the site",
