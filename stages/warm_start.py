@@ -10,7 +10,7 @@ from rla.pipeline.origins import origin
 from rla.store.digests import digest
 from rla.store.slices import read_json
 from rla.training.stage import finished_checkpoint
-from rla.training.warm_start import as_it_is_asked, given_examples, taught_by_adapter, warm_start_model
+from rla.training.warm_start import as_it_is_asked, given_examples, warm_start_model
 
 # What each of the two depends on: a change of the judge's part leaves the policy as it is.
 SHARED = (
@@ -29,7 +29,7 @@ SECTIONS = {
 
 def asked_as(ctx: StageContext, option: str) -> str:
     """What else a model depends on: its adapter, and what it is shown where that is a window of the episode."""
-    lora = taught_by_adapter(ctx, option)
+    lora = ctx.config.taught_by_adapter(option)
     kind = "" if lora is None else f"{lora.lora} {lora.dtype}"
     if not as_it_is_asked(ctx):
         return kind

@@ -440,3 +440,12 @@ class Config:
     guards: GuardsConfig = field(default_factory=GuardsConfig, metadata=WITHOUT_EFFECT)
     launch: LaunchConfig = field(default_factory=LaunchConfig, metadata=WITHOUT_EFFECT)
     pool: PoolConfig = field(default_factory=PoolConfig, metadata=WITHOUT_EFFECT)
+
+    def taught_by_adapter(self, option: str) -> TrainConfig | None:
+        """The section that trains the policy, or the reward model (`rm`), if a warm start teaches its adapter; None if
+        all weights learn, as those of a new model do, because nothing can be learnt over a base of noise.
+        """
+        policy = option == "policy"
+        train: TrainConfig = self.train_policy if policy else self.train_rm
+        source = self.model.policy if policy or self.warm_start.reward_from_policy else self.model.reward
+        return train if train.lora.rank and source != "init" else None

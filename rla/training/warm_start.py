@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from rla.agents.judge import judged_with_pictures, views
 from rla.agents.policy import CommandTries, Growing, PolicyAgent, check_calls
 from rla.config.sections import JudgeConfig
-from rla.config.training import SftConfig, TrainConfig
+from rla.config.training import SftConfig
 from rla.envs.observation import EnvironmentFailure
 from rla.envs.pictures import shows_images
 from rla.envs.prompts import ToolPrompt, told_schemas
@@ -124,7 +124,7 @@ def warm_start_model(
     if not parts:
         carry_over(open_to_train(model), out, metrics={"examples": 0}, record=marker, replace=ctx.overwrite)
         return
-    lora = taught_by_adapter(ctx, option)
+    lora = ctx.config.taught_by_adapter(option)
     if lora is not None:
         need_package("peft", install="rla[lora]", why="lora.rank is set")
     free_memory(ctx.config.generator)
@@ -144,16 +144,6 @@ def warm_start_model(
         replace=ctx.overwrite,
         lora=lora,
     )
-
-
-def taught_by_adapter(ctx: StageContext, option: str) -> TrainConfig | None:
-    """The section that trains the policy, or the reward model (`rm`), if a warm start teaches its adapter; None where
-    all weights learn, as those of a new model do, because nothing can be learnt over a base of noise.
-    """
-    config, policy = ctx.config, option == "policy"
-    train: TrainConfig = config.train_policy if policy else config.train_rm
-    source = config.model.policy if policy or config.warm_start.reward_from_policy else config.model.reward
-    return train if train.lora.rank and source != "init" else None
 
 
 def picture_chat(ctx: StageContext, chat: ChatFormat, model: Path) -> PictureChat | None:

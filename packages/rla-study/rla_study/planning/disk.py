@@ -3,7 +3,8 @@
     train state    12 a trained weight: fp32 weights and both moments
     export         the bytes of `dtype` a weight; with LoRA 4 a weight of the adapter
     reference      the bytes of `dtype` a weight, once for all iterations (hard links); none with LoRA
-    start          the model of iteration 0, over which the adapters of LoRA lie
+    start          the model of iteration 0, over which the adapters of LoRA lie; a warm start of an adapter adds that, 4
+                   a weight in each of train state and export
     shards         ids, log-probabilities and texts of the tokens of an iteration
 A stage that trains has two saved states and the new checkpoint beside the old one for a moment.
 """
@@ -11,12 +12,14 @@ A stage that trains has two saved states and the new checkpoint beside the old o
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from rla.config.sections import CheckpointsConfig
 from rla.config.training import TrainConfig
 from rla_study.planning.memory import BYTES
 from rla_study.planning.shapes import ModelShape
 
+Taught = Literal["nothing", "weights", "adapter"]  # by a warm start
 STATE_ON_DISK = 12
 SAVED_STATES = 2  # the last saved update, and the next one that is being written
 TOKEN_ON_DISK = 8  # of shards, compressed: an id, a log-probability where it was sampled, its share of the texts
@@ -36,16 +39,16 @@ class CheckpointBytes:
         return self.state + self.export
 
 
-def checkpoint_bytes(shape: ModelShape, config: TrainConfig, *, trains: bool, warm: bool) -> CheckpointBytes:
-    """A model that does not train is written once: all its checkpoints are links to the same files. `warm`: it starts
-    from fp32 weights of a warm start.
+def checkpoint_bytes(shape: ModelShape, config: TrainConfig, *, trains: bool, warm: Taught) -> CheckpointBytes:
+    """A model that does not train is written once: all its checkpoints are links to the same files. `warm`: what the
+    warm start teaches; all weights are written as fp32.
     """
     whole = shape.weights * BYTES[config.dtype]
-    start = 4 * shape.weights if warm else whole
+    adapter = shape.adapter_weights(config.lora.rank) if config.lora.rank else 0
+    start = {"nothing": whole, "weights": 4 * shape.weights, "adapter": whole + 2 * 4 * adapter}[warm]
     if not trains:
         return CheckpointBytes(state=0, export=0, reference=0, start=start)
     if config.lora.rank:
-        adapter = shape.adapter_weights(config.lora.rank)
         return CheckpointBytes(state=STATE_ON_DISK * adapter, export=4 * adapter, reference=0, start=start)
     return CheckpointBytes(state=STATE_ON_DISK * shape.weights, export=whole, reference=whole, start=start)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from rla.config import Config
 from rla.config.load import read_yaml
-from rla.config.training import TrainConfig
+from rla.config.training import LoraConfig, TrainConfig
 from rla.errors import UserError
 from rla.store.resources import resource
 from rla.store.sizes import readable_bytes
@@ -206,7 +206,9 @@ def cache_refusal(stage: str, config: Config, shape: ModelShape, machine: Machin
 
 
 def warm_start_need(config: Config, models: Models, machine: Machine, guesses: Guesses) -> StageNeed:
-    """The most that one of its trainings needs, and the time of all: in fp32, and in this process."""
+    """The most that one of its trainings needs, and the time of all: in fp32, and in this process. The adapter of a
+    pretrained model trains alone.
+    """
     own, length = config.warm_start, played(config, guesses, 1).length
     sections = [("policy", models.policy, own.policy), ("expert", models.policy, own.expert)]
     if config.judge.enabled and config.judge.trains:
@@ -218,6 +220,7 @@ def warm_start_need(config: Config, models: Models, machine: Machine, guesses: G
         bound = pass_tokens(shape.sizes, recomputed=sft.gradient_checkpointing, cuda=machine.gpus > 0)
         longest = min(config.model.context, config.generator.context)
         most = min(max(sft.tokens_per_pass or bound, longest), sft.batch_size * longest)
+        lora = config.taught_by_adapter("policy" if name in ("policy", "expert") else "rm")
         recompute = "" if sft.gradient_checkpointing else f"warm_start.{name}.gradient_checkpointing: true, or "
         trained = sft.updates(sft.examples) * sft.batch_size * length
         needs.append(
@@ -225,7 +228,12 @@ def warm_start_need(config: Config, models: Models, machine: Machine, guesses: G
                 "warm-start",
                 f"warm_start.{name}",
                 shape,
-                TrainConfig(kl_coef=0.0, gradient_checkpointing=sft.gradient_checkpointing, max_tokens=longest),
+                TrainConfig(
+                    kl_coef=0.0,
+                    gradient_checkpointing=sft.gradient_checkpointing,
+                    max_tokens=longest,
+                    lora=lora.lora if lora else LoraConfig(),
+                ),
                 Launched(),
                 machine,
                 Tokens(read=0.0, written=trained, length=length),
@@ -271,7 +279,7 @@ def training_need(
     # Of parts there is one model in all, and the first process has another, whole, for the export and the reference.
     here = min(launched.processes, machine.gpus) if launched.cluster else launched.processes
     copies = 2 if launched.reads_parts and not config.lora.rank else here
-    export = BYTES[config.dtype] * shape.weights
+    export = 0 if config.lora.rank else BYTES[config.dtype] * shape.weights  # an adapter is never merged
     loaded = copies * LOADED * shape.weights
     host = here * CUDA_PROCESS + loaded if cuda else CPU_PROCESS + need + export
     cut = replace(tokens, length=min(tokens.length, config.max_tokens))

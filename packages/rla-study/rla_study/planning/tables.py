@@ -8,7 +8,7 @@ from rla.config import Config
 from rla.config.sections import CheckpointsConfig
 from rla.report.tables import ABSENT, Table
 from rla.store.sizes import readable_bytes
-from rla_study.planning.disk import TOKEN_ON_DISK, CheckpointBytes, RunBytes, checkpoint_bytes, run_bytes
+from rla_study.planning.disk import TOKEN_ON_DISK, CheckpointBytes, RunBytes, Taught, checkpoint_bytes, run_bytes
 from rla_study.planning.plan import Machine, Models, StageNeed, reward_model_trains
 from rla_study.planning.work import Guesses
 
@@ -31,9 +31,20 @@ def model_table(config: Config, models: Models) -> Table:
 
 def both_checkpoints(config: Config, models: Models) -> list[CheckpointBytes]:
     """Of the policy and of the reward model."""
-    warm, judged = bool(config.warm_start.enabled), reward_model_trains(config)
-    policy = checkpoint_bytes(models.policy, config.train_policy, trains=config.train_policy.enabled, warm=warm)
-    return [policy, checkpoint_bytes(models.reward, config.train_rm, trains=judged, warm=warm)]
+    return [
+        checkpoint_bytes(shape, train, trains=trains, warm=taught(config, option))
+        for option, shape, train, trains in (
+            ("policy", models.policy, config.train_policy, config.train_policy.enabled),
+            ("rm", models.reward, config.train_rm, reward_model_trains(config)),
+        )
+    ]
+
+
+def taught(config: Config, option: str) -> Taught:
+    """What the warm start teaches the policy, or the reward model (`rm`)."""
+    if not config.warm_start.enabled:
+        return "nothing"
+    return "adapter" if config.taught_by_adapter(option) else "weights"
 
 
 def stage_table(needs: Sequence[StageNeed], machine: Machine, guesses: Guesses) -> Table:

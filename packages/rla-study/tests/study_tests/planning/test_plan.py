@@ -208,3 +208,23 @@ def test_the_warm_start_is_bounded_by_bytes_and_planned(capsys: Captured) -> Non
     assert need("warm_start.policy.tokens_per_pass=4096").host > need().host + 5e9
     assert need().flops > 6 * weights * need().tokens * 0.5
     assert need("warm_start.enabled=false").host == 0
+
+
+def test_a_warm_start_of_an_adapter_trains_and_writes_that_alone() -> None:
+    keys = ("model.policy=qwen2.5-0.5b", "warm_start.enabled=true", "judge.enabled=false", "train_policy.lora.rank=8")
+    keys += ("train_policy.kl_coef=0",)
+    models, machine = Models(policy=SHAPES["qwen2.5-0.5b"], reward=TINY), Machine(gpus=0)
+
+    def need(*more: str) -> tuple[StageNeed, float]:
+        config = configured(*keys, *more)
+        first, *_ = stage_needs(config, models, machine, GUESSES, by_task=False)
+        return first, both_checkpoints(config, models)[0].start
+
+    weights, adapter = models.policy.weights, models.policy.adapter_weights(8)
+    (alone, stored), (whole, stored_whole) = need(), need("train_policy.lora.rank=0")
+    frozen = 16 - 4  # no gradient and no moments
+    assert whole.host - alone.host == frozen * weights - 16 * adapter + 4 * weights  # and no model is exported
+    assert alone.flops < whole.flops
+    assert (stored, stored_whole) == (4 * weights + 8 * adapter, 4 * weights)
+    new, stored = need("model.policy=init")  # nothing can be learnt over a base of noise
+    assert (new.host, stored) == (whole.host, stored_whole)
