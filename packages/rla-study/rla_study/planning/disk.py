@@ -3,8 +3,8 @@
     train state    12 a trained weight: fp32 weights and both moments
     export         the bytes of `dtype` a weight; with LoRA 4 a weight of the adapter
     reference      the bytes of `dtype` a weight, once for all iterations (hard links); none with LoRA
-    start          the model of iteration 0, over which the adapters of LoRA lie; a warm start of an adapter adds that, 4
-                   a weight in each of train state and export
+    start          the model of iteration 0, over which the adapters of LoRA lie; a warm start of an adapter adds that,
+                   4 a weight in train state and in export
     shards         ids, log-probabilities and texts of the tokens of an iteration
 A stage that trains has two saved states and the new checkpoint beside the old one for a moment.
 """

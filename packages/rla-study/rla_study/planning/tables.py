@@ -32,7 +32,7 @@ def model_table(config: Config, models: Models) -> Table:
 def both_checkpoints(config: Config, models: Models) -> list[CheckpointBytes]:
     """Of the policy and of the reward model."""
     return [
-        checkpoint_bytes(shape, train, trains=trains, warm=taught(config, option))
+        checkpoint_bytes(shape, train, trains=trains, warm=taught_at_first(config, option))
         for option, shape, train, trains in (
             ("policy", models.policy, config.train_policy, config.train_policy.enabled),
             ("rm", models.reward, config.train_rm, reward_model_trains(config)),
@@ -40,7 +40,7 @@ def both_checkpoints(config: Config, models: Models) -> list[CheckpointBytes]:
     ]
 
 
-def taught(config: Config, option: str) -> Taught:
+def taught_at_first(config: Config, option: str) -> Taught:
     """What the warm start teaches the policy, or the reward model (`rm`)."""
     if not config.warm_start.enabled:
         return "nothing"

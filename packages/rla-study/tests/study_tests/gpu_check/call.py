@@ -65,7 +65,7 @@ class Call:
             return Path(self.model)
         if self.tiny:
             raise Skipped("a rehearsal has the model that --model names")
-        command = [sys.executable, "-m", "rla.models.smollm2", str(SMOLLM2)]
+        command = [sys.executable, "-m", "rla_study.smollm2", str(SMOLLM2)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise Skipped((done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1])

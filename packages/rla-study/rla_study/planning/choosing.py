@@ -1,0 +1,101 @@
+"""What `rla init --model` writes for a chat model: whose parameters it begins with, what it changes, and why.
+
+The tokens of a pass are the most with which every stage fits, by the plan that `rla plan-memory` makes of the changed
+parameters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from rla.config.load import read_config
+from rla.errors import UserError
+from rla.models.load import folder_of, hollow_model, load_tokenizer
+from rla.store.resources import resource
+from rla.thoughts import TAG
+from rla_study.planning.before import this_machine
+from rla_study.planning.memory import STATE
+from rla_study.planning.plan import Machine, Models, stage_needs
+from rla_study.planning.shapes import ModelShape, shape_of_config
+from rla_study.planning.work import Guesses
+
+RANK = 32  # of an adapter
+FULL_SHARE, TRAINING_SHARE = 0.25, 0.85  # of the memory: that all weights may take, and that training may fill
+SMALL = 2.5e9  # weights: a smaller model seldom keeps to a form of answers, and is taught to say commands
+PASSES = (16384, 8192, 4096, 2048, 1024)  # tokens; the last two on a CPU
+ENOUGH = 4096  # tokens of context; twice as many if replies reason
+TRAINED = ("train_policy", "train_rm")
+TAUGHT = ("warm_start.policy", "warm_start.reward")
+
+
+class ModelRecipe(NamedTuple):
+    """`changes` of the parameters of `pipeline`, as `key=value`. `reasons`: a line each."""
+
+    pipeline: str
+    changes: list[str]
+    reasons: list[str]
+
+
+def recipe_for(source: str, memory: float | None) -> ModelRecipe:
+    """Of a model folder or hub id; no weights are read. `memory`: GB of the GPU; 0: there is none; None: as it is here.
+
+    Raises UserError for a model that cannot chat, or that does not fit.
+    """
+    config, thinks = hollow_model(source).config, TAG.search(str(load_tokenizer(source).chat_template)) is not None
+    shape = shape_of_config(config.to_dict(), name=Path(source).name)
+    limit = int(config.get_text_config().max_position_embeddings)
+    machine = this_machine()
+    if memory is not None:
+        machine = replace(machine, gpus=int(memory > 0), gpu_bytes=memory * 1e9)
+    room = machine.gpu_bytes if machine.gpus else machine.host_bytes
+    pipeline = "alfworld-24gb" if machine.gpus else "alfworld-laptop"
+    lora, small = shape.weights * STATE > FULL_SHARE * room, shape.weights < SMALL
+    context = min(limit, ENOUGH if small else 2 * ENOUGH)
+    folder = folder_of(source)
+    place = str(folder.resolve()) if folder else source
+    changes = [f"model.policy={place}", f"model.reward={place}", f"model.context={context}"]
+    changes.append(f"generator.context={context}")
+    changes += [f"{name}.lora.rank={RANK if lora else 0}" for name in TRAINED]
+    changes += [f"{name}.lr=null" for name in (*TRAINED, *TAUGHT)]
+    changes += [] if lora else ["generator.lora=merged"]
+    if small:
+        asked = (
+            "replies are one of the commands offered, which a warm start teaches: so small a model seldom reasons well"
+        )
+    else:
+        reply = min(2048 if thinks else 512, context // 4)
+        asked = f"replies reason in up to {reply} tokens and end with a command's number; no warm start"
+        changes += ["warm_start.enabled=false", "policy.reply=index", "policy.decoding=free", "policy.history=window"]
+        changes += ["judge.prompt=published", "judge.decoding=free"]
+        changes += [f"policy.max_tokens={reply}", f"judge.max_tokens={reply}"]
+    for tokens in PASSES if machine.gpus else PASSES[-2:]:
+        passes = [f"{name}.tokens_per_batch={tokens}" for name in TRAINED]
+        passes += [f"{name}.tokens_per_pass={tokens}" for name in TAUGHT]
+        need, refusal = largest_training(pipeline, [*changes, *passes], shape, machine)
+        if not refusal and need <= TRAINING_SHARE * room:
+            break
+    else:
+        found = refusal or f"training takes {need / 1e9:.1f} GB, and {room / 1e9:.1f} GB are there"
+        raise UserError(f"--model {source}: {found}; take a smaller model, or say by --memory how much the GPU has")
+    whole = f"{STATE * shape.weights / 1e9:.1f} GB while they train"
+    reasons = [
+        f"{shape.name}: {shape.weights / 1e6:,.0f}M weights, {shape.layers} layers, context of {limit:,} tokens, a "
+        f"chat template{', thinks' if thinks else ''}",
+        f"{f'LoRA of rank {RANK}' if lora else 'all weights train'}: they take {whole}, "
+        f"{'more than' if lora else 'at most'} {FULL_SHARE:.0%} of {room / 1e9:.0f} GB",
+        f"passes of {tokens:,} tokens: training takes about {need / 1e9:.1f} GB",
+        f"learning rates are the defaults of {'LoRA' if lora else 'full training'}",
+        asked,
+    ]
+    return ModelRecipe(pipeline, [*changes, *passes], reasons)
+
+
+def largest_training(pipeline: str, changes: list[str], shape: ModelShape, machine: Machine) -> tuple[float, str]:
+    """Bytes of the stage that trains with the most, and why a stage does not fit; empty if all do."""
+    config = read_config(resource("pipelines") / f"{pipeline}.yaml", changes, params_of=None)
+    models = Models(policy=shape, reward=shape)
+    needs = list(stage_needs(config, models, machine, Guesses(), by_task=False))
+    trains = [one.gpu or one.host for one in needs if one.stage in ("warm-start", "train-policy", "train-rm")]
+    return max(trains), next((one.refusal for one in needs if one.refusal), "")
