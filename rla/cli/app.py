@@ -20,18 +20,16 @@ import json
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from rla.cli.environments import check_env, envs
 from rla.cli.guard import guard
-from rla.cli.merge import merge
 from rla.cli.own_options import LOOKING, NEWEST, Option, Overrides, own_options
 from rla.cli.run import init_folder, plan_command, run_loop
 from rla.cli.show import OptionalCount, show
-from rla.cli.transfer import pull, push
 from rla.errors import UserError
 from rla.pipeline.context import StageSpec
 from rla.plugins import loaded, package_of, registered
@@ -126,26 +124,10 @@ def common_options(spec: StageSpec) -> list[Option]:
     default = NEWEST if spec.name in LOOKING else "runs/<name of the params file>"
     which = "Which iteration, from 1." if follows else "Which iteration; 0 is the warm start."
     return [
-        (
-            "params",
-            Annotated[Path | None, typer.Option(help=params)],
-            None,
-        ),
-        (
-            "run",
-            Annotated[Path | None, typer.Option(help=f"Run folder; {default}.")],
-            None,
-        ),
-        (
-            "iteration",
-            Annotated[int, typer.Option(min=int(follows), help=which)],
-            iteration,
-        ),
-        (
-            "set_",
-            Overrides,
-            None,
-        ),
+        ("params", Annotated[Path | None, typer.Option(help=params)], None),
+        ("run", Annotated[Path | None, typer.Option(help=f"Run folder; {default}.")], None),
+        ("iteration", Annotated[int, typer.Option(min=int(follows), help=which)], iteration),
+        ("set_", Overrides, None),
         ("seed", Annotated[int | None, typer.Option(help="Same as --set seed=N.")], None),
         ("env", Annotated[str | None, typer.Option(help="Same as --set env.name=NAME.")], None),
         (
@@ -237,6 +219,30 @@ def pruned_text(run: Path | None, params: Path | None, overrides: list[str], pla
     return "\n".join([*lines, f"{len(found)} checkpoints, {total} {verb}; {state}"])
 
 
+def merge(
+    checkpoint: Path,
+    folder: Path,
+    dtype: Annotated[Literal["float32", "bfloat16"], typer.Option(help="Of the weights.")] = "bfloat16",
+) -> None:
+    """Write a checkpoint as one model folder that others read, an adapter and its base added up.
+
+    Example: rla merge runs/first/12/policy merged
+    """
+
+    def call() -> None:
+        from rla.models.checkpoint import model_folder
+        from rla.models.load import write_merged
+        from rla.models.verifying import verify_model
+        from rla.store.atomic import whole_folder
+
+        model = model_folder(checkpoint)
+        verify_model(model)
+        with whole_folder(folder) as partial:
+            write_merged(model, partial, dtype=dtype)
+
+    guard(call)
+
+
 def params_command(
     params: Annotated[Path | None, typer.Option(help="Parameters; ./params.yaml, else the packaged small run.")] = None,
     env: Annotated[
@@ -294,8 +300,6 @@ app.command("envs")(envs)
 app.command("check-env")(check_env)
 app.command("params")(params_command)
 app.command("prune")(prune)
-app.command("push")(push)
-app.command("pull")(pull)
 app.command("merge")(merge)
 app.command("show", cls=OptionalCount)(show)
 

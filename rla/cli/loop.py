@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from dvc.repo import Repo
     from dvc.stage import PipelineStage
 
-Passed = Callable[[str, list[str]], None]
 LOCK, PLAN = Path("dvc.lock"), Path("iterations.yaml")
 PATIENCE = 60.0  # seconds for a stage to put down its work after an interrupt
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -75,7 +74,9 @@ PRELOADED = (
 )
 
 
-def turn_planned_loop(*, say: Callable[[str], None], verbose: bool, passed: Passed | None = None) -> int:
+def turn_planned_loop(
+    *, say: Callable[[str], None], verbose: bool, passed: Callable[[str, list[str]], None] | None = None
+) -> int:
     """Run what is not up to date of the dvc.yaml in the working folder; the exit status of the stage that failed, or 0.
 
     `passed`: is told each stage that has run, and those that follow it. Raises UserError if DVC cannot read its files.

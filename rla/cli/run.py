@@ -160,10 +160,11 @@ def planned(
 def turn_loop(plan: Plan, *, say: Callable[[str], None], verbose: bool = False) -> int:
     """The exit status of the loop; if it is 0, the report is printed. Raises UserError if there is no pipeline."""
     from rla.cli.loop import turn_planned_loop
-    from rla.cli.milestones import Milestones
     from rla.errors import UserError
+    from rla.metrics.custom import brought
     from rla.pipeline.dvc_project import one_run, ready_dvc
     from rla.pipeline.plan import named_plan, run_folder, write_plan
+    from rla.report.build import Accompanies
     from stages import STAGES
 
     if not PIPELINE.is_file():
@@ -173,12 +174,16 @@ def turn_loop(plan: Plan, *, say: Callable[[str], None], verbose: bool = False) 
     with one_run(PIPELINE):
         say(write_plan(plan, PLAN, stages=STAGES))
         ready_dvc(Path())
-        milestones = Milestones(plan=asked, run=run_folder(plan), config=config, say=say)
-        milestones.begin()
-        status = turn_planned_loop(say=say, verbose=verbose, passed=milestones.passed)
+        told = [one.accompany(asked, run_folder(plan), config, say) for one in brought(Accompanies)]
+
+        def passed(stage: str, following: list[str]) -> None:
+            for tell in told:
+                tell(stage, following)
+
+        status = turn_planned_loop(say=say, verbose=verbose, passed=passed)
     if not status:
         print_report(run_folder(plan), say=say)
-        milestones.end()
+        passed("", [])
     return status
 
 

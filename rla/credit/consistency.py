@@ -12,8 +12,15 @@ standardised over
     task   all judgements of the task: |R_i| counts, unanimous steps train.
     none   nothing: the advantage is the reward.
 
-With the differences D of `rla.credit.counterfactual` in place of O it is R_i = D + lambda |D| * mean_j S_ij, and only
-steps with D != 0 train: a judgement gains by telling the better choice from the worse, not by knowing who will win.
+With the differences D in place of O it is R_i = D + lambda |D| * mean_j S_ij, and only steps with D != 0 train: a
+judgement gains by telling the better choice from the worse, not by knowing who will win.
+
+    D_i = win - mean of win over the task's other trajectories that passed the same place     in [-1, 1]
+
+The outcome itself says little of a single step: most of it was settled by the task, or by what had been done before.
+The others in the same place had the same task and could choose the same, so D says what the choice made there was
+worth, with the luck of what followed. If no other trajectory passed, or all of them ended alike, D is 0: nothing is
+known of the choice.
 
 The sign of R_i is that of O nearly everywhere. While most steps are those of lost episodes, whatever is common to all
 steps is therefore rewarded for -1, until the judge says nothing else. `balanced` scales the advantages so that steps of
@@ -35,6 +42,7 @@ import polars as pl
 
 from rla.credit.integrated import reward
 from rla.credit.normalise import RM_REWARDS, TOLERANCE, shaped, standardised
+from rla.credit.reliability import PLACE
 
 Normalise = Literal["step", "task", "none"]
 
@@ -111,4 +119,25 @@ def with_lessons(steps: pl.DataFrame, lessons: pl.DataFrame) -> pl.DataFrame:
         .with_columns(lesson=pl.col("label").is_not_null())
         .with_columns(pl.coalesce("label", pl.col(name).cast(pl.Float64)).alias(name) for name in replaced)
         .drop("label")
+    )
+
+
+def differences(episodes: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """One row per step of the episodes given, in key order: trajectory_id, step, difference.
+
+    `episodes`: trajectory_id, task_id, outcome (+1 or -1). `steps`: trajectory_id, step, place. A trajectory that
+    passed a place several times counts once there, and every time has the same difference.
+    """
+    wins = episodes.select("trajectory_id", "task_id", win=(pl.col("outcome") > 0).cast(pl.Float64))
+    rows = steps.select("trajectory_id", "step", "place").join(wins, on="trajectory_id")
+    passed = rows.unique(["trajectory_id", "place"]).group_by(PLACE).agg(n=pl.len(), won=pl.col("win").sum())
+    others = (pl.col("won") - pl.col("win")) / (pl.col("n") - 1)
+    return (
+        rows.join(passed, on=PLACE)
+        .select(
+            "trajectory_id",
+            "step",
+            difference=pl.when(pl.col("n") > 1).then(pl.col("win") - others).otherwise(0.0),
+        )
+        .sort("trajectory_id", "step")
     )

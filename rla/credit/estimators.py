@@ -7,7 +7,8 @@ from dataclasses import replace
 import polars as pl
 
 from rla.config.sections import CreditConfig
-from rla.credit import anchor, counterfactual, integrated, outcome, returns, step
+from rla.credit import anchor, integrated, outcome, returns, step
+from rla.credit.consistency import differences
 from rla.credit.consistency import rewards as consistency_rewards
 from rla.credit.normalise import POLICY_REWARDS, shaped
 from rla.credit.paid import counted_steps, fitted, paid_steps
@@ -72,7 +73,7 @@ def both_advantages(
         low=config.reward_model_low,
         high=config.reward_model_high,
         balanced=config.reward_model_balanced,
-        differences=counterfactual.differences(episodes, own) if config.reward_model_outcome == "place" else None,
+        differences=differences(episodes, own) if config.reward_model_outcome == "place" else None,
         lessons=lessons,
     )
     return policy, rm

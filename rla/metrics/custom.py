@@ -15,7 +15,7 @@ It has any of these members; a class that has none of them is ignored.
 | `Joins` | `joined`, `told` | rollout, evaluate, report: figures of services (`rla.envs.protocols.Measured`) |
 | `rla.report.build.Tabulates` | `tables` | report |
 | `rla.report.build.Illustrates` | `sections` | report: `report.html` |
-| `rla.report.build.Foresees` | `foreseen` | `rla run`, before a run begins |
+| `rla.report.build.Accompanies` | `accompany` | `rla run`: what it says between stages |
 
 All installed classes are asked about every run. One that has nothing to say about a run returns nothing.
 """

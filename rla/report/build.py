@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import polars as pl
@@ -11,6 +12,7 @@ from rla.config import Config
 from rla.envs.protocols import Labels
 from rla.envs.registry import environment
 from rla.metrics.custom import brought
+from rla.pipeline.plan import Plan
 from rla.report.collect import HeldOut, RunSummary, titled_splits
 from rla.report.curves import panels
 from rla.report.page import Section, curves_section, excerpts_section, report_page, tables_section
@@ -44,6 +46,9 @@ from rla.store.slices import is_complete
 STEPS = 6  # shown of each kind
 
 
+Passed = Callable[[str, list[str]], None]
+
+
 @runtime_checkable
 class Tabulates(Protocol):
     """A member of classes that packages bring (`rla.metrics.custom`)."""
@@ -63,11 +68,13 @@ class Illustrates(Protocol):
 
 
 @runtime_checkable
-class Foresees(Protocol):
+class Accompanies(Protocol):
     """Another such member."""
 
-    def foreseen(self, config: Config) -> str:
-        """What `rla run` prints before a run begins; empty if there is nothing to say."""
+    def accompany(self, plan: Plan, run: Path, config: Config, say: Callable[[str], None]) -> Passed:
+        """Called before `rla run` begins with a plan, as it was asked for. What it returns is called with each stage
+        that has run, such as `rollout@3`, and those that follow it; with an empty name once the report is printed.
+        """
         ...
 
 

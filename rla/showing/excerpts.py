@@ -25,12 +25,10 @@ from rla.showing.reading import PAID, Played, episode_frame, read_episodes_whole
 from rla.showing.records import Excerpt, ShownEpisode
 from rla.store.frames import read_judgements
 from rla.store.reading import read_table
-from rla.store.records import StopReason
 from rla.store.slices import is_complete
 
 Choice = Literal["worst", "best", "disputed"]
 STEP = ("trajectory_id", "step")
-ENDS = 2  # steps at the beginning and at the end of an episode that is shown in short
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,17 +113,6 @@ def flipped_tasks(before: pl.DataFrame, after: pl.DataFrame) -> list[Flipped]:
         )
         for row in both.filter(pl.col("won_share") > pl.col("lost_share")).iter_rows(named=True)
     ]
-
-
-def won_and_lost(played: Played, config: Config) -> list[Excerpt]:
-    """The first episode that was won and the first that was lost, as far as there are any, by their first and last
-    steps.
-    """
-    table = episode_frame(played).filter(pl.col("stop_reason") != StopReason.ENV_ERROR)
-    ids = [*table.filter(outcome=1)["trajectory_id"][:1], *table.filter(outcome=-1)["trajectory_id"][:1]]
-    whole = read_episodes_whole(played, ids, config, labels=pl.DataFrame(schema=LABELS))
-    ends = {name: {step.index for step in (*one.steps[:ENDS], *one.steps[-ENDS:])} for name, one in whole.items()}
-    return [Excerpt(episode=whole[name], steps=sorted(ends[name])) for name in ids]
 
 
 NamedBy = Literal["trajectory_id", "task_id"]

@@ -12,7 +12,7 @@ from rla.envs.alfworld import catalog
 from rla.envs.alfworld.expert import contrast, expert_episode, to_compare
 from rla.envs.alfworld.games import AlfworldParams, engine_of, game_of_payload, household_params, tables_for
 from rla.envs.alfworld.labels import REASONS, label_steps
-from rla.envs.alfworld.prompts import household_judge, household_policy
+from rla.envs.alfworld.prompts import EditPrompt, household_judge, household_policy
 from rla.envs.alfworld.tasks import builtin_tasks, check_rooms, game_likeness, split_games, task_from_game
 from rla.envs.observation import Environment, offered
 from rla.envs.prompts import JudgePrompt, PolicyPrompt, ProposalPrompt
@@ -141,7 +141,6 @@ class Alfworld:
 
     def proposal_prompt(self) -> ProposalPrompt:
         from rla.envs.alfworld.edit_format import SCENE_KEYS
-        from rla.envs.alfworld.proposal_prompt import EditPrompt
 
         return EditPrompt(self._edits or SCENE_KEYS)
 

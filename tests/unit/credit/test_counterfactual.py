@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from rla.config.sections import CreditConfig
-from rla.credit.counterfactual import differences
+from rla.credit.consistency import differences
 from rla.credit.estimators import both_advantages
 from tests.unit.credit.builders import Votes, episodes, judgements, lists, steps, values
 

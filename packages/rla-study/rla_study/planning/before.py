@@ -25,21 +25,18 @@ MIB = 2**20
 CGROUP = Path("/sys/fs/cgroup/memory.max")  # the limit of a container; "max" if it has none
 
 
-class BeforeRun:
-    """Registered in the group `rla.tables`; it has the member of `rla.report.build.Foresees`."""
-
-    def foreseen(self, config: Config) -> str:
-        """A table and a verdict; one line if the sizes of a model are not known, such as those of a hub id."""
-        machine = this_machine()
-        try:
-            models = models_of(config)
-            by_task = isinstance(environment(config.env.name), Probes)
-            needs = [one for one in stage_needs(config, models, machine, Guesses(), by_task=by_task) if one.host]
-        except UserError as error:
-            return f"whether the run fits into memory is not known: {error}"
-        refusals = [one.refusal for one in needs if one.refusal]
-        verdict = f"it may not fit: {refusals[0]}" if refusals else "it fits (`rla plan-memory` adds time and disk)"
-        return as_text("Does it fit?", [memory_table(needs, config, models, machine)], width=terminal_width()) + verdict
+def foreseen(config: Config) -> str:
+    """A table and a verdict; one line if the sizes of a model are not known, such as those of a hub id."""
+    machine = this_machine()
+    try:
+        models = models_of(config)
+        by_task = isinstance(environment(config.env.name), Probes)
+        needs = [one for one in stage_needs(config, models, machine, Guesses(), by_task=by_task) if one.host]
+    except UserError as error:
+        return f"whether the run fits into memory is not known: {error}"
+    refusals = [one.refusal for one in needs if one.refusal]
+    verdict = f"it may not fit: {refusals[0]}" if refusals else "it fits (`rla plan-memory` adds time and disk)"
+    return as_text("Does it fit?", [memory_table(needs, config, models, machine)], width=terminal_width()) + verdict
 
 
 def this_machine() -> Machine:

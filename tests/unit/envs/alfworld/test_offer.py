@@ -15,7 +15,7 @@ from rla.envs.alfworld.environment import Alfworld
 from rla.envs.alfworld.expert import Expert
 from rla.envs.alfworld.layout import holds_at_start, layout_of
 from rla.envs.alfworld.problem import Game, Goal, TaskKind
-from rla.envs.alfworld.proposal_prompt import edit_schema_of, examples, keys_told
+from rla.envs.alfworld.prompts import edit_schema_of, examples, keys_told
 from rla.envs.alfworld.proposals import effort, propose_edits, view_of
 from rla.envs.alfworld.solver import solve
 from rla.envs.alfworld.tables import KINDS, command_kind

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from rla_study.planning import before
-from rla_study.planning.before import BeforeRun, gpu_bytes, host_bytes, stage_parts
+from rla_study.planning.before import gpu_bytes, host_bytes, stage_parts
 from rla_study.planning.plan import Machine, Models, stage_needs
 from rla_study.planning.shapes import SHAPES
 from rla_study.planning.work import Guesses
@@ -19,7 +19,7 @@ SMALL = Models(policy=SHAPES["qwen2.5-0.5b"], reward=SHAPES["qwen2.5-0.5b"])
 
 def foreseen(monkeypatch: pytest.MonkeyPatch, machine: Machine, *overrides: str) -> str:
     monkeypatch.setattr(before, "this_machine", lambda: machine)
-    return BeforeRun().foreseen(configured(*overrides))
+    return before.foreseen(configured(*overrides))
 
 
 def parts(config: Config, machine: Machine) -> dict[str, tuple[float, float, float]]:

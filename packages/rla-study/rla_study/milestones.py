@@ -1,6 +1,6 @@
 """What `rla run` says between stages and at its end, beside the line of each stage.
 
-at the beginning      what packages foresee (`rla.report.build.Foresees`), such as whether the run fits into memory
+at the beginning      whether the run fits into memory
 before training       success on the held-out tasks with its interval, a won and a lost episode in short
 after an iteration    how long it took, the time left, the cost so far
 at the end            the cost, where the policy lies, the command that serves it, and the one that goes on
@@ -14,23 +14,38 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import polars as pl
+
 from rla.cli.progress import duration
 from rla.config import Config
 from rla.errors import UserError
-from rla.metrics.custom import brought
 from rla.models.adapters import base_of
 from rla.models.checkpoint import open_checkpoint
 from rla.pipeline.plan import Plan
 from rla.processes.workers import usable_cores
-from rla.report.build import Foresees, rounded_time
+from rla.report.build import Passed, rounded_time
 from rla.report.collect import collect, recorded_calls, seconds_of, titled_splits
 from rla.report.render import terminal_width
 from rla.report.tables import LOOP, bounds, percent
-from rla.showing.excerpts import won_and_lost
-from rla.showing.reading import evaluated_in
+from rla.rollouts.labels import LABELS
+from rla.showing.reading import Played, episode_frame, evaluated_in, read_episodes_whole
+from rla.showing.records import Excerpt
 from rla.showing.terminal import draw
 from rla.store.layout import artifact
+from rla.store.records import StopReason
 from rla.store.sizes import counted
+from rla_study.planning.before import foreseen
+
+ENDS = 2  # steps at the beginning and at the end of an episode that is shown in short
+
+
+class DuringRun:
+    """Registered in the group `rla.tables`; it has the member of `rla.report.build.Accompanies`."""
+
+    def accompany(self, plan: Plan, run: Path, config: Config, say: Callable[[str], None]) -> Passed:
+        milestones = Milestones(plan=plan, run=run, config=config, say=say)
+        milestones.begin()
+        return milestones.passed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,29 +60,24 @@ class Milestones:
     def begin(self) -> None:
         """Nothing is loaded yet. A run that goes on has said it before."""
         if self.plan.overwrite or not self.run.exists():
-            for text in filter(None, (one.foreseen(self.config) for one in brought(Foresees))):
-                self.say(text)
+            self.say(foreseen(self.config))
 
     def passed(self, stage: str, following: Sequence[str]) -> None:
-        """A stage of dvc.yaml has run, such as `rollout@3`. `following`: those that come after it. A damaged record of
-        times, for example, is named and stops nothing.
-        """
+        """As `Accompanies` says. A damaged record of times, for example, is named and stops nothing."""
         try:
             self._tell(stage, following)
         except (UserError, OSError) as error:
-            self.say(f"nothing to say after {stage}: {error}")
+            self.say(f"nothing to say after {stage or 'the report'}: {error}")
 
     def _tell(self, stage: str, following: Sequence[str]) -> None:
         name, _, number = stage.partition("@")
-        if stage == "evaluate@0":
+        if not stage:
+            self.say("\n".join(closing_lines(self.plan, self.run, self.config)))
+        elif stage == "evaluate@0":
             self.say("\n".join(first_success(self.run, self.config)))
         elif name in LOOP and number not in (iterations := iterations_of(following)):
             evaluations = sum(one.startswith("evaluate@") for one in following)
             self.say(time_left(self.run, int(number), len(iterations), evaluations))
-
-    def end(self) -> None:
-        """The report is printed."""
-        self.say("\n".join(closing_lines(self.plan, self.run, self.config)))
 
 
 def iterations_of(stages: Sequence[str]) -> set[str]:
@@ -112,6 +122,17 @@ def cost(run: Path) -> str:
         return f"{usable_cores() * sum(call.seconds for call in calls) / 3600:.2g} core hours"
     seconds = (sum(end - start for start, end in one.spans) if one.spans else call.seconds for call, one in used)
     return f"{sum(seconds) / 3600:.2g} GPU hours"
+
+
+def won_and_lost(played: Played, config: Config) -> list[Excerpt]:
+    """The first episode that was won and the first that was lost, as far as there are any, by their first and last
+    steps.
+    """
+    table = episode_frame(played).filter(pl.col("stop_reason") != StopReason.ENV_ERROR)
+    ids = [*table.filter(outcome=1)["trajectory_id"][:1], *table.filter(outcome=-1)["trajectory_id"][:1]]
+    whole = read_episodes_whole(played, ids, config, labels=pl.DataFrame(schema=LABELS))
+    ends = {name: {step.index for step in (*one.steps[:ENDS], *one.steps[-ENDS:])} for name, one in whole.items()}
+    return [Excerpt(episode=whole[name], steps=sorted(ends[name])) for name in ids]
 
 
 def closing_lines(plan: Plan, run: Path, config: Config) -> Iterator[str]:

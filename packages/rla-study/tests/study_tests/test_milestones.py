@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rla_study.milestones import DuringRun, Milestones
 
-from rla.cli.milestones import Milestones
-from rla.metrics import custom
 from rla.pipeline.plan import Plan
 from rla.store.layout import artifact
 from rla.store.shards import Origin, write_shard
@@ -69,7 +68,7 @@ def timed(run: Path, iteration: int, stage: str, seconds: float, **more: Any) ->
 @pytest.fixture
 def one_iteration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """200 s of iteration 1, 60 s of evaluation 0."""
-    monkeypatch.setattr("rla.cli.milestones.usable_cores", lambda: 2)
+    monkeypatch.setattr("rla_study.milestones.usable_cores", lambda: 2)
     for stage, seconds in zip(LOOP, (100.0, 60.0, 40.0), strict=True):
         timed(tmp_path, 1, stage, seconds)
     timed(tmp_path, 0, "evaluate", 60.0)
@@ -121,7 +120,7 @@ def checkpoint(run: Path, iteration: int, *parts: str) -> Path:
 def test_at_the_end_it_says_how_to_serve_the_policy_and_how_to_go_on(one_iteration: Path) -> None:
     folder = checkpoint(one_iteration, 3)
     made, said = milestones(one_iteration, params=Path("p.yaml"), seed=4, overrides=["a.b=[c, d]"], evaluate_every=2)
-    made.end()
+    made.passed("", [])
     assert said[0].splitlines() == [
         "cost: 0.14 core hours",
         f"policy: {folder}/model",
@@ -130,7 +129,7 @@ def test_at_the_end_it_says_how_to_serve_the_policy_and_how_to_go_on(one_iterati
         "--set 'a.b=[c, d]'",
     ]
     made, said = milestones(one_iteration, run=None)
-    made.end()
+    made.passed("", [])
     assert said[0].endswith("\nto go on: rla run --iterations 6")
 
 
@@ -139,19 +138,15 @@ def test_an_adapter_is_served_over_its_base(one_iteration: Path) -> None:
     named = {"base": "../../../init/policy", "files": {"model.safetensors": {"bytes": 1, "sha256": "0" * 64}}}
     write(folder / "model" / "base.json", named)
     made, said = milestones(one_iteration, "train_policy.lora.rank=32")
-    made.end()
+    made.passed("", [])
     assert f"\npolicy: {folder}/adapter, an adapter over {base}\n" in said[0]
     assert f"vllm serve {base} --enable-lora --max-lora-rank 32 --lora-modules policy={folder}/adapter\n" in said[0]
 
 
-class Foresight:
-    def foreseen(self, config: Any) -> str:
-        return f"{config.env.max_steps} steps"
-
-
-def test_what_packages_foresee_is_said_before_a_run_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(custom, "registered_objects", lambda: {"own": Foresight(), "other": object()})
-    for run, more, told in ((tmp_path / "new", {}, 1), (tmp_path, {}, 0), (tmp_path, {"overwrite": True}, 1)):
-        made, said = milestones(run, "env.max_steps=7", **more)
-        made.begin()
+def test_what_is_foreseen_is_said_before_a_new_run_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rla_study.milestones.foreseen", lambda config: f"{config.env.max_steps} steps")
+    config = configured("env.max_steps=7")
+    for run, overwrite, told in ((tmp_path / "new", False, 1), (tmp_path, False, 0), (tmp_path, True, 1)):
+        said: list[str] = []
+        DuringRun().accompany(Plan(iterations=3, run=run, overwrite=overwrite), run, config, said.append)
         assert said == ["7 steps"] * told

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rla_study.transfer import RECORD
 
 from rla.cli.app import run
 from rla.cli.loop import become_stage, start_server
-from rla.cli.transfer import RECORD
 from tests.integration.conftest import Rla
 from tests.integration.pipelines import PARAMS, environment
 from tests.integration.stores import BUCKET, URL, client, s3_server, stored_files
