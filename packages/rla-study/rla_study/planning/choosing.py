@@ -6,6 +6,7 @@ parameters.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -49,6 +50,8 @@ def recipe_for(source: str, memory: float | None) -> ModelRecipe:
     machine = this_machine()
     if memory is not None:
         machine = replace(machine, gpus=int(memory > 0), gpu_bytes=memory * 1e9)
+    if memory:  # of a machine elsewhere, whose host is not known
+        machine = replace(machine, host_bytes=math.inf)
     room = machine.gpu_bytes if machine.gpus else machine.host_bytes
     pipeline = "alfworld-24gb" if machine.gpus else "alfworld-laptop"
     lora, small = shape.weights * STATE > FULL_SHARE * room, shape.weights < SMALL
@@ -77,8 +80,12 @@ def recipe_for(source: str, memory: float | None) -> ModelRecipe:
         if not refusal and need <= TRAINING_SHARE * room:
             break
     else:
-        found = refusal or f"training takes {need / 1e9:.1f} GB, and {room / 1e9:.1f} GB are there"
-        raise UserError(f"--model {source}: {found}; take a smaller model, or say by --memory how much the GPU has")
+        raise UserError(
+            f"--model {source}: {refusal}"
+            if refusal
+            else f"--model {source}: training takes {need / 1e9:.1f} GB, and {room / 1e9:.1f} GB are there; take a "
+            "smaller model, or say by --memory how much the GPU has"
+        )
     whole = f"{STATE * shape.weights / 1e9:.1f} GB while they train"
     reasons = [
         f"{shape.name}: {shape.weights / 1e6:,.0f}M weights, {shape.layers} layers, context of {limit:,} tokens, a "

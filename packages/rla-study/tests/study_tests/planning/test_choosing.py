@@ -51,6 +51,13 @@ def test_an_engine_that_does_not_fit_is_told_by_the_plan(model: Path) -> None:
         recipe_for(str(model), 0.1)
 
 
+def test_the_host_of_another_machine_is_not_this_one(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choosing, "this_machine", lambda: Machine(gpus=0, host_bytes=1e6))
+    assert recipe_for(str(model), 24).pipeline == "alfworld-24gb"
+    with pytest.raises(UserError, match=r"--model .*: .* of the host's 1 MB"):
+        recipe_for(str(model), 0)
+
+
 def test_what_was_chosen_is_said(model: Path) -> None:
     said = " ".join(recipe_for(str(model), 24).reasons)
     assert "all weights train" in said and "context of 128 tokens" in said and "thinks" not in said
