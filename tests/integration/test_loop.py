@@ -48,12 +48,6 @@ def working_below(folder: Path) -> list[str]:
 def test_dvc_finds_a_run_up_to_date_and_a_second_call_runs_nothing(folder: Path) -> None:
     said = run(RUN, folder).splitlines()
     assert sum(line.startswith("iteration 1 of 1: ") for line in said) == 8  # seven of the loop, and the evaluation
-    assert any(line.startswith("held-out success before training: ") for line in said)
-    assert any(line.startswith("iteration 1 took ") and " core hours" in line for line in said)
-    assert said[-2:] == [
-        "to serve it: vllm serve r/1/policy/model --served-model-name policy",
-        "to go on: rla run --iterations 2 --run r",
-    ]
     assert "up to date" in run(["dvc", "repro"], folder)
     again = run([*RUN, "--verbose"], folder)
     assert "didn't change, skipping" in again and "Running stage" not in again
