@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rla.errors import UserError
-from rla.plugins import loaded, package_of, registered
+from rla.plugins import loaded_path, registered
 from rla.store.resources import resource
 from rla.store.texts import whole_texts
 
@@ -46,10 +45,7 @@ def load_schema(kind: str) -> dict[str, Any]:
         found = registered(GROUP)
         if kind not in found:
             raise UserError(f"{kind}: no installed package has shards of this kind; install the one that made them")
-        path = loaded(found[kind])
-        if not (isinstance(path, Path) and path.is_file()):
-            said = f"{GROUP}: {kind} is {found[kind].value}, which is not the Path of a file"
-            raise UserError(f"{said}; mend the package {package_of(found[kind])}")
+        path = loaded_path(found[kind])
     document: dict[str, Any] = json.loads(path.read_text())
     return document
 
