@@ -6,6 +6,7 @@ The module that reads a group says which objects it takes.
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla.errors import UserError
@@ -40,6 +41,17 @@ def loaded(entry: EntryPoint, *, instance: bool = False) -> Any:
             f"{entry.group}: {entry.name} is {entry.value}, which cannot be {failed} "
             f"({type(error).__name__}: {error}); mend the package {package_of(entry)}, or uninstall it"
         ) from error
+
+
+def loaded_path(entry: EntryPoint, *, folder: bool = False) -> Path:
+    """The file that an entry names by its `Path`, or the `folder`. Raises UserError as `loaded` does, and if there is
+    none.
+    """
+    found = loaded(entry)
+    if isinstance(found, Path) and (found.is_dir() if folder else found.is_file()):
+        return found
+    said = f"{entry.group}: {entry.name} is {entry.value}, which is not the Path of a {'folder' if folder else 'file'}"
+    raise UserError(f"{said}; mend the package {package_of(entry)}")
 
 
 def need_package(package: str, *, install: str, why: str) -> None:

@@ -32,6 +32,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import field, fields, is_dataclass, make_dataclass, replace
 from functools import cache
+from keyword import kwlist
 from typing import TYPE_CHECKING, Any
 
 from rla.config.sections import Config
@@ -52,13 +53,14 @@ def config_type(packages: Collection[str] | None = None) -> type[Config]:
     Raises UserError for a section that cannot be imported, is not a dataclass, or has a name that is taken.
     """
     entries = registered(SECTIONS).items()
-    found = {name: loaded(entry) for name, entry in entries if packages is None or package_of(entry) in packages}
-    taken = {one.name for one in fields(Config)}
+    chosen = {name: entry for name, entry in entries if packages is None or package_of(entry) in packages}
+    found = {name: type(loaded(entry, instance=True)) for name, entry in chosen.items()}  # each key has a default
+    taken = {one.name for one in fields(Config)} | {*kwlist}
     for name, shape in found.items():
-        if name in taken or not (name.isidentifier() and isinstance(shape, type) and is_dataclass(shape)):
+        if name in taken or not (name.isidentifier() and is_dataclass(shape)):
             raise UserError(
-                f"{SECTIONS}: {name} must be a dataclass, and its name an identifier that rla does not use; mend its "
-                "package"
+                f"{SECTIONS}: {name} must be a dataclass, and its name an identifier that rla does not use; mend the "
+                f"package {package_of(chosen[name])}"
             )
     return _with_sections(tuple(found.items())) if found else Config
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from rla.config.load import read_yaml
 from rla.errors import UserError
-from rla.plugins import loaded, registered
+from rla.plugins import loaded_path, registered
 from rla.store.resources import resource
 from rla.store.run_config import run_config_path
 
@@ -50,14 +50,9 @@ def packaged_files(broken: list[str] | None = None) -> dict[str, Path]:
     cannot be read.
     """
     folders = [resource("pipelines")]
-    for name, entry in registered(GROUP).items():
+    for entry in registered(GROUP).values():
         try:
-            folder = loaded(entry)
-            if not (isinstance(folder, Path) and folder.is_dir()):
-                raise UserError(
-                    f"{GROUP}: {name} is {entry.value}, which is not the Path of a folder; mend its package"
-                )
-            folders.append(folder)
+            folders.append(loaded_path(entry, folder=True))
         except UserError as error:
             (broken if broken is not None else []).append(str(error))
     found: dict[str, Path] = {}

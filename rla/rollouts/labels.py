@@ -2,8 +2,8 @@
 
 A replay is believed only where it shows what the policy saw: an episode that was played with other rules (another
 `env.own.grammar`, a changed pool) gets no labels rather than wrong ones. Texts tell that. Pictures are compared too,
-but a difference is only counted: those of a desktop differ now and then for no reason of the episode (a caret, a
-hover). An environment that cannot replay what a sandbox ran labels what was seen (`LabelsSeen`).
+but a difference is only counted: screenshots differ now and then for no reason of the episode (a caret, a hover). An
+environment that cannot replay what a sandbox ran labels what was seen (`LabelsSeen`).
 """
 
 from __future__ import annotations

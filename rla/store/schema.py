@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rla.errors import UserError
-from rla.plugins import loaded, registered
+from rla.plugins import loaded_path, registered
 from rla.store.resources import resource
 from rla.store.texts import whole_texts
 
@@ -45,7 +45,7 @@ def load_schema(kind: str) -> dict[str, Any]:
         found = registered(GROUP)
         if kind not in found:
             raise UserError(f"{kind}: no installed package has shards of this kind; install the one that made them")
-        path = loaded(found[kind])
+        path = loaded_path(found[kind])
     document: dict[str, Any] = json.loads(path.read_text())
     return document
 

@@ -41,7 +41,8 @@ def forking_rla(folder: Path) -> Iterator[Path]:
     command = [sys.executable, "-m", "tests.integration.forking", str(address)]
     with subprocess.Popen(command, env=environment() | FORKABLE) as server:
         try:
-            until(address.exists, seconds=300)
+            until(lambda: address.exists() or server.poll() is not None, seconds=300)
+            assert server.poll() is None, "the server ended as it started"
             yield program.parent
         finally:
             server.kill()
@@ -52,8 +53,10 @@ def serve(address: Path) -> None:
         import_module(name)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a call that has ended
     with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(str(address))
+        begun = address.with_name("begun")
+        listening.bind(str(begun))
         listening.listen()
+        begun.rename(address)  # from here on a call is answered
         while True:
             client, _ = listening.accept()
             if os.fork() == 0:

@@ -26,10 +26,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 def with_stage(folder: Path, command: str) -> None:
-    """A stage of somebody's own after the tasks, and no other."""
+    """A stage of somebody's own after the tasks, one more after that, and no other."""
     pipeline = yaml.safe_load((folder / "dvc.yaml").read_text())
     own = {"cmd": command, "deps": ["r/0/pool"], "outs": [{"own": {"cache": False}}]}
-    pipeline["stages"] = {"make-tasks": pipeline["stages"]["make-tasks"], "own": own}
+    after = {"cmd": "touch after", "deps": ["own"], "outs": [{"after": {"cache": False}}]}
+    pipeline["stages"] = {"make-tasks": pipeline["stages"]["make-tasks"], "own": own, "after": after}
     (folder / "dvc.yaml").write_text(yaml.safe_dump(pipeline, sort_keys=False))
 
 
@@ -57,9 +58,11 @@ def test_a_stage_that_fails_ends_the_run_with_its_status_and_what_is_done_stays(
     with_stage(folder, "exit 7")
     done = subprocess.run(RUN, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 7 and "exit 7: exit status 7" in done.stdout
+    assert not (folder / "after").exists()
     with_stage(folder, "echo mine > own")
     again = run([*RUN, "--verbose"], folder)
     assert "Stage 'make-tasks' didn't change" in again and (folder / "own").read_text() == "mine\n"
+    assert (folder / "after").exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

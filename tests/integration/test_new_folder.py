@@ -60,6 +60,7 @@ def called(rla: Path, folder: Path, *arguments: str) -> str:
 
 def test_the_loop_turns_in_an_empty_folder(rla: Path, folder: Path) -> None:
     (folder / "params.yaml").write_text(re.sub("(rollouts_per_task|updates|max_tasks|max_steps): .", r"\1: 1", NAMED))
+    assert called(rla, folder, "envs", "--json").count('"name"') == 1  # no package is in its environment
     assert "Held-out tasks" in called(rla, folder, "run", "--iterations", "1")
     assert (folder / "runs/alfworld-tiny/1/policy/checkpoint.json").is_file()
     assert not any(commands(folder))

@@ -1,8 +1,7 @@
 """`rla push` and `rla pull`: a run is copied to an object store, and back.
 
-The record of a finished folder (a shard's manifest, a checkpoint's `files.json`, the origin of a new model) has digests
-of its files, so equal records mean equal folders. It is copied last. Until then `.<name>.copying` beside the folder
-says what it will hold, so that a call that was killed goes on with the files that are missing.
+The record of a finished folder (manifest, `files.json`, origin) has digests of its files, so equal records mean equal
+folders. It is copied last; until then `.<name>.copying` holds it, so that a killed call goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import typer
 
 from rla.cli.guard import guard
 from rla.errors import UserError
+from rla.plugins import from_checkout
 from rla.store.atomic import write_atomic, write_content
 
 RECORD = re.compile(r"(.+)(?:/_manifest\.parquet|/checkpoint\.json|\.origin\.json)")
@@ -54,7 +54,8 @@ def copy_run(run: Path, url: str, *, pushing: bool, overwrite: bool) -> None:
         transfer(run, *((here, there) if pushing else (there, here)), pushing=pushing, overwrite=overwrite)
     except Exception as error:
         if isinstance(error, OSError | ImportError | ValueError) or type(error).__module__.startswith(CLIENTS):
-            raise UserError(f"{url}: {type(error).__name__}: {error}; mend that and call the same again") from None
+            remedy = from_checkout("rla[s3]") if isinstance(error, ImportError) and url[:3] == "s3:" else "mend that"
+            raise UserError(f"{url}: {type(error).__name__}: {error}; {remedy} and call the same again") from None
         raise
 
 

@@ -80,6 +80,11 @@ class FarmLauncher:
 
 class Half:
     Training = "no dataclass"
+
+
+@dataclass(frozen=True, slots=True)
+class Bare:
+    size: int
 '''
 
 
@@ -162,7 +167,9 @@ def test_a_section_that_no_package_has_is_refused() -> None:
     [
         ("policy", "Harvest", "rla.sections: policy must be a dataclass, and its name an identifier that rla does not"),
         ("har-vest", "Harvest", "rla.sections: har-vest must be a dataclass, and its name an identifier"),
+        ("class", "Harvest", r"rla.sections: class must be a dataclass.*; mend the package \(unknown\)"),
         ("half", "Half", "rla.sections: half must be a dataclass"),
+        ("bare", "Bare", r"rla.sections: bare is farm_of_a_test:Bare, which cannot be made \(TypeError: .*'size'"),
         ("gone", "Gone", "rla.sections: gone is farm_of_a_test:Gone, which cannot be imported"),
     ],
 )

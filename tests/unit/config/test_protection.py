@@ -5,16 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import yaml
 
 from rla.config.load import config_of
 from rla.config.training import TrainConfig, protected
-from rla.envs.configured import load_config
 from rla.errors import UserError
-from rla.pipeline.params_files import packaged_files
+from tests.unit.config.published_runs import ON
 
-LARGE = sorted({"alfworld-qwen2.5-7b", "coding-qwen2.5-7b", "osworld-qwen3-vl-8b"} & packaged_files().keys())
-ON, OFF = ("trainer", "token", 3.0), ("sampler", "none", 0.0)
+OFF = ("sampler", "none", 0.0)
 
 
 def decided(train: dict[str, Any], *, dtype: str) -> tuple[str, str, float | None]:
@@ -41,20 +38,6 @@ def test_what_is_left_open_follows_the_engine(
     train: dict[str, Any], dtype: str, expected: tuple[str, str, float]
 ) -> None:
     assert decided(train, dtype=dtype) == expected
-
-
-@pytest.mark.parametrize("name", LARGE)
-def test_the_large_runs_are_protected(name: str) -> None:
-    config = load_config(packaged_files()[name])
-    for train in (config.train_policy, config.train_rm):
-        assert (train.old, train.correction, train.dual_clip) == ON
-
-
-@pytest.mark.parametrize("name", LARGE)
-def test_the_large_runs_say_in_their_files_how_they_are_protected(name: str) -> None:
-    read = yaml.safe_load(packaged_files()[name].read_text())
-    for section in ("train_policy", "train_rm"):
-        assert (read[section]["old"], read[section]["correction"], read[section]["dual_clip"]) == ON
 
 
 def test_a_decided_config_stays_as_it_is() -> None:

@@ -5,17 +5,9 @@ from __future__ import annotations
 import pytest
 
 from rla.config import Config
-from rla.envs.configured import load_config
 from rla.errors import UserError
-from rla.pipeline.params_files import packaged_files
 from tests.unit.builders import configured
-
-# Pipeline -> reward model, model that proposes tasks, votes. Section 3.1.1.
-PAPER = {
-    "alfworld-qwen2.5-7b": ("Qwen/Qwen2.5-14B-Instruct", "Qwen/Qwen3-4B", 3),
-    "coding-qwen2.5-7b": ("Qwen/Qwen2.5-14B-Instruct", "Qwen/Qwen3-4B", 32),
-    "osworld-qwen3-vl-8b": ("Qwen/Qwen3-VL-8B-Thinking", "Qwen/Qwen3-4B", 3),
-}
+from tests.unit.config.published_runs import assert_published
 
 
 def test_the_published_loop_leaves_out_what_has_no_advantage() -> None:
@@ -28,7 +20,5 @@ def test_a_buffer_longer_than_the_bound_is_refused() -> None:
     assert configured("credit.shaping.overlong_buffer=9").credit.shaping.overlong_max == 0
 
 
-@pytest.mark.parametrize("name", sorted(PAPER.keys() & packaged_files().keys()))
-def test_the_published_runs_have_the_papers_models(name: str) -> None:
-    config = load_config(packaged_files()[name])
-    assert (config.model.reward, config.adaptation.llm.model, config.judge.votes) == PAPER[name]
+def test_the_published_run_has_the_papers_models_and_is_protected() -> None:
+    assert_published("alfworld-qwen2.5-7b", reward="Qwen/Qwen2.5-14B-Instruct", votes=3)

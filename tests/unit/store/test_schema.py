@@ -107,6 +107,13 @@ def test_a_package_brings_a_kind_of_shard(tmp_path: Path, monkeypatch: pytest.Mo
         to_table("notes", [{"note_id": "", "stars": 3}])
 
 
+def test_a_schema_that_is_no_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = EntryPoint(name="numbers", value="math:pi", group=GROUP)
+    monkeypatch.setattr(rla.store.schema, "registered", lambda group: {"numbers": entry})
+    with pytest.raises(UserError, match=r"rla.schemas: numbers is math:pi, which is not the Path of a file; mend the"):
+        load_schema("numbers")
+
+
 def test_a_kind_of_shard_that_nothing_installed_has_is_refused() -> None:
     with pytest.raises(UserError, match=r"recipes: no installed package has shards of this kind; install the one"):
         load_schema("recipes")

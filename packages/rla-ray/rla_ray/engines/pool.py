@@ -25,7 +25,7 @@ from rla.llm.chat import ChatFormat
 from rla_ray.code_digest import code_digest
 from rla_ray.connection import connected, first_line
 from rla_ray.engines.actor import LeaseOver, Opened, Reply
-from rla_ray.engines.cluster import EngineActorRef, stood_engines
+from rla_ray.engines.cluster import AT_ONCE, EngineActorRef, stood_engines
 from rla_ray.engines.kept_engines import Wanted
 from rla_ray.engines.leased import Asked, PoolEngine
 from rla_ray.engines.seats import weights_of
@@ -117,7 +117,9 @@ class RayGenerator:
                 task.cancel()
         for engine in self._engines:
             engine.left()
-            engine.ref.handle.close.remote(self._stage)
+        closing = [engine.ref.handle.close.remote(self._stage) for engine in self._engines]
+        if closing:  # so that whoever lists the engines next, through another handle, sees them free
+            self._ray.wait(closing, num_returns=len(closing), timeout=AT_ONCE)
 
     def _open_first(self) -> int:
         """Wait for the first engine that can be had; the others are waited for while it works. Its context.

@@ -12,6 +12,7 @@ from rla.metrics.guards import warned
 from rla.pipeline.params_files import packaged_files
 from rla.report.collect import setting_of
 from tests.unit.builders import configured
+from tests.unit.config.published_runs import assert_published
 from tests.unit.metrics.test_guards import FIRST, GOOD
 from tests.unit.rollouts.test_first_group import judged
 
@@ -77,3 +78,7 @@ def test_an_environment_whose_prompt_does_not_follow_policy_reply() -> None:
 def test_a_reward_model_whose_tests_cannot_be_read() -> None:
     (warning,) = judged("a test", env="coding")
     assert "none of the first 2 tests can be read" in warning
+
+
+def test_the_published_run_has_the_papers_models_and_is_protected() -> None:
+    assert_published("coding-qwen2.5-7b", reward="Qwen/Qwen2.5-14B-Instruct", votes=32)

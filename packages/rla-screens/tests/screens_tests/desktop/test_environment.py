@@ -18,6 +18,7 @@ from rla.envs.views import JudgeView
 from rla.errors import UserError
 from rla.pipeline.params_files import packaged_files
 from rla.rollouts.labels import PlayedEpisode, label_episodes
+from tests.unit.config.published_runs import assert_published
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -126,3 +127,7 @@ def test_an_episode_of_a_task_without_a_script_is_counted_as_unlabelled() -> Non
 def test_what_pictures_do_not_allow_is_refused(overrides: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         configured(*overrides)
+
+
+def test_the_published_run_has_the_papers_models_and_is_protected() -> None:
+    assert_published("osworld-qwen3-vl-8b", reward="Qwen/Qwen3-VL-8B-Thinking", votes=3)

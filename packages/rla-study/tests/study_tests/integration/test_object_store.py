@@ -149,8 +149,9 @@ def test_a_call_that_is_killed_at_any_file_leaves_no_record_too_early_and_goes_o
         given = (name, step, shlex.join(["rla", *arguments]), environment(), str(tmp_path))
         process = get_context("forkserver").Process(target=dying, args=given)
         process.start()
-        process.join()
+        process.join(120)
         status = process.exitcode
+        assert status is not None
         present = set(stored_files()) if name == "put_file" else set(plain_files(Path("s")))
         refuse_torn(present, set(complete))
         finished = {key for key in present if not Path(key).name.startswith(".")}
