@@ -163,7 +163,7 @@ def _model(previous: Checkpoint, *, config: TrainConfig, compute: Compute, hollo
         return with_frozen_tower(hollow_model(Path(previous.model)), config), None
     if not config.lora.rank:
         return with_frozen_tower(load_model(previous.model, dtype="float32", device=device), config), None
-    whole = adapted(frozen_base(previous, config=config, mixed=compute.mixed), config.lora, vision=config.vision)
+    whole = adapted(frozen_base(previous, config), config.lora, vision=config.vision)
     return whole.get_base_model().to(device), whole.peft_config["default"]
 
 
@@ -238,23 +238,22 @@ def exported(
     return model, None
 
 
-def frozen_base(previous: Checkpoint, *, config: TrainConfig, mixed: bool) -> PreTrainedModel:
-    """The run's first weights, rounded to `config.dtype`; in fp32 where the forward pass is not mixed."""
+def frozen_base(previous: Checkpoint, config: TrainConfig) -> PreTrainedModel:
+    """The run's first weights, in `config.dtype`."""
     base = base_of(previous.model)
     if base is not None and previous.adapter is None:
         raise UserError(
             f"{previous.model}: holds an adapter over other weights, and no adapter can lie over it; write both as one "
             f"with `rla merge {Path(previous.model).parent} FOLDER` and start from that"
         )
-    model = load_model(previous.model if base is None else base.folder, dtype=config.dtype)
-    return model if mixed else model.float()
+    return load_model(previous.model if base is None else base.folder, dtype=config.dtype)
 
 
 def taught_adapter(previous: Checkpoint, config: TrainConfig) -> tuple[PreTrainedModel, Any]:
-    """The base of `previous` in fp32, frozen, with its adapter, or with a new one, that a warm start trains; and peft's
-    settings of that.
+    """The base of `previous` in `config.dtype`, frozen, with its adapter, or with a new one, that a warm start trains;
+    and peft's settings of that.
     """
-    whole = adapted(frozen_base(previous, config=config, mixed=False), config.lora, vision=config.vision)
+    whole = adapted(frozen_base(previous, config), config.lora, vision=config.vision)
     model: PreTrainedModel = whole.get_base_model()
     if previous.adapter is not None and previous.state is not None:
         load_state_weights(model, previous.state, WEIGHTS)

@@ -168,7 +168,7 @@ class Compute:
 
     @classmethod
     def choose(cls, config: TrainConfig, ranks: Ranks, launch: LaunchConfig | None = None) -> Compute:
-        """CUDA where there is one; bf16 autocast there only: on a CPU it saves nothing.
+        """CUDA if there is one.
 
         Raises UserError for groups that the ranks do not fill, or without FSDP2.
         """
@@ -185,7 +185,7 @@ class Compute:
         device = ranks.device or torch.device("cuda" if cuda else "cpu")
         return cls(
             device=device,
-            mixed=cuda and config.dtype == "bfloat16",
+            mixed=config.dtype == "bfloat16",
             tokens_per_batch=tokens,
             ranks=ranks,
             replicas=launch.replicas,

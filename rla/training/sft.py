@@ -117,6 +117,7 @@ def sft(
             vision=vision,
             steps=steps,
             stopped=stopped.begin(number, last),
+            half=lora is not None and lora.dtype == "bfloat16",
         )
     state = adapter = None
     if lora is not None:
@@ -245,8 +246,9 @@ def _fit(
     vision: VisionFormat | None,
     steps: list[dict[str, Any]],
     stopped: StoppedSft,
+    half: bool,
 ) -> None:
-    """Train `model` in place; the metrics of every step are added to `steps`.
+    """Train `model` in place, in bf16 with `half`; the metrics of every step are added to `steps`.
 
     Raises KeyboardInterrupt after the step in which Ctrl-C was pressed, when what it led to is saved.
     """
@@ -279,7 +281,7 @@ def _fit(
     with HeldInterrupts(Ranks()) as interrupts:
         trainer = WeightedTrainer(
             model=model,
-            args=arguments(str(stopped.folder), config=config, examples=len(examples), seed=seed),
+            args=arguments(str(stopped.folder), config=config, examples=len(examples), seed=seed, half=half),
             train_dataset=Dataset.from_list(rows),
             processing_class=tokenizer,
             packing=config.packing,

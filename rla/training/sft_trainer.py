@@ -230,7 +230,7 @@ def _predicted(head: nn.Module, hidden: Tensor, targets: Tensor, banned: Tensor)
     return logits.log_softmax(-1).gather(1, targets[:, None])[:, 0], logits.argmax(-1) == targets
 
 
-def arguments(folder: str, *, config: SftConfig, examples: int, seed: int) -> TrlConfig:
+def arguments(folder: str, *, config: SftConfig, examples: int, seed: int, half: bool = False) -> TrlConfig:
     """A run that writes nothing, reports to nobody and prepares nothing: the examples are tokens already."""
     updates = config.updates(examples)
     return TrlConfig(
@@ -250,7 +250,8 @@ def arguments(folder: str, *, config: SftConfig, examples: int, seed: int) -> Tr
         dataset_kwargs={"skip_prepare_dataset": True},
         remove_unused_columns=False,
         max_length=None,
-        bf16=False,  # TRL takes it where it can unless told
+        bf16=half,  # TRL decides by the device unless told
+        use_cpu=not torch.cuda.is_available(),  # without it, bf16 on a CPU is refused
         gradient_checkpointing=config.gradient_checkpointing,
         gradient_checkpointing_kwargs={"use_reentrant": False},  # the other kind gives an adapter no gradient
         dataloader_pin_memory=False,
