@@ -162,10 +162,8 @@ def start_server() -> None:
 
 
 def run_forked(command: str, environment: dict[str, str]) -> int:
-    """Run a command line in a process group of its own; its exit status, negative for a signal.
-
-    An interrupt of this process is passed on once, so that the stage can put down its work; then KeyboardInterrupt goes
-    on.
+    """Run a command line in a process group of its own; its exit status, negative for a signal. An interrupt of this
+    process is passed on once, so that the stage can save its work, and raised again.
     """
     process = get_context("forkserver").Process(target=become_stage, args=(command, environment, os.getcwd()))
     process.start()

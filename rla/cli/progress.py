@@ -1,7 +1,7 @@
 """Progress of a stage: a rich bar with rate and time left on a terminal, plain lines elsewhere.
 
 Plain lines come at most every ten seconds, and once at the end of work that took longer than that: a log that
-holds hundreds of short stages stays readable. If they are to be brief, they come every ten minutes, and a bar goes when
+holds hundreds of short stages stays readable. If they are to be brief, they come every two minutes, and a bar goes when
 its stage ends. The first `FEW` steps, which also load and compile, tell no time left.
 
 A line closes a stage call: what it read, what it made or found complete, how long it took; in a loop that `rla run`
@@ -26,12 +26,13 @@ from rla.pipeline.context import StageContext, StageSpec
 from rla.pipeline.finished import RECORD, recorded_inputs
 from rla.processes.ranks import rank
 from rla.store.digests import digest
+from rla.store.sizes import duration
 from rla.store.slices import MANIFEST
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
 
-INTERVAL, BRIEF_INTERVAL = 10.0, 600.0  # seconds between plain lines
+INTERVAL, BRIEF_INTERVAL = 10.0, 120.0  # seconds between plain lines
 FEW = 3  # steps
 
 
@@ -144,15 +145,6 @@ def make_progress(stream: TextIO | None = None, *, place: str = "", brief: bool 
     if stream.isatty():
         return BarProgress(stream, place=place, brief=brief)
     return LineProgress(stream, place=place, interval=BRIEF_INTERVAL if brief else INTERVAL)
-
-
-def duration(seconds: float) -> str:
-    """8 s, 2 min 5 s, 1 h 3 min."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def shown_fields(fields: dict[str, Any]) -> str:

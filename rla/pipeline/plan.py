@@ -70,8 +70,8 @@ def evaluations_of(planned: dict[str, Any]) -> list[int]:
     return [number for number in found if type(number) is int] if isinstance(found, list) else []
 
 
-def document(plan: Plan, found: dict[str, Any]) -> dict[str, Any]:
-    """The content of iterations.yaml; `found` is what the file held before."""
+def document(plan: Plan, found: dict[str, Any], *, taught: bool = False) -> dict[str, Any]:
+    """The content of iterations.yaml; `found`: of before; `taught`: a model that exists begins with a warm start."""
     run = str(run_folder(plan))
     earlier = evaluations_of(found) if found.get("run") == run else []
     loop = {
@@ -87,6 +87,7 @@ def document(plan: Plan, found: dict[str, Any]) -> dict[str, Any]:
         "params": str(plan.params),
         "last": plan.iterations,
         "evaluations": evaluations(plan, earlier),
+        "untrained": {"init": shlex.quote(run)} if taught else {},
         "iterations": loop,
     }
 
@@ -165,7 +166,8 @@ def write_plan(plan: Plan, out: Path, *, stages: Sequence[StageSpec]) -> str:
         refuse_other_run(run_folder(plan), config, stages)
     refuse_unnamed(plan.params, config, out.with_name("dvc.yaml"))
     found = read_yaml(out, remedy="") if out.exists() else None
-    data = document(plan, found if isinstance(found, dict) else {})
+    taught = config.warm_start.enabled and config.model.policy != "init"
+    data = document(plan, found if isinstance(found, dict) else {}, taught=taught)
     text = iterations_text(data)
     if not out.exists() or out.read_text() != text:
         write_text(out, text)

@@ -106,12 +106,8 @@ def frozen_probe(ctx: StageContext) -> Path:
     both. The probe stays the same for the whole run, and in an ablation for all arms and seeds that have the tasks of
     one start. Scripted players make its episodes on tasks of the main held-out split, one episode a task: a share of
     their actions is drawn at random (`RANDOM_SHARES`, from a random player to the expert), in turn over the tasks. The
-    environment itself labels the steps, as it does those of an iteration.
-
-    <run>/probe/trajectories    the episodes, without tokens, because no model has played them
-    <run>/probe/trajectories-images    their pictures, where models see some
-    <run>/probe/labels.json     of each of their steps: trajectory_id, task_id, step, label (+1, -1)
-    <run>/eval/<i>/probe        one judgement of each step by the reward model of that iteration
+    environment itself labels the steps, as it does those of an iteration. `labels.json` beside the episodes says of
+    each step trajectory_id, task_id, step and label (+1, -1).
     """
     always = replace(ctx, iteration=0, config=replace(ctx.config, seed=PROBE_SEED))
     folder, tasks_folder = artifact(ctx.run, "probe_trajectories", 0), ctx.path("tasks")

@@ -115,6 +115,9 @@ def path_below(name: str) -> str:
     return name if "/" in name else PATHS[name]
 
 
+UNTRAINED = "eval/untrained"  # of a run: the evaluation of a model that exists, before its warm start
+
+
 def artifact(run: Path, name: str, iteration: int) -> Path:
     """The folder (or file) of the artifact `name` at `iteration`."""
     return run / path_below(name).format(i=iteration, p=iteration - 1)

@@ -36,3 +36,12 @@ def freed_bytes(groups: Iterable[Iterable[Path]]) -> list[int]:
             size += found.st_size if seen[found.st_dev, found.st_ino] == found.st_nlink else 0
         freed.append(size)
     return freed
+
+
+def duration(seconds: float) -> str:
+    """8 s, 2 min 5 s, 1 h 3 min."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

@@ -136,9 +136,7 @@ def make_optimizing(scorer: TokenScorer, config: TrainConfig, compute: Compute) 
 
 
 def _whole(value: Tensor) -> Tensor:
-    if not isinstance(value, DTensor):
-        return value
-    whole: Tensor = value.full_tensor()
+    whole: Tensor = value.full_tensor() if isinstance(value, DTensor) else value
     return whole
 
 

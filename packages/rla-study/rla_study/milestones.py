@@ -1,7 +1,8 @@
 """What `rla run` says between stages and at its end, beside the line of each stage.
 
 at the beginning      whether the run fits into memory
-before training       success on the held-out tasks with its interval, a won and a lost episode in short
+before training       success on the held-out tasks with its interval, before a warm start and after it, and a won
+                      and a lost episode in short
 after an iteration    how long it took, the time left, the cost so far
 at the end            the cost, where the policy lies, the command that serves it, and the one that goes on
 """
@@ -10,20 +11,20 @@ from __future__ import annotations
 
 import io
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
-from rla.cli.progress import duration
 from rla.config import Config
 from rla.errors import UserError
 from rla.models.adapters import base_of
 from rla.models.checkpoint import open_checkpoint
 from rla.pipeline.plan import Plan
 from rla.processes.workers import usable_cores
-from rla.report.build import Passed, rounded_time
+from rla.report.build import Passed
 from rla.report.collect import collect, recorded_calls, seconds_of, titled_splits
 from rla.report.render import terminal_width
 from rla.report.tables import LOOP, bounds, percent
@@ -31,9 +32,10 @@ from rla.rollouts.labels import LABELS
 from rla.showing.reading import Played, episode_frame, evaluated_in, read_episodes_whole
 from rla.showing.records import Excerpt
 from rla.showing.terminal import draw
-from rla.store.layout import artifact
+from rla.store.layout import UNTRAINED, artifact
 from rla.store.records import StopReason
-from rla.store.sizes import counted
+from rla.store.sizes import counted, duration
+from rla.store.slices import read_json
 from rla_study.planning.before import foreseen
 
 ENDS = 2  # steps at the beginning and at the end of an episode that is shown in short
@@ -71,6 +73,8 @@ class Milestones:
 
     def _tell(self, stage: str, following: Sequence[str]) -> None:
         name, _, number = stage.partition("@")
+        if name == "evaluate-untrained":
+            self.say(success_text(read_json(self.run / UNTRAINED / "metrics.json"), "untrained"))
         if not stage:
             self.say("\n".join(closing_lines(self.plan, self.run, self.config)))
         elif stage == "evaluate@0":
@@ -90,17 +94,21 @@ def first_success(run: Path, config: Config) -> Iterator[str]:
     trained = "after the warm start" if config.warm_start.enabled else "before training"
     for found in titled_splits(collect(run)):
         for row in found.evaluations[:1]:
-            where = f" on {found.split}" if found.split else ""
-            yield (
-                f"held-out success{where} {trained}: {percent(row['success'])} of "
-                f"{counted(row['episodes'], 'episode')}, 95% interval {bounds(row)}"
-            )
+            yield success_text(row, f"on {found.split} {trained}" if found.split else trained)
     excerpts = won_and_lost(evaluated_in(run, config, 0, config.tasks.held_out_splits[0]), config)
     stream = io.StringIO()
     draw(excerpts, stream, width=terminal_width())
     yield stream.getvalue().rstrip("\n")
     if len({one.episode.won for one in excerpts}) == 1:
         yield f"no episode was {'lost' if excerpts[0].episode.won else 'won'}"
+
+
+def success_text(row: Mapping[str, Any], of: str) -> str:
+    """`held-out success untrained: 0.0% of 96 episodes, 95% interval 0.0-3.8%`."""
+    return (
+        f"held-out success {of}: {percent(row['success'])} of {counted(row['episodes'], 'episode')}, "
+        f"95% interval {bounds(row)}"
+    )
 
 
 def time_left(run: Path, iteration: int, iterations: int, evaluations: int) -> str:
@@ -110,7 +118,7 @@ def time_left(run: Path, iteration: int, iterations: int, evaluations: int) -> s
     seconds = seconds_of(run)
     spent = sum(seconds.get((iteration, stage), 0.0) for stage in LOOP)
     ahead = iterations * spent + evaluations * seconds.get((0, "evaluate"), 0.0)
-    left = f"; {iterations} left: about {rounded_time(ahead)}" if iterations else ""
+    left = f"; {iterations} left: about {duration(ahead)}" if iterations else ""
     return f"iteration {iteration} took {duration(spent)}{left}; so far {cost(run)}"
 
 

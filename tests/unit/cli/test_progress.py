@@ -6,7 +6,8 @@ import io
 
 import pytest
 
-from rla.cli.progress import BarProgress, LineProgress, duration, make_progress
+from rla.cli.progress import BarProgress, LineProgress, make_progress
+from rla.store.sizes import duration
 
 
 class Clock:
@@ -48,16 +49,17 @@ def test_long_work_says_a_line_every_ten_seconds_and_one_at_the_end() -> None:
     ]
 
 
-def test_a_brief_log_has_a_line_every_ten_minutes() -> None:
+def test_a_brief_log_has_a_line_every_two_minutes() -> None:
     stream, clock = io.StringIO(), Clock()
     progress = make_progress(stream, brief=True)
     assert isinstance(progress, LineProgress)
     progress.clock = clock
-    progress.start("rollout", total=90)
-    for _ in range(90):
+    progress.start("rollout", total=30)
+    for _ in range(30):
         clock.now += 10
         progress.advance()
-    assert stream.getvalue().splitlines() == ["rollout 60/90, 0.1/s, 5 min 0 s left"]
+    said = ["rollout 12/30, 0.1/s, 3 min 0 s left", "rollout 24/30, 0.1/s, 1 min 0 s left"]
+    assert stream.getvalue().splitlines() == said
 
 
 def test_the_place_in_the_loop_stands_first_and_few_steps_tell_no_time_left() -> None:

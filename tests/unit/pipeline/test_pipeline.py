@@ -48,6 +48,8 @@ def expanded() -> dict[str, Stage]:
     for name, body in pipeline.items():
         if "do" not in body:
             stages[name] = filled(body, plan, "", {})
+        elif name == "evaluate-untrained":
+            stages |= {f"{name}@{key}": filled(body["do"], plan, "runs/t", {}) for key in plan["untrained"]}
         elif name == "evaluate":
             stages |= {f"{name}@{number}": filled(body["do"], plan, number, {}) for number in plan["evaluations"]}
         else:
@@ -209,6 +211,19 @@ def test_more_iterations_leave_the_earlier_ones_as_they_are() -> None:
     assert long["iterations"]["5"] == {"prev": 4, "tasks": "4/candidates"}
     assert long["evaluations"] == [0, 2, 3, 4, 5]
     assert long["last"] == 5
+
+
+@pytest.mark.parametrize(
+    ("model", "warm", "untrained"),
+    [("models/small", "true", {"init": "'runs/a b'"}), ("models/small", "false", {}), ("init", "true", {})],
+)
+def test_a_model_that_exists_is_evaluated_before_its_warm_start(
+    tmp_path: Path, model: str, warm: str, untrained: dict[str, str]
+) -> None:
+    out, overrides = tmp_path / "iterations.yaml", [f"model.policy={model}", f"warm_start.enabled={warm}"]
+    plan = Plan(iterations=1, params=resource("params.yaml"), run=Path("runs/a b"), overrides=overrides)
+    write_plan(plan, out, stages=STAGES)
+    assert yaml.safe_load(out.read_text())["untrained"] == untrained
 
 
 def test_seed_and_params_name_the_run() -> None:

@@ -51,6 +51,15 @@ def test_success_before_training_has_its_interval_a_won_and_a_lost_episode(tmp_p
     assert "> go 2" not in text and "episode b" not in text and "no episode" not in text
 
 
+def test_success_before_a_warm_start_has_a_line_of_its_own(tmp_path: Path) -> None:
+    write(
+        tmp_path / "eval/untrained/metrics.json", {"episodes": 8, "success": 0, "success_low": 0, "success_high": 0.3}
+    )
+    made, said = milestones(tmp_path)
+    made.passed("evaluate-untrained@init", ["warm-start"])
+    assert said == ["held-out success untrained: 0.0% of 8 episodes, 95% interval 0.0-30.0%"]
+
+
 def test_it_says_so_if_all_were_lost(tmp_path: Path) -> None:
     evaluated(tmp_path, a=-1)
     made, said = milestones(tmp_path)
@@ -81,7 +90,7 @@ def test_the_time_left_is_said_once_an_iteration_has_ended(one_iteration: Path) 
     assert said == []
     made.passed("train-policy@1", ["rollout@2", "train-policy@2", "rollout@3", "train-rm@3", "evaluate@3", "report"])
     # 2 iterations of 200 s and an evaluation of 60 s; 260 s on 2 cores
-    assert said == ["iteration 1 took 3 min 20 s; 2 left: about 8 min; so far 0.14 core hours"]
+    assert said == ["iteration 1 took 3 min 20 s; 2 left: about 7 min 40 s; so far 0.14 core hours"]
     made.passed("train-policy@1", ["report"])
     assert said[1] == "iteration 1 took 3 min 20 s; so far 0.14 core hours"
     made.passed("warm-start", ["evaluate@0", "rollout@1"])
