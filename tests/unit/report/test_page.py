@@ -36,7 +36,7 @@ ROWS = (
 def test_the_headline_says_what_was_won_and_at_what_cost() -> None:
     assert headline(summary(*ROWS)) == [
         "held-out success 25.0% to 50.0% in 4 iterations: +25.0 points, 95% interval +10.0 to +40.0",
-        "mu 1.12 to 1.25; 3 changed tasks accepted; 3 min 0 s of stages",
+        "mu 1.12 to 1.25; 3 changed tasks accepted; 3 min 10 s of stages",
     ]
     one = HeldOut(split="unseen", evaluations=({"iteration": 0, "success": 0.1},), gain=None)
     lines = headline(
