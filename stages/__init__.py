@@ -105,11 +105,7 @@ STAGES = (
         module="stages.train_policy",
         summary="One iteration of clipped policy gradient on the policy.",
         example="rla train-policy --iteration 2",
-        reads=(
-            ("policy", "previous_policy"),
-            ("trajectories", "trajectories"),
-            ("rewards", "policy_rewards"),
-        ),
+        reads=(("policy", "previous_policy"), ("trajectories", "trajectories"), ("rewards", "policy_rewards")),
         writes=(("out", "policy"),),
         sections=("train_policy", "policy.temperature", "rollout.max_failed_share"),
     ),

@@ -130,15 +130,7 @@ class TextPasses:
         return self.computed(ids, position, last, rows=rows, starts=starts, counts=counts, options=options)
 
     def computed(
-        self,
-        ids: Ints,
-        position: Ints,
-        last: Tensor,
-        *,
-        rows: Sequence[Row],
-        starts: Ints,
-        counts: Ints,
-        options: dict[str, Any],
+        self, ids: Ints, position: Ints, last: Tensor, *, rows: Sequence[Row], starts: Ints, counts: Ints, options: Any
     ) -> Tensor:
         """The pass itself, over tokens `ids` at the places `position` of their sequences."""
         device = self.model.device
@@ -200,15 +192,7 @@ class PicturePasses(TextPasses):
         self._kept = KeptFeatures()
 
     def computed(
-        self,
-        ids: Ints,
-        position: Ints,
-        last: Tensor,
-        *,
-        rows: Sequence[Row],
-        starts: Ints,
-        counts: Ints,
-        options: dict[str, Any],
+        self, ids: Ints, position: Ints, last: Tensor, *, rows: Sequence[Row], starts: Ints, counts: Ints, options: Any
     ) -> Tensor:
         device = self.model.device
         looked = ids < 0

@@ -29,6 +29,7 @@ from rla.config.training import TrainConfig
 from rla.errors import UserError
 from rla.plugins import need_package
 from rla.processes.ranks import flag, rank, world
+from rla.training.footprint import return_freed_memory
 
 T = TypeVar("T")
 PATIENCE = timedelta(hours=12)  # the others wait while the first one reads shards and writes checkpoints
@@ -181,6 +182,7 @@ class Compute:
         if config.threads:
             torch.set_num_threads(config.threads)
         cuda = torch.cuda.is_available()
+        return_freed_memory()
         tokens = config.tokens_per_batch if cuda else min(config.tokens_per_batch, CPU_TOKENS)
         device = ranks.device or torch.device("cuda" if cuda else "cpu")
         return cls(

@@ -26,7 +26,7 @@ from rla.models.checkpoint import open_checkpoint
 from rla.store.atomic import write_json
 from rla.store.records import columns
 from rla.training.checkpoints import refuse_existing, write_checkpoint
-from rla.training.footprint import layer_sizes, pass_tokens
+from rla.training.footprint import layer_sizes, pass_tokens, return_freed_memory
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -90,6 +90,7 @@ def sft(
     parts = [(_useful(taught), its) for taught, its in ((examples, config), *([then] if then else []))]
     if threads:
         torch.set_num_threads(threads)
+    return_freed_memory()
     previous = open_checkpoint(model_folder)
     model, settings = (
         (load_model(previous.model, dtype="float32"), None) if lora is None else taught_adapter(previous, lora)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -46,3 +47,8 @@ def test_tied_parameters_stay_one_when_they_get_memory() -> None:
 def test_groups_need_fsdp_and_ranks_that_fill_them(ranks: Ranks) -> None:
     with pytest.raises(UserError, match=r"launch\.replicas is 2, with \d processes"):
         Compute.choose(TrainConfig(), ranks, LaunchConfig(replicas=2))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_precision_is_the_parameters_on_every_device(dtype: Literal["float32", "bfloat16"]) -> None:
+    assert Compute.choose(TrainConfig(dtype=dtype), Ranks()).mixed == (dtype == "bfloat16")

@@ -166,6 +166,13 @@ def test_the_published_hyperparameters_reach_the_trainer(tmp_path: Path) -> None
     assert (found.max_steps, found.per_device_train_batch_size, found.dataloader_drop_last) == (465, 32, True)
 
 
+def test_it_computes_in_bf16_if_it_is_asked_to_on_a_cpu_too(tmp_path: Path) -> None:
+    found = [
+        arguments(str(tmp_path), config=SftConfig(steps=1), examples=1, seed=0, half=half) for half in (True, False)
+    ]
+    assert [one.bf16 for one in found] == [True, False]
+
+
 def test_the_defaults_are_those_of_before(tmp_path: Path) -> None:
     found = arguments(str(tmp_path), config=SftConfig(steps=200), examples=1000, seed=0)
     assert (found.warmup_steps, found.weight_decay, found.adam_beta1, found.adam_beta2) == (10, 0.0, 0.9, 0.99)

@@ -60,7 +60,7 @@ def training_bytes(
     """What training holds on a GPU, or on the CPU where there is none. `tokens`: of a pass, where the parameters that
     train have no `tokens_per_batch`.
     """
-    mixed = cuda and config.dtype == "bfloat16"
+    mixed = config.dtype == "bfloat16"
     share = launched.processes if launched.spread else 1
     trained = shape.adapter_weights(config.lora.rank) if config.lora.rank else shape.weights
     frozen = shape.weights * (2 if mixed else 4) if config.lora.rank else 0
