@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 import pyarrow as pa
@@ -23,6 +24,14 @@ JUDGEMENTS = pl.Schema(
         "tokens": pl.UInt32,
     }
 )
+
+
+class IterationFrames(NamedTuple):
+    """`steps` have their `mean_score`, which is null without a valid vote; `judgements` have a row per vote."""
+
+    episodes: pl.DataFrame
+    steps: pl.DataFrame
+    judgements: pl.DataFrame
 
 
 def read_episodes(
@@ -110,24 +119,18 @@ def judgement_frame(scores: pa.Table) -> pl.DataFrame:
     )
 
 
-def read_iteration(
-    trajectories: Path, scores: Path, *, texts: bool = False, measured: bool = False
-) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+def read_iteration(trajectories: Path, scores: Path, *, texts: bool = False, measured: bool = False) -> IterationFrames:
     """`with_scores` of two shards."""
     found = read_episodes(trajectories, texts=texts, measured=measured)
     return with_scores(*found, read_table(scores, "scores", [*KEYS, "mean_score", "judgements"]))
 
 
-def with_scores(
-    episodes: pl.DataFrame, played: pl.DataFrame, scores: pa.Table
-) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-    """(episodes, steps, judgements): the frames of `episode_frames`, steps with their `mean_score`, null for a step
-    without a valid vote, and the judgements of these episodes.
-    """
+def with_scores(episodes: pl.DataFrame, played: pl.DataFrame, scores: pa.Table) -> IterationFrames:
+    """The frames of `episode_frames` with what the reward model said of them."""
     means = pl.DataFrame(pl.from_arrow(scores.select([*KEYS, "mean_score"])))
     steps = played.join(means, on=KEYS, how="left", maintain_order="left")
     judgements = judgement_frame(scores).join(episodes, on="trajectory_id", how="semi", maintain_order="left")
-    return episodes, steps, judgements
+    return IterationFrames(episodes, steps, judgements)
 
 
 def training_episodes(episodes: pl.DataFrame, verdicts: Path) -> pl.DataFrame:
