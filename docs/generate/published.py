@@ -15,7 +15,7 @@ from rla.envs.configured import load_config
 TOP = Path(__file__).resolve().parents[2]
 SOURCE = Path(__file__).with_name("published.yaml")
 PAGE = TOP / "docs/explain/paper.md"
-BEGIN = "<!-- written by make docs-tables: -->"
+BEGIN = "<!-- written by make -f tests/bench/Makefile docs-tables: -->"
 END = "<!-- until here -->"
 COLUMNS = ("", "parameter", "paper", "published code", "here")
 NOT_STATED = "not stated"

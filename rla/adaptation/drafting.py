@@ -105,16 +105,25 @@ class Evidence:
 
 
 def read_evidence(tasks: Collection[str], *, trajectories: Path, scores: Path) -> dict[str, Evidence]:
-    """task id -> evidence (no token ids are read), for every task of `tasks`, that of an unplayed one empty."""
+    """`evidence_of` two shards, of which no token ids are read."""
+    return evidence_of(
+        tasks,
+        stream_rows(trajectories, "trajectories", EPISODE, keys=tasks) if tasks else (),
+        stream_rows(scores, "scores", JUDGED, keys=tasks) if tasks else (),
+    )
+
+
+def evidence_of(
+    tasks: Collection[str], episodes: Iterable[Mapping[str, Any]], scores: Iterable[Mapping[str, Any]]
+) -> dict[str, Evidence]:
+    """task id -> evidence for every task of `tasks`; for a task that was not played it is empty."""
     found = {task: Evidence() for task in tasks}
-    if not found:
-        return found
-    for row in stream_rows(trajectories, "trajectories", EPISODE, keys=found.keys()):
-        if row["stop_reason"] != StopReason.ENV_ERROR:
+    for row in episodes:
+        if row["task_id"] in found and row["stop_reason"] != StopReason.ENV_ERROR:
             found[row["task_id"]].episodes.append(row)
-    for row in stream_rows(scores, "scores", JUDGED, keys=found.keys()):
+    for row in scores:
         texts = [judgement["text"] for judgement in row["judgements"] if judgement["score"] == -1]
-        if texts:
+        if row["task_id"] in found and texts:
             found[row["task_id"]].against.setdefault(row["trajectory_id"], {})[row["step"]] = texts
     return found
 

@@ -76,12 +76,23 @@ def new_tokenizer(
 
 
 def fill_model(folder: Path, *, tokenizer: PreTrainedTokenizerFast, config: ModelConfig, seed: int) -> None:
-    """`init_model` into an empty folder that is there, with a tokenizer that is ready."""
+    """Write `new_model` and its tokenizer to an empty folder."""
+    new_model(tokenizer, config=config, seed=seed).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    if config.vision.kind != "none":
+        write_processor(folder, config)
+
+
+def new_model(tokenizer: PreTrainedTokenizerFast, *, config: ModelConfig, seed: int) -> PreTrainedModel:
+    """An untrained fp32 model for the tokenizer's ids; a model that sees gets the control tokens of pictures.
+
+    Raises UserError if the sizes in `config` do not fit together.
+    """
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
     from transformers.utils.logging import disable_progress_bar
 
-    disable_progress_bar()  # as where models are loaded
+    disable_progress_bar()  # as in `load_model`
     _check(config)
     sees = config.vision.kind != "none"
     ids = add_vision_tokens(tokenizer) if sees else {}
@@ -96,10 +107,7 @@ def fill_model(folder: Path, *, tokenizer: PreTrainedTokenizerFast, config: Mode
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = new_vision_model(config, sizes, ids) if sees else Qwen3ForCausalLM(Qwen3Config(**sizes))
-    model.float().save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    if sees:
-        write_processor(folder, config)
+    return model.float()
 
 
 def _check(config: ModelConfig) -> None:

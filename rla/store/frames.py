@@ -1,14 +1,17 @@
-"""Trajectory and scores shards as the data frames that credit and diagnostics take."""
+"""Trajectories and scores as the data frames that credit and diagnostics take."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
+import pyarrow as pa
 
 from rla.store.reading import read_table
 from rla.store.records import Status, StopReason
 
+EPISODE = ("trajectory_id", "task_id", "slot", "kind", "status", "iteration", "rollout", "outcome", "stop_reason")
 KEYS = ("trajectory_id", "task_id", "step")
 JUDGEMENTS = pl.Schema(
     {
@@ -23,19 +26,32 @@ JUDGEMENTS = pl.Schema(
 )
 
 
+class IterationFrames(NamedTuple):
+    """`steps` have their `mean_score`, which is null without a valid vote; `judgements` have a row per vote."""
+
+    episodes: pl.DataFrame
+    steps: pl.DataFrame
+    judgements: pl.DataFrame
+
+
 def read_episodes(
     trajectories: Path, *, texts: bool = False, measured: bool = False
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """(episodes, their steps with the place of each); episodes that the environment broke are left out of all credit.
+    """`episode_frames` of a trajectories shard, of which only the columns that they need are read."""
+    columns = [*EPISODE, *(["final_observation"] if texts else []), *(["reward", "calls"] if measured else [])]
+    table = read_table(trajectories, "trajectories", [*columns, "steps", "places"])
+    return episode_frames(table, texts=texts, measured=measured)
 
-    A step's place is the digest of the state that it was taken in, or what was observed there where the environment
-    does not say. `texts`: with the last observations. `measured`: with what `rla.credit.shaping` reads of an episode.
+
+def episode_frames(
+    trajectories: pa.Table, *, texts: bool = False, measured: bool = False
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """(episodes, their steps with the place of each), without episodes that ended because their environment failed.
+
+    A step's place is the digest of the state in which it was taken, or the observation if the environment does not name
+    its states. `texts`: with the last observations. `measured`: with the columns that `rla.credit.shaping` reads.
     """
-    columns = ["trajectory_id", "task_id", "slot", "kind", "status", "iteration", "rollout", "outcome", "stop_reason"]
-    columns += ["final_observation"] if texts else []
-    counted = ["reward", "calls"] if measured else []
-    table = read_table(trajectories, "trajectories", [*columns, *counted, "steps", "places"])
-    raw = pl.DataFrame(pl.from_arrow(table)).filter(pl.col("stop_reason") != StopReason.ENV_ERROR.value)
+    raw = pl.DataFrame(pl.from_arrow(trajectories)).filter(pl.col("stop_reason") != StopReason.ENV_ERROR.value)
     played = (
         raw.filter(pl.col("steps").list.len() > 0)
         .select(
@@ -43,7 +59,7 @@ def read_episodes(
             "task_id",
             step=pl.int_ranges(pl.col("steps").list.len(), dtype=pl.Int32),
             observation=pl.col("steps").list.eval(pl.element().struct.field("observation")),
-            place=pl.coalesce(  # where an episode has none: as many nulls as it has steps
+            place=pl.coalesce(  # an episode without places: as many nulls as it has steps
                 pl.col("places").cast(pl.List(pl.String)),
                 pl.col("steps").list.eval(pl.lit(None, dtype=pl.String)),
             ),
@@ -51,6 +67,7 @@ def read_episodes(
         .explode("step", "observation", "place")
         .select("trajectory_id", "task_id", "step", place=pl.coalesce("place", "observation"))
     )
+    columns = [*EPISODE, *(["final_observation"] if texts else [])]
     known = measures() if measured else {}
     return raw.select(*columns, n_steps=pl.col("steps").list.len(), **known), played
 
@@ -79,10 +96,15 @@ def measures() -> dict[str, pl.Expr]:
 
 
 def read_judgements(scores: Path | None) -> pl.DataFrame:
-    """One row per judgement, columns of `JUDGEMENTS`; `tokens`: how many were sampled. None: no rows."""
+    """`judgement_frame` of a scores shard; no rows if there is none."""
     if scores is None:
         return pl.DataFrame(schema=JUDGEMENTS)
-    judged = pl.DataFrame(pl.from_arrow(read_table(scores, "scores", [*KEYS, "judgements"])))
+    return judgement_frame(read_table(scores, "scores", [*KEYS, "judgements"]))
+
+
+def judgement_frame(scores: pa.Table) -> pl.DataFrame:
+    """One row per judgement, columns of `JUDGEMENTS`; `tokens`: the number that was sampled."""
+    judged = pl.DataFrame(pl.from_arrow(scores))
     votes = judged.filter(pl.col("judgements").list.len() > 0)
     return (
         votes.with_columns(judgement=pl.int_ranges(pl.col("judgements").list.len(), dtype=pl.Int32))
@@ -97,15 +119,18 @@ def read_judgements(scores: Path | None) -> pl.DataFrame:
     )
 
 
-def read_iteration(
-    trajectories: Path, scores: Path, *, texts: bool = False, measured: bool = False
-) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-    """(episodes, steps, judgements); those of episodes that the environment broke are in none of the three."""
-    episodes, played = read_episodes(trajectories, texts=texts, measured=measured)
-    judgements = read_judgements(scores)
-    means = pl.DataFrame(pl.from_arrow(read_table(scores, "scores", [*KEYS, "mean_score"])))
-    steps = played.join(means, on=KEYS, how="left", maintain_order="left")  # null where a step was not judged
-    return episodes, steps, judgements.join(episodes, on="trajectory_id", how="semi", maintain_order="left")
+def read_iteration(trajectories: Path, scores: Path, *, texts: bool = False, measured: bool = False) -> IterationFrames:
+    """`with_scores` of two shards."""
+    found = read_episodes(trajectories, texts=texts, measured=measured)
+    return with_scores(*found, read_table(scores, "scores", [*KEYS, "mean_score", "judgements"]))
+
+
+def with_scores(episodes: pl.DataFrame, played: pl.DataFrame, scores: pa.Table) -> IterationFrames:
+    """The frames of `episode_frames` with what the reward model said of them."""
+    means = pl.DataFrame(pl.from_arrow(scores.select([*KEYS, "mean_score"])))
+    steps = played.join(means, on=KEYS, how="left", maintain_order="left")
+    judgements = judgement_frame(scores).join(episodes, on="trajectory_id", how="semi", maintain_order="left")
+    return IterationFrames(episodes, steps, judgements)
 
 
 def training_episodes(episodes: pl.DataFrame, verdicts: Path) -> pl.DataFrame:

@@ -1,4 +1,4 @@
-"""A judge's training step on rows with branches, full mask against blocks: part of `make bench-train`.
+"""A judge's training step on rows with branches, full mask against blocks: part of `bench-train`.
 
 Two rows of the shape that the judge learns on: a trunk of about 1,000 tokens, and of each of 30 steps three branches of
 24 tokens. Both ways give the same loss; the two take turns.

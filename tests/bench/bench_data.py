@@ -1,4 +1,4 @@
-"""What reading shards for training adds to a process, for few trajectories and for many: part of `make bench-train`.
+"""What reading shards for training adds to a process, for few trajectories and for many: part of `bench-train`.
 
 Rows as `rollout` writes them, 4,096 tokens each. Each figure is of a process of its own.
 """

@@ -1,4 +1,4 @@
-"""`make bench-judge RUN=runs/name`: what `judge.tasks: training` saves on the stored iterations of a run.
+"""`bench-judge RUN=runs/name`: what `judge.tasks: training` saves on the stored iterations of a run.
 
     python -m tests.bench.bench_judge --run runs/name [--params params.yaml] [--set key=value] [--timed]
 

@@ -1,4 +1,4 @@
-"""Peak memory of `rollout` and `score-steps` for 1,000 to 10,000 episodes: `make bench-memory`.
+"""Peak memory of `rollout` and `score-steps` for 1,000 to 10,000 episodes: `make -f tests/bench/Makefile bench-memory`.
 
 Scripted replies on built-in ALFWorld tasks, eight episodes of at most 12 steps a task, three judgements a step. Each
 figure is of a process of its own; all draw their tasks from the same pool.

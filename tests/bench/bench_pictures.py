@@ -1,4 +1,4 @@
-"""Memory and time of stages in an environment that shows pictures: `make bench-pictures`.
+"""Memory and time of stages in an environment that shows pictures: `make -f tests/bench/Makefile bench-pictures`.
 
 Episodes show distinct pictures of 120 KB, up to four a task. Each figure is of a process of its own. The table has the
 peak memory of `rollout`, `score-steps` and `train-policy` for more and more tasks, beside the bytes of the pictures on

@@ -1,4 +1,4 @@
-"""Episodes a second of the scheduler against stepping in lock-step, on one engine: `make bench-rollout`.
+"""Episodes a second of the scheduler against stepping in lock-step, on one engine: `bench-rollout`.
 
 Real vLLM where it is installed, ALFWorld games, a small model of random weights. Its replies are as long as their
 seed says: log-normal, as lengths of reasoning are, the same in both ways. What it says is no command, so the

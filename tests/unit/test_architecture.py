@@ -187,7 +187,7 @@ def test_the_core_names_no_package() -> None:
 
 
 def test_the_tests_of_the_core_import_no_package() -> None:
-    """`make test-core` needs none; what a package brings is found as the core finds it, by its entry points."""
+    """`make test PACKAGE=core` needs none; what a package brings is found as the core finds it, by its entry points."""
     packages = {root for name in PACKAGES for root in (name, f"{name.removeprefix('rla_')}_tests")}
     found = {}
     for path in (TOP / "tests").rglob("*.py"):

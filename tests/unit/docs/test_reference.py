@@ -27,7 +27,7 @@ def test_a_module_that_does_not_exist_is_refused() -> None:
 
 def test_the_table_of_the_papers_parameters_is_that_of_the_params_files() -> None:
     page = PAGE.read_text()
-    assert with_tables(page) == page, "call `make docs-tables` and commit what it writes"
+    assert with_tables(page) == page, "call `make -f tests/bench/Makefile docs-tables` and commit what it writes"
     assert page.count("| reward model | `model.reward` |") == 3
 
 

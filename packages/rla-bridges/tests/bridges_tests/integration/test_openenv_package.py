@@ -1,7 +1,7 @@
 """The protocol's own package at the other end: its client plays our server, and our client plays its servers.
 
 `openenv` 0.10 cannot be installed beside vLLM (it needs mcp<2), so it has a virtual environment of its own: the one
-that OPENENV_PYTHON names, as in `make test-openenv`, or one that is made here with uv.
+that OPENENV_PYTHON names, as in `make -f tests/bench/Makefile test-openenv`, or one that is made here with uv.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The sandbox service against an unconfined `python -I` for each test, and what it leaves behind: `make bench-exec`.
+"""The sandbox service against an unconfined `python -I` for each test, and what it leaves behind: `bench-exec`.
 
 Both run the same programs on the same inputs, as many at once, in turns within one run, so that other work on the
 machine meets both. Then `--programs` programs of `--tests` tests each, and the processes, descriptors, files and memory

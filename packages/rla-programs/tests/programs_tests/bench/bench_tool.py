@@ -1,4 +1,4 @@
-"""The Python tool against an unconfined `python -I -c` for each call, and what it costs an engine: `make bench-tool`.
+"""The Python tool against an unconfined `python -I -c` for each call, and what it costs an engine: `bench-tool`.
 
 Both run the same programs, with 1, 16 and 128 calls in flight, in turns within one run, so that other work on the
 machine meets both. Printed: calls a second, and the latency that a caller sees, median and 99th percentile.

@@ -1,4 +1,4 @@
-"""`make bench-kept`: the wall time of one iteration with an engine for every stage, and with engines kept by Ray.
+"""`bench-kept`: the wall time of one iteration with an engine for every stage, and with engines kept by Ray.
 
     python -m ray_tests.bench.bench_kept [--backend transformers] [--set key=value]
 

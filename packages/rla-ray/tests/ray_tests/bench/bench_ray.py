@@ -1,4 +1,4 @@
-"""`make bench-ray`: what engines on a cluster cost, on one machine with logical nodes.
+"""`make -f tests/bench/Makefile bench-ray`: what engines on a cluster cost, on one machine with logical nodes.
 
 start      seconds until a process is connected to a running cluster (`ray.init`) and until a first task is done, beside
            a fresh Python and a light stage

@@ -1,4 +1,4 @@
-"""A Ray cluster of several nodes on this machine, where there is the loopback device alone (`make test-ray`)."""
+"""A Ray cluster of several nodes on this machine, where there is the loopback device alone (`test-ray`)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Ray listens on every address of the machine that it runs on."""
     if [name for _, name in socket.if_nameindex()] == ["lo"]:
         return
-    mark = pytest.mark.skip(reason="Ray is tested where there is no network: make test-ray")
+    mark = pytest.mark.skip(reason="Ray is tested where there is no network: test-ray")
     for item in items:
         if Path(item.path).is_relative_to(Path(__file__).parent):
             item.add_marker(mark)

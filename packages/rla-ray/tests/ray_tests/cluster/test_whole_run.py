@@ -1,6 +1,6 @@
 """Whole runs through `rla run` (`dvc repro`) on a cluster that loses nodes, and its head.
 
-Each takes minutes: with `-m slow` (`make test-ray PYTEST_ARGS='-m slow'`).
+Each takes minutes: with `-m slow` (`make -f tests/bench/Makefile test-ray PYTEST_ARGS='-m slow'`).
 """
 
 from __future__ import annotations

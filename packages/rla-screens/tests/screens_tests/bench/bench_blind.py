@@ -1,6 +1,6 @@
 """How often a player wins that does not look: about what a blanked policy can win at most on a file's pages.
 
-    make bench-blind [PARAMS=packages/rla-screens/rla_screens/pipelines/browser-tiny.yaml] [BLIND_ARGS="--seed 11"]
+    bench-blind [PARAMS=packages/rla-screens/rla_screens/pipelines/browser-tiny.yaml] [BLIND_ARGS="--seed 11"]
 
 The player knows the task's words and where things were in SCENES other scenes of the page, and clicks in the same two
 places of a page whatever it shows. Of all pairs of places it takes the one that would have won most of those scenes.

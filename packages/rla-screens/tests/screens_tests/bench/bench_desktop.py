@@ -1,4 +1,4 @@
-"""`make bench-desktop`: start, step and memory of a local machine, and our way of doing a click beside the protocol's.
+"""`bench-desktop`: start, step and memory of a local machine, and our way of doing a click beside the protocol's.
 
     python -m screens_tests.bench.bench_desktop [--rounds 10]
 

@@ -1,4 +1,4 @@
-"""Speed and memory of web pages in Chromium: `make bench-gui [BROWSERGYM=venv/bin/python]`.
+"""Speed and memory of web pages in Chromium: `make -f tests/bench/Makefile bench-gui [BROWSERGYM=venv/bin/python]`.
 
 For 1, 8 and 32 contexts of one browser: resets on an open page and in a new context, steps (a click, the state, a
 screenshot), screenshots alone, and memory (PSS) of the browser with its driver. BROWSERGYM is the Python of a virtual

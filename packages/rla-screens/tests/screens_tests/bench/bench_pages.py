@@ -1,6 +1,6 @@
 """Every page of MiniWoB++: started, photographed, played at random for 20 steps twice, and closed.
 
-    make browser-pages [PAGES_ARGS="--out docs/results/gui.md"]
+    make -f tests/bench/Makefile browser-pages [PAGES_ARGS="--out docs/results/gui.md"]
 
 Prints a table, one row a page. With `--out` the table stands between two marks of a Markdown file, which are made where
 they are missing; the rest of the file stays. `again`: the same steps gave the same answers on a new page. `kept`: the

@@ -1,4 +1,4 @@
-"""`make bench-peer`: TRL's GRPOTrainer on the work of `make run`, beside `rla` with outcomes alone and with the loop.
+"""`bench-peer`: TRL's GRPOTrainer on the work of `make run`, beside `rla` with outcomes alone and with the loop.
 
     python -m study_tests.bench.bench_peer --root runs/peer [--seeds 3] [--start RUN] [--set key=value]
 

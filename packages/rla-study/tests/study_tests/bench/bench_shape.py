@@ -1,4 +1,4 @@
-"""Training speed of a model of a real shape with random weights: `make bench-shape SHAPE=qwen2.5-7b`.
+"""Training speed of a model of a real shape with random weights: `bench-shape SHAPE=qwen2.5-7b`.
 
 Optimizer steps of the training loop itself, full or LoRA, bf16 forward on fp32 weights, on whole trajectories of random
 tokens: tokens a second and the share of the device's measured matrix rate. Needs torch, transformers and

@@ -1,4 +1,4 @@
-"""What it costs to export a long run for Inspect's viewer and to open it: `make bench-view RUN=runs/name`.
+"""What it costs to export a long run for Inspect's viewer and to open it: `bench-view RUN=runs/name`.
 
 The run is the first iteration of a real one (128 episodes in the small run) as many times as are asked for. Pages are
 opened in Chromium, where there is one.

@@ -158,7 +158,7 @@ def test_a_damaged_part_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_page_is_that_of_the_committed_record() -> None:
-    assert page.PAGE.read_text() == page.text_of(page.committed()), "stale: make gpu-page"
+    assert page.PAGE.read_text() == page.text_of(page.committed()), "stale: make -f tests/bench/Makefile gpu-page"
 
 
 def test_the_page_of_a_whole_record() -> None:

@@ -1,4 +1,4 @@
-"""Pictures of a run's pages for the documentation: `make screenshots RUN=runs/name`. Needs Chromium and the extra."""
+"""Pictures of a run's pages for the documentation: `screenshots RUN=runs/name`. Needs Chromium and the extra."""
 
 from __future__ import annotations
 

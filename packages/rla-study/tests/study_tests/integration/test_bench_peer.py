@@ -1,4 +1,4 @@
-"""`make bench-peer` on a world so small that it measures nothing: all three arms train, and the report has them."""
+"""`bench-peer` on a world so small that it measures nothing: all three arms train, and the report has them."""
 
 from __future__ import annotations
 
