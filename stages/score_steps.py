@@ -24,7 +24,7 @@ DECIDING += tuple(f"credit.{model}_{end}" for model in ("policy", "reward_model"
 def run(ctx: StageContext) -> dict[str, Any]:
     """Judges what an interrupted call has left; with `judge.enabled: false` the shard is empty.
 
-    With `judge.backend: server` no reward model is read.
+    If `judge.server` is set, no reward model is read.
     """
     trajectories = ctx.path("trajectories")
     read_manifest(trajectories, "trajectories")  # before a model is made for nothing

@@ -21,7 +21,7 @@ SECTIONS = {
     "policy": (*SHARED, "warm_start.expert", "warm_start.policy", "warm_start.conversations"),
     "rm": (
         *SHARED,
-        *("judge.enabled", "judge.backend", "judge.prompt"),
+        *("judge.enabled", "judge.server.model", "judge.prompt"),
         *(f"warm_start.{key}" for key in ("reward", "reward_from_policy", "alike", "calibration")),
     ),
 }

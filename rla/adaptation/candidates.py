@@ -116,7 +116,7 @@ def proposing(ctx: StageContext) -> GeneratorConfig:
     """The `generator` section as the proposer's own keys change it."""
     config, own = ctx.config.generator, ctx.config.adaptation.llm
     if own.server:
-        config = replace(config, backend="server", own=None, server=own.server, server_model=own.server_model)
+        config = replace(config, backend="server", own=None, server=own.server, server_model="")
     return replace(config, context=own.context or config.context)
 
 

@@ -17,7 +17,6 @@ from rla.config.sections import (
 from rla.errors import UserError
 
 SPLIT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # what a held-out split may be called
-VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")  # the name of an environment variable
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # vLLM's MaxLoRARanks
 
 
@@ -147,25 +146,20 @@ def check_address(text: str, key: str, where: str) -> None:
 
 
 def check_judge_server(judge: JudgeConfig, where: str) -> None:
-    """`judge.backend: server` needs a server, the name of its model, and a prompt that leaves the reply free."""
-    if judge.backend != "server":
+    """A chat server that judges needs an address, the name of its model, and a prompt that leaves the reply free."""
+    if judge.trains:
         return
-    where = f"{where}: judge.backend is server"
+    where = f"{where}: judge.server is set"
     check_chat_server(judge.server, "judge.server", where)
     if judge.decoding == "admissible":
         raise UserError(f"{where}, and a chat server does not restrict its replies; set judge.decoding: free")
 
 
 def check_chat_server(server: JudgeServerConfig, key: str, where: str) -> None:
-    """The address of a chat server, the name of its model, and a variable for its API key."""
+    """A chat server needs an address and the name of its model."""
     check_address(server.url, f"{key}.url", where)
     if not server.model:
         raise UserError(f"{where}; set {key}.model to the name by which the server knows it")
-    if not VARIABLE.fullmatch(server.key_variable):
-        raise UserError(
-            f"{where}; {key}.key_variable is the name of an environment variable, such as RLA_JUDGE_API_KEY; put the "
-            "key itself into that variable"
-        )
 
 
 def web_address(text: str) -> SplitResult | None:

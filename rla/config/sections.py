@@ -38,18 +38,14 @@ class VisionConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeServerConfig:
-    """The chat server of `judge.backend: server`. Of its replies only text is known, so they train no model."""
+    """A chat server that judges in place of the reward model if `url` and `model` are set. Its votes train no model."""
 
     url: str = without_effect("")  # base URL, such as https://host/v1
     model: str = ""  # the name by which it serves the judge
-    key_variable: str = without_effect("RLA_JUDGE_API_KEY")  # the environment variable that holds the API key
     # what the server calls the longest reply in tokens
     length_key: Literal["max_tokens", "max_completion_tokens"] = without_effect("max_tokens")
     seeded: bool = True  # whether requests carry a seed, which some servers refuse
     connections: int = without_effect(32, least=1, most=65536)  # requests at once
-    timeout: float = without_effect(120.0, above=0.0, most=LONGEST_WAIT)  # seconds for one answer
-    # seconds that a request which fails is tried again
-    patience: float = without_effect(300.0, least=0.0, most=LONGEST_WAIT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +53,9 @@ class JudgeConfig:
     """How the reward model is asked: `votes` is m, the judgements of each step."""
 
     enabled: bool = True  # false: no votes, outcomes alone are credited
-    backend: Literal["generator", "server"] = "generator"  # server: any chat server judges, and does not train
     server: JudgeServerConfig = field(default_factory=JudgeServerConfig)
-    tasks: Literal["all", "training"] = "all"  # training: those that train a model, and what the critic reads
-    sampled: float = fraction(0.1)  # `training`: share of the other tasks that are judged all the same, for the metrics
+    # training: those that train a model or that the critic reads, and a tenth of the others, for the metrics
+    tasks: Literal["all", "training"] = "all"
     prompt: Literal["plain", "published"] = "plain"  # for small models, or for chat models that follow a rubric
     votes: int = from_one(3)  # m, judgements of each step
     decoding: Literal["free", "admissible"] = "free"  # admissible: one of its known replies; needs prompt: plain
@@ -71,8 +66,8 @@ class JudgeConfig:
 
     @property
     def trains(self) -> bool:
-        """Whether the judge is the run's reward model. A chat server is not, and the reward model stays as it is."""
-        return self.backend == "generator"
+        """Whether the judge is the run's reward model. If a chat server judges, the reward model stays as it is."""
+        return not (self.server.url or self.server.model)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,16 +196,10 @@ class GeneratorConfig:
     data_parallel: int | Literal["auto"] = without_effect(1, least=1, most=MOST_PROCESSES)
     lora: Literal["merged", "adapter"] = "merged"  # of a LoRA checkpoint: as one model, or over the run's base (vLLM)
     max_lora_rank: int = without_effect(64, least=1)  # `adapter`: the largest rank that can be asked for
-    max_loras: int = without_effect(2, least=1)  # `adapter`: different ones that a batch may hold
     gpu_memory: float = ranged(0.85, above=0.0, most=1.0)  # share of a GPU that vLLM may take
     enforce_eager: bool = False  # vLLM: no compilation, which starts sooner and runs slower
     server: str = without_effect("")  # `server`: base URL, such as http://localhost:8000/v1
     server_model: str = without_effect("")  # the served name; empty: the one that serves this stage's checkpoint
-    server_connections: int = without_effect(256, least=1, most=65536)  # requests at once
-    # seconds without an answer until a request is made again
-    server_timeout: float = without_effect(600.0, above=0.0, most=LONGEST_WAIT)
-    # seconds that a request which fails is tried again
-    server_patience: float = without_effect(300.0, least=0.0, most=LONGEST_WAIT)
 
     @property
     def engine_name(self) -> str:
@@ -297,12 +286,10 @@ class ProposerConfig:
 
     model: str = ""  # a model folder or hub id; empty: the policy that played
     server: str = without_effect("")  # base URL of a server of its own; empty: the engine that `generator` names
-    server_model: str = without_effect("")  # the name by which that server serves it
     context: int = ranged(0, least=0, most=MOST_CONTEXT)  # tokens that it can hold; 0: generator.context
     temperature: float = heat(1.0)  # of critiques and edits
     max_tokens: int = from_one(512)  # of an edit, thoughts included
     critique_tokens: int = from_one(256)  # of a critique, thoughts included
-    episodes: int = from_one(8)  # episodes of a task that the critic reads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,7 +66,7 @@ def serving(folder: Path, log: Path, *flags: str) -> Iterator[GeneratorConfig]:
         )
         try:
             wait_for(f"http://127.0.0.1:{port}/health", process, log)
-            yield replace(IN_PROCESS, backend="server", server=f"http://127.0.0.1:{port}/v1", server_patience=5.0)
+            yield replace(IN_PROCESS, backend="server", server=f"http://127.0.0.1:{port}/v1")
         finally:
             os.killpg(process.pid, signal.SIGTERM)
             process.wait(60)

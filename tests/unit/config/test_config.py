@@ -47,7 +47,7 @@ def test_overrides_are_typed(tmp_path: Path) -> None:
     assert config.env.omit_commands == ("look", "help")
 
 
-SERVED: dict[str, Any] = {"backend": "server", "server": {"url": "http://a/v1", "model": "m"}}
+SERVED: dict[str, Any] = {"server": {"url": "http://a/v1", "model": "m"}}
 
 
 @pytest.mark.parametrize(
@@ -95,14 +95,10 @@ SERVED: dict[str, Any] = {"backend": "server", "server": {"url": "http://a/v1", 
         ({"generator": {"backend": "server", "server": "http://["}}, "set generator.server to the base URL"),
         ({"generator": {"backend": "server", "server": "http://a:b/v1"}}, "set generator.server to the base URL"),
         ({"name": "../elsewhere"}, "name: '../elsewhere' names a folder; use letters, digits"),
-        ({"judge": {"backend": "server"}}, "judge.backend is server; set judge.server.url to the base URL"),
-        ({"judge": {"backend": "server", "server": {"url": "http://k:v@a/v1"}}}, "keys belong into the environment"),
-        ({"judge": {"backend": "server", "server": {"url": "http://a/v1"}}}, "set judge.server.model to the name"),
+        ({"judge": {"server": {"model": "m"}}}, "judge.server is set; set judge.server.url to the base URL"),
+        ({"judge": {"server": {"url": "http://k:v@a/v1"}}}, "keys belong into the environment"),
+        ({"judge": {"server": {"url": "http://a/v1"}}}, "set judge.server.model to the name"),
         ({"judge": SERVED | {"decoding": "admissible"}}, "set judge.decoding: free"),
-        (
-            {"judge": {"backend": "server", "server": SERVED["server"] | {"key_variable": "sk-123"}}},
-            "put the key itself into that variable",
-        ),
         ({"generator": {"lora": "adapter"}}, "lora: adapter needs the engine vllm, not transformers"),
         (
             {"generator": {"lora": "adapter", "backend": "vllm", "max_lora_rank": 24}},
@@ -115,8 +111,6 @@ SERVED: dict[str, Any] = {"backend": "server", "server": {"url": "http://a/v1", 
         ({"generator": {"data_parallel": 0}}, "generator.data_parallel is 0; it must be from 1 to 4096"),
         ({"generator": {"data_parallel": "all"}}, "generator.data_parallel is 'all'; expected int"),
         ({"generator": {"data_parallel": True}}, "generator.data_parallel is True; expected int"),
-        ({"judge": {"sampled": 1.5}}, "judge.sampled is 1.5; it must be at most 1"),
-        ({"generator": {"server_timeout": 0}}, "server_timeout is 0.0; it must be above 0"),
     ],
 )
 def test_bad_params_name_the_file_and_the_key(tmp_path: Path, data: Mapping[str, Any], message: str) -> None:

@@ -130,7 +130,7 @@ def test_an_evaluation_asks_again_for_replies_that_a_chat_server_has_not_given(r
     call = ("evaluate", "--run", "r", "--tasks", str(example / "r/0/pool"), "--policy", str(example / "r/init/policy"))
     angry = True
     with ChatCompletions(answer) as server:
-        keys = ("judge.backend=server", f"judge.server.url={server.url}", "judge.server.model=m")
+        keys = (f"judge.server.url={server.url}", "judge.server.model=m")
         call += tuple(word for key in (*keys, "guards.first_group=warn") for word in ("--set", key))
         code, _, error = rla(*call)
         assert code == 2 and f"replies of {server.url} failed, more than rollout.max_failed_share" in error

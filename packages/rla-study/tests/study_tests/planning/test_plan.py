@@ -172,7 +172,7 @@ def test_a_stage_that_trains_nothing_needs_nothing(capsys: Captured) -> None:
     assert ["reward", "model", "qwen3-4b", "4,022,468,096", "-", "-"] in rows
 
 
-@pytest.mark.parametrize("off", ["judge.enabled=false", "train_rm.enabled=false", "judge.backend=server"])
+@pytest.mark.parametrize("off", ["judge.enabled=false", "train_rm.enabled=false", "judge.server.model=m"])
 def test_a_reward_model_that_does_not_train_has_no_state_on_disk(off: str) -> None:
     server = ["judge.server.model=m", "judge.server.url=http://localhost:1/v1"] if "server" in off else []
     config = configured(off, *server)
