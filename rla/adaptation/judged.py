@@ -82,7 +82,7 @@ def trains_a_model(accuracy: float, credit: CreditConfig) -> bool:
     match credit.estimator:
         case "step":  # nobody is asked who won
             return True
-        case "integrated" | "return":
+        case "integrated":
             inside = credit.policy_low < accuracy < credit.policy_high
             end = accuracy in (credit.policy_low, credit.policy_high) and 0 < accuracy < 1  # at a bound, too
             return credit.step_weight != 0 and (inside or end)

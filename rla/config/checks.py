@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, replace
+from dataclasses import replace
 from urllib.parse import SplitResult, urlsplit
 
 from rla.config.sections import (
@@ -98,18 +98,17 @@ def check_training(config: Config, where: str) -> None:
 
 
 def check_splits(tasks: TasksConfig, where: str) -> None:
-    """Held-out splits are folders of the run, each once, and none of them trains. Shares of curation are of a whole."""
+    """Held-out splits are folders of the run, each once, and none of them trains."""
+    if not tasks.test_splits:
+        raise UserError(f"{where}: tasks.test_splits is empty; name the split that is held out, such as [test]")
     for split in tasks.test_splits:
         if not SPLIT.fullmatch(split):
             raise UserError(f"{where}: tasks.test_splits: {split!r} names a folder; use letters, digits, _, - and .")
-    names, key = (tasks.train_split, *tasks.held_out_splits), "test_splits" if tasks.test_splits else "test_split"
+    names = (tasks.train_split, *tasks.test_splits)
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise UserError(
-            f"{where}: tasks.{key}: {twice[0]} is named twice or is tasks.train_split; name each split once"
+            f"{where}: tasks.test_splits: {twice[0]} is named twice or is tasks.train_split; name each split once"
         )
-    shares = asdict(tasks.curation).values()
-    if any(shares) and abs(sum(shares) - 1) > 1e-6:
-        raise UserError(f"{where}: tasks.curation: easy, medium and hard sum to {sum(shares):g}; they must sum to 1")
 
 
 def check_adaptation(config: Config, where: str) -> None:
@@ -195,7 +194,7 @@ def check_baseline(credit: CreditConfig, where: str) -> None:
     """Refuse what would blow a baseline up to unit spread, or add it up; estimators that ask no judge may stand by."""
     if credit.judged != "baseline":
         return
-    if credit.estimator in ("step", "return"):
+    if credit.estimator == "step":
         raise UserError(f"{where}: credit.judged: baseline needs credit.estimator: integrated")
     if credit.estimator == "integrated" and (
         credit.normalise == "step" or credit.policy_low < 0 or credit.policy_high > 1

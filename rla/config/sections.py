@@ -81,11 +81,8 @@ class ShapingConfig:
     outcome: Literal["sign", "reward"] = "sign"
     # wrong: negative scores gain by every tool round; both: won episodes, too; published: its code, where none gain
     tool_bonus: Literal["none", "wrong", "both", "published"] = "none"
-    tool_bonus_per_call: float = ranged(0.1, least=0.0, most=1e6)  # of a tool round
-    tool_bonus_most: float = ranged(-0.6, least=-1e6, most=0.0)  # what a negative score can reach by it
-    overlong_max: int = from_zero(0)  # tokens of a reply with its tool results that cost the whole penalty; 0: none
+    overlong_max: int = from_zero(0)  # tokens of a reply with its tool results that cost a whole point; 0: none
     overlong_buffer: int = from_zero(0)  # tokens below overlong_max over which the penalty grows
-    overlong_factor: float = ranged(1.0, least=0.0, most=1e6)  # the whole penalty
     # the standard deviation that scores are divided by; sample: with n - 1, and 1e-6 is added to it
     spread: Literal["population", "sample"] = "population"
 
@@ -111,17 +108,6 @@ class EnvConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CurationConfig:
-    """Shares that a curated pool (`rla make-tasks --curate`) has of tasks by their pass rate. They sum to 1, or all are
-    0: then every task between the ends stays.
-    """
-
-    easy: float = without_effect(0.0, least=0.0, most=1.0)  # pass rates from 0.75 on, below 1
-    medium: float = without_effect(0.0, least=0.0, most=1.0)  # above 0.25 and below 0.75
-    hard: float = without_effect(0.0, least=0.0, most=1.0)  # up to 0.25, above 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TasksConfig:
     """Which tasks exist. `builtin`: those that the environment makes itself; `files`: those of the data at `path`.
 
@@ -131,8 +117,7 @@ class TasksConfig:
     source: Literal["builtin", "files"] = "builtin"  # who makes them
     path: str | None = None  # a file, a folder, or what else the environment can read
     train_split: str = "train"  # name of the split that trains
-    test_split: str = "test"  # name of the split that is held out
-    test_splits: tuple[str, ...] = without_effect(())  # several, in place of `test_split`; the first is the main one
+    test_splits: tuple[str, ...] = without_effect(("test",))  # names of held-out splits; the first is the main one
     size: Literal["tiny", "small", "medium", "full"] = "tiny"  # of a scene
     kinds: tuple[str, ...] = ()  # empty: all
     test_kinds: tuple[str, ...] = ()  # of held-out splits; empty: those of `kinds`
@@ -140,16 +125,10 @@ class TasksConfig:
     test_scenes: int = from_one(32)  # held-out scenes that are asked for
     tasks_per_scene: int = from_one(2)  # tasks that are asked for in each
     limit: int | None = ranged(None, least=1, most=LARGEST)  # at most this many tasks of `files`
-    curation: CurationConfig = field(default_factory=CurationConfig)
-
-    @property
-    def held_out_splits(self) -> tuple[str, ...]:
-        """The splits that are for evaluation alone, the main one first."""
-        return self.test_splits or (self.test_split,)
 
     def held_out(self, split: str) -> bool:
         """Whether a split is for evaluation alone."""
-        return split in self.held_out_splits
+        return split in self.test_splits
 
     def kinds_of(self, split: str) -> tuple[str, ...]:
         """The kinds of tasks that are asked for in a split; empty: all."""
@@ -251,7 +230,7 @@ class RolloutConfig:
 class CreditConfig:
     """From outcomes and judgements to advantages. `step_weight` is the paper's lambda."""
 
-    estimator: Literal["integrated", "outcome", "step", "return", "anchor"] = "integrated"  # `docs/guide/credit.md`
+    estimator: Literal["integrated", "outcome", "step", "anchor"] = "integrated"  # `docs/guide/credit.md`
     step_weight: float = ranged(1.0, least=0.0, most=1e6)  # lambda, the weight of the judgements beside the outcome
     normalise: Literal["step", "task", "place"] = "step"  # what a step's reward is compared over
     # the share of lambda that the votes have earned: all; what they say of outcomes; what they say of choices
@@ -260,11 +239,6 @@ class CreditConfig:
     # what the policy is paid for a step: the judgement, or by how much it differs from that of the step before; of a
     # baseline nothing: the judgement of the step before is taken off the outcome
     judged: Literal["step", "change", "baseline"] = "step"
-    discount: float = fraction(0.0)  # `return`: of later judgements, per step; 0: the step's own alone
-    # `return`, `anchor`: of the outcome, per step that was still to go; GiGPO has 0.95
-    outcome_discount: float = fraction(1.0)
-    # `anchor`: of the comparison in the same place, beside the episode's
-    anchor_weight: float = ranged(1.0, least=0.0, most=1e6)
     # tasks train the policy only where low < accuracy < high: outcomes must differ
     policy_low: float = ranged(0.0, least=-1.0, most=2.0)
     policy_high: float = ranged(1.0, least=-1.0, most=2.0)  # upper end of that band

@@ -7,7 +7,7 @@ from dataclasses import replace
 import polars as pl
 
 from rla.config.sections import CreditConfig
-from rla.credit import anchor, integrated, outcome, returns, step
+from rla.credit import anchor, integrated, outcome, step
 from rla.credit.consistency import differences
 from rla.credit.consistency import rewards as consistency_rewards
 from rla.credit.normalise import POLICY_REWARDS, shaped
@@ -28,20 +28,8 @@ def policy_advantages(episodes: pl.DataFrame, steps: pl.DataFrame, config: Credi
             return outcome.advantages(episodes, steps, spread=spread)
         case "step":
             return step.advantages(episodes, steps, normalise=config.normalise, spread=spread)
-        case "return":
-            return returns.advantages(
-                episodes,
-                steps,
-                step_weight=config.step_weight,
-                discount=config.discount,
-                outcome_discount=config.outcome_discount,
-                normalise=config.normalise,
-                spread=spread,
-            )
         case "anchor":
-            return anchor.advantages(
-                episodes, steps, discount=config.outcome_discount, weight=config.anchor_weight, spread=spread
-            )
+            return anchor.advantages(episodes, steps, spread=spread)
 
 
 def both_advantages(

@@ -56,7 +56,7 @@ def whole_pool(ctx: StageContext, folder: Path, *, split: str) -> None:
 
 def held_out_pool(ctx: StageContext, split: str) -> Path:
     """The pool of a held-out split of the config; it is made where it is missing at the first iteration."""
-    root = held_out_root(ctx.run, ctx.config.tasks.held_out_splits, split)
+    root = held_out_root(ctx.run, ctx.config.tasks.test_splits, split)
     folder = artifact(root, "test_tasks", 0)
     if ctx.iteration <= 1:
         whole_pool(ctx, folder, split=split)

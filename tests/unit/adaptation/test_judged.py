@@ -71,7 +71,6 @@ def test_a_share_of_the_others_is_judged_whole_by_the_seed() -> None:
         (CreditConfig(estimator="outcome"), (0.2, 0.8)),
         (CreditConfig(estimator="anchor"), (0.2, 0.8)),
         (CreditConfig(step_weight=0.0), (0.2, 0.8)),
-        (CreditConfig(estimator="return"), (0.1, 0.9)),
         (CreditConfig(estimator="step"), (0.0, 0.5, 1.0)),
         (CreditConfig(reward_model_low=0.0, reward_model_high=1.0), (0.0, 1.0)),
     ],

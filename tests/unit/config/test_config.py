@@ -79,7 +79,7 @@ SERVED: dict[str, Any] = {"server": {"url": "http://a/v1", "model": "m"}}
         ({"tasks": {"test_splits": ["../up"]}}, "tasks.test_splits: '../up' names a folder"),
         ({"tasks": {"test_splits": ["a", "a"]}}, "tasks.test_splits: a is named twice"),
         ({"tasks": {"test_splits": ["train"]}}, "train is named twice or is tasks.train_split"),
-        ({"tasks": {"test_split": "train"}}, "tasks.test_split: train is named twice or is tasks.train_split"),
+        ({"tasks": {"test_splits": []}}, "tasks.test_splits is empty; name the split"),
         ({"tasks": {"source": "files"}}, "set tasks.path"),
         ({"adaptation": {"alpha_low": 0.9}}, "alpha_low < alpha_high"),
         ({"adaptation": {"confidence": 1.0}}, "confidence is 1.0; it must be above 0 and below 1"),
@@ -231,7 +231,7 @@ def test_further_held_out_splits_are_no_part_of_what_the_training_pool_is_made_f
     one, two = configured(), configured("tasks.test_splits=[test, other]")
     assert config_digest(one, ["env", "tasks"]) == config_digest(two, ["env", "tasks"])
     assert config_digest(one, ["env", "tasks.test_splits"]) == config_digest(two, ["env"])
-    assert (one.tasks.held_out_splits, two.tasks.held_out_splits) == (("test",), ("test", "other"))
+    assert (one.tasks.test_splits, two.tasks.test_splits) == (("test",), ("test", "other"))
     assert two.tasks.held_out("other") and not two.tasks.held_out("train")
 
 
