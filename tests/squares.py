@@ -25,7 +25,7 @@ seed: 5
 env: {name: squares, max_steps: 3}
 tasks: {train_scenes: 6, test_scenes: 3, tasks_per_scene: 1}
 model:
-  {hidden_size: 32, layers: 2, heads: 2, kv_heads: 1, intermediate_size: 48, context: 256,
+  {hidden_size: 32, layers: 2, heads: 2, intermediate_size: 48, context: 256,
    vision: {kind: qwen3-vl, hidden_size: 16, layers: 2, heads: 2, patch_size: 4, most_tokens: 64}}
 generator: {context: 256, threads: 1, max_sequences: 8}
 policy: {reply: text, history: window, images: 2, decoding: admissible, max_tokens: 8, temperature: 1.0}

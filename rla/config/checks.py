@@ -33,11 +33,6 @@ def check_config(config: Config, where: str) -> None:
         raise UserError(f"{where}: judge.decoding: admissible needs judge.prompt: plain")
     check_judge_server(config.judge, where)
     check_server(config.generator, where)
-    rollout = config.rollout
-    if rollout.most_tasks and rollout.most_tasks < rollout.tasks_per_iteration:  # they are played in any case
-        raise UserError(
-            f"{where}: rollout.most_tasks is {rollout.most_tasks}; it must be 0 or at least rollout.tasks_per_iteration"
-        )
     check_adaptation(config, where)
     if own := config.adaptation.llm.server:  # asked like `backend: server`
         check_server(replace(config.generator, backend="server", server=own), f"{where}: adaptation.llm.server")

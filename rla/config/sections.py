@@ -151,8 +151,7 @@ class ModelConfig:
     reward: str = ""  # where the reward model starts; empty: where the policy does
     hidden_size: int = ranged(96, least=1, most=65536)  # of a new model, as all that follow
     layers: int = ranged(3, least=1, most=1024)  # transformer blocks
-    heads: int = ranged(4, least=1, most=1024)  # attention heads
-    kv_heads: int = ranged(2, least=1, most=1024)  # of keys and values
+    heads: int = ranged(4, least=1, most=1024)  # attention heads; half as many of keys and values
     intermediate_size: int = ranged(256, least=1, most=1048576)  # of the feed-forward layers
     context: int = ranged(1024, least=2, most=MOST_CONTEXT)  # tokens that it can hold
     vision: VisionConfig = field(default_factory=VisionConfig)  # whether it sees pictures
@@ -201,9 +200,9 @@ class PolicyConfig:
     images: int = ranged(3, least=1, most=1024)
     temperature: float = heat(0.8)  # of sampling, for training
     max_tokens: int = from_one(512)  # of a reply
-    # an episode ends where a whole reply of max_tokens does not fit any more, or the reply has what room is left
-    room: Literal["whole", "left"] = "whole"
-    response_tokens: int = from_zero(0)  # of all replies and answers to them after the first prompt; 0: no such bound
+    # tokens of all replies and the answers to them; the last reply gets what is left. 0: no such bound, and an episode
+    # ends when a whole reply of max_tokens does not fit
+    response_tokens: int = from_zero(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,11 +212,7 @@ class RolloutConfig:
     tasks_per_iteration: int = from_one(16)  # tasks of the pool that an iteration plays
     rollouts_per_task: int = from_one(8)  # k, episodes of each
     sampling: Literal["uniform", "learnability"] = "uniform"  # how tasks are drawn; learnability: by a (1 - a)
-    # `learnability`: share of the tasks that is drawn among those not seen for longest
-    revisit: float = ranged(0.25, above=0.0, most=1.0)
     fill: Literal["tasks", "mixed"] = "tasks"  # mixed: more tasks, until as many were both won and lost
-    # `mixed`: active tasks that an iteration plays at most; 0: three times tasks_per_iteration
-    most_tasks: int = from_zero(0)
     # slots of the pool that the run plays, drawn by its seed; 0: all. Few are seen often, and adapt
     slots: int = from_zero(0)
     concurrency: int = from_one(128)  # episodes at once
@@ -323,7 +318,6 @@ class TrackingConfig:
     """Where curves go: of updates, and of a run by iteration. No output depends on it: it may change within a run."""
 
     trackers: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ("tensorboard",)  # `docs/guide/training.md`
-    project: str = "rla"  # of W&B and trackio
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -331,7 +325,6 @@ class CheckpointsConfig:
     """Which checkpoints stay on the disk (`rla prune`). No output depends on it: it may change within a run."""
 
     keep: int = from_zero(0)  # last finished iterations whose checkpoints stay whole; 0: all iterations of the run
-    every: int = from_zero(0)  # the checkpoints of every n-th iteration stay whole, too; 0: of none but the last
     # of every n-th iteration at least `model/` stays, to evaluate or to publish; 0: of none
     export_every: int = from_zero(0)
 

@@ -2,7 +2,6 @@
 
     iteration 0                                the start of the run, and the base of adapters: stays whole
     after the last finished iteration - keep   stays whole: the run goes on from there
-    every n-th (`checkpoints.every`)           stays whole
     every n-th (`checkpoints.export_every`)    `model/` and `adapter/` stay
     an evaluation is planned and not made      the same, until it is
     all others                                 `state/`, `model/` and `adapter/` go
@@ -55,8 +54,6 @@ class Removal:
 def unneeded_parts(iteration: int, config: CheckpointsConfig, *, finished: int, awaited: bool) -> tuple[str, ...]:
     """The parts of an iteration's checkpoints that may go. `awaited`: an evaluation is still to come."""
     if not config.keep or not 0 < iteration <= finished - config.keep:
-        return ()
-    if config.every and iteration % config.every == 0:
         return ()
     if awaited or (config.export_every and iteration % config.export_every == 0):
         return (STATE,)

@@ -38,7 +38,7 @@ SHARDS = {
 }
 SHARED = """
 seed: 11
-model: {hidden_size: 32, layers: 1, heads: 2, kv_heads: 1, intermediate_size: 32, context: 2048}
+model: {hidden_size: 32, layers: 1, heads: 2, intermediate_size: 32, context: 2048}
 generator: {backend: scripted, context: 2048, threads: 1}
 train_policy: {enabled: false}
 train_rm: {enabled: false}

@@ -73,11 +73,6 @@ def test_a_first_prompt_that_does_not_fit_is_no_lost_episode(rla: Rla) -> None:
     assert code == 2 and "steps were not judged" in error and "raise generator.context" in error
 
 
-def test_a_reply_that_never_fits_the_budget_of_an_episode(rla: Rla) -> None:
-    code, _, error = rla("rollout", "--run", "r", "--set", "policy.response_tokens=8")
-    assert code == 2 and "policy.response_tokens is 8, below policy.max_tokens 16" in error
-
-
 def test_a_group_of_which_nothing_can_be_read_stops_the_run(rla: Rla, tmp_path: Path) -> None:
     untaught = ("generator.backend=transformers", "policy.decoding=free")
     flags = [text for setting in untaught for text in ("--set", setting)]

@@ -51,7 +51,7 @@ COPIED = ("Makefile", "dvc.yaml", "pyproject.toml", "constraints.txt", ".dvc", "
 SMALLER = {  # what makes the run of the first page short; all else is as in params.yaml
     "env": {"max_steps": 6},
     "tasks": {"train_scenes": 4, "test_scenes": 2},
-    "model": {"hidden_size": 32, "layers": 1, "heads": 2, "kv_heads": 1, "intermediate_size": 32},
+    "model": {"hidden_size": 32, "layers": 1, "heads": 2, "intermediate_size": 32},
     "generator": {"backend": "scripted", "threads": 1},
     "rollout": {"tasks_per_iteration": 4, "rollouts_per_task": 4},
     "train_policy": {"updates": 1, "threads": 1},

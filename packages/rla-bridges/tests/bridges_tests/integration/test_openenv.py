@@ -42,7 +42,7 @@ TINY = """
 seed: 5
 env: {name: openenv, max_steps: 3, own: {select: listed}}
 tasks: {train_scenes: 2, test_scenes: 1, tasks_per_scene: 1}
-model: {hidden_size: 32, layers: 1, heads: 2, kv_heads: 1, intermediate_size: 32, context: 2048}
+model: {hidden_size: 32, layers: 1, heads: 2, intermediate_size: 32, context: 2048}
 generator: {backend: transformers, context: 2048, threads: 1}
 policy: {reply: text, history: full, decoding: admissible, max_tokens: 48, temperature: 1.0}
 judge: {prompt: plain, decoding: admissible, max_tokens: 16, temperature: 1.0}

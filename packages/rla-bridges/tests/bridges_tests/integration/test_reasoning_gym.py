@@ -27,7 +27,7 @@ PARAMS = """
 seed: 3
 env: {name: reasoning-gym, max_steps: 1, own: {id: chain_sum, level: 1}}
 tasks: {train_scenes: 6, test_scenes: 3, tasks_per_scene: 1}
-model: {hidden_size: 32, layers: 1, heads: 2, kv_heads: 1, intermediate_size: 32, context: 256}
+model: {hidden_size: 32, layers: 1, heads: 2, intermediate_size: 32, context: 256}
 generator: {backend: transformers, context: 256, threads: 1}
 policy: {reply: text, history: full, decoding: free, max_tokens: 8, temperature: 1.0}
 judge: {prompt: plain, decoding: admissible, votes: 4, max_tokens: 16, temperature: 1.0}

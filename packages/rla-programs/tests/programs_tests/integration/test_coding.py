@@ -30,7 +30,7 @@ env:
   max_steps: 1
   own: {prompt: published, tests: 4, execution: {backend: rlimits}}  # the programs are this test's own
 tasks: {size: tiny, train_scenes: 6, test_scenes: 3, tasks_per_scene: 1}
-model: {hidden_size: 32, layers: 1, heads: 2, kv_heads: 1, intermediate_size: 32, context: 512}
+model: {hidden_size: 32, layers: 1, heads: 2, intermediate_size: 32, context: 512}
 generator: {backend: scripted, context: 512, threads: 1}
 policy: {reply: text, repeat_task: false, history: full, decoding: free, max_tokens: 96, temperature: 1.0}
 judge: {prompt: plain, decoding: free, votes: 5, max_tokens: 24, temperature: 1.0}
