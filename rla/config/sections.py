@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from rla.config.bounds import (
+from rla.config.schema import (
     LARGEST,
     LONGEST_WAIT,
     MOST_PROCESSES,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rla.config import config_digest, effective_parameters, resolved
-from rla.config.differences import shown_value
+from rla.config.load import shown_value
 from rla.errors import UserError
 from rla.pipeline.context import StageContext
 from rla.store.digests import digest

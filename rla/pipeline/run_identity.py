@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rla.config import Config, effective_parameters
-from rla.config.differences import Differences, differences_text, flattened, parameter_differences
-from rla.config.load import read_yaml
+from rla.config.load import Differences, differences_text, flattened, parameter_differences, read_yaml
 from rla.envs.configured import load_config
 from rla.errors import UserError
 from rla.pipeline.context import StageSpec

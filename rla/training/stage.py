@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class OwnTraining(Protocol):
-    """What a launcher's `Training` is (`rla.config.backends`); `config.launch.own` is an instance."""
+    """What a launcher's `Training` is (`rla.config.load`); `config.launch.own` is an instance."""
 
     configuration: str  # of accelerate: how the processes share the model
 

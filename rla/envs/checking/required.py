@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rla.config.load import build
-from rla.config.params_schema import section_schema
+from rla.config.schema import section_schema
 from rla.envs.checking.findings import (
     ACTIONS,
     MARK,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rla.config import Config
-from rla.config.bounds import LONGEST_WAIT, from_one, ranged, without_effect
+from rla.config.schema import LONGEST_WAIT, from_one, ranged, without_effect
 from rla.errors import UserError
 from rla_screens.browser.pages import pages_folder, pages_of_kinds
 from rla_screens.screens.forms import FormName

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rla.config import effective_parameters, resolved
-from rla.config.differences import ABSENT, flattened, parameter_differences, shown_value
+from rla.config.load import ABSENT, flattened, parameter_differences, shown_value
 from rla.envs.configured import default_config
 from rla.errors import UserError
 from rla.folding import one_line

@@ -9,7 +9,7 @@ from rla_study.ablation.command import designed
 from rla_study.ablation.design import load_design, merged_params
 
 from rla.config import resolved
-from rla.config.differences import flattened
+from rla.config.load import flattened
 from rla.envs import configured
 from rla.errors import UserError
 from rla.pipeline.params_files import packaged_files
