@@ -8,9 +8,7 @@ from typing import Any
 from rla.adaptation.judged import episodes_to_judge
 from rla.llm.factory import verified_once
 from rla.pipeline.context import StageContext
-from rla.pipeline.dividing import counts_of, divided, slice_of
-from rla.pipeline.fallback import policy_of
-from rla.pipeline.origins import origin
+from rla.pipeline.origins import counts_of, divided, origin, policy_of, slice_of
 from rla.rollouts.score_shard import finish_scores, score_played
 from rla.store.reading import read_manifest
 from rla.store.shards import ShardWriter

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rla.pipeline.context import StageContext
-from rla.pipeline.fallback import policy_of, pool_of
-from rla.pipeline.origins import origin
+from rla.pipeline.origins import origin, policy_of, pool_of
 from rla.store.digests import digest
 from rla.store.slices import read_json
 from rla.training.stage import finished_checkpoint

@@ -22,8 +22,7 @@ from rla.envs.protocols import Adapts, Ask, AsksModel, Env, Proof, Proves, Tailo
 from rla.errors import UserError
 from rla.models.checkpoint import model_folder
 from rla.pipeline.context import StageContext
-from rla.pipeline.fallback import policy_of
-from rla.pipeline.origins import run_async
+from rla.pipeline.origins import policy_of, run_async
 from rla.seeds import derive
 from rla.store.pools import TASK_FIELDS, as_task, read_tasks
 from rla.store.reading import part_rows, read_rows

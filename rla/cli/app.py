@@ -197,9 +197,8 @@ def prune(
 def pruned_text(run: Path | None, params: Path | None, overrides: list[str], plan: Path, *, dry_run: bool) -> str:
     """What the command prints, a checkpoint a line. Raises UserError for a run that does not exist."""
     from rla.config.load import read_config
-    from rla.pipeline.finished import finished_iterations
-    from rla.pipeline.params_files import existing_run, run_and_params
-    from rla.pipeline.pruning import planned_evaluations, prune_run, removals
+    from rla.pipeline.finished import finished_iterations, planned_evaluations, prune_run, removals
+    from rla.pipeline.run import existing_run, run_and_params
     from rla.store.sizes import readable_bytes
 
     folder, file = run_and_params(run, params, newest=True)
@@ -285,7 +284,7 @@ def resolved_text(params: Path | None, env: str | None, overrides: list[str]) ->
     from rla.cli.calls import overrides_of
     from rla.config import resolved
     from rla.envs.configured import load_config
-    from rla.pipeline.params_files import params_file
+    from rla.pipeline.run import params_file
 
     path = params_file(params, env.partition(":")[0] if env else None)
     config = load_config(path, overrides_of({"set_": overrides, "seed": None, "env": env}))

@@ -23,9 +23,8 @@ from rla.envs.configured import load_config
 from rla.errors import UserError
 from rla.metrics.guards import GUARDS, Warned, warned
 from rla.pipeline.context import Progress, StageContext, StageSpec
-from rla.pipeline.params_files import default_run, existing_run, params_file, run_and_params
-from rla.pipeline.pruning import prune_run
-from rla.pipeline.run_identity import differing_parameters
+from rla.pipeline.finished import prune_run
+from rla.pipeline.run import default_run, differing_parameters, existing_run, params_file, run_and_params
 from rla.processes.ranks import speaks, world
 from rla.processes.workers import WATCH, end_with_stdin
 from rla.store.atomic import write_json
@@ -85,7 +84,7 @@ def locked_outputs(ctx: StageContext) -> AbstractContextManager[None]:
     """Nobody else writes the outputs of this call meanwhile. Ranks of a launcher write for the call that started it."""
     if not speaks():
         return nullcontext()
-    from rla.pipeline.dividing import slice_of  # brings pyarrow, which `--dry-run` has no need of
+    from rla.pipeline.origins import slice_of  # brings pyarrow, which `--dry-run` has no need of
 
     part = slice_of(ctx) if ctx.spec.divided else WHOLE
     return lock_outputs([ctx.path(option) for option, _ in ctx.spec.writes], part)

@@ -51,8 +51,8 @@ def init_folder(
 
     def call() -> None:
         from rla.errors import UserError
-        from rla.pipeline.new_folder import begin_folder, pipelines
-        from rla.pipeline.params_files import SMALL_RUN
+        from rla.pipeline.plan import begin_folder, pipelines
+        from rla.pipeline.run import SMALL_RUN
 
         if pipeline == "list":
             broken: list[str] = []
@@ -65,7 +65,7 @@ def init_folder(
         elif pipeline or env:
             raise UserError("--model chooses the pipeline, one of ALFWorld; leave --pipeline and --env out")
         else:
-            from rla.pipeline.options import implementation
+            from rla.pipeline.context import implementation
 
             chosen, changes, reasons = implementation("init.model")(model, memory)
             made = begin_folder(folder, pipeline=chosen, changes=changes, notes=reasons)

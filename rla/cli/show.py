@@ -73,8 +73,7 @@ def show(
 def run_and_config(run: Path | None, params: Path | None, overrides: list[str] | None) -> tuple[Path, Config]:
     """The run, by default the newest, and its parameters. Raises UserError naming the runs that there are."""
     from rla.envs.configured import load_config
-    from rla.pipeline.params_files import existing_run, run_and_params
-    from rla.pipeline.run_identity import differing_parameters
+    from rla.pipeline.run import differing_parameters, existing_run, run_and_params
 
     place, file = run_and_params(run, params, newest=True)
     existing_run(place)

@@ -1,5 +1,18 @@
-"""What a stage command reads and writes (a row of the table in `stages`), and what its call gets: the resolved config,
-its folders, and where to report progress.
+"""A stage command (a row of the table in `stages`), and the call that it gets: the resolved config, its folders, and
+where to report progress.
+
+Packages do the work of some options, with functions of the entry-point group `rla.options`, named by their options:
+
+    [project.entry-points."rla.options"]
+    "evaluate.from" = "answers:judge_file"
+
+| option | asked for by | called with | returns |
+|---|---|---|---|
+| `evaluate.from` | `rla evaluate --from FILE` | the `StageContext` of each split, the file, `metrics` | a summary |
+| `init.model` | `rla init --model` | folder or hub id, GB of the GPU or None | pipeline, `key=value`s, reasons |
+| `warm_start.conversations` | warm-start | `StageContext` | `rla.training.warm_start.GivenExamples` |
+
+`metrics` is the file to write, None for a file of the function's own choice beside the evaluation.
 """
 
 from __future__ import annotations
@@ -11,6 +24,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rla.errors import UserError
+from rla.plugins import loaded, registered
 from rla.store.aside import bring_back
 from rla.store.layout import artifact, path_below
 
@@ -100,3 +115,14 @@ def called_again(ctx: StageContext, paths: Mapping[str, Path]) -> Iterator[list[
         for option, path in paths.items():
             arguments += [f"--{option}", str(path)]
         yield arguments
+
+
+GROUP = "rla.options"
+
+
+def implementation(option: str) -> Any:
+    """The function of an option. Raises UserError if no package has it, or if it cannot be imported."""
+    found = registered(GROUP)
+    if option not in found:
+        raise UserError(f"{option}: no installed package does this; install one with {option} in its {GROUP}")
+    return loaded(found[option])

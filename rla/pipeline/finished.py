@@ -1,16 +1,47 @@
-"""How far a run is finished: the iterations whose artifacts are all there and made from one another as they are now.
+"""Which iterations of a run are finished, which checkpoints may go, and how long its stages took.
 
-Every record names the digests of its inputs, so one that names an input which has been made anew since is found, and
-with it a run whose parameters have changed and that DVC is working through again from an early iteration.
+An iteration is finished if all of its artifacts exist and were made from one another as they are now. Every record
+names the digests of its inputs. An input that was made again since is found that way, and so is a run whose parameters
+have changed and that DVC is working through again from an early iteration.
+
+Pruning removes the weights of old checkpoints after every stage that may have finished an iteration:
+
+    iteration 0                                the start of the run, and the base of adapters: stays whole
+    after the last finished iteration - keep   stays whole: the run goes on from there
+    every n-th (`checkpoints.export_every`)    `model/` and `adapter/` stay
+    an evaluation is planned and not made      the same, until it is made
+    all others                                 `state/`, `model/` and `adapter/` go
+
+Nothing that `dvc repro` calls reads the checkpoints before a finished iteration unless parameters change. In that case
+the stage that needs one names the command that makes it again (`rla.store.pruned`). Record, metrics and `pruned.json`
+stay. The marker is written first, so a removal that is killed leaves a part that nobody reads and that the next removal
+finishes.
+
+Times lie in `<run>/timings/<iteration>-<stage>.json`. No output depends on these records, so entries that cannot be
+read are skipped.
 """
 
 from __future__ import annotations
 
+import json
+import shutil
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from rla.config import Config
+from rla.config.load import read_yaml
+from rla.config.sections import CheckpointsConfig
+from rla.errors import UserError
+from rla.pipeline.plan import evaluations_of
+from rla.store.atomic import write_json
 from rla.store.digests import digest
 from rla.store.layout import artifact, further_splits
+from rla.store.pruned import PARTS, PRUNED, STATE, pruned_parts
+from rla.store.regular import read_regular
+from rla.store.sizes import freed_bytes
 from rla.store.slices import MANIFEST, STARTED, is_complete, optional_json, optional_record
 
 RECORD = "checkpoint.json"
@@ -90,3 +121,186 @@ def source_folder(run: Path, name: str, iteration: int) -> Path:
     if iteration == 1 and name in BEGINNING and not folder.exists():
         return artifact(run, BEGINNING[name], 0)
     return folder
+
+
+MODELS = ("policy", "rm")
+PLAN = Path("iterations.yaml")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """What goes of one checkpoint. `files`: those that are still there; `freed`: the bytes that the disk gets back."""
+
+    checkpoint: Path
+    parts: tuple[str, ...]
+    files: tuple[Path, ...]
+    freed: int = 0
+
+    @property
+    def shown(self) -> str:
+        """The parts that have files, in words."""
+        there = {path.relative_to(self.checkpoint).parts[0] for path in self.files}
+        return ", ".join(part for part in self.parts if part in there)
+
+
+def unneeded_parts(iteration: int, config: CheckpointsConfig, *, finished: int, awaited: bool) -> tuple[str, ...]:
+    """The parts of an iteration's checkpoints that may go. `awaited`: an evaluation is still to come."""
+    if not config.keep or not 0 < iteration <= finished - config.keep:
+        return ()
+    if awaited or (config.export_every and iteration % config.export_every == 0):
+        return (STATE,)
+    return PARTS
+
+
+def removals(
+    run: Path, config: CheckpointsConfig, *, finished: int, evaluations: Collection[int] = ()
+) -> list[Removal]:
+    """What may go of a run whose first `finished` iterations are finished, oldest first.
+
+    `evaluations`: the iterations that the plan wants evaluated.
+    """
+    found = []
+    for iteration in range(1, finished + 1):
+        awaited = iteration in evaluations and not policy_evaluated(run, iteration)
+        parts = unneeded_parts(iteration, config, finished=finished, awaited=awaited)
+        for model in MODELS if parts else ():
+            checkpoint = artifact(run, model, iteration)
+            files = part_files(checkpoint, parts)
+            if files and (checkpoint / RECORD).is_file():
+                found.append(Removal(checkpoint=checkpoint, parts=parts, files=files))
+    freed = freed_bytes(one.files for one in found)
+    return [
+        Removal(checkpoint=one.checkpoint, parts=one.parts, files=one.files, freed=size)
+        for one, size in zip(found, freed, strict=True)
+    ]
+
+
+def part_files(checkpoint: Path, parts: Sequence[str]) -> tuple[Path, ...]:
+    return tuple(
+        path
+        for part in parts
+        for path in sorted((checkpoint / part).rglob("*"))
+        if path.is_symlink() or not path.is_dir()
+    )
+
+
+def prune_checkpoint(removal: Removal) -> None:
+    """Mark the parts as pruned, then remove their files. Raises UserError where the system refuses."""
+    checkpoint = removal.checkpoint
+    gone = pruned_parts(checkpoint).union(removal.parts)
+    write_json(checkpoint / PRUNED, {"parts": [part for part in PARTS if part in gone]})
+    for path in removal.files:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise UserError(
+                f"{path}: cannot be removed ({error.strerror or error}); mend that and call the stage again"
+            ) from None
+    remove_empty_parts(checkpoint)
+
+
+def remove_empty_parts(checkpoint: Path) -> None:
+    """Of the pruned parts the folders without a file, which a removal that was killed has left."""
+    for part in pruned_parts(checkpoint):
+        if not any(path.is_file() for path in (checkpoint / part).rglob("*")):
+            shutil.rmtree(checkpoint / part, ignore_errors=True)
+
+
+def prune_run(run: Path, config: Config, *, plan: Path = PLAN) -> list[Removal]:
+    """Remove all that `removals` finds; what went."""
+    if not config.checkpoints.keep:
+        return []
+    finished, _ = finished_iterations(run)
+    found = removals(run, config.checkpoints, finished=finished, evaluations=planned_evaluations(plan, run))
+    for one in found:
+        prune_checkpoint(one)
+    for iteration in range(1, finished + 1):
+        for model in MODELS:
+            remove_empty_parts(artifact(run, model, iteration))
+    return found
+
+
+def planned_evaluations(plan: Path, run: Path) -> set[int]:
+    """The evaluations that the plan of this run wants; none where the file is of another run, or is not there."""
+    if not plan.is_file():
+        return set()
+    content = read_yaml(plan, remedy="call `rla plan`")
+    if not isinstance(content, dict) or Path(str(content.get("run"))).resolve() != run.resolve():
+        return set()
+    return set(evaluations_of(content))
+
+
+APART = ("report",)  # its time is none of the run's: it would change what it says with every call
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedDevice:
+    """A GPU that a call used, or with an empty `gpu` a CPU. `host`: another one than the call's. `spans`: when it was
+    used, in seconds since the epoch, where that was not the whole call.
+    """
+
+    gpu: str
+    model: str = ""
+    host: str = ""
+    spans: tuple[tuple[float, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedCall:
+    """One call of one stage. `started`: seconds since the epoch. `made`: whether it made anything. `origin`: of its
+    outputs. `host`, `devices`, `part`: where it ran, as `rla.cli.call_record` writes it. `figures`: those that an
+    environment joins.
+    """
+
+    stage: str
+    iteration: int
+    started: float
+    seconds: float
+    made: bool
+    origin: str | None
+    host: str
+    devices: tuple[TimedDevice, ...]
+    figures: Mapping[str, float] = field(default_factory=dict)
+    part: str = ""
+
+
+def calls_of(file: Path) -> list[TimedCall]:
+    """`current_calls` of a record; none of what cannot be read."""
+    try:
+        return current_calls(json.loads(read_regular(file)))
+    except (OSError, UserError, ValueError, KeyError, TypeError):
+        return []
+
+
+def current_calls(record: Any) -> list[TimedCall]:
+    """The calls of a record whose outputs were of the same origin as those of the last one; none of `APART`.
+
+    Raises KeyError, TypeError or ValueError where it is not the times of a stage.
+    """
+    stage, iteration = str(record["stage"]), int(record["iteration"])
+    calls = [
+        TimedCall(
+            stage=stage,
+            iteration=iteration,
+            started=datetime.fromisoformat(call["started"]).timestamp(),
+            seconds=float(call["seconds"]),
+            made=bool(call["made"]),
+            origin=call["origin"],
+            figures={str(name): float(value) for name, value in dict(call.get("figures", {})).items()},
+            host=str(call["host"]),
+            devices=tuple(map(timed_device, call["devices"])),
+            part=str(call.get("slice", "")),
+        )
+        for call in record["calls"]
+    ]
+    return [call for call in calls if call.origin in (None, calls[-1].origin) and stage not in APART]
+
+
+def timed_device(record: Any) -> TimedDevice:
+    """Raises KeyError, TypeError or ValueError as `current_calls` does."""
+    return TimedDevice(
+        gpu=str(record["gpu"]),
+        model=str(record["name"]),
+        host=str(record.get("host", "")),
+        spans=tuple((float(start), float(end)) for start, end in record.get("spans", ())),
+    )

@@ -16,7 +16,7 @@ from rla.envs.protocols import Adapts
 from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.pipeline.context import StageContext
-from rla.pipeline.fallback import held_out_pool
+from rla.pipeline.origins import held_out_pool
 from rla.store.layout import artifact, held_out_root, places_of
 from rla.store.pools import read_tasks
 from rla.store.reading import read_rows

@@ -37,8 +37,7 @@ from rla.llm.picture_chat import PictureChat, PromptTokens
 from rla.models.checkpoint import model_folder
 from rla.models.verifying import verify_model
 from rla.models.vision import vision_for
-from rla.pipeline.context import StageContext
-from rla.pipeline.options import implementation
+from rla.pipeline.context import StageContext, implementation
 from rla.plugins import need_package
 from rla.seeds import derive
 from rla.store.pools import read_tasks

@@ -15,7 +15,7 @@ from rla.config.load import ABSENT, flattened, parameter_differences, shown_valu
 from rla.envs.configured import default_config
 from rla.errors import UserError
 from rla.folding import one_line
-from rla.pipeline.params_files import existing_run, runs_text, stored_runs
+from rla.pipeline.run import existing_run, runs_text, stored_runs
 from rla.report.collect import RunSummary, collect
 from rla.store.run_config import read_run_config
 from rla_study.ablation.design import Arm

@@ -12,7 +12,7 @@ from rla.config import resolved
 from rla.config.load import flattened
 from rla.envs import configured
 from rla.errors import UserError
-from rla.pipeline.params_files import packaged_files
+from rla.pipeline.run import packaged_files
 from rla.store.resources import resource
 
 DESIGN: dict[str, Any] = {
