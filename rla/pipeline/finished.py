@@ -248,7 +248,7 @@ class TimedDevice:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedCall:
     """One call of one stage. `started`: seconds since the epoch. `made`: whether it made anything. `origin`: of its
-    outputs. `host`, `devices`, `part`: where it ran, as `rla.cli.call_record` writes it. `figures`: those that an
+    outputs. `host`, `devices`, `part`: where it ran, as `rla.cli.calls` writes it. `figures`: those that an
     environment joins.
     """
 

@@ -140,7 +140,7 @@ class FirstGroup:
         if not any(reply.text.strip() for reply in replies):
             return f"all are empty: see that model.{key} is a chat model whose template ends a turn as the engine does"
         if any(UNKNOWN in reply.text for reply in replies):
-            return f"its tokenizer lacks words that it has to write: `rla check-env {config.env.name}` names them"
+            return f"its tokenizer lacks words that it has to write: `rla envs --check {config.env.name}` names them"
         return other_action(env, config, replies) if guard == "no-action" else other_vote(env, config, replies)
 
 

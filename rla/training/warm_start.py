@@ -191,7 +191,7 @@ class FailedScenes:
             if self.count > MOST_FAILED * self.asked:
                 raise UserError(
                     f"warm-start: {self.count} of {self.asked} {self.what} failed with their environment, more than "
-                    f"{MOST_FAILED:.0%}; the last one: {failure}. Mend the cause (`rla check-env` plays the "
+                    f"{MOST_FAILED:.0%}; the last one: {failure}. Mend the cause (`rla envs --check` plays the "
                     "environment) and call the stage again, or set warm_start.enabled: false"
                 ) from failure
             return None

@@ -115,7 +115,7 @@ def test_it_brings_a_command(installed: Installed) -> None:
 
 
 def test_it_keeps_the_contract(installed: Installed) -> None:
-    *checks, last = installed.rla("check-env", "guess-number", "--params", "params.yaml").splitlines()
+    *checks, last = installed.rla("envs", "--check", "guess-number", "--params", "params.yaml").splitlines()
     assert all(check.startswith("ok ") for check in checks)
     assert last == f"{len(checks)} checks, 0 broken"
 

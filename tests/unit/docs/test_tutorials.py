@@ -35,7 +35,7 @@ README = {
     "rla view": "rla view --bundle site",  # a viewer would serve until Ctrl-C
     "rla compare runs/one runs/other": "rla compare runs/alfworld-tiny mine/runs/alfworld-tiny",
     "rla envs": "rla envs",
-    "rla check-env mine": "rla check-env alfworld",  # test_tutorial_environment.py has one of its own
+    "rla envs --check mine": "rla envs --check alfworld",  # test_tutorial_environment.py has one of its own
     "rla rollout --env mine": "rla rollout --env alfworld --run runs/other",
     f"rla ablation report --with {RECORD}": f"rla ablation report --with {TOP / RECORD}",
 }

@@ -68,7 +68,7 @@ CAUSES: list[tuple[str, str, str, dict[str, Any]]] = [
     ("take the", "text", "most are cut by policy.max_tokens, which is 512: raise it", {"truncated": True}),
     ("<think>The mug", "text", "its thoughts do not end within policy.max_tokens", {"truncated": True}),
     (" \n", "text", "all are empty", {}),
-    ("take <unk> 1", "text", "`rla check-env alfworld` names them", {}),
+    ("take <unk> 1", "text", "`rla envs --check alfworld` names them", {}),
 ]
 
 

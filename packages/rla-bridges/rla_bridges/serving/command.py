@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rla.cli.guard import guard
-from rla.cli.own_options import Overrides
+from rla.cli.guard import Overrides, guard
 
 env = typer.Typer(help="An environment as a server that other trainers can use.")
 

@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rla.cli.guard import guard
-from rla.cli.own_options import NEWEST
+from rla.cli.guard import NEWEST, guard
 
 
 def lineage(

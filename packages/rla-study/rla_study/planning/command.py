@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rla.cli.guard import guard
-from rla.cli.own_options import Overrides
+from rla.cli.guard import Overrides, guard
 
 if TYPE_CHECKING:
     from rla.config import Config

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rla.cli.guard import guard
-from rla.cli.own_options import NEWEST, Overrides
+from rla.cli.guard import NEWEST, Overrides, guard
 from rla.cli.show import run_and_config
 
 if TYPE_CHECKING:

@@ -200,7 +200,7 @@ def test_the_tasks_of_a_runs_pool_are_served(rla: Rla, tmp_path: Path) -> None:
 @pytest.mark.parametrize("select", ["seed", "listed"])
 def test_the_contract_of_environments_is_kept(rla: Rla, tmp_path: Path, select: str) -> None:
     with serving_env(tmp_path, "--env", "alfworld", *SETS) as server:
-        code, out, error = rla("check-env", f"openenv:{server.url}", "--set", f"env.own.select={select}")
+        code, out, error = rla("envs", "--check", f"openenv:{server.url}", "--set", f"env.own.select={select}")
     assert (code, error) == (0, ""), out
 
 
