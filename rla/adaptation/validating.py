@@ -37,7 +37,6 @@ def pending_verdicts(
         alpha_low=config.alpha_low,
         alpha_high=config.alpha_high,
         rule=config.acceptance,
-        confidence=config.confidence,
     )
 
 

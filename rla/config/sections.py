@@ -267,8 +267,6 @@ class AdaptationConfig:
 
     enabled: bool = True  # false: no task changes
     acceptance: Literal["paper", "interval"] = "paper"  # interval: parent and child under one policy, with confidence
-    # `interval`: of the two-sided interval that must exclude "no difference"
-    confidence: float = ranged(0.9, above=0.0, below=1.0)
     proposer: Literal["rules", "llm"] = "rules"  # who writes the edits
     llm: ProposerConfig = field(default_factory=ProposerConfig)
     alpha_low: float = fraction(0.2)  # a task that is won less often is too hard
@@ -347,9 +345,9 @@ GuardName = Literal[
 class GuardsConfig:
     """What may stop a run (`docs/guide/warnings.md`). No output depends on it: it may change within a run."""
 
-    stop: tuple[GuardName, ...] = ()  # warnings that end their stage with exit code 2, once its outputs are whole
-    # a stage at once if none of its first replies can be read: `stop` ends it, `warn` lets it go on
-    first_group: Literal["stop", "warn"] = "stop"
+    # warnings that end their stage with exit code 2 once its outputs are whole; `first-replies` ends it at once if none
+    # of its first replies can be read. Add those that a long run should not survive
+    stop: tuple[Literal["first-replies", GuardName], ...] = ("first-replies",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

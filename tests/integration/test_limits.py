@@ -35,7 +35,7 @@ def test_prompts_that_outgrow_the_context(rla: Rla, tmp_path: Path) -> None:
 
 
 def test_replies_that_max_tokens_cuts(rla: Rla, tmp_path: Path) -> None:
-    counted = "guards.first_group=warn"
+    counted = "guards.stop=[]"
     played = limited(rla, tmp_path, "rollout", "policy.max_tokens=1", counted)
     assert played["truncated"] == played["invalid_actions"] == played["steps"] > 0
     judged = limited(rla, tmp_path, "score-steps", "judge.max_tokens=1", counted)

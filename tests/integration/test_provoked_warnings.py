@@ -44,7 +44,7 @@ def test_replies_of_an_untaught_model_hold_neither_action_nor_vote(rla: Rla) -> 
         "--set",
         "judge.decoding=free",
         "--set",
-        "guards.first_group=warn",
+        "guards.stop=[]",
     )
     assert warnings_after(rla, "rollout", *free) == {"no-action", "cut-episodes"}
     assert warnings_after(rla, "score-steps", *free) == {"unreadable-votes"}

@@ -92,7 +92,7 @@ def test_rows_equal_those_of_the_engine_in_process(
         return [10 + value % 20 for value in state[: 4 + state[0] % 20]]
 
     monkeypatch.setattr(scripted, "hashed_path", rambling)
-    free = ("--set", "policy.decoding=free", "--set", "guards.first_group=warn")  # nothing that it says is an action
+    free = ("--set", "policy.decoding=free", "--set", "guards.stop=[]")  # nothing that it says is an action
     rla("rollout", "--out", "in-process", *free)
     with CompletionsServer(ScriptedGenerator()) as server:
         rla("rollout", "--out", "served", *free, server=server)

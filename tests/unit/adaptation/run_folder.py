@@ -91,7 +91,7 @@ class Loop:
 
 def played_loop(folder: Path) -> Loop:
     """Six iterations in which tasks are accepted, rejected and returned."""
-    overrides = ("adaptation.acceptance=interval", "adaptation.confidence=0.5", "rollout.pending=within")
+    overrides = ("adaptation.acceptance=interval", "rollout.pending=within")
     made = Loop(folder, overrides=overrides)
     for errs in ERRS:
         made.turn(errs)

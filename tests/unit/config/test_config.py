@@ -76,7 +76,6 @@ SERVED: dict[str, Any] = {"server": {"url": "http://a/v1", "model": "m"}}
         ({"tasks": {"test_splits": []}}, "tasks.test_splits is empty; name the split"),
         ({"tasks": {"source": "files"}}, "set tasks.path"),
         ({"adaptation": {"alpha_low": 0.9}}, "alpha_low < alpha_high"),
-        ({"adaptation": {"confidence": 1.0}}, "confidence is 1.0; it must be above 0 and below 1"),
         ({"adaptation": {"return_after": -1}}, "return_after is -1; it must be 0 or more"),
         (
             {"adaptation": {"acceptance": "interval"}, "rollout": {"pending": "within", "tasks_per_iteration": 1}},

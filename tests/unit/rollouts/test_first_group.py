@@ -41,7 +41,7 @@ def call(*overrides: str, env: str = "alfworld") -> tuple[StageContext, list[str
     ), notes.said
 
 
-WARN = "guards.first_group=warn"
+WARN = "guards.stop=[]"
 
 
 def heard(first: FirstGroup, steps: Sequence[Step]) -> None:
@@ -97,7 +97,9 @@ def test_first_replies_without_an_action_end_the_stage() -> None:
     ctx, said = call()
     first = FirstGroup(ctx, "no-action", None)
     heard(first, [SILENT] * (ENOUGH - 1))
-    with pytest.raises(UserError, match=r"none of the first 32 replies .* 'sing'; .*guards\.first_group: warn"):
+    with pytest.raises(
+        UserError, match=r"none of the first 32 replies .* 'sing'; .*take first-replies out of guards\.stop"
+    ):
         first.replied(SILENT, [])
     assert said == []
 

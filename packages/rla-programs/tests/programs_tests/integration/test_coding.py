@@ -45,7 +45,7 @@ warm_start:
   reward: {examples: 4, steps: 1, batch_size: 2, noise: 0.5}
 evaluation: {rollouts_per_task: 4, temperature: 1.0, max_steps: 1}
 """
-WARN = "guards: {first_group: warn}\n"  # for models that have learnt nothing
+WARN = "guards: {stop: []}\n"  # for models that have learnt nothing
 LOOP = ("rollout", "score-steps", "validate-tasks", "compute-rewards", "train-policy", "train-rm", "adapt-env")
 
 
@@ -131,7 +131,7 @@ def test_an_evaluation_asks_again_for_replies_that_a_chat_server_has_not_given(r
     angry = True
     with ChatCompletions(answer) as server:
         keys = (f"judge.server.url={server.url}", "judge.server.model=m")
-        call += tuple(word for key in (*keys, "guards.first_group=warn") for word in ("--set", key))
+        call += tuple(word for key in (*keys, "guards.stop=[]") for word in ("--set", key))
         code, _, error = rla(*call)
         assert code == 2 and f"replies of {server.url} failed, more than rollout.max_failed_share" in error
         angry = False

@@ -30,7 +30,7 @@ train_policy: {lr: 1.0e-3, updates: 1, threads: 1}
 train_rm: {lr: 1.0e-3, updates: 1, threads: 1}
 adaptation: {enabled: true, alpha_low: 0.2, alpha_high: 0.8, max_tasks: 1, proposals_per_task: 2}
 warm_start: {enabled: false}
-guards: {first_group: warn}
+guards: {stop: []}
 evaluation: {rollouts_per_task: 1, max_steps: 5}
 """
 STAGES = ("rollout", "score-steps", "validate-tasks", "compute-rewards", "train-policy", "train-rm", "adapt-env")
