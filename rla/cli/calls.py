@@ -185,7 +185,6 @@ def timed(ctx: StageContext) -> dict[str, Any]:
 
     Where it made outputs of the run, `config.yaml` then says the parameters that it read.
     """
-    from rla.cli.calls import call_facts, machine_facts, origin_digits, output_stamps
 
     part = f"-slice-{ctx.options['slice'].replace('/', '-of-')}" if "slice" in ctx.options else ""
     record = ctx.run / "timings" / f"{ctx.iteration}-{ctx.spec.name}{part}.json"

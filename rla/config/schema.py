@@ -9,10 +9,7 @@ from __future__ import annotations
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, field, fields, is_dataclass
-from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
-
-if TYPE_CHECKING:
-    from rla.config.sections import Config
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 MOST_PROCESSES = 4096  # and threads
 LONGEST_WAIT = 1e6  # seconds
@@ -158,7 +155,7 @@ def section_schema(section: Any) -> dict[str, Any]:
     return {"type": "object", "description": summary, "additionalProperties": False, "properties": properties}
 
 
-def params_schema(config: type[Config], own: Mapping[str, type]) -> dict[str, Any]:
+def params_schema(config: type, own: Mapping[str, type]) -> dict[str, Any]:
     """The whole document, as stored in `schemas/params.schema.json`. `config`: a class of
     `rla.config.load.config_type`; `own`: the parameters of environments by name, those of any other environment
     are an open object.
