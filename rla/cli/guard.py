@@ -1,4 +1,4 @@
-"""What commands of the core and of packages share: options, and what an error, Ctrl-C and SIGTERM become."""
+"""Options and error handling that commands of the core and of packages share: errors, Ctrl-C, SIGTERM."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def from_interrupt(error: BaseException | None) -> bool:
 
 
 def what_to_mend(error: BaseException) -> str | None:
-    """What somebody can mend, in words; None for a defect."""
+    """The message for an error that the user can fix; None for a bug."""
     if isinstance(error, UserError):
         return str(error)
     from rla.envs.observation import EnvironmentFailure  # costs each command a hundredth of a second
@@ -69,7 +69,7 @@ def what_to_mend(error: BaseException) -> str | None:
 
 
 def in_one_line(text: str) -> str:
-    """An error may quote what somebody else wrote: without line ends and control characters, and not without end."""
+    """`text` without line ends and control characters, and cut, because an error may quote untrusted text."""
     line = "".join(
         letter if letter.isprintable() else " " if letter.isspace() else repr(letter)[1:-1] for letter in text
     )
@@ -79,7 +79,7 @@ def in_one_line(text: str) -> str:
 @contextmanager
 def terminated_as_interrupted(ended: Event) -> Iterator[None]:
     """Inside, SIGTERM sets `ended` and does what Ctrl-C does: the scheduler cancels its episodes, finished groups
-    stay, nothing is left running. Processes of a launcher end as it says.
+    stay, nothing is left running. A launcher ends its own processes.
     """
 
     def on_terminate(_: int, frame: FrameType | None) -> None:
@@ -109,9 +109,9 @@ REMEDY = "mend that and call the command again: what is finished is kept"
 
 
 def system_refusal(error: BaseException) -> str | None:
-    """What the system refused (a full disk, a folder that may not be written, a name too long) and the remedy; None for
-    other errors. Most files are written by `rla.store.atomic`, which says so itself; the libraries that write
-    checkpoints have errors of their own, of which those in Rust end with a number.
+    """The refusal of the system (a full disk, a read-only folder, a name too long) and the remedy; None for other
+    errors. `rla.store.atomic` reports its own refusals. Libraries that write checkpoints raise other errors, and those
+    of Rust libraries end with a number.
     """
     if isinstance(error, shutil.Error) and error.args and isinstance(error.args[0], list) and error.args[0]:
         _, target, reason = error.args[0][0]
@@ -196,6 +196,6 @@ OWN_OPTIONS: dict[str, list[Option]] = {
 
 
 def own_options(spec: StageSpec) -> list[Option]:
-    """Of the core's stages by name, of those of packages as they say themselves."""
+    """Options of a stage beyond those of every stage; a stage of a package lists its own in its `StageSpec`."""
     brought = [(f"own_{name}", annotation, default) for name, annotation, default in spec.options]
     return [*(DIVIDED if spec.divided else ()), *OWN_OPTIONS.get(spec.name, ()), *brought]

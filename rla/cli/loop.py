@@ -1,8 +1,8 @@
 """The loop of a folder, as `rla run` turns it: its outdated stages in the order of dvc.yaml, each in its own process.
 
-DVC says what has changed and in which order; the processes are forked from one that has imported torch, so that a run
-pays for it once. After each stage `dvc.lock` says what it made, so that `dvc repro`, which calls plain `rla <stage>`,
-finds it up to date.
+DVC finds outdated stages and their order. Their processes are forked from one that has imported torch, so a run pays
+for that import once. After each stage its outputs go into `dvc.lock`, so that `dvc repro`, which calls plain `rla
+<stage>`, finds the stage up to date.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def turn_loop(plan: Plan, *, say: Callable[[str], None], verbose: bool = False) 
 
 
 def print_report(run: Path, *, say: Callable[[str], None]) -> None:
-    """The text of the report that DVC has called for; what lies there stays, so that DVC finds it unchanged."""
+    """Print the report that a stage has written. Its files are not touched, so DVC finds them unchanged."""
     from rla.report.build import tables_of_run, text_of_run
     from rla.report.collect import collect
     from rla.report.render import terminal_width
@@ -116,9 +116,10 @@ def print_report(run: Path, *, say: Callable[[str], None]) -> None:
 def turn_planned_loop(
     *, say: Callable[[str], None], verbose: bool, passed: Callable[[str, list[str]], None] | None = None
 ) -> int:
-    """Run what is not up to date of the dvc.yaml in the working folder; the exit status of the stage that failed, or 0.
+    """Run the outdated stages of ./dvc.yaml; the exit status of the stage that failed, or 0.
 
-    `passed`: is told each stage that has run, and those that follow it. Raises UserError if DVC cannot read its files.
+    `passed` is called with each stage that has run and the stages after it. Raises UserError if DVC cannot read its
+    files.
     """
     start_server()
     from dvc.exceptions import DvcException
@@ -156,7 +157,7 @@ def turn_planned_loop(
 
 
 def stage_environment(*, verbose: bool) -> dict[str, str]:
-    """What stages are called with; `rla` of a command line is this environment's."""
+    """The environment variables of the stages. `rla` of a command line is this environment's."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     loop = {LOOP: str(read_yaml(PLAN, remedy="call `rla plan`")["last"])}
     return os.environ | {"PATH": path, "DVC_NO_ANALYTICS": "1"} | loop | ({} if verbose else {BRIEF: "1"})
@@ -171,7 +172,7 @@ def own_records(repo: Repo) -> Iterator[None]:
 
 
 def record_stage(stage: PipelineStage) -> None:
-    """Write what the stage read and made into dvc.lock, whole or not at all: DVC itself writes it in place."""
+    """Record inputs and outputs of the stage in dvc.lock, atomically; DVC itself would write the file in place."""
     from dvc.stage.serialize import to_lockfile
     from dvc.utils.serialize import dumps_yaml, load_yaml
 
@@ -185,7 +186,7 @@ def record_stage(stage: PipelineStage) -> None:
 def start_server() -> None:
     """Start the process that stages are forked from, unless it runs. It imports in the background.
 
-    Its own end is that of this process alone: no signal to the terminal's group ends it.
+    It ends with this process only: it ignores signals to the terminal's process group.
     """
     get_context("forkserver").set_forkserver_preload(list(PRELOADED))
     handlers = {number: signal.signal(number, signal.SIG_IGN) for number in ENDING}
@@ -261,6 +262,6 @@ def end_with_run() -> None:
 
 
 def main() -> None:
-    """What an ablation starts in the folder of an arm."""
+    """The entry point of an ablation in the folder of an arm."""
     end_with_stdin()
     sys.exit(turn_planned_loop(say=lambda text: print(text, flush=True), verbose=True))

@@ -59,8 +59,8 @@ def show(
     params: Annotated[Path | None, typer.Option(help="Parameters; the run's config.yaml, else ./params.yaml.")] = None,
     set_: Overrides = None,
 ) -> None:
-    """Show episodes: what was seen and done, each vote with its reason, reward, advantage, and whether the step helped.
-    Ids may be shortened. Without a choice: the tasks that were played.
+    """Show episodes: observations and actions, each vote with its reason, reward, advantage, and whether the step
+    helped. Ids may be shortened. Without a choice: the tasks that were played.
 
     Example: rla show --run runs/alfworld-tiny --iteration 3 --worst 20
     """
@@ -92,7 +92,7 @@ def run_and_config(run: Path | None, params: Path | None, overrides: list[str] |
 def show_episodes(
     run: Path, config: Config, iteration: int | None, split: str | None, asked: dict[str, Any], html: Path | None
 ) -> None:
-    """Raises UserError for what is not there, or where two choices are made."""
+    """Raises UserError if something is missing, or if two choices are made."""
     from rla.errors import UserError
     from rla.report.build import played_table
     from rla.report.render import as_text, terminal_width
@@ -182,7 +182,7 @@ def envs(
 
 
 def listed(*, as_json: bool) -> str:
-    """What `rla envs` prints: two lines for each environment, or JSON."""
+    """Two lines for each environment, or JSON."""
     from rla.envs.registry import installed_list
 
     found = installed_list()
@@ -204,7 +204,7 @@ def block(one: Installed, widths: list[int]) -> str:
 
 
 def report_findings(name: str, params: Path | None, overrides: list[str], *, episodes: int, seed: int) -> None:
-    """Prints a line for each check. Raises typer.Exit(1) where one is broken, and UserError."""
+    """Print a line for each check. Raises typer.Exit(1) if one is broken, and UserError."""
     from rla.envs.checking.check import check_environment, check_parameters
     from rla.envs.configured import load_config
     from rla.envs.registry import environment

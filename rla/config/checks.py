@@ -1,4 +1,4 @@
-"""What no run can use, refused when params are read: UserError with the file and the key to change."""
+"""Combinations of values that no run can use, refused when params are read: UserError with file and key."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rla.config.sections import (
 )
 from rla.errors import UserError
 
-SPLIT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # what a held-out split may be called
+SPLIT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # names of held-out splits
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # vLLM's MaxLoRARanks
 
 
@@ -66,7 +66,7 @@ def check_config(config: Config, where: str) -> None:
 
 
 def check_training(config: Config, where: str) -> None:
-    """What goes together in the sections of both models."""
+    """Refuse combinations of keys in `train_policy` and `train_rm` that contradict each other."""
     for name, train in (("train_policy", config.train_policy), ("train_rm", config.train_rm)):
         taught = config.warm_start.enabled and config.model.policy != "init"
         if train.lora.rank and taught and train.kl_coef and train.kl_reference == "initial":
@@ -107,7 +107,7 @@ def check_splits(tasks: TasksConfig, where: str) -> None:
 
 
 def check_adaptation(config: Config, where: str) -> None:
-    """Bounds that leave a band, and places enough to play what is to be compared."""
+    """Refuse bounds without a band between them, and too few places for a task and its parent."""
     adaptation = config.adaptation
     low, high = adaptation.alpha_low, adaptation.alpha_high
     if low >= high:
@@ -121,7 +121,7 @@ def check_adaptation(config: Config, where: str) -> None:
 
 
 def check_server(generator: GeneratorConfig, where: str) -> None:
-    """`backend: server` needs the base URL of a server, and no password in it: params lie beside every output."""
+    """`backend: server` needs the base URL of a server without a password, because params lie next to every output."""
     if generator.backend != "server":
         return
     check_address(generator.server, "generator.server", f"{where}: generator.backend is server")
@@ -157,11 +157,11 @@ def check_chat_server(server: JudgeServerConfig, key: str, where: str) -> None:
 
 
 def web_address(text: str) -> SplitResult | None:
-    """The parts of an address of HTTP; None for a text that is none."""
+    """The parts of an HTTP address; None if the text is not one."""
     try:
         parts = urlsplit(text)
         usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # half an IPv6 address, a port that is no number
+    except ValueError:  # half an IPv6 address, a port that is not a number
         return None
     return parts if usable else None
 
@@ -186,7 +186,7 @@ def check_adapters(config: Config, where: str) -> None:
 
 
 def check_baseline(credit: CreditConfig, where: str) -> None:
-    """Refuse what would blow a baseline up to unit spread, or add it up; estimators that ask no judge may stand by."""
+    """Refuse estimators that would add a baseline up or scale it to unit spread; others ask no judge and may have it."""
     if credit.judged != "baseline":
         return
     if credit.estimator == "step":

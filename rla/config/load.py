@@ -11,7 +11,7 @@ Packages add parameters of their own. They register them in their pyproject.toml
     [project.entry-points."rla.launchers"]
     farm = "rla_farm.launching:FarmLauncher"
 
-A section stands beside those of the core, in a params file (`harvest.size: 3`) and in every `Config`
+A section is used like those of the core, in a params file (`harvest.size: 3`) and in every `Config`
 (`config.harvest`), and cannot take the name of another. A stage whose outputs depend on it names it in
 `StageSpec.sections`.
 
@@ -129,7 +129,7 @@ def read_config(path: str | Path | None, overrides: Sequence[str] = (), *, param
 
 
 def blaming(read: Callable[[Sequence[str]], Config], overrides: Sequence[str], *, where: str) -> Config:
-    """`read(overrides)`, whose errors begin with `where`. One that overrides have caused begins with those instead."""
+    """`read(overrides)`, whose errors begin with `where`, or with the overrides that have caused them."""
 
     def flaw(left: Sequence[str]) -> str:
         try:
@@ -153,7 +153,7 @@ def blaming(read: Callable[[Sequence[str]], Config], overrides: Sequence[str], *
 
 
 def read_yaml(path: Path, *, remedy: str) -> Any:
-    """What a YAML file holds. UserError names the file: with the `remedy` where it is not there, or as no YAML."""
+    """The content of a YAML file. Raises UserError naming the file, with the `remedy` if it is missing."""
     if path.exists() and not path.is_file():
         raise UserError(f"{path}: a folder, a pipe or a device, not a file; move it away, or name the right file")
     if not path.is_file():
@@ -167,7 +167,7 @@ def read_yaml(path: Path, *, remedy: str) -> Any:
 
 
 def config_of(data: Mapping[str, Any], *, where: str, params_of: ParamsOf | None) -> Config:
-    """The config of nested params; `where` names their origin in errors, which are those of `load_config`."""
+    """The config of nested params; `where` names their origin in errors. Raises UserError as `load_config` does."""
     config: Config = build(config_type(), data, where, "")
     if params_of is not None:
         if not config.env.name:
@@ -182,7 +182,7 @@ def config_of(data: Mapping[str, Any], *, where: str, params_of: ParamsOf | None
 
 
 def decided(config: Config) -> Config:
-    """The config with all that follows from other keys, where the params file leaves it open."""
+    """The config with open values decided by the keys that they follow from."""
     half = config.generator.dtype == "bfloat16"
     model = replace(config.model, reward=config.model.reward or config.model.policy)
     first = model.policy if config.warm_start.reward_from_policy else model.reward
@@ -224,7 +224,7 @@ def apply_overrides(data: Mapping[str, Any], overrides: Sequence[str]) -> dict[s
 
 def build(section: Any, data: Any, where: str, prefix: str) -> Any:
     """An instance of the dataclass `section` from a mapping, every key, type and bound checked. Raises UserError, also
-    for what its `__post_init__` refuses.
+    if its `__post_init__` refuses the values.
     """
     if not isinstance(data, dict):
         raise UserError(f"{where}: {prefix.rstrip('.') or 'params'} must be a mapping of keys, not {data!r}")
@@ -277,7 +277,7 @@ def coerce(hint: Any, value: Any, where: str, key: str) -> Any:
 
 
 def alternative(hints: Sequence[Any], value: Any) -> Any:
-    """Which of the annotations of a union is meant: a `Literal` that has `value`, else the first that is none."""
+    """The member of a union for `value`: a `Literal` that contains it, else the first other annotation."""
     chosen = [hint for hint in hints if get_origin(hint) is Literal and value in get_args(hint)]
     return (chosen or [hint for hint in hints if get_origin(hint) is not Literal])[0]
 
@@ -310,7 +310,7 @@ def config_digest(config: Config, sections: Sequence[str]) -> str:
 
 
 def effective_parameters(config: Config, sections: Sequence[str] = ()) -> dict[str, Any]:
-    """`resolved` without the keys that no output depends on: what `config_digest` is a digest of."""
+    """`resolved` without the keys that no output depends on; `config_digest` digests it."""
     kept: dict[str, Any] = effective(config, resolved(config, sections))
     return kept
 
@@ -367,7 +367,7 @@ def _restored(found: tuple[tuple[str, Any], ...], values: Mapping[str, Any]) -> 
 def with_own_parameters(config: Config, *, where: str) -> Config:
     """`config` with `own` of generator, launch and pool as the package that each of them names has it.
 
-    Where the core itself does the work `own` is None. Raises UserError, beginning with `where`, for a name that is not
+    `own` is None if the core itself does the work. Raises UserError, beginning with `where`, for a name that is not
     installed or cannot be imported, and for keys that its package does not know.
     """
 
@@ -421,7 +421,7 @@ class Absent(Enum):
 
 
 ABSENT = Absent.ABSENT
-Differences = dict[str, tuple[Any, Any]]  # dotted key -> the value of before, and that of now
+Differences = dict[str, tuple[Any, Any]]  # dotted key -> (old value, new value)
 
 
 def flattened(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -436,15 +436,15 @@ def flattened(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def parameter_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Differences:
-    """The parameters that are not equal, in order of `new`; last those that only `old` has."""
+    """The parameters that differ, in order of `new`, followed by parameters that only `old` has."""
     before, now = flattened(old), flattened(new)
     found = {key: (before.get(key, ABSENT), value) for key, value in now.items() if before.get(key, ABSENT) != value}
     return found | {key: (value, ABSENT) for key, value in before.items() if key not in now}
 
 
 def differences_text(found: Differences, *, shown: int = SHOWN, now: str = "this call has") -> str:
-    """What differs in one line. `now`: what has the second value of each. Values are shown as JSON, because anybody may
-    have written the file they are from.
+    """The differences in one line. `now`: the owner of the second values. Values are shown as JSON, because the file
+    may be untrusted.
     """
     texts = [
         f"{shown_key(key)} {shown_value(old)}, {now} {shown_value(new)}"
@@ -454,7 +454,7 @@ def differences_text(found: Differences, *, shown: int = SHOWN, now: str = "this
 
 
 def shown_key(key: str) -> str:
-    """A key as it is, unless it holds what no key does."""
+    """A key as it is if it looks like one, else as `shown_value`."""
     return (
         key if key.replace(".", "").replace("-", "").isidentifier() and len(key) <= LONGEST_VALUE else shown_value(key)
     )

@@ -1,4 +1,4 @@
-"""What the parameters may be: bounds in the metadata of a key, and the JSON Schema of `params.yaml` made from them.
+"""Bounds of parameters, in the metadata of their fields, and the JSON Schema of `params.yaml` made from them.
 
 `rla.config.load.build` refuses values outside the bounds, and `params.schema.json` says the same, because both read the
 metadata. Numbers that are not finite are refused for every key.
@@ -24,7 +24,7 @@ KEY = "bounds"  # of the metadata
 
 
 def ranged(default: Any, **limits: Any) -> Any:
-    """A key that takes the numbers within `limits`, which are those of `bounds_of`."""
+    """A key that takes the numbers within `limits` (`bounds_of`)."""
     return field(default=default, metadata=bounds_of(default, **limits))
 
 
@@ -39,12 +39,12 @@ def from_one(default: int) -> Any:
 
 
 def fraction(default: float | None) -> Any:
-    """A key that takes what lies in [0, 1]."""
+    """A key that takes numbers in [0, 1]."""
     return ranged(default, least=0.0, most=1.0)
 
 
 def heat(default: float, *, or_zero: bool = False) -> Any:
-    """A temperature of sampling. What divides by less than 0.01 leaves the numbers that fp32 has."""
+    """A temperature of sampling. Logits divided by less than 0.01 overflow in fp32."""
     return ranged(default, least=0.01, most=100.0, or_zero=or_zero)
 
 
@@ -59,7 +59,7 @@ def bounds_of(
 ) -> dict[str, Any]:
     """Metadata of a field. `least` and `most` are possible themselves, `above` and `below` are not.
 
-    `or_zero`: 0 is possible beside them. Whole numbers have LARGEST as their end where no other is given.
+    `or_zero`: 0 is possible, too. Whole numbers without an upper bound end at LARGEST.
     """
     if isinstance(default, int) and most is None and below is None:
         most = LARGEST
@@ -69,7 +69,7 @@ def bounds_of(
 
 
 def flaw_of(value: Any, metadata: Mapping[str, Any]) -> str | None:
-    """What a key's value must be, in words, where it is a number outside of the bounds of its field; else None."""
+    """The bounds in words if `value` is a number outside of them, else None."""
     if isinstance(value, bool) or not isinstance(value, int | float) or KEY not in metadata:
         return None
     zero, given = parts_of_bounds(metadata)
@@ -86,7 +86,7 @@ def flaw_of(value: Any, metadata: Mapping[str, Any]) -> str | None:
 
 
 def parts_of_bounds(metadata: Mapping[str, Any]) -> tuple[bool, Mapping[str, float]]:
-    """Whether 0 is possible beside the bounds, and the bounds."""
+    """Whether 0 is possible in addition to the bounds, and the bounds."""
     given = metadata[KEY]
     return ("anyOf" in given, given["anyOf"][1] if "anyOf" in given else given)
 
@@ -110,12 +110,14 @@ WITHOUT_EFFECT = {"effect": False}
 
 
 def without_effect(default: Any, **limits: Any) -> Any:
-    """A key that may change within a run, such as where a server is. `limits`: of a number, as `ranged` has them."""
+    """A key that may change within a run, such as the address of a server. `limits`: bounds of a number, as for
+    `ranged`.
+    """
     return field(default=default, metadata=WITHOUT_EFFECT | (bounds_of(default, **limits) if limits else {}))
 
 
 def recorded_as(default: Any, name: str) -> Any:
-    """A key of which outputs depend on what the property `name` of its section makes of it."""
+    """A key whose effect on outputs is the property `name` of its section."""
     return field(default=default, metadata={"recorded_as": name})
 
 
@@ -157,7 +159,7 @@ def section_schema(section: Any) -> dict[str, Any]:
 
 def params_schema(config: type, own: Mapping[str, type]) -> dict[str, Any]:
     """The whole document, as stored in `schemas/params.schema.json`. `config`: a class of
-    `rla.config.load.config_type`; `own`: the parameters of environments by name, those of any other environment
+    `rla.config.load.config_type`; `own`: the parameters of environments by name; for other environments they
     are an open object.
     """
     document = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "params"} | section_schema(config)

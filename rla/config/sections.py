@@ -1,4 +1,4 @@
-"""Every parameter, its type and its default (the paper's value where the paper has one).
+"""Every parameter, its type and its default (the paper's value if the paper has one).
 
 One dataclass per section of `params.yaml`. `schemas/params.schema.json` is generated from these classes.
 """
@@ -82,7 +82,7 @@ class JudgeConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapingConfig:
-    """An episode's score: outcome, bonus for tool rounds, penalty for length. Accuracies are those of the outcome.
+    """An episode's score: outcome, bonus for tool rounds, penalty for length. Accuracies are computed from the outcome.
 
     The defaults leave the outcome as it is, +1 for a win and -1 otherwise; `rla.credit.shaping` computes the score.
     """
@@ -112,7 +112,7 @@ MOST_CONTEXT = 1 << 24  # tokens
 class EnvConfig:
     """The environment that the policy acts in. `own`: the environment's own parameters, an instance of its `Params`."""
 
-    name: str | None = None  # which environment; `rla envs` lists those that are installed
+    name: str | None = None  # which environment; `rla envs` lists the installed ones
     # of an episode, which is lost after that; as many as a good policy needs, with some to spare
     max_steps: int = from_one(40)
     # first words of commands that are not offered; leave out those that only cost steps
@@ -124,9 +124,9 @@ class EnvConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TasksConfig:
-    """Which tasks exist. `builtin`: those that the environment makes itself; `files`: those of the data at `path`.
+    """Which tasks exist. `builtin`: the environment makes them; `files`: they are read from the data at `path`.
 
-    What a scene, a kind and a size are is the environment's to say (its guide does).
+    The guide of an environment says what its scenes, kinds and sizes are.
     """
 
     source: Literal["builtin", "files"] = "builtin"  # files: read a data set at `path`
@@ -138,7 +138,7 @@ class TasksConfig:
     # of a built-in scene; larger ones are harder and have longer texts
     size: Literal["tiny", "small", "medium", "full"] = "tiny"
     kinds: tuple[str, ...] = ()  # kinds of built-in tasks to draw; empty: all. Name some to study them alone
-    # kinds of held-out tasks; empty: those of `kinds`. Set it to test on kinds that do not train
+    # kinds of held-out tasks; empty: as `kinds`. Set it to test on kinds that do not train
     test_kinds: tuple[str, ...] = ()
     train_scenes: int = from_one(64)  # built-in scenes that train; more of them generalise better
     test_scenes: int = from_one(32)  # held-out scenes; more of them narrow the intervals of an evaluation
@@ -165,7 +165,7 @@ class TasksConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    """Where the policy and the reward model start: a Hugging Face folder or id, or `init` for a small new one."""
+    """The start of the policy and of the reward model: a Hugging Face folder or id, or `init` for a small new one."""
 
     policy: str = "init"  # folder or hub id to start from; init: a small new model
     reward: str = ""  # folder or hub id of the reward model; empty: as `policy`. Set it if a larger judge is affordable
@@ -212,7 +212,7 @@ class GeneratorConfig:
 
     @property
     def engine_name(self) -> str:
-        """The backend that computes: an engine elsewhere gives what it would give in the stage's process."""
+        """The backend that computes. Results do not depend on the process in which an engine runs."""
         return str(getattr(self.own, "engine", self.backend))
 
 
@@ -235,7 +235,7 @@ class PolicyConfig:
     # of sampling for training; lower it if most replies are unusable, raise it if all episodes of a task are alike
     temperature: float = heat(0.8)
     max_tokens: int = from_one(512)  # of a reply; raise it if the guard cut-episodes says that replies are cut
-    # tokens of all replies and the answers to them, the last reply getting what is left; for tool use with one long
+    # tokens of all replies and the answers to them, the last reply getting the rest; for tool use with one long
     # answer. 0: no such bound, and an episode ends when a reply of max_tokens does not fit
     response_tokens: int = from_zero(0)
 
@@ -266,12 +266,12 @@ class CreditConfig:
 
     # how rewards become advantages (`docs/guide/credit.md`); outcome is GRPO, anchor GiGPO
     estimator: Literal["integrated", "outcome", "step", "anchor"] = "integrated"
-    # lambda, the weight of the judgements beside the outcome; lower it if the judge is often wrong
+    # lambda, the weight of the judgements added to the outcome; lower it if the judge is often wrong
     step_weight: float = ranged(1.0, least=0.0, most=1e6)
-    # what a step's reward is compared over; task for small judges, place if the environment names places
+    # steps that a reward is compared with: task for small judges, place if the environment names places
     normalise: Literal["step", "task", "place"] = "step"
-    # pooled or place: weigh lambda by what votes say of outcomes, or of choices; if you do not know how good the judge
-    # is
+    # pooled or place: weigh lambda by how well votes predict outcomes, or choices; if you do not know how good the
+    # judge is
     reliability: Literal["none", "pooled", "place"] = "none"
     # unanimous: a step whose votes differ counts as unjudged; for noisy judges
     votes: Literal["all", "unanimous"] = "all"
@@ -282,7 +282,7 @@ class CreditConfig:
     policy_low: float = ranged(0.0, least=-1.0, most=2.0)
     # upper end of that band; lower it to leave out tasks that are nearly always won
     policy_high: float = ranged(1.0, least=-1.0, most=2.0)
-    # what a judgement's reward is compared over; task if most votes of a step agree
+    # judgements that a reward is compared with; task if most votes of a step agree
     reward_model_normalise: Literal["step", "task", "none"] = "step"
     # place: judgements have to agree with the outcome compared with others in the same place
     reward_model_outcome: Literal["episode", "place"] = "episode"
@@ -322,7 +322,7 @@ class AdaptationConfig:
     llm: ProposerConfig = field(default_factory=ProposerConfig)  # the language model of `proposer: llm`
     alpha_low: float = fraction(0.2)  # a task that is won less often is too hard; the paper's bound
     alpha_high: float = fraction(0.8)  # a task that is won more often is too easy; the paper's bound
-    edits: tuple[str, ...] = ()  # names of the allowed edits; empty: those that the environment chooses
+    edits: tuple[str, ...] = ()  # names of the allowed edits; empty: the environment chooses
     # measurements in a row outside the band before a task is asked to change; raise it if chance asks for changes
     ask_after: int = from_one(1)
     # tasks that may be pending at once; lower it if pending tasks take too many episodes
@@ -370,9 +370,11 @@ class PoolConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackingConfig:
-    """Where curves go: of updates, and of a run by iteration. No output depends on it: it may change within a run."""
+    """Trackers for the curves of updates, and of a run by iteration. No output depends on it: it may change within a
+    run.
+    """
 
-    # where curves go (`docs/guide/training.md`); [] for none
+    # services that get the curves (`docs/guide/training.md`); [] for none
     trackers: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ("tensorboard",)
 
 
@@ -400,7 +402,7 @@ GuardName = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardsConfig:
-    """What may stop a run (`docs/guide/warnings.md`). No output depends on it: it may change within a run."""
+    """Warnings that may stop a run (`docs/guide/warnings.md`). No output depends on it: it may change within a run."""
 
     # warnings that end their stage with exit code 2 once its outputs are whole; `first-replies` ends it at once if none
     # of its first replies can be read. Add those that a long run should not survive
@@ -422,7 +424,7 @@ class LaunchConfig:
 
     @property
     def configuration(self) -> str | None:
-        """The configuration of accelerate with which training is launched; None where it is not."""
+        """The configuration of accelerate that launches training; None if nothing launches it."""
         return self.training if self.own is None else str(self.own.configuration)
 
 
@@ -430,7 +432,7 @@ class LaunchConfig:
 class Config:
     """All sections. Stages depend on the sections that they read and on nothing else."""
 
-    name: str = without_effect("")  # of the run: its folder below runs/; empty: that of the params file
+    name: str = without_effect("")  # of the run: its folder below runs/; empty: as the params file
     # of the run: tasks, new models, episodes and training follow from it; change it to repeat an experiment
     seed: int = ranged(0, least=0, most=2**63 - 1)
     env: EnvConfig = field(default_factory=EnvConfig)
@@ -454,7 +456,7 @@ class Config:
 
     def taught_by_adapter(self, option: str) -> TrainConfig | None:
         """The section that trains the policy, or the reward model (`rm`), if a warm start teaches its adapter; None if
-        all weights learn, as those of a new model do, because nothing can be learnt over a base of noise.
+        all weights learn, as in a new model, because an adapter over random weights learns nothing.
         """
         policy = option == "policy"
         train: TrainConfig = self.train_policy if policy else self.train_rm

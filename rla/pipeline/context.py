@@ -12,7 +12,7 @@ Packages do the work of some options, with functions of the entry-point group `r
 | `init.model` | `rla init --model` | folder or hub id, GB of the GPU or None | pipeline, `key=value`s, reasons |
 | `warm_start.conversations` | warm-start | `StageContext` | `rla.training.warm_start.GivenExamples` |
 
-`metrics` is the file to write, None for a file of the function's own choice beside the evaluation.
+`metrics` is the file to write, None for a file of the function's own choice next to the evaluation.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 class StageSpec:
     """One command. `reads` and `writes` are artifact names of `rla.store.layout`; each is also an option `--<option>`.
 
-    `sections` are the params that the stage depends on, whole (`env`) or by key (`policy.reply`). A stage `beside` the
-    loop reads a run with the run's own parameters, and says nothing of them. `divided` stages may be sliced.
+    `sections` are the params that the stage depends on, whole (`env`) or by key (`policy.reply`). A stage with `beside`
+    is not a part of the loop: it reads a run with the run's own parameters. `divided` stages may be sliced.
     `options` are further options of the command, each with its name, its annotation for typer and its default;
     `StageContext.options` has the values that are not None, by name.
     """
@@ -75,7 +75,7 @@ class StageContext:
     """One call of one stage. `paths` holds the options that were given; the rest follow `rla.store.layout`."""
 
     spec: StageSpec
-    stages: Sequence[StageSpec]  # all of them: what is missing in a fresh folder is made by another
+    stages: Sequence[StageSpec]  # all of them: in a fresh folder another stage makes missing inputs
     config: Config
     run: Path
     iteration: int
@@ -83,7 +83,8 @@ class StageContext:
     paths: Mapping[str, Path] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)  # the stage's own: source, split, export
     overwrite: bool = False
-    measured: dict[str, float] = field(default_factory=dict)  # by the stage, of this call: kept beside its times
+    # figures of this call that the stage wants in the record of its times
+    measured: dict[str, float] = field(default_factory=dict)
 
     def path(self, option: str) -> Path:
         """The folder of a `reads` or `writes` option. One that a killed call has left aside comes back first."""
@@ -94,7 +95,7 @@ class StageContext:
 
     @property
     def writes_into_run(self) -> bool:
-        """Whether any output lies where the run has it: options may name other folders."""
+        """Whether any output lies in the run folder; options may name other folders."""
         return any(self.path(option).is_relative_to(self.run) for option, _ in self.spec.writes)
 
 

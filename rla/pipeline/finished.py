@@ -57,7 +57,7 @@ MADE_FROM = {
     "rm": ("previous_rm", "scores", "rm_rewards"),
     "candidates": ("trajectories", "scores"),
 }
-# Where a run without a warm start begins.
+# The start of a run without a warm start.
 BEGINNING = {"previous_policy": "init_policy", "previous_rm": "init_rm"}
 
 
@@ -70,7 +70,7 @@ def finished_iterations(run: Path) -> tuple[int, str]:
 
 
 def unmade_reason(run: Path, name: str, iteration: int) -> str:
-    """Why an artifact of `MADE_FROM` has to be made, or made again; empty where it is as it should be."""
+    """Why an artifact of `MADE_FROM` has to be made, or made again; empty if it is up to date."""
     place = artifact(run, name, iteration)
     inputs = recorded_inputs(place)
     if inputs is None:
@@ -96,13 +96,13 @@ def policy_evaluated(run: Path, iteration: int) -> bool:
 
 
 def recorded_inputs(folder: Path) -> set[str] | None:
-    """The digests of what a complete shard or checkpoint was made from; None where it is not complete."""
+    """The digests of the inputs of a complete shard or checkpoint; None if it is not complete."""
     origin = output_origin(folder, begun=False)
     return None if origin is None else set(origin["input_digests"].values())
 
 
 def output_origin(folder: Path, *, begun: bool = True) -> dict[str, Any] | None:
-    """What a shard or checkpoint was made from, as it says itself; `begun`: also one that is not complete."""
+    """The recorded origin of a shard or checkpoint. `begun`: also of an incomplete one."""
     for name in (MANIFEST, STARTED) if begun else (MANIFEST,):
         if shard := optional_record(folder, name):
             return shard[1]
@@ -110,7 +110,7 @@ def output_origin(folder: Path, *, begun: bool = True) -> dict[str, Any] | None:
 
 
 def artifact_digest(run: Path, name: str, iteration: int) -> str | None:
-    """The digest by which what reads the artifact names it; None where it is not complete."""
+    """The digest by which readers of the artifact record it; None if it is not complete."""
     folder = source_folder(run, name, iteration)
     known = is_complete(folder) or any((folder / file).is_file() for file in (RECORD, "config.json"))
     return digest(folder) if known else None
@@ -129,7 +129,7 @@ PLAN = Path("iterations.yaml")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """What goes of one checkpoint. `files`: those that are still there; `freed`: the bytes that the disk gets back."""
+    """The parts of a checkpoint to remove. `files`: their remaining files; `freed`: the bytes that the disk gets back."""
 
     checkpoint: Path
     parts: tuple[str, ...]
@@ -155,7 +155,7 @@ def unneeded_parts(iteration: int, config: CheckpointsConfig, *, finished: int, 
 def removals(
     run: Path, config: CheckpointsConfig, *, finished: int, evaluations: Collection[int] = ()
 ) -> list[Removal]:
-    """What may go of a run whose first `finished` iterations are finished, oldest first.
+    """The removals that a run with `finished` finished iterations allows, oldest first.
 
     `evaluations`: the iterations that the plan wants evaluated.
     """
@@ -185,7 +185,7 @@ def part_files(checkpoint: Path, parts: Sequence[str]) -> tuple[Path, ...]:
 
 
 def prune_checkpoint(removal: Removal) -> None:
-    """Mark the parts as pruned, then remove their files. Raises UserError where the system refuses."""
+    """Mark the parts as pruned, then remove their files. Raises UserError if the system refuses."""
     checkpoint = removal.checkpoint
     gone = pruned_parts(checkpoint).union(removal.parts)
     write_json(checkpoint / PRUNED, {"parts": [part for part in PARTS if part in gone]})
@@ -207,7 +207,7 @@ def remove_empty_parts(checkpoint: Path) -> None:
 
 
 def prune_run(run: Path, config: Config, *, plan: Path = PLAN) -> list[Removal]:
-    """Remove all that `removals` finds; what went."""
+    """Remove all that `removals` finds, and return it."""
     if not config.checkpoints.keep:
         return []
     finished, _ = finished_iterations(run)
@@ -221,7 +221,7 @@ def prune_run(run: Path, config: Config, *, plan: Path = PLAN) -> list[Removal]:
 
 
 def planned_evaluations(plan: Path, run: Path) -> set[int]:
-    """The evaluations that the plan of this run wants; none where the file is of another run, or is not there."""
+    """The evaluations in the plan of this run; none if the file is missing or belongs to another run."""
     if not plan.is_file():
         return set()
     content = read_yaml(plan, remedy="call `rla plan`")
@@ -230,13 +230,13 @@ def planned_evaluations(plan: Path, run: Path) -> set[int]:
     return set(evaluations_of(content))
 
 
-APART = ("report",)  # its time is none of the run's: it would change what it says with every call
+APART = ("report",)  # a report with its own time would change with every call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedDevice:
-    """A GPU that a call used, or with an empty `gpu` a CPU. `host`: another one than the call's. `spans`: when it was
-    used, in seconds since the epoch, where that was not the whole call.
+    """A GPU that a call used, or with an empty `gpu` a CPU. `host`: if it is not the call's. `spans`: the times of its
+    use in seconds since the epoch, if that was not the whole call.
     """
 
     gpu: str
@@ -248,8 +248,8 @@ class TimedDevice:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedCall:
     """One call of one stage. `started`: seconds since the epoch. `made`: whether it made anything. `origin`: of its
-    outputs. `host`, `devices`, `part`: where it ran, as `rla.cli.calls` writes it. `figures`: those that an
-    environment joins.
+    outputs. `host`, `devices`, `part`: machine and slice as `rla.cli.calls` writes them. `figures`: added
+    by the environment.
     """
 
     stage: str
@@ -265,7 +265,7 @@ class TimedCall:
 
 
 def calls_of(file: Path) -> list[TimedCall]:
-    """`current_calls` of a record; none of what cannot be read."""
+    """`current_calls` of a record; empty if it cannot be read."""
     try:
         return current_calls(json.loads(read_regular(file)))
     except (OSError, UserError, ValueError, KeyError, TypeError):
@@ -273,9 +273,9 @@ def calls_of(file: Path) -> list[TimedCall]:
 
 
 def current_calls(record: Any) -> list[TimedCall]:
-    """The calls of a record whose outputs were of the same origin as those of the last one; none of `APART`.
+    """The calls of a record whose outputs have the origin of the last call; empty for stages of `APART`.
 
-    Raises KeyError, TypeError or ValueError where it is not the times of a stage.
+    Raises KeyError, TypeError or ValueError if it is not a record of the times of a stage.
     """
     stage, iteration = str(record["stage"]), int(record["iteration"])
     calls = [

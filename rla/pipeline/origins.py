@@ -37,8 +37,8 @@ ORIGIN = ("config_digest", "input_digests", "seed")
 def origin(ctx: StageContext, inputs: Sequence[Path], *, sections: Sequence[str] = (), also: str = "") -> Origin:
     """The origin of this stage's outputs: digests of its sections of the config and of its inputs.
 
-    Inputs are named by their role, not by their path, so that a run folder may be moved. `also`: whatever else the
-    output depends on, such as what is installed. From here on the run has a `config.yaml`. Raises UserError as
+    Inputs are named by their role, not by their path, so that a run folder may be moved. `also`: anything else that the
+    output depends on, such as installed packages. From here on the run has a `config.yaml`. Raises UserError as
     `refuse_apart` and `refuse_foreign` do.
     """
     for path in inputs:
@@ -60,9 +60,9 @@ def origin(ctx: StageContext, inputs: Sequence[Path], *, sections: Sequence[str]
 
 
 def refuse_stale(made: Path, *, source: Path) -> None:
-    """UserError where the shard `made` was made from another `source` than the shard that lies there now.
+    """Raise UserError if the shard `made` was made from another `source` than the present one.
 
-    A call that ended too early may have left it. A shard that names no inputs is somebody's own.
+    A call that ended too early may have left it. A shard without recorded inputs was made by the user.
     """
     inputs = read_manifest(made).get("input_digests", {}).values()
     if inputs and digest(source) not in inputs:
@@ -72,11 +72,11 @@ def refuse_stale(made: Path, *, source: Path) -> None:
 
 
 def refuse_apart(run: Path, made: Path) -> None:
-    """UserError where a shard of the run and one that the same call makes were made, or begun, from different origins.
+    """Raise UserError if shards that one call makes were made, or begun, from different origins.
 
-    A call that was killed after it had replaced one of them leaves them so.
+    A call that was killed after it had replaced one of them leaves that state.
     """
-    own = optional_record(made, MANIFEST) if made.is_dir() else None  # a file of data is no shard
+    own = optional_record(made, MANIFEST) if made.is_dir() else None  # it may be a file of data
     for other in made_together(run, made) if own is not None else ():
         record = optional_record(other, MANIFEST) or optional_record(other, STARTED)
         if own and record and any(own[1].get(key) != record[1].get(key) for key in ORIGIN):
@@ -135,9 +135,10 @@ def check_failures(
 
 
 def ensure(ctx: StageContext, stage: str | StageSpec, *, overwrite: bool = False, **options: Any) -> None:
-    """Run another stage of the same run with its default folders. A slice does not: all of them would at once.
+    """Run another stage of the same run with its default folders. Raises UserError in a slice, because all slices would
+    run it at once.
 
-    `stage`: the name of a stage of the core, or what describes a stage of a package.
+    `stage`: the name of a stage of the core, or the `StageSpec` of a package's stage.
     """
     spec = stage if isinstance(stage, StageSpec) else next(spec for spec in ctx.stages if spec.name == stage)
     if "slice" in ctx.options:
@@ -147,7 +148,7 @@ def ensure(ctx: StageContext, stage: str | StageSpec, *, overwrite: bool = False
 
 
 def pool_of(ctx: StageContext, option: str = "pool") -> Path:
-    """The pool of the option; the first one is made where it is missing."""
+    """The pool of the option; the first one is made if it is missing."""
     folder = ctx.path(option)
     if option not in ctx.paths and ctx.iteration <= 1:
         whole_pool(ctx, folder, split=ctx.config.tasks.train_split)
@@ -155,9 +156,9 @@ def pool_of(ctx: StageContext, option: str = "pool") -> Path:
 
 
 def whole_pool(ctx: StageContext, folder: Path, *, split: str) -> None:
-    """Make the pool of `split` where it is missing; finish what a call that was killed has begun of it.
+    """Make the pool of `split` if it is missing, or finish one that a killed call has begun.
 
-    Raises UserError where that call had other parameters, such as a data set.
+    Raises UserError if that call had other parameters, such as a data set.
     """
     begun = folder.exists()
     if is_complete(folder):
@@ -172,7 +173,7 @@ def whole_pool(ctx: StageContext, folder: Path, *, split: str) -> None:
 
 
 def held_out_pool(ctx: StageContext, split: str) -> Path:
-    """The pool of a held-out split of the config; it is made where it is missing at the first iteration."""
+    """The pool of a held-out split of the config; it is made if it is missing at the first iteration."""
     root = held_out_root(ctx.run, ctx.config.tasks.test_splits, split)
     folder = artifact(root, "test_tasks", 0)
     if ctx.iteration <= 1:
@@ -181,7 +182,7 @@ def held_out_pool(ctx: StageContext, split: str) -> Path:
 
 
 def policy_of(ctx: StageContext, option: str = "policy", model: str = "policy") -> Path:
-    """The checkpoint of the option; at the first iteration the initial model where nothing has been trained."""
+    """The checkpoint of the option; at the first iteration the initial model if nothing has been trained."""
     folder = ctx.path(option)
     if option in ctx.paths or folder.exists() or ctx.iteration > 1:
         return folder
@@ -209,9 +210,9 @@ def slice_of(ctx: StageContext) -> Slice:
 
 
 def divided(ctx: StageContext, writer: ShardWriter, *, check: Callable[[], Mapping[str, str]]) -> bool:
-    """Whether this call leaves the work to workers, which have then done it. Raises UserError.
+    """Have workers do the work if this call is not a slice; whether they have done it. Raises UserError.
 
-    `check`: what is done once before they start; they get the environment variables that it returns.
+    `check` is called once before they start; they get the environment variables that it returns.
     """
     if writer.slice.index > 0:
         return False
@@ -232,7 +233,7 @@ def divided(ctx: StageContext, writer: ShardWriter, *, check: Callable[[], Mappi
 
 
 def counts_of(writer: ShardWriter) -> dict[str, Any]:
-    """The counts of the shard; before it is complete those of the slice, and which slices are missing."""
+    """The counts of the shard, or of the slice and the names of missing slices if it is not complete."""
     if writer.slice.count == 1 or writer.slice.index == 0 or writer.complete:
         return dict(read_manifest(writer.folder, writer.kind)["counts"])
     found = slice_manifests(writer.folder, writer.slice.count)

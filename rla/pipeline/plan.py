@@ -40,7 +40,7 @@ HEADER = "# Written by `rla plan`; read by dvc.yaml. More iterations: rla run --
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What `rla plan` was asked for."""
+    """The options of `rla plan`."""
 
     iterations: int
     evaluate_every: int = 0
@@ -48,7 +48,7 @@ class Plan:
     run: Path | None = None
     seed: int | None = None
     overrides: Sequence[str] = ()
-    suffix: str = ""  # of the run's name, where it is not given: what the overrides change
+    suffix: str = ""  # of the run's name, if it is not given: the changes of the overrides
     overwrite: bool = False  # a run of other parameters is replaced
 
 
@@ -71,13 +71,13 @@ def call_options(plan: Plan) -> str:
 
 
 def evaluations(plan: Plan, earlier: Sequence[int]) -> list[int]:
-    """The warm start, every K-th iteration, the last one, and those that an earlier plan of this run had."""
+    """The warm start, every K-th iteration, the last one, and the evaluations of an earlier plan of this run."""
     every = range(0, plan.iterations + 1, plan.evaluate_every) if plan.evaluate_every else ()
     return sorted({0, plan.iterations, *every, *(number for number in earlier if number <= plan.iterations)})
 
 
 def evaluations_of(planned: dict[str, Any]) -> list[int]:
-    """The iterations that an iterations.yaml evaluates; what is no number is none."""
+    """The iterations that an iterations.yaml evaluates. Entries that are not numbers are ignored."""
     found = planned.get("evaluations")
     return [number for number in found if type(number) is int] if isinstance(found, list) else []
 
@@ -119,7 +119,7 @@ def followed(pipeline: dict[str, Any]) -> set[str]:
 
 
 def refuse_unnamed(params: Path, config: Config, pipeline: Path) -> None:
-    """UserError where `params` leaves out a key that the pipeline follows: DVC looks at the file, not at defaults."""
+    """Raise UserError if `params` leaves out a key that the pipeline follows: DVC reads the file, not the defaults."""
     if not pipeline.is_file():
         return
     written = read_yaml(params, remedy="give --params a file such as params.yaml") or {}
@@ -139,9 +139,9 @@ def refuse_unnamed(params: Path, config: Config, pipeline: Path) -> None:
 
 
 def refuse_outside(run: Path, project: Path) -> None:
-    """UserError where the run does not lie in the folder of dvc.yaml. DVC keeps a copy of the report, and of files that
-    lie elsewhere it keeps none: it would say so after the last iteration. Inside of git a link does not help, because
-    DVC lists the report in a .gitignore.
+    """Raise UserError if the run does not lie in the folder of dvc.yaml. DVC keeps a copy of the report, refuses to do
+    so for files outside of its project, and would say so only after the last iteration. In a git repository a link does
+    not help, because DVC lists the report in a .gitignore.
     """
     places = [os.path.abspath] + ([os.path.realpath] if (project / ".git").exists() else [])
     for place in places:
@@ -154,7 +154,7 @@ def refuse_outside(run: Path, project: Path) -> None:
 
 
 def named_plan(plan: Plan) -> tuple[Plan, Config]:
-    """The plan with what its overrides add to the run's name, and its parameters. UserError where params fall short."""
+    """The plan with the suffix that its overrides add to the run's name, and its parameters. Raises UserError."""
     if not plan.params.is_file():
         raise UserError(f"{plan.params}: no such file; give --params a file such as params.yaml")
     seed = [] if plan.seed is None else [f"seed={plan.seed}"]
@@ -166,10 +166,10 @@ def named_plan(plan: Plan) -> tuple[Plan, Config]:
 
 
 def write_plan(plan: Plan, out: Path, *, stages: Sequence[StageSpec]) -> str:
-    """Write the file where it differs; returns a line about it. `stages`: all that may have made outputs of the run.
+    """Write the file if it differs; returns a line about it. `stages`: all that may have made outputs of the run.
 
-    UserError where params do not exist or fall short, where the run lies elsewhere, and where it has outputs of other
-    parameters.
+    Raises UserError if params do not exist or lack keys, if the run lies outside of the project, or if it has outputs
+    of other parameters.
     """
     plan, config = named_plan(plan)
     if out.with_name("dvc.yaml").is_file():
@@ -216,7 +216,7 @@ def begin_folder(
     changes: Sequence[str] = (),
     notes: Sequence[str] = (),
 ) -> list[Path]:
-    """Write the files of `pipeline` into `folder`, which may not exist yet; what was written.
+    """Write the files of `pipeline` into `folder`, which may not exist yet; the paths of the files.
 
     `env`: the environment, for the pipeline that leaves it open. `changes`: `key=value` of the parameters; with any,
     the file has no comments but `notes`, at its top. Raises UserError.
@@ -247,7 +247,7 @@ def begin_folder(
 
 
 def refuse_other_environment(pipeline: str, env: str | None) -> None:
-    """UserError where an environment is missing, unknown, or given to a pipeline that has its own."""
+    """Raise UserError if an environment is missing, unknown, or given to a pipeline that has its own."""
     if pipeline != ANY and env is not None:
         raise UserError(f"--env {env}: {pipeline} has an environment of its own; --pipeline {ANY} takes any")
     if pipeline == ANY and env is None:
@@ -262,7 +262,7 @@ def differs(path: Path, text: str) -> bool:
 
 
 def make_folder(folder: Path) -> None:
-    """Raises UserError where a file is in the way."""
+    """Raises UserError if a file is in the way."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
@@ -271,8 +271,8 @@ def make_folder(folder: Path) -> None:
 
 
 def params_text(path: Path, name: str, env: str | None) -> str:
-    """The params file without its leading comment, and with what a copy needs: the name of its runs, and the
-    environment where that is open.
+    """The params file for a copy: without its leading comment, with the name of its runs, and with the environment if
+    the pipeline leaves it open.
     """
     text = LEADING_COMMENT.sub("", path.read_text())
     text = text if env is None else NO_NAME.sub(rf"\1 {env}", text, count=1)

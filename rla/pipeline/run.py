@@ -36,15 +36,14 @@ SHOWN = 10  # runs that an error names
 SMALL = "params.yaml"  # the packaged small run, of ALFWorld
 SMALL_RUN = "alfworld-tiny"
 UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-LONGEST_NAME = 80  # characters of what --env asks for
+LONGEST_NAME = 80  # characters of a name from --env
 ANY_ENVIRONMENT = "pipelines/small.yaml"  # the packaged small run of any environment
 
 
 def params_file(given: Path | None, env: str | None = None) -> Path:
     """The file given, else ./params.yaml, else the packaged small run.
 
-    Where `env` asks for another environment than such a file is about, it is the packaged small run of that one, or of
-    any.
+    If `env` asks for another environment than the file's, the packaged small run of that environment, or of any.
     """
     if given:
         return given
@@ -77,7 +76,7 @@ def run_and_params(
     """A run and the file to read its parameters from: the run's own `config.yaml`, unless a file is `given` or `env`
     asks for another environment.
 
-    Without a `run` it is that of the file. `newest`: unless one is given, the newest run that is stored.
+    Without a `run`, the run of the file; with `newest`, the newest stored run.
     """
     name = env.partition(":")[0] if env else None
     file = params_file(given, name)
@@ -108,7 +107,7 @@ def last_worked(run: Path) -> float:
 
 
 def existing_run(run: Path | None) -> Path:
-    """`run`, or the newest of `stored_runs` if that is None. Raises UserError naming the runs that there are."""
+    """`run`, or the newest of `stored_runs` if that is None. Raises UserError naming the stored runs."""
     if run is not None and run.is_dir():
         return run
     found = stored_runs()
@@ -132,17 +131,17 @@ def environment_of(params: Path) -> str | None:
 
 
 def params_content(params: Path) -> dict[str, Any]:
-    """What a file says; nothing where it is no mapping, which whoever reads its parameters refuses."""
+    """The content of a file; empty if it is not a mapping, which reading its parameters will refuse."""
     data = read_yaml(params, remedy="give --params a file such as params.yaml")
     return data if isinstance(data, dict) else {}
 
 
 def default_run(params: Path, env: str | None = None) -> Path:
-    """`runs/<name>`: the `name` that a params file says, else its own; of a params.yaml that of its environment, or of
-    its folder if it names none.
+    """`runs/<name>`: the `name` key of a params file, else the name of the file; for a params.yaml the name of its
+    environment, else of its folder.
 
-    `env`: what `--env` asks for, such as dice:two. It names the run of the file for any environment, because
-    two of them are two runs.
+    `env`: the value of `--env`, such as dice:two. It names the run of the file for any environment, because two
+    environments are two runs.
     """
     if params == resource(ANY_ENVIRONMENT):
         return RUNS / f"{safe_name(env or 'any')}-small"
@@ -165,7 +164,7 @@ DIGITS = 8  # of the digest in a name that cannot say all
 
 
 def override_suffix(params: Path, overrides: Sequence[str], config: Config) -> str:
-    """`-credit.step_weight-0.5`: what the overrides change of a params file, as far as outputs depend on it.
+    """`-credit.step_weight-0.5`: the changes of the overrides to a params file, as far as outputs depend on them.
 
     Empty if nothing changes. If not all of it fits into `LONGEST` characters, the suffix has the first of the keys and
     ends with a digest of all. Values are those of `config`, which has the overrides.
@@ -189,14 +188,14 @@ def override_suffix(params: Path, overrides: Sequence[str], config: Config) -> s
 
 
 def value_at(data: Any, key: str) -> Any:
-    """The value of a dotted key of nested mappings; None where it is not there."""
+    """The value of a dotted key of nested mappings; None if it is missing."""
     return reduce(lambda node, name: node.get(name) if isinstance(node, Mapping) else None, key.split("."), data)
 
 
 def refuse_other_run(run: Path, config: Config, stages: Sequence[StageSpec]) -> None:
-    """UserError where `run` has outputs of parameters that this call would change, and with them its outputs.
+    """Raise UserError if `run` has outputs of other parameters, which this call would replace.
 
-    Of the parameters only those count that a stage with an output, whole or begun, has read.
+    Only parameters that a stage with an output, whole or begun, has read are compared.
     """
     if not run_config_path(run).exists():
         return
@@ -211,18 +210,18 @@ def refuse_other_run(run: Path, config: Config, stages: Sequence[StageSpec]) -> 
 
 
 def run_differences(recorded: Mapping[str, Any], config: Config, sections: Sequence[str]) -> Differences:
-    """What differs from the parameters of a run, of the keys of `sections` that outputs depend on."""
+    """The differences from the parameters of a run, in the keys of `sections` that outputs depend on."""
     now = flattened(effective_parameters(config, sections))
     before = flattened(recorded)
     if engine := value_at(recorded, "generator.own.engine"):
-        # outputs depend on the engine that computed (`GeneratorConfig.engine_name`); recorded is what was asked for
+        # outputs depend on the engine that computed (`GeneratorConfig.engine_name`), and the request is recorded
         before |= {"generator.backend": engine}
     return parameter_differences({key: value for key, value in before.items() if key in now}, now)
 
 
 def differing_parameters(run: Path, config: Config, sections: Sequence[str], *, read: Path) -> Iterator[str]:
-    """Notes about a call on `run` with the parameters of the file `read`, of the keys of `sections` that outputs depend
-    on: those that differ from the run's, and those of a ./params.yaml about this run that was not read.
+    """Notes about a call on `run` with the parameters of the file `read`: differences from the run's parameters, and
+    from a ./params.yaml about this run that was not read, in the keys of `sections` that outputs depend on.
     """
     own, local = run_config_path(run), Path(SMALL)
     if not own.is_file():
@@ -235,7 +234,7 @@ def differing_parameters(run: Path, config: Config, sections: Sequence[str], *, 
             if unread:
                 said = differences_text(unread, now="it has")
                 yield f"note: {local} is not read ({said}); --params {local} does that"
-    except UserError:  # a damaged file, which a stage writes anew, or a params.yaml that the call did not ask for
+    except UserError:  # a damaged file, which a stage rewrites, or a params.yaml that the call did not name
         return
 
 
