@@ -224,10 +224,10 @@ class ModelDrafter:
         """The reply to the first version of a prompt that fits; none where none does, or the engine gives none."""
         for messages in versions:
             ids = self.chat.first(messages)
-            if self._fits(ids, self.config.critique_tokens):
+            if self._fits(ids, self.config.max_tokens):
                 request = Request(
                     prompt_ids=ids,
-                    max_tokens=self.config.critique_tokens,
+                    max_tokens=self.config.max_tokens,
                     temperature=self.config.temperature,
                     seed=seed,
                 )

@@ -88,7 +88,7 @@ class LineProgress:
 
 
 class BarProgress:
-    """A bar that rich draws on the terminal `stream`. `place`: a prefix of descriptions. `brief`: remove it at the end."""
+    """A bar that rich draws on the terminal `stream`. `place`: prefix of descriptions. `brief`: removed at the end."""
 
     def __init__(self, stream: TextIO, *, place: str = "", brief: bool = False) -> None:
         self.stream, self.place, self.brief = stream, place, brief

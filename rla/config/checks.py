@@ -186,7 +186,7 @@ def check_adapters(config: Config, where: str) -> None:
 
 
 def check_baseline(credit: CreditConfig, where: str) -> None:
-    """Refuse estimators that would add a baseline up or scale it to unit spread; others ask no judge and may have it."""
+    """Refuse estimators that would add a baseline up or scale it to unit spread; others ask no judge."""
     if credit.judged != "baseline":
         return
     if credit.estimator == "step":

@@ -306,8 +306,7 @@ class ProposerConfig:
     server: str = without_effect("")
     context: int = ranged(0, least=0, most=MOST_CONTEXT)  # tokens that it can hold; 0: generator.context
     temperature: float = heat(1.0)  # of critiques and edits; lower it if many edits cannot be read
-    max_tokens: int = from_one(512)  # of an edit, thoughts included; thousands for models that think
-    critique_tokens: int = from_one(256)  # of a critique, thoughts included; thousands for models that think
+    max_tokens: int = from_one(512)  # of an edit or a critique, thoughts included; thousands for models that think
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -333,8 +332,6 @@ class AdaptationConfig:
     cooldown: int = from_zero(1)  # iterations that a slot rests after a verdict or a return; 0 as in the published code
     # measurements outside the band after which a changed task gives way to its root; 0: never, as in the published code
     return_after: int = from_zero(2)
-    # that the environment's expert plays of an accepted task, its parent and its root; 0 if playing is slow
-    expert_episodes: int = from_zero(8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -370,9 +367,7 @@ class PoolConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackingConfig:
-    """Trackers for the curves of updates, and of a run by iteration. No output depends on it: it may change within a
-    run.
-    """
+    """Services that get curves of updates and of iterations. No output depends on it: it may change within a run."""
 
     # services that get the curves (`docs/guide/training.md`); [] for none
     trackers: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ("tensorboard",)

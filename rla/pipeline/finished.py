@@ -129,7 +129,7 @@ PLAN = Path("iterations.yaml")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """The parts of a checkpoint to remove. `files`: their remaining files; `freed`: the bytes that the disk gets back."""
+    """The parts of a checkpoint to remove. `files`: their remaining files; `freed`: bytes that the disk gets back."""
 
     checkpoint: Path
     parts: tuple[str, ...]

@@ -37,7 +37,7 @@ SMALLER = (  # than the example's own run
     "credit={reward_model_low: 0.0, reward_model_high: 1.0}",
     "train_policy={threads: 1, lr: 1.0e-3, updates: 2}",
     "train_rm={threads: 1, lr: 1.0e-3, updates: 2}",
-    "adaptation={alpha_low: 0.45, alpha_high: 0.55, max_tasks: 4, expert_episodes: 2}",  # nearly every task changes
+    "adaptation={alpha_low: 0.45, alpha_high: 0.55, max_tasks: 4}",  # nearly every task changes
     "evaluation.rollouts_per_task=2",
     "generator.threads=1",
 )

@@ -56,7 +56,6 @@ SMALLER = {  # what makes the run of the first page short; all else is as in par
     "rollout": {"tasks_per_iteration": 4, "rollouts_per_task": 4},
     "train_policy": {"updates": 1, "threads": 1},
     "train_rm": {"updates": 1, "threads": 1},
-    "adaptation": {"expert_episodes": 1},
     "warm_start": {"enabled": False},
     "evaluation": {"rollouts_per_task": 1, "max_steps": 6},
 }

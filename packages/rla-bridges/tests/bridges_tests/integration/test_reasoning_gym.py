@@ -34,7 +34,7 @@ judge: {prompt: plain, decoding: admissible, votes: 4, max_tokens: 16, temperatu
 rollout: {tasks_per_iteration: 4, rollouts_per_task: 4}
 train_policy: {lr: 1.0e-3, updates: 1, threads: 1}
 train_rm: {lr: 1.0e-3, updates: 1, threads: 1}
-adaptation: {max_tasks: 2, expert_episodes: 0}
+adaptation: {max_tasks: 2}
 warm_start:
   threads: 1
   policy: {examples: 8, steps: 2, batch_size: 4, noise: 0.2}
