@@ -85,7 +85,8 @@ def call_stage(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> Non
         place = place_in_loop(spec, values["iteration"])
         with make_progress(place=f"{place}, " if place else "", brief=BRIEF in os.environ) as progress:
             ctx = context(spec, values, config=config, run=run, progress=progress)
-            check_trackers(ctx)
+            for name in config.tracking.trackers if is_tracked(ctx) else ():
+                refuse_missing(name)
             account = StageAccount(ctx=ctx)
             with locked_outputs(ctx):
                 summary = timed(ctx)
@@ -170,14 +171,9 @@ def context(
         overwrite=values["overwrite"],
     )
     for place in (run, *(ctx.path(option) for option, _ in spec.writes)):
-        refuse_dangling(place)
+        if place.is_symlink() and not place.exists():  # no folder can be made there
+            raise UserError(f"{place}: a link to {place.readlink()}, which is not there; make that or remove the link")
     return ctx
-
-
-def refuse_dangling(place: Path) -> None:
-    """Raise UserError if `place` is a dangling link, because no folder can be made there."""
-    if place.is_symlink() and not place.exists():
-        raise UserError(f"{place}: a link to {place.readlink()}, which is not there; make that or remove the link")
 
 
 def timed(ctx: StageContext) -> dict[str, Any]:
@@ -202,8 +198,10 @@ def timed(ctx: StageContext) -> dict[str, Any]:
     if speaks():
         done = {"made": output_stamps(ctx) != before, "origin": origin_digits(ctx)}
         measured = {"figures": ctx.measured} if ctx.measured else {}
+        machine = {"host": socket.gethostname(), "devices": [*used_gpus(ctx), *USED.taken()]}
+        machine |= {"slice": ctx.options["slice"]} if "slice" in ctx.options else {}
         spent = {"started": started.isoformat(timespec="milliseconds"), "seconds": seconds, **measured}
-        calls.append({**spent, **done, **machine_facts(ctx), **call_facts()})
+        calls.append({**spent, **done, **machine, **call_facts()})
         if ctx.spec.sections and not ctx.spec.beside and ctx.writes_into_run:
             now = resolved(ctx.config)
             update_run_config(ctx.run, now, [*ctx.spec.sections, *(name for name in now if name not in FOLLOWED)])
@@ -258,12 +256,6 @@ TRACKED = ("compute-rewards", "adapt-env", "train-rm", "evaluate")
 def is_tracked(ctx: StageContext) -> bool:
     """Whether the call sends curves. It does not if options name other folders, or if several calls share the stage."""
     return bool(ctx.config.tracking.trackers) and ctx.spec.name in TRACKED and not (ctx.paths or "slice" in ctx.options)
-
-
-def check_trackers(ctx: StageContext) -> None:
-    """Raise UserError before the stage works if the package of a tracker is missing."""
-    for name in ctx.config.tracking.trackers if is_tracked(ctx) else ():
-        refuse_missing(name)
 
 
 def show_curves(ctx: StageContext) -> None:
@@ -369,12 +361,6 @@ def versions() -> list[str]:
 
 
 TRAINING = ("train-policy", "train-rm")
-
-
-def machine_facts(ctx: StageContext) -> dict[str, Any]:
-    """The entries of the record about the machine."""
-    part = {"slice": ctx.options["slice"]} if "slice" in ctx.options else {}
-    return {"host": socket.gethostname(), "devices": [*used_gpus(ctx), *USED.taken()], **part}
 
 
 def used_gpus(ctx: StageContext) -> list[dict[str, str]]:

@@ -127,7 +127,12 @@ def turn_planned_loop(
     from dvc.repo.reproduce import get_active_graph, plan_repro
 
     logging.getLogger("dvc").setLevel(logging.WARNING)
-    environment = stage_environment(verbose=verbose)
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",  # with this `rla`
+        "DVC_NO_ANALYTICS": "1",
+        LOOP: str(read_yaml(PLAN, remedy="call `rla plan`")["last"]),
+        **({} if verbose else {BRIEF: "1"}),
+    }
     try:
         with Repo() as repo, own_records(repo), repo.scm_context(quiet=True):
             stages = plan_repro(get_active_graph(repo.index.graph), repo.stage.collect("dvc.yaml"))
@@ -154,13 +159,6 @@ def turn_planned_loop(
         remedy = f"if {LOCK} is damaged, remove it: every stage then finds its outputs complete"
         raise UserError(f"{Path.cwd()}: DVC says: {error}; {remedy}") from None
     return 0
-
-
-def stage_environment(*, verbose: bool) -> dict[str, str]:
-    """The environment variables of the stages. `rla` of a command line is this environment's."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    loop = {LOOP: str(read_yaml(PLAN, remedy="call `rla plan`")["last"])}
-    return os.environ | {"PATH": path, "DVC_NO_ANALYTICS": "1"} | loop | ({} if verbose else {BRIEF: "1"})
 
 
 @contextlib.contextmanager

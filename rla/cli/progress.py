@@ -196,7 +196,9 @@ class StageAccount:
         kept = [path for path in there if path not in made]
         done = {"read": sources, "made": made, "kept": kept}
         said = "; ".join(f"{verb} {self.names(paths)}" for verb, paths in done.items() if paths)
-        return f"{place}{': ' if place else ''}{spec.name} {said} in {seconds_text(time.monotonic() - self.began)}"
+        seconds = time.monotonic() - self.began
+        said_time = f"{seconds:.1f} s" if seconds < 10 else duration(seconds)
+        return f"{place}{': ' if place else ''}{spec.name} {said} in {said_time}"
 
     def read(self) -> list[Path]:
         """The inputs that the outputs record, or all that exist if the outputs record none."""
@@ -227,10 +229,6 @@ def stamp(path: Path) -> Stamp:
             found = file.stat()
             return found.st_ino, found.st_mtime_ns
     return None
-
-
-def seconds_text(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds < 10 else duration(seconds)
 
 
 def summary_lines(summary: Mapping[str, Any], closing: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,7 +17,6 @@ from rla.cli.guard import NEWEST, Overrides, guard
 
 if TYPE_CHECKING:
     from rla.config import Config
-    from rla.envs.checking.check import Finding
     from rla.envs.registry import Installed
     from rla.showing.reading import Played
     from rla.showing.records import Excerpt
@@ -216,17 +215,10 @@ def report_findings(name: str, params: Path | None, overrides: list[str], *, epi
         named = [f"env.name={json.dumps(name)}", *([f"env.own.id={json.dumps(own)}"] if colon else [])]
         config = load_config(params, [*overrides, *named])
         findings = check_environment(env, config, episodes=episodes, seed=seed)
-    for line in finding_lines(findings):
-        typer.echo(line)
+    for finding in findings:
+        typer.echo(f"{'ok    ' if finding.ok else 'BROKEN'}  {finding.protocol}: {finding.check}")
+        if not finding.ok:
+            typer.echo(f"        {finding.broken}")
+    typer.echo(f"{len(findings)} checks, {sum(not finding.ok for finding in findings)} broken")
     if not all(finding.ok for finding in findings):
         raise typer.Exit(1)
-
-
-def finding_lines(findings: Iterable[Finding]) -> Iterable[str]:
-    """A line for each finding, and the sum."""
-    made = list(findings)
-    for finding in made:
-        yield f"{'ok    ' if finding.ok else 'BROKEN'}  {finding.protocol}: {finding.check}"
-        if not finding.ok:
-            yield f"        {finding.broken}"
-    yield f"{len(made)} checks, {sum(not finding.ok for finding in made)} broken"

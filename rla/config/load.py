@@ -255,7 +255,11 @@ def coerce(hint: Any, value: Any, where: str, key: str) -> Any:
     if hint is Any:
         return value
     if get_origin(hint) in (Union, UnionType):
-        return None if value is None and type(None) in args else coerce(alternative(args, value), value, where, key)
+        if value is None and type(None) in args:
+            return None
+        named = [one for one in args if get_origin(one) is Literal and value in get_args(one)]
+        others = [one for one in args if get_origin(one) is not Literal]
+        return coerce((named or others)[0], value, where, key)
     if args and args[-1] is Ellipsis and isinstance(value, list):
         return tuple(coerce(args[0], item, where, key) for item in value)
     if args and args[-1] is not Ellipsis:
@@ -274,12 +278,6 @@ def coerce(hint: Any, value: Any, where: str, key: str) -> Any:
         return value
     wanted = getattr(hint, "__name__", None) if not args else "list"
     raise UserError(f"{where}: {key} is {value!r}; expected {wanted}")
-
-
-def alternative(hints: Sequence[Any], value: Any) -> Any:
-    """The member of a union for `value`: a `Literal` that contains it, else the first other annotation."""
-    chosen = [hint for hint in hints if get_origin(hint) is Literal and value in get_args(hint)]
-    return (chosen or [hint for hint in hints if get_origin(hint) is not Literal])[0]
 
 
 def resolved(config: Config, sections: Sequence[str] = ()) -> dict[str, Any]:

@@ -60,16 +60,6 @@ def run_folder(plan: Plan) -> Path:
     return folder.with_name(f"{folder.name}{seed}{plan.suffix}")
 
 
-def call_options(plan: Plan) -> str:
-    """The options of every stage call, quoted for a shell."""
-    words = ["--run", str(run_folder(plan)), "--params", str(plan.params)]
-    if plan.seed is not None:
-        words += ["--seed", str(plan.seed)]
-    for text in plan.overrides:
-        words += ["--set", text]
-    return shlex.join(words)
-
-
 def evaluations(plan: Plan, earlier: Sequence[int]) -> list[int]:
     """The warm start, every K-th iteration, the last one, and the evaluations of an earlier plan of this run."""
     every = range(0, plan.iterations + 1, plan.evaluate_every) if plan.evaluate_every else ()
@@ -93,9 +83,12 @@ def document(plan: Plan, found: dict[str, Any], *, taught: bool = False) -> dict
         }
         for number in range(1, plan.iterations + 1)
     }
+    words = ["--run", run, "--params", str(plan.params)]
+    words += [] if plan.seed is None else ["--seed", str(plan.seed)]
+    words += [word for text in plan.overrides for word in ("--set", text)]
     return {
         "run": run,
-        "options": call_options(plan),
+        "options": shlex.join(words),
         "params": str(plan.params),
         "last": plan.iterations,
         "evaluations": evaluations(plan, earlier),

@@ -233,6 +233,7 @@ def test_wandb_and_trackio_resume_the_run_of_the_folder_and_of_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WANDB_PROJECT", "p")
+    monkeypatch.delenv("TRACKIO_PROJECT", raising=False)
     first, again = (
         [settings(name, run=tmp_path / "a", stage="train-rm", step=step) for name in ("wandb", "trackio")]
         for step in (1, 5)
@@ -241,7 +242,7 @@ def test_wandb_and_trackio_resume_the_run_of_the_folder_and_of_no_other(
     (project,), options = first[0]
     assert (project, options["resume"], options["group"], options["dir"]) == ("p", "allow", "a", str(tmp_path / "a"))
     assert options["id"] == identity(tmp_path / "a", "train-rm")
-    assert first[1] == (("p",), {"group": "a", "resume": "allow", "name": f"a-{options['id']}"})
+    assert first[1] == (("rla",), {"group": "a", "resume": "allow", "name": f"a-{options['id']}"})
     others = {identity(tmp_path / "a", "train-policy"), identity(tmp_path / "b", "train-rm")}
     assert len({options["id"], *others}) == 3
 
