@@ -63,7 +63,6 @@ PRELOADED = (
     "transformers.models.qwen3.modeling_qwen3",
     "rla.cli.app",
     "rla.cli.calls",
-    "rla.cli.call_record",
     "rla.cli.progress",
     "rla.envs.alfworld.environment",
     "rla.cli.loop",
