@@ -31,7 +31,7 @@ generator: {context: 256, threads: 1, max_sequences: 8}
 policy: {reply: text, history: window, images: 2, decoding: admissible, max_tokens: 8, temperature: 1.0}
 judge: {prompt: plain, decoding: admissible, max_tokens: 8, temperature: 1.0, votes: 2}
 rollout: {tasks_per_iteration: 4, rollouts_per_task: 4}
-credit: {reward_model_low: 0.0, reward_model_high: 1.0, policy_low: -1, policy_high: 2}
+credit: {reward_model_band: [0.0, 1.0], policy_band: [-1, 2]}
 train_policy: {lr: 1.0e-3, updates: 2, threads: 1, kl_coef: 0.01}
 train_rm: {lr: 1.0e-3, updates: 2, threads: 1}
 adaptation: {enabled: false}

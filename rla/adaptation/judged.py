@@ -77,14 +77,16 @@ def wanted_episodes(
 
 def trains_a_model(accuracy: float, credit: CreditConfig) -> bool:
     """Whether a task that is won with `accuracy` trains a model in a way that its judgements change."""
-    if credit.reward_model_low <= accuracy <= credit.reward_model_high:
+    low, high = credit.reward_model_band
+    if low <= accuracy <= high:
         return True
     match credit.estimator:
         case "step":  # nobody is asked who won
             return True
         case "integrated":
-            inside = credit.policy_low < accuracy < credit.policy_high
-            end = accuracy in (credit.policy_low, credit.policy_high) and 0 < accuracy < 1  # at a bound, too
+            low, high = credit.policy_band
+            inside = low < accuracy < high
+            end = accuracy in (low, high) and 0 < accuracy < 1  # at a bound, too
             return credit.step_weight != 0 and (inside or end)
         case _:
             return False

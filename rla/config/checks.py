@@ -38,10 +38,10 @@ def check_config(config: Config, where: str) -> None:
         check_server(replace(config.generator, backend="server", server=own), f"{where}: adaptation.llm.server")
     check_adapters(config, where)
     check_training(config, where)
-    for key in ("policy", "reward_model"):
-        low, high = getattr(config.credit, f"{key}_low"), getattr(config.credit, f"{key}_high")
+    for key in ("policy_band", "reward_model_band"):
+        low, high = getattr(config.credit, key)
         if low > high:
-            raise UserError(f"{where}: credit needs {key}_low <= {key}_high, not {low} and {high}")
+            raise UserError(f"{where}: credit.{key} is [{low}, {high}]; set it to [low, high] with low <= high")
     check_baseline(config.credit, where)
     shaping = config.credit.shaping
     if 0 < shaping.overlong_max < shaping.overlong_buffer:
@@ -192,9 +192,9 @@ def check_baseline(credit: CreditConfig, where: str) -> None:
     if credit.estimator == "step":
         raise UserError(f"{where}: credit.judged: baseline needs credit.estimator: integrated")
     if credit.estimator == "integrated" and (
-        credit.normalise == "step" or credit.policy_low < 0 or credit.policy_high > 1
+        credit.normalise == "step" or credit.policy_band[0] < 0 or credit.policy_band[1] > 1
     ):
         raise UserError(
             f"{where}: credit.judged: baseline would train on judgements alone where all outcomes of a group are "
-            "equal; set credit.normalise to task or place, policy_low to 0 or more, and policy_high to 1 or less"
+            "equal; set credit.normalise to task or place, and keep policy_band within [0, 1]"
         )

@@ -262,7 +262,9 @@ def coerce(hint: Any, value: Any, where: str, key: str) -> Any:
         return coerce((named or others)[0], value, where, key)
     if args and args[-1] is Ellipsis and isinstance(value, list):
         return tuple(coerce(args[0], item, where, key) for item in value)
-    if args and args[-1] is not Ellipsis:
+    if get_origin(hint) is tuple and isinstance(value, list) and len(value) == len(args):
+        return tuple(coerce(one, item, where, key) for one, item in zip(args, value, strict=True))
+    if args and get_origin(hint) is not tuple:
         if value not in args:
             raise UserError(f"{where}: {key} is {value!r}; choose one of {', '.join(map(str, args))}")
         return value
@@ -276,7 +278,7 @@ def coerce(hint: Any, value: Any, where: str, key: str) -> Any:
         raise UserError(f"{where}: {key} is {value!r}; expected a finite number")
     if hint in (int, str, bool) and type(value) is hint:
         return value
-    wanted = getattr(hint, "__name__", None) if not args else "list"
+    wanted = getattr(hint, "__name__", None) if not args else "list" if args[-1] is Ellipsis else f"list of {len(args)}"
     raise UserError(f"{where}: {key} is {value!r}; expected {wanted}")
 
 

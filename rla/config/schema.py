@@ -70,6 +70,8 @@ def bounds_of(
 
 def flaw_of(value: Any, metadata: Mapping[str, Any]) -> str | None:
     """The bounds in words if `value` is a number outside of them, else None."""
+    if isinstance(value, tuple):
+        return next((flaw for one in value if (flaw := flaw_of(one, metadata))), None)
     if isinstance(value, bool) or not isinstance(value, int | float) or KEY not in metadata:
         return None
     zero, given = parts_of_bounds(metadata)
@@ -134,7 +136,8 @@ def type_schema(hint: Any) -> dict[str, Any]:
     if origin is Literal:
         return {"enum": list(args)}
     if origin is tuple:
-        return {"type": "array", "items": type_schema(args[0])}
+        size = {} if args[-1] is Ellipsis else {"minItems": len(args), "maxItems": len(args)}
+        return {"type": "array", "items": type_schema(args[0])} | size
     if origin in (Union, types.UnionType):
         return {"anyOf": [{"type": "null"} if inner is type(None) else type_schema(inner) for inner in args]}
     return {"type": SCALARS[hint]}
@@ -146,7 +149,8 @@ def section_schema(section: Any) -> dict[str, Any]:
     for entry in fields(section):
         schema = type_schema(hints[entry.name])
         bounds = entry.metadata.get(KEY, {})
-        schema |= {"allOf": [bounds]} if "anyOf" in bounds and "anyOf" in schema else bounds
+        numbers = schema["items"] if schema.get("type") == "array" else schema
+        numbers |= {"allOf": [bounds]} if "anyOf" in bounds and "anyOf" in numbers else bounds
         if entry.default is not MISSING:
             default = entry.default
             if is_dataclass(default) and not isinstance(default, type):

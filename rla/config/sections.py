@@ -278,20 +278,16 @@ class CreditConfig:
     # change: pay the difference to the judgement before; baseline: pay nothing and use the judgement before to reduce
     # noise, for a judge that a policy could learn to please
     judged: Literal["step", "change", "baseline"] = "step"
-    # tasks train the policy only if low < accuracy < high; raise it to leave out tasks that are hardly ever won
-    policy_low: float = ranged(0.0, least=-1.0, most=2.0)
-    # upper end of that band; lower it to leave out tasks that are nearly always won
-    policy_high: float = ranged(1.0, least=-1.0, most=2.0)
+    # tasks train the policy only if low < accuracy < high; raise low to leave out tasks that are hardly ever won
+    policy_band: tuple[float, float] = ranged((0.0, 1.0), least=-1.0, most=2.0)
     # judgements that a reward is compared with; task if most votes of a step agree
     reward_model_normalise: Literal["step", "task", "none"] = "step"
     # place: judgements have to agree with the outcome compared with others in the same place
     reward_model_outcome: Literal["episode", "place"] = "episode"
     # beyond the paper: share of steps whose judgements have to agree with the environment's own label; for studies
     reward_model_truth: float = fraction(0.0)
-    # tasks train the reward model only if their accuracy is in [low, high]; lower it if too few do
-    reward_model_low: float = ranged(0.2, least=-1.0, most=2.0)
-    # upper end of that band; raise it if too few tasks train the reward model
-    reward_model_high: float = ranged(0.8, least=-1.0, most=2.0)
+    # tasks train the reward model only if low <= accuracy <= high; widen it if too few tasks do
+    reward_model_band: tuple[float, float] = ranged((0.2, 0.8), least=-1.0, most=2.0)
     # weigh steps of won and of lost episodes alike; if most episodes have the same outcome
     reward_model_balanced: bool = False
     shaping: ShapingConfig = field(default_factory=ShapingConfig)  # changes of an episode's score

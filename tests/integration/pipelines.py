@@ -27,7 +27,7 @@ generator: {backend: scripted, context: 512, threads: 1}
 policy: {reply: text, repeat_task: false, history: full, decoding: admissible, max_tokens: 16, temperature: 1.0}
 judge: {prompt: plain, decoding: admissible, max_tokens: 16, temperature: 1.0}
 rollout: {tasks_per_iteration: 4, rollouts_per_task: 4}
-credit: {reward_model_low: 0.0, reward_model_high: 1.0}
+credit: {reward_model_band: [0.0, 1.0]}
 train_policy: {lr: 1.0e-3, updates: 2, threads: 1}
 train_rm: {lr: 1.0e-3, updates: 2, threads: 1}
 adaptation: {max_tasks: 2}

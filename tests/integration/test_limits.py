@@ -48,7 +48,8 @@ def test_replies_that_max_tokens_cuts(rla: Rla, tmp_path: Path) -> None:
 def test_replies_that_are_too_long_to_train(rla: Rla, tmp_path: Path) -> None:
     """Two thirds of the steps fit: the stage refuses a limit that costs so much, and counts what one costs."""
     for stage in ("rollout", "score-steps", "validate-tasks", "compute-rewards"):
-        code, _, error = rla(stage, "--run", "r", "--set", "credit.policy_low=-1")  # nobody wins, and yet all train
+        band = ("--set", "credit.policy_band=[-1, 1]")  # nobody wins, and yet all train
+        code, _, error = rla(stage, "--run", "r", *band)
         assert code == 0, error
     limit = "train_policy.max_tokens=100"
     code, _, error = rla("train-policy", "--run", "r", "--set", limit)

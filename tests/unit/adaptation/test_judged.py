@@ -66,13 +66,13 @@ def test_a_share_of_the_others_is_judged_whole_by_the_seed() -> None:
     ("credit", "accuracies"),
     [
         (CreditConfig(), (0.1, 0.2, 0.9)),
-        (CreditConfig(policy_low=0.2, policy_high=0.8), (0.2, 0.5, 0.8)),
-        (CreditConfig(policy_low=-1.0, policy_high=2.0), (0.0, 0.5, 1.0)),
+        (CreditConfig(policy_band=(0.2, 0.8)), (0.2, 0.5, 0.8)),
+        (CreditConfig(policy_band=(-1.0, 2.0)), (0.0, 0.5, 1.0)),
         (CreditConfig(estimator="outcome"), (0.2, 0.8)),
         (CreditConfig(estimator="anchor"), (0.2, 0.8)),
         (CreditConfig(step_weight=0.0), (0.2, 0.8)),
         (CreditConfig(estimator="step"), (0.0, 0.5, 1.0)),
-        (CreditConfig(reward_model_low=0.0, reward_model_high=1.0), (0.0, 1.0)),
+        (CreditConfig(reward_model_band=(0.0, 1.0)), (0.0, 1.0)),
     ],
 )
 def test_what_trains_a_model(credit: CreditConfig, accuracies: tuple[float, ...]) -> None:
@@ -83,7 +83,7 @@ def test_what_trains_a_model(credit: CreditConfig, accuracies: tuple[float, ...]
     ("credit", "accuracies"),
     [
         (CreditConfig(), (0.0, 1.0)),
-        (CreditConfig(policy_low=0.2, policy_high=0.8), (0.0, 0.1, 0.9)),
+        (CreditConfig(policy_band=(0.2, 0.8)), (0.0, 0.1, 0.9)),
         (CreditConfig(estimator="outcome"), (0.1, 0.9)),
         (CreditConfig(step_weight=0.0), (0.1, 0.9)),
     ],

@@ -95,7 +95,7 @@ def test_the_weight_is_fitted_where_tasks_train() -> None:
     assert both[0] == both[1] > 0
 
 
-@pytest.mark.parametrize("change", ["credit.normalise=step", "credit.policy_low=-1", "credit.policy_high=2"])
+@pytest.mark.parametrize("change", ["credit.normalise=step", "credit.policy_band=[-1, 2]"])
 def test_a_baseline_is_refused_where_it_alone_would_train(change: str) -> None:
     given = ["env.name=alfworld", "credit.judged=baseline", "credit.normalise=task"]
     load_config(None, given)

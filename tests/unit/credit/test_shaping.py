@@ -149,7 +149,7 @@ def credited(**band: float) -> dict[tuple[str, int], float]:
 def test_groups_of_equal_outcomes_train_only_where_the_band_lets_them() -> None:
     assert credited() == {("q/b", 0): 0.0, ("q/d", 0): 0.0}
     # scores -1 and -0.6: deviation 0.4 / sqrt(2), so -+ 0.70711
-    assert credited(policy_low=-1, policy_high=2) == pytest.approx({("q/b", 0): -0.7071, ("q/d", 0): 0.7071}, abs=1e-4)
+    assert credited(policy_band=(-1, 2)) == pytest.approx({("q/b", 0): -0.7071, ("q/d", 0): 0.7071}, abs=1e-4)
 
 
 def test_the_reward_model_is_trained_on_the_outcome_itself() -> None:

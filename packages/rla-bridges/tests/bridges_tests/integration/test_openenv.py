@@ -47,7 +47,7 @@ generator: {backend: transformers, context: 2048, threads: 1}
 policy: {reply: text, history: full, decoding: admissible, max_tokens: 48, temperature: 1.0}
 judge: {prompt: plain, decoding: admissible, max_tokens: 16, temperature: 1.0}
 rollout: {tasks_per_iteration: 2, rollouts_per_task: 2}
-credit: {reward_model_low: 0.0, reward_model_high: 1.0, policy_low: -1, policy_high: 2}
+credit: {reward_model_band: [0.0, 1.0], policy_band: [-1, 2]}
 train_policy: {lr: 1.0e-3, updates: 1, threads: 1}
 train_rm: {lr: 1.0e-3, updates: 1, threads: 1}
 warm_start: {enabled: false}

@@ -25,7 +25,7 @@ judge: {prompt: plain, decoding: admissible, votes: 4, max_tokens: 16, temperatu
 rollout: {tasks_per_iteration: 4, rollouts_per_task: 4}
 train_policy: {lr: 1.0e-3, updates: 1, threads: 1}
 train_rm: {lr: 1.0e-3, updates: 1, threads: 1}
-credit: {reward_model_low: 0.0, reward_model_high: 1.0}
+credit: {reward_model_band: [0.0, 1.0]}
 adaptation: {enabled: false}
 warm_start: {enabled: false}
 evaluation: {rollouts_per_task: 2, temperature: 1.0, max_steps: 6}

@@ -35,7 +35,7 @@ generator: {backend: scripted, context: 512, threads: 1}
 policy: {reply: text, repeat_task: false, history: full, decoding: free, max_tokens: 96, temperature: 1.0}
 judge: {prompt: plain, decoding: free, votes: 5, max_tokens: 24, temperature: 1.0}
 rollout: {tasks_per_iteration: 4, rollouts_per_task: 4}
-credit: {step_weight: 0.5, policy_low: 0.2, policy_high: 0.8}
+credit: {step_weight: 0.5, policy_band: [0.2, 0.8]}
 train_policy: {lr: 1.0e-3, updates: 1, threads: 1}
 train_rm: {lr: 1.0e-3, updates: 1, threads: 1}
 adaptation: {max_tasks: 2}

@@ -25,7 +25,7 @@ generator: {context: 768, threads: 1, max_sequences: 8}
 policy: {reply: text, history: window, images: 1, decoding: free, max_tokens: 6, temperature: 1.0}
 judge: {prompt: plain, decoding: admissible, max_tokens: 24, temperature: 1.0, votes: 2}
 rollout: {tasks_per_iteration: 2, rollouts_per_task: 2, concurrency: 2}
-credit: {reward_model_low: -1, reward_model_high: 2, policy_low: -1, policy_high: 2}
+credit: {reward_model_band: [-1, 2], policy_band: [-1, 2]}
 train_policy: {lr: 1.0e-3, updates: 1, threads: 1}
 train_rm: {lr: 1.0e-3, updates: 1, threads: 1}
 adaptation: {enabled: true, alpha_low: 0.2, alpha_high: 0.8, max_tasks: 1, proposals_per_task: 2}
