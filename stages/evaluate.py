@@ -3,7 +3,7 @@
 Every held-out split (`tasks.test_splits`) is played and measured by itself. An environment with a reward rule of its
 own (`Probes`) is measured by that too. Its reward model writes about the held-out tasks where there is one (`--rm`):
 `<run>/eval/<i>/scores`, beside the trajectories. A reward model that judges steps is measured on a frozen probe
-(`rla.rollouts.evaluating`). `--from` judges the answers of a file (`rla.pipeline.options`).
+(`rla.rollouts.evaluating`). `--from` judges the answers of a file (`rla.pipeline.context`).
 """
 
 from __future__ import annotations
@@ -15,11 +15,8 @@ from typing import Any
 
 from rla.llm.factory import verified_once
 from rla.metrics.success import LIMITS, held_out_metrics
-from rla.pipeline.context import StageContext
-from rla.pipeline.dividing import counts_of, divided, slice_of
-from rla.pipeline.fallback import policy_of
-from rla.pipeline.options import implementation
-from rla.pipeline.origins import origin
+from rla.pipeline.context import StageContext, implementation
+from rla.pipeline.origins import counts_of, divided, origin, policy_of, slice_of
 from rla.rollouts.held_out import evaluated_splits, evaluating, pool_of_split, split_context
 from rla.rollouts.trajectory_shard import image_shard, play_shard
 from rla.store.atomic import write_json

@@ -10,8 +10,7 @@ from rla.envs.plain_texts import tokenizer_texts
 from rla.envs.registry import environment
 from rla.models.verifying import adopt, keep_or_make
 from rla.pipeline.context import StageContext
-from rla.pipeline.fallback import pool_of
-from rla.pipeline.origins import origin
+from rla.pipeline.origins import origin, pool_of
 from rla.store.pools import read_tasks
 
 

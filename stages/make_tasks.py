@@ -21,10 +21,10 @@ def run(ctx: StageContext) -> dict[str, Any]:
     """Writes all pools, or with `--from/--split` only the one of that split. Returns the counts."""
     ctx = with_options(ctx)
     only, config = ctx.options.get("split"), ctx.config.tasks
-    wanted = [split for split in (config.train_split, *config.held_out_splits) if only in (None, split)]
+    wanted = [split for split in (config.train_split, *config.test_splits) if only in (None, split)]
     refuse_curated_evaluation(ctx, wanted)
     made = {split: made_pool(ctx, split) for split in wanted}
-    places = {split: place_of(ctx, split)[1] for split in (config.train_split, *config.held_out_splits)}
+    places = {split: place_of(ctx, split)[1] for split in (config.train_split, *config.test_splits)}
     refuse_shared(ctx, {split: pool.tasks for split, pool in made.items()}, places=places)
     summary: dict[str, Any] = {}
     if missing := never_held_out({split: pool.tasks for split, pool in made.items()}, config):
@@ -52,10 +52,10 @@ def place_of(ctx: StageContext, split: str) -> tuple[str, Path]:
     config = ctx.config.tasks
     if not config.held_out(split):
         return "train", ctx.path("train")
-    main = split == config.held_out_splits[0]
+    main = split == config.test_splits[0]
     if main or ("test" in ctx.paths and ctx.options.get("split") == split):
         return "test", ctx.path("test")
-    return f"test {split}", artifact(held_out_root(ctx.run, config.held_out_splits, split), "test_tasks", 0)
+    return f"test {split}", artifact(held_out_root(ctx.run, config.test_splits, split), "test_tasks", 0)
 
 
 def with_options(ctx: StageContext) -> StageContext:
@@ -69,7 +69,7 @@ def with_options(ctx: StageContext) -> StageContext:
     if ctx.options.get("limit"):
         tasks = replace(tasks, limit=int(ctx.options["limit"]))
     only = ctx.options.get("split")
-    if only and only not in (tasks.train_split, *tasks.held_out_splits):
+    if only and only not in (tasks.train_split, *tasks.test_splits):
         held_out = str(only).startswith(("valid", "test", "eval"))
-        tasks = replace(tasks, test_split=only, test_splits=()) if held_out else replace(tasks, train_split=only)
+        tasks = replace(tasks, test_splits=(str(only),)) if held_out else replace(tasks, train_split=only)
     return replace(ctx, config=replace(ctx.config, tasks=tasks))

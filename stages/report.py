@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rla.pipeline.context import StageContext
-from rla.pipeline.params_files import existing_run
+from rla.pipeline.run import existing_run
 from rla.report.build import headline, page_of_run, tables_of_run, text_of_run
 from rla.report.collect import collect
 from rla.report.curves import panels, write_curves

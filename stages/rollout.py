@@ -10,9 +10,7 @@ from rla.adaptation.standings import last_measurements
 from rla.adaptation.validating import read_standings
 from rla.llm.factory import verified_once
 from rla.pipeline.context import StageContext
-from rla.pipeline.dividing import counts_of, divided, slice_of
-from rla.pipeline.fallback import policy_of, pool_of
-from rla.pipeline.origins import origin
+from rla.pipeline.origins import counts_of, divided, origin, policy_of, pool_of, slice_of
 from rla.rollouts.trajectory_shard import image_shard, play_shard
 from rla.seeds import derive
 from rla.store.pools import read_candidates, read_tasks

@@ -8,9 +8,7 @@ from typing import Any
 from rla.adaptation.judged import episodes_to_judge
 from rla.llm.factory import verified_once
 from rla.pipeline.context import StageContext
-from rla.pipeline.dividing import counts_of, divided, slice_of
-from rla.pipeline.fallback import policy_of
-from rla.pipeline.origins import origin
+from rla.pipeline.origins import counts_of, divided, origin, policy_of, slice_of
 from rla.rollouts.score_shard import finish_scores, score_played
 from rla.store.reading import read_manifest
 from rla.store.shards import ShardWriter
@@ -24,7 +22,7 @@ DECIDING += tuple(f"credit.{model}_{end}" for model in ("policy", "reward_model"
 def run(ctx: StageContext) -> dict[str, Any]:
     """Judges what an interrupted call has left; with `judge.enabled: false` the shard is empty.
 
-    With `judge.backend: server` no reward model is read.
+    If `judge.server` is set, no reward model is read.
     """
     trajectories = ctx.path("trajectories")
     read_manifest(trajectories, "trajectories")  # before a model is made for nothing

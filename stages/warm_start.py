@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rla.pipeline.context import StageContext
-from rla.pipeline.fallback import policy_of, pool_of
-from rla.pipeline.origins import origin
+from rla.pipeline.origins import origin, policy_of, pool_of
 from rla.store.digests import digest
 from rla.store.slices import read_json
 from rla.training.stage import finished_checkpoint
@@ -21,7 +20,7 @@ SECTIONS = {
     "policy": (*SHARED, "warm_start.expert", "warm_start.policy", "warm_start.conversations"),
     "rm": (
         *SHARED,
-        *("judge.enabled", "judge.backend", "judge.prompt"),
+        *("judge.enabled", "judge.server.model", "judge.prompt"),
         *(f"warm_start.{key}" for key in ("reward", "reward_from_policy", "alike", "calibration")),
     ),
 }

@@ -40,7 +40,6 @@ def small_config(kind: str, *, context: int = 256) -> ModelConfig:
         hidden_size=32,
         layers=2,
         heads=2,
-        kv_heads=1,
         intermediate_size=48,
         context=context,
         vision=VisionConfig(kind=kind, hidden_size=16, layers=2, heads=2, patch_size=4, most_tokens=64),

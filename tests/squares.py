@@ -25,13 +25,13 @@ seed: 5
 env: {name: squares, max_steps: 3}
 tasks: {train_scenes: 6, test_scenes: 3, tasks_per_scene: 1}
 model:
-  {hidden_size: 32, layers: 2, heads: 2, kv_heads: 1, intermediate_size: 48, context: 256,
+  {hidden_size: 32, layers: 2, heads: 2, intermediate_size: 48, context: 256,
    vision: {kind: qwen3-vl, hidden_size: 16, layers: 2, heads: 2, patch_size: 4, most_tokens: 64}}
 generator: {context: 256, threads: 1, max_sequences: 8}
 policy: {reply: text, history: window, images: 2, decoding: admissible, max_tokens: 8, temperature: 1.0}
 judge: {prompt: plain, decoding: admissible, max_tokens: 8, temperature: 1.0, votes: 2}
 rollout: {tasks_per_iteration: 4, rollouts_per_task: 4}
-credit: {reward_model_low: 0.0, reward_model_high: 1.0, policy_low: -1, policy_high: 2}
+credit: {reward_model_band: [0.0, 1.0], policy_band: [-1, 2]}
 train_policy: {lr: 1.0e-3, updates: 2, threads: 1, kl_coef: 0.01}
 train_rm: {lr: 1.0e-3, updates: 2, threads: 1}
 adaptation: {enabled: false}

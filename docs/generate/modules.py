@@ -44,7 +44,6 @@ PAGES = {
             "rla.credit.integrated",
             "rla.credit.outcome",
             "rla.credit.step",
-            "rla.credit.returns",
             "rla.credit.anchor",
             "rla.credit.consistency",
             "rla.credit.normalise",

@@ -9,8 +9,8 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_ty
 
 from docs.generate.markdown import cell, code, link, listed, page, prose, table
 from docs.generate.source import field_comments
-from rla.config.backends import config_type
-from rla.config.bounds import KEY, bounds_in_words
+from rla.config.load import config_type
+from rla.config.schema import KEY, bounds_in_words
 from rla.envs.registry import installed_environments, params_of
 from stages import STAGES
 

@@ -26,6 +26,7 @@ from rla.store.records import Direction, Task
 Rule = Literal["paper", "interval"]
 Measured = tuple[float, int]  # accuracy, and of how many finished rollouts
 UNPLAYED: Measured = (0.0, 0)
+CONFIDENCE = 0.9  # of the two-sided interval that must exclude "no difference"
 
 
 class Verdict(NamedTuple):
@@ -90,10 +91,10 @@ def verdict(
     return Verdict(True, f"easier: accuracy {accuracy:.3f} against {parent_accuracy:.3f}")
 
 
-def certain(ruled: Verdict, direction: Direction, difference: Interval, *, confidence: float) -> Verdict:
+def certain(ruled: Verdict, direction: Direction, difference: Interval) -> Verdict:
     """`ruled`, which accepts, only where `difference` (task minus parent) excludes that nothing changed."""
     held = difference.high < 0 if direction is Direction.HARDER else difference.low > 0
-    bounds = f"difference {difference.low:+.3f} to {difference.high:+.3f} at {confidence:g}"
+    bounds = f"difference {difference.low:+.3f} to {difference.high:+.3f} at {CONFIDENCE:g}"
     return Verdict(True, f"{ruled.reason}, {bounds}") if held else Verdict(False, f"not certain: {bounds}")
 
 
@@ -106,7 +107,6 @@ def judge_pending(
     alpha_low: float,
     alpha_high: float,
     rule: Rule = "paper",
-    confidence: float = 0.9,
 ) -> list[TaskVerdict]:
     """A verdict for every pending task, in their order.
 
@@ -118,11 +118,11 @@ def judge_pending(
     for task in pending:
         parent_id, direction, asked = _origin(task, parent_accuracies)
         own, parents = measured.get(task.task_id, UNPLAYED), measured.get(parent_id, UNPLAYED)
-        difference = newcombe(_wins(*parents), _wins(*own), confidence=confidence)
+        difference = newcombe(_wins(*parents), _wins(*own), confidence=CONFIDENCE)
         against = parents if rule == "interval" else (asked, own[1])
         ruled = _ruled(direction, against, own, alpha_low=alpha_low, alpha_high=alpha_high)
         if ruled.accepted and rule == "interval" and difference is not None:
-            ruled = certain(ruled, direction, difference, confidence=confidence)
+            ruled = certain(ruled, direction, difference)
         verdicts.append(
             TaskVerdict(
                 task_id=task.task_id,
@@ -134,13 +134,13 @@ def judge_pending(
                 accuracy=own[0],
                 rollouts=own[1],
                 **ruled._asdict(),
-                **_compared(rule, parents, difference, confidence),
+                **_compared(rule, parents, difference),
             )
         )
     return verdicts
 
 
-def _compared(rule: Rule, parents: Measured, difference: Interval | None, confidence: float) -> dict[str, Any]:
+def _compared(rule: Rule, parents: Measured, difference: Interval | None) -> dict[str, Any]:
     """The rule, and the parent under the policy that played the task; nothing of it where it was not played."""
     if difference is None:
         return {"rule": rule, "parent_accuracy_now": parents[0] if parents[1] else None, "parent_rollouts": parents[1]}
@@ -148,7 +148,7 @@ def _compared(rule: Rule, parents: Measured, difference: Interval | None, confid
         "rule": rule,
         "parent_accuracy_now": parents[0],
         "parent_rollouts": parents[1],
-        "confidence": confidence,
+        "confidence": CONFIDENCE,
         "difference_low": difference.low,
         "difference_high": difference.high,
     }

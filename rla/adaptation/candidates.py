@@ -22,8 +22,7 @@ from rla.envs.protocols import Adapts, Ask, AsksModel, Env, Proof, Proves, Tailo
 from rla.errors import UserError
 from rla.models.checkpoint import model_folder
 from rla.pipeline.context import StageContext
-from rla.pipeline.fallback import policy_of
-from rla.pipeline.origins import run_async
+from rla.pipeline.origins import policy_of, run_async
 from rla.seeds import derive
 from rla.store.pools import TASK_FIELDS, as_task, read_tasks
 from rla.store.reading import part_rows, read_rows
@@ -116,7 +115,7 @@ def proposing(ctx: StageContext) -> GeneratorConfig:
     """The `generator` section as the proposer's own keys change it."""
     config, own = ctx.config.generator, ctx.config.adaptation.llm
     if own.server:
-        config = replace(config, backend="server", own=None, server=own.server, server_model=own.server_model)
+        config = replace(config, backend="server", own=None, server=own.server, server_model="")
     return replace(config, context=own.context or config.context)
 
 

@@ -32,6 +32,7 @@ from rla.thoughts import after_thinking
 _VERDICT = re.compile(r"\\boxed\s*\{[^{}]*\}|\bscore\s*:?\s*[+-]?\s*1\b|[+-]\s*1\b", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.!?;]+(?=\s|$)|\n+")
 _NUMBER = re.compile(r"\d+")
+EPISODES = 8  # of a task that the critic reads
 MAX_REASON = 160  # characters
 
 
@@ -209,7 +210,7 @@ class ModelDrafter:
     async def _criticise(self, choice: Choice, evidence: Evidence, facts: str, *, seed: int) -> str:
         """Map and reduce; empty where nothing could be asked or was said."""
         failed = choice.direction is Direction.EASIER
-        notes = await self._on_failures(evidence, seed=seed) if failed else actions(evidence, self.config.episodes)
+        notes = await self._on_failures(evidence, seed=seed) if failed else actions(evidence)
         while True:
             messages = task_messages(choice.task.instruction, counted=facts, notes=notes, failed=failed)
             replies = await self._ask([messages], seed=derive(seed, "task"))
@@ -221,7 +222,7 @@ class ModelDrafter:
         """A note on each of the first failed episodes against which something was written."""
         judged = [row for row in evidence.failed() if evidence.against.get(row["trajectory_id"])]
         asked = []
-        for row in judged[: self.config.episodes]:
+        for row in judged[:EPISODES]:
             against = evidence.against[row["trajectory_id"]]
             versions = [episode_messages(row, against, steps=steps) for steps in STEPS_SHOWN]
             asked.append(self._ask(versions, seed=derive(seed, row["trajectory_id"])))
@@ -232,10 +233,10 @@ class ModelDrafter:
         """The reply to the first version of a prompt that fits; none where none does, or the engine gives none."""
         for messages in versions:
             ids = self.chat.first(messages)
-            if self._fits(ids, self.config.critique_tokens):
+            if self._fits(ids, self.config.max_tokens):
                 request = Request(
                     prompt_ids=ids,
-                    max_tokens=self.config.critique_tokens,
+                    max_tokens=self.config.max_tokens,
                     temperature=self.config.temperature,
                     seed=seed,
                 )
@@ -278,6 +279,6 @@ def replies_of(drafter: ModelDrafter, *, seed: int) -> Ask:
     return ask
 
 
-def actions(evidence: Evidence, episodes: int) -> list[str]:
+def actions(evidence: Evidence) -> list[str]:
     """What was done in the first episodes, action by action."""
-    return ["; ".join(excerpt(step["action"]) for step in episode["steps"]) for episode in evidence.episodes[:episodes]]
+    return ["; ".join(excerpt(step["action"]) for step in episode["steps"]) for episode in evidence.episodes[:EPISODES]]

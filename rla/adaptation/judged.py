@@ -3,7 +3,7 @@
     trains    an episode of a task that trains a model: not rejected, and its accuracy lies in the band of the policy
               (where its credit reads judgements) or in that of the reward model
     read      of a task that becomes easier: the failures, which the critic reads
-    sampled   of all other tasks a share, `judge.sampled`, so that metrics see them, too
+    sampled   of all other tasks a SAMPLED share, so that metrics see them, too
 
 Episodes that the environment broke are in none of the three: nothing reads what is said of them.
 """
@@ -25,6 +25,7 @@ from rla.seeds import derive
 from rla.store.reading import read_rows
 from rla.store.records import Direction, StopReason
 
+SAMPLED = 0.1
 PLAYED = ("task_id", "trajectory_id", "outcome", "stop_reason")
 
 
@@ -40,7 +41,6 @@ def episodes_to_judge(ctx: StageContext) -> frozenset[str]:
         rejected={row["task_id"] for row in verdicts if not row["accepted"]},
         credit=config.credit,
         criticised={choice.task.task_id for choice in choices if choice.direction is Direction.EASIER},
-        sampled=config.judge.sampled,
         seed=derive(config.seed, "judged", ctx.iteration),
         whole=isinstance(env, Probes),
     )
@@ -52,7 +52,6 @@ def wanted_episodes(
     rejected: Collection[str],
     credit: CreditConfig,
     criticised: Collection[str],
-    sampled: float,
     seed: int,
     whole: bool,
 ) -> frozenset[str]:
@@ -68,7 +67,7 @@ def wanted_episodes(
     wanted: set[str] = set()
     for task, rows in episodes.items():
         chosen = task not in rejected and trains_a_model(accuracies[task][0], credit)
-        if chosen or random.Random(derive(seed, task)).random() < sampled:
+        if chosen or random.Random(derive(seed, task)).random() < SAMPLED:
             found = rows
         else:
             found = [row for row in rows if row["outcome"] != 1] if task in criticised else []
@@ -78,14 +77,16 @@ def wanted_episodes(
 
 def trains_a_model(accuracy: float, credit: CreditConfig) -> bool:
     """Whether a task that is won with `accuracy` trains a model in a way that its judgements change."""
-    if credit.reward_model_low <= accuracy <= credit.reward_model_high:
+    low, high = credit.reward_model_band
+    if low <= accuracy <= high:
         return True
     match credit.estimator:
         case "step":  # nobody is asked who won
             return True
-        case "integrated" | "return":
-            inside = credit.policy_low < accuracy < credit.policy_high
-            end = accuracy in (credit.policy_low, credit.policy_high) and 0 < accuracy < 1  # at a bound, too
+        case "integrated":
+            low, high = credit.policy_band
+            inside = low < accuracy < high
+            end = accuracy in (low, high) and 0 < accuracy < 1  # at a bound, too
             return credit.step_weight != 0 and (inside or end)
         case _:
             return False

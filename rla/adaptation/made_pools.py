@@ -3,20 +3,16 @@ the training split that a start model can learn from, by how often it solved the
 
     pass rate r = won / played, over the episodes that did not fail
     r = 0 or r = 1      dropped: every rollout has the same outcome, so no advantage is left
-    easy r >= 0.75      medium 0.25 < r < 0.75      hard r <= 0.25
+    easy r >= 0.75      medium 0.25 < r < 0.75      hard r <= 0.25      kept, and counted
 
-With a histogram h of these three, tasks are drawn from each without replacement. The pool is as large as it can be:
-N = floor(min n_b / h_b), over the buckets b with n_b tasks and a share h_b > 0; bucket b has h_b N tasks, rounded so
-that they sum to N (largest remainders first, then in the order above). Which tasks are drawn depends on the seed and on
-the tasks' ids alone. Source: the model-aware data set of "Demystifying RL in Agentic Reasoning" (2025), section 3.3.
+Source: the model-aware data set of "Demystifying RL in Agentic Reasoning" (2025), section 3.3.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from fractions import Fraction
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +48,8 @@ def made_pool(ctx: StageContext, split: str) -> MadePool:
         return MadePool(tasks=tasks, also=" ".join(config.test_splits))  # DVC follows the main pool, for all
     if folder is None:
         return MadePool(tasks=tasks)
-    kept, counts = curated_pool(tasks, Path(folder), config=config, seed=ctx.config.seed)
-    also = " ".join(f"{name}={share:g}" for name, share in asdict(config.curation).items())
-    return MadePool(tasks=kept, inputs=(Path(folder),), also=f"curated {also}", curation=counts)
+    kept, counts = curated_pool(tasks, Path(folder))
+    return MadePool(tasks=kept, inputs=(Path(folder),), also="curated", curation=counts)
 
 
 def made_tasks(ctx: StageContext, split: str) -> list[Task]:
@@ -88,58 +83,11 @@ BUCKETS = ("easy", "medium", "hard")
 EASY, HARD = 0.75, 0.25
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Curation:
-    """Ids of the tasks that are kept, in order, and how many tasks of each kind there were."""
-
-    kept: tuple[str, ...]
-    counts: Mapping[str, int]
-
-
 def bucket_of(rate: float) -> str | None:
     """None for a rate of 0 or 1."""
     if not 0 < rate < 1:
         return None
     return "easy" if rate >= EASY else "hard" if rate <= HARD else "medium"
-
-
-def curated(rates: Mapping[str, float], *, histogram: Mapping[str, float] | None = None, seed: int) -> Curation:
-    """The tasks of a curated pool among `rates`: task id -> pass rate. Without a histogram, or
-    with one of zeros, all that are not dropped.
-    """
-    found: dict[str, list[str]] = {name: [] for name in BUCKETS}
-    for task_id, rate in rates.items():
-        if (bucket := bucket_of(rate)) is not None:
-            found[bucket].append(task_id)
-    sizes = {name: len(ids) for name, ids in found.items()}
-    wanted = bucket_sizes(sizes, histogram) if histogram and any(histogram.values()) else sizes
-    kept = {name: drawn_ids(ids, wanted[name], seed=seed) for name, ids in found.items()}
-    counts = {
-        "measured": len(rates),
-        "never_won": sum(rate <= 0 for rate in rates.values()),
-        "always_won": sum(rate >= 1 for rate in rates.values()),
-        **sizes,
-        **{f"kept_{name}": len(ids) for name, ids in kept.items()},
-    }
-    return Curation(kept=tuple(sorted(task_id for ids in kept.values() for task_id in ids)), counts=counts)
-
-
-def bucket_sizes(sizes: Mapping[str, int], histogram: Mapping[str, float]) -> dict[str, int]:
-    """How many tasks each bucket gives to the largest pool that has the histogram."""
-    weights = {name: Fraction(str(histogram.get(name, 0.0))) for name in BUCKETS}
-    shares = {name: weight / sum(weights.values()) for name, weight in weights.items()}
-    total = min((sizes[name] // share for name, share in shares.items() if share), default=0)
-    exact = {name: share * total for name, share in shares.items()}
-    found = {name: int(amount) for name, amount in exact.items()}
-    rest = sorted(BUCKETS, key=lambda name: found[name] - exact[name])  # stable: the largest remainder first
-    for name in rest[: total - sum(found.values())]:
-        found[name] += 1
-    return found
-
-
-def drawn_ids(ids: Iterable[str], count: int, *, seed: int) -> list[str]:
-    """`count` of the ids, drawn without replacement."""
-    return sorted(ids, key=lambda task_id: (derive(seed, "curation", task_id), task_id))[:count]
 
 
 def pass_rates(trajectories: Path) -> dict[str, float]:
@@ -152,9 +100,7 @@ def pass_rates(trajectories: Path) -> dict[str, float]:
     return {task_id: won[task_id] / count for task_id, count in sorted(played.items())}
 
 
-def curated_pool(
-    tasks: Sequence[Task], trajectories: Path, *, config: TasksConfig, seed: int
-) -> tuple[list[Task], dict[str, Any]]:
+def curated_pool(tasks: Sequence[Task], trajectories: Path) -> tuple[list[Task], dict[str, int]]:
     """The tasks that are kept, and the counts. Raises UserError where the shard is of other tasks, or none is left."""
     rates, known = pass_rates(trajectories), {task.task_id for task in tasks}
     if others := rates.keys() - known:
@@ -162,16 +108,18 @@ def curated_pool(
             f"--curate {trajectories}: {len(others)} of its {len(rates)} tasks are not among the {len(tasks)} that "
             "these parameters make; give the --from, --env and params of the pool that its episodes were played on"
         )
-    found = curated(rates, histogram=asdict(config.curation), seed=seed)
-    counts = {"unmeasured": len(known) - len(rates), **found.counts}
-    if not found.kept:
+    buckets = {task_id: bucket for task_id, rate in rates.items() if (bucket := bucket_of(rate))}
+    counts = {
+        "unmeasured": len(known) - len(rates),
+        "measured": len(rates),
+        "never_won": sum(rate <= 0 for rate in rates.values()),
+        "always_won": sum(rate >= 1 for rate in rates.values()),
+        **{name: list(buckets.values()).count(name) for name in BUCKETS},
+    }
+    if not buckets:
         said = ", ".join(f"{count} {name}" for name, count in counts.items())
-        raise UserError(
-            f"--curate {trajectories}: no task is left ({said}); play more rollouts of each task, or ask for another "
-            "tasks.curation"
-        )
-    kept = set(found.kept)
-    return [task for task in tasks if task.task_id in kept], counts
+        raise UserError(f"--curate {trajectories}: no task is left ({said}); play more rollouts of each task")
+    return [task for task in tasks if task.task_id in buckets], counts
 
 
 def never_held_out(made: Mapping[str, Sequence[Task]], config: TasksConfig) -> list[str]:
@@ -179,7 +127,7 @@ def never_held_out(made: Mapping[str, Sequence[Task]], config: TasksConfig) -> l
     have none that is held out. Empty where not both were
     made, and where other kinds are held out on purpose. Data sets have splits of their own: they are not asked.
     """
-    train, test = made.get(config.train_split), made.get(config.held_out_splits[0])
+    train, test = made.get(config.train_split), made.get(config.test_splits[0])
     if not train or test is None or config.test_kinds or config.source != "builtin":
         return []
     return sorted({task.kind for task in train} - {task.kind for task in test})
@@ -187,7 +135,7 @@ def never_held_out(made: Mapping[str, Sequence[Task]], config: TasksConfig) -> l
 
 def told_missing(kinds: Sequence[str], config: TasksConfig) -> str:
     """What is missing, why that may be, and what can be done."""
-    main, names = config.held_out_splits[0], ", ".join(kinds)
+    main, names = config.test_splits[0], ", ".join(kinds)
     return (
         f"{names}: no task is held out in split {main!r}, so no evaluation there shows what is learnt of this kind. It "
         f"has too few different scenes, or tasks.test_scenes ({config.test_scenes}) is too small; leave it out of "

@@ -7,7 +7,7 @@
 The sample is drawn from the free slots by `sampling`:
 
     uniform             every slot alike
-    learnability        ceil(revisit * n) slots that were not seen for longest, never seen ones first, and the others
+    learnability        ceil(REVISIT * n) slots that were not seen for longest, never seen ones first, and the others
                         by weight a (1 - a), a being the accuracy of the slot's task when it was played last
 
 A task that is always won or always lost teaches nothing now: its weight is 0, and it comes back when its turn among the
@@ -35,6 +35,9 @@ from rla.config.sections import RolloutConfig
 from rla.seeds import derive
 from rla.store.records import Task
 
+REVISIT = 0.25  # share of the tasks that is drawn among those not seen for longest
+MIXED_BUDGET = 3  # `fill: mixed` plays at most so many times `tasks_per_iteration` active tasks
+
 
 class Seen(NamedTuple):
     """The last measurement of the task that holds a slot: the iteration in which it was played, and its accuracy."""
@@ -53,7 +56,7 @@ def drawn_tasks(
     rng = random.Random(seed)
     lots = {task.slot: (rng.random(), 1 - rng.random()) for task in free}  # the second lies above 0: it has a logarithm
     oldest = sorted(free, key=lambda task: (last_seen(task, seen), lots[task.slot][0]))
-    again = oldest[: ceil(config.revisit * count)]
+    again = oldest[: ceil(REVISIT * count)]
     weights = {task.slot: weight for task in oldest[len(again) :] if (weight := learnability(seen.get(task.slot))) > 0}
     # The slots of the largest log(u) / w are a draw without replacement by weight (Efraimidis and Spirakis, 2006).
     likely = sorted(weights, key=lambda slot: -log(lots[slot][1]) / weights[slot])[: count - len(again)]
@@ -125,7 +128,7 @@ def tasks_and_reserve(
         return first, []
     taken = {task.slot for task in (*drawn, *parents)}
     left = [task for task in free if task.slot not in taken]
-    most = (config.most_tasks or 3 * config.tasks_per_iteration) - len(parents) - len(drawn)
+    most = MIXED_BUDGET * config.tasks_per_iteration - len(parents) - len(drawn)
     return first, drawn_tasks(left, most, config=config, seen=seen, seed=derive(seed, "reserve"))
 
 

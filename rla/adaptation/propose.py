@@ -158,7 +158,7 @@ def held_out_tasks(ctx: StageContext) -> Iterator[Task]:
 
     They are no input that a shard of candidates names: other held-out tasks leave what was trained as it is.
     """
-    splits = ctx.config.tasks.held_out_splits
+    splits = ctx.config.tasks.test_splits
     for split in splits:
         folder = artifact(held_out_root(ctx.run, splits, split), "test_tasks", 0)
         if is_complete(folder):

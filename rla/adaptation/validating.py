@@ -22,6 +22,8 @@ from rla.seeds import derive
 from rla.store.reading import read_rows
 from rla.store.records import Direction, Status, StopReason, Task
 
+EXPERT_EPISODES = 8  # of an accepted task, its parent and its root
+
 
 def pending_verdicts(
     ctx: StageContext, pending: list[Task], measured: dict[str, tuple[float, int]]
@@ -37,7 +39,6 @@ def pending_verdicts(
         alpha_low=config.alpha_low,
         alpha_high=config.alpha_high,
         rule=config.acceptance,
-        confidence=config.confidence,
     )
 
 
@@ -155,20 +156,20 @@ class ExpertFigures(NamedTuple):
     steps: float
 
 
-def expert_figures(task: Task, player: HasExpert, config: Config, *, episodes: int) -> ExpertFigures:
-    """`episodes` (1 or more) of the expert on `task`."""
+def expert_figures(task: Task, player: HasExpert, config: Config) -> ExpertFigures:
+    """EXPERT_EPISODES episodes of the expert on `task`."""
     played = [
         player.play_expert(task, config, seed=derive(config.seed, "expert", task.task_id, number))
-        for number in range(episodes)
+        for number in range(EXPERT_EPISODES)
     ]
-    won = sum(demonstration.won for demonstration in played)
-    return ExpertFigures(won / episodes, sum(len(demonstration.actions) for demonstration in played) / episodes)
+    won = fmean(demonstration.won for demonstration in played)
+    return ExpertFigures(won, fmean(len(demonstration.actions) for demonstration in played))
 
 
 def with_expert(
     verdicts: Iterable[TaskVerdict], tasks: Mapping[str, Task], player: HasExpert, config: Config
 ) -> list[TaskVerdict]:
-    """`verdicts`, the accepted ones with the figures of `adaptation.expert_episodes` episodes.
+    """`verdicts`, the accepted ones with the figures of EXPERT_EPISODES episodes.
 
     The expert sees observations only and learns nothing, so its success moves with the tasks alone, while that of the
     policy moves with what it has learnt. It plays the commands that the policy is offered; seeds depend on run, task
@@ -176,12 +177,11 @@ def with_expert(
 
     `tasks`: task_id -> task, with parents and roots.
     """
-    episodes = config.adaptation.expert_episodes
     found: dict[str, ExpertFigures] = {}
 
     def figures(task_id: str) -> ExpertFigures:
         if task_id not in found:
-            found[task_id] = expert_figures(tasks[task_id], player, config, episodes=episodes)
+            found[task_id] = expert_figures(tasks[task_id], player, config)
         return found[task_id]
 
     return [
@@ -194,7 +194,7 @@ def with_expert(
             root_expert_success=figures(verdict.slot).success,
             root_expert_steps=figures(verdict.slot).steps,
         )
-        if verdict.accepted and episodes
+        if verdict.accepted
         else verdict
         for verdict in verdicts
     ]

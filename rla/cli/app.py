@@ -18,6 +18,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -25,11 +26,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from rla.cli.environments import check_env, envs
-from rla.cli.guard import guard
-from rla.cli.own_options import LOOKING, NEWEST, Option, Overrides, own_options
-from rla.cli.run import init_folder, plan_command, run_loop
-from rla.cli.show import OptionalCount, show
+from rla.cli.guard import LOOKING, NEWEST, Option, Overrides, guard, own_options
+from rla.cli.show import OptionalCount, envs, show
 from rla.errors import UserError
 from rla.pipeline.context import StageSpec
 from rla.plugins import loaded, package_of, registered
@@ -38,6 +36,8 @@ from stages import STAGES
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+    from rla.pipeline.plan import Plan
+
 
 GROUP = "rla.commands"
 ANY_WORDS = {"ignore_unknown_options": True, "allow_extra_args": True}
@@ -45,8 +45,8 @@ SPECS = {spec.name: spec for spec in STAGES}
 
 
 class Commands(TyperGroup):
-    """Stages, the core's other commands, and those of packages, which cannot take a name of the core. A stage's options
-    are made when it is called: those of all stages would take as long as the rest of `rla --help`.
+    """Commands of the core and of packages; a package cannot take a name of the core. The options of a stage are made
+    when it is called, because making all of them would take as long as the rest of `rla --help`.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -79,7 +79,7 @@ class Commands(TyperGroup):
 
 
 def made_command(name: str, found: Any, **options: Any) -> Any:
-    """What typer makes of a function, of a `typer.Typer` or of a `StageSpec`."""
+    """The typer command of a function, a `typer.Typer` or a `StageSpec`."""
     app = typer.Typer(rich_markup_mode=None, add_completion=False)
     if isinstance(found, typer.Typer):
         app.add_typer(found, name=name, rich_help_panel=None)
@@ -116,7 +116,7 @@ app = typer.Typer(
 
 
 def common_options(spec: StageSpec) -> list[Option]:
-    """What every stage takes."""
+    """Options that every stage takes."""
     iteration = 0 if spec.name == "evaluate" else 1
     follows = any(artifact.startswith("previous_") for _, artifact in spec.reads)  # so there is one before it
     own = "the run's config.yaml" if spec.beside else "config.yaml of the --run"
@@ -178,6 +178,144 @@ def stage_command(spec: StageSpec) -> Callable[..., None]:
     return command
 
 
+Iterations = Annotated[int, typer.Option(min=1, help="Iterations of the run in all.")]
+EvaluateEvery = Annotated[int, typer.Option(min=0, help="Also evaluate every K iterations; 0: only the ends.")]
+Seed = Annotated[int | None, typer.Option(help="Seed of the run; the params' own when not given.")]
+StageOverrides = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override of every stage.")
+]
+
+
+def init_folder(
+    folder: Annotated[
+        Path, typer.Argument(metavar="[DIR]", help="The folder; it is made where it is not there.")
+    ] = Path(),
+    pipeline: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Whose parameters, else alfworld-tiny; `list` names them all.")
+    ] = None,
+    env: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The environment, for the pipeline `small`, which runs any.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="FOLDER|ID", help="A chat model: parameters that suit it, and why.")
+    ] = None,
+    memory: Annotated[
+        float | None, typer.Option(min=0.0, help="With --model: GB of the GPU; 0: none. By default this machine's.")
+    ] = None,
+) -> None:
+    """Write dvc.yaml, params.yaml and iterations.yaml into a folder that has none of them.
+
+    Example: rla init mine --pipeline alfworld-tiny
+    """
+
+    def call() -> None:
+        from rla.pipeline.plan import begin_folder, pipelines
+        from rla.pipeline.run import SMALL_RUN
+
+        if pipeline == "list":
+            broken: list[str] = []
+            typer.echo("\n".join(pipelines(broken)))
+            for flaw in broken:
+                typer.echo(f"left out: {flaw}", err=True)
+            return
+        if model is None:
+            made = begin_folder(folder, pipeline=pipeline or SMALL_RUN, env=env)
+        elif pipeline or env:
+            raise UserError("--model chooses the pipeline, one of ALFWorld; leave --pipeline and --env out")
+        else:
+            from rla.pipeline.context import implementation
+
+            chosen, changes, reasons = implementation("init.model")(model, memory)
+            made = begin_folder(folder, pipeline=chosen, changes=changes, notes=reasons)
+            typer.echo("\n".join(reasons))
+        typer.echo(f"{folder}: {', '.join(str(path.relative_to(folder)) for path in made)}")
+        first = "" if folder.resolve() == Path.cwd() else f"cd {folder} && "
+        typer.echo(f"next: {first}rla run")
+
+    guard(call)
+
+
+def plan_command(
+    iterations: Iterations = 12,
+    evaluate_every: EvaluateEvery = 0,
+    params: Annotated[Path, typer.Option(help="Parameters that the stages are called with.")] = Path("params.yaml"),
+    run: Annotated[
+        Path | None, typer.Option(help="Run folder; runs/<name of the params file>[-seed<N>][-KEY-VALUE].")
+    ] = None,
+    seed: Seed = None,
+    set_: StageOverrides = None,
+    out: Annotated[Path, typer.Option(help="The file that dvc.yaml reads.")] = Path("iterations.yaml"),
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Let the stages replace what a run of other parameters has made.")
+    ] = False,
+) -> None:
+    """Write iterations.yaml: which iterations and evaluations `dvc repro` chains.
+
+    Example: rla plan --iterations 60 --evaluate-every 10
+    """
+
+    def call() -> None:
+        from rla.pipeline.dvc_project import one_run, ready_dvc
+        from rla.pipeline.plan import write_plan
+
+        pipeline = out.with_name("dvc.yaml")
+        with one_run(pipeline) if pipeline.is_file() else nullcontext():
+            plan = planned(iterations, evaluate_every, params, run, seed, set_, overwrite)
+            typer.echo(write_plan(plan, out, stages=STAGES))
+            if pipeline.is_file():
+                ready_dvc(out.parent)
+
+    guard(call)
+
+
+def run_loop(
+    iterations: Iterations = 12,
+    evaluate_every: EvaluateEvery = 0,
+    params: Annotated[Path, typer.Option(help="Parameters of all stages.")] = Path("params.yaml"),
+    run: Annotated[Path | None, typer.Option(help="Run folder; by default as `rla plan` names it.")] = None,
+    seed: Seed = None,
+    set_: StageOverrides = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what other parameters have made.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="All that DVC and the stages say.")] = False,
+) -> None:
+    """Turn the whole loop here: a line for each stage, then the report. The same call resumes a run that stopped.
+
+    Example: rla run --iterations 4 --set credit.step_weight=0.5
+    """
+
+    def call() -> None:
+        from rla.cli.loop import turn_loop
+
+        plan = planned(iterations, evaluate_every, params, run, seed, set_, overwrite)
+        if status := turn_loop(plan, say=typer.echo, verbose=verbose):
+            raise typer.Exit(status)
+
+    guard(call)
+
+
+def planned(
+    iterations: int,
+    evaluate_every: int,
+    params: Path,
+    run: Path | None,
+    seed: int | None,
+    overrides: list[str] | None,
+    overwrite: bool,
+) -> Plan:
+    """The options as a plan. Raises UserError if they contradict each other."""
+    from rla.pipeline.plan import Plan
+
+    return Plan(
+        iterations=iterations,
+        evaluate_every=evaluate_every,
+        params=params,
+        run=run,
+        seed=seed,
+        overrides=overrides or (),
+        overwrite=overwrite,
+    )
+
+
 def prune(
     run: Annotated[Path | None, typer.Option(help=f"Run folder; {NEWEST}.")] = None,
     params: Annotated[Path | None, typer.Option(help="Parameters; the run's config.yaml, else ./params.yaml.")] = None,
@@ -195,11 +333,10 @@ def prune(
 
 
 def pruned_text(run: Path | None, params: Path | None, overrides: list[str], plan: Path, *, dry_run: bool) -> str:
-    """What the command prints, a checkpoint a line. Raises UserError for a run that does not exist."""
+    """A line for each checkpoint, and the sum. Raises UserError for a run that does not exist."""
     from rla.config.load import read_config
-    from rla.pipeline.finished import finished_iterations
-    from rla.pipeline.params_files import existing_run, run_and_params
-    from rla.pipeline.pruning import planned_evaluations, prune_run, removals
+    from rla.pipeline.finished import finished_iterations, planned_evaluations, prune_run, removals
+    from rla.pipeline.run import existing_run, run_and_params
     from rla.store.sizes import readable_bytes
 
     folder, file = run_and_params(run, params, newest=True)
@@ -261,8 +398,8 @@ def params_command(
 
 
 def schema_text(env: str | None = None) -> str:
-    """The schema of a params file, with the own parameters of `env` and the sections of its package, or those of all
-    that is installed. An environment that cannot be imported is left out.
+    """The schema of a params file, with the parameters of `env` and the sections of its package, or of all installed
+    environments and packages. An environment that cannot be imported is left out.
     """
     from rla.envs.configured import schema_of_params
     from rla.envs.registry import environment, installed_environments
@@ -285,7 +422,7 @@ def resolved_text(params: Path | None, env: str | None, overrides: list[str]) ->
     from rla.cli.calls import overrides_of
     from rla.config import resolved
     from rla.envs.configured import load_config
-    from rla.pipeline.params_files import params_file
+    from rla.pipeline.run import params_file
 
     path = params_file(params, env.partition(":")[0] if env else None)
     config = load_config(path, overrides_of({"set_": overrides, "seed": None, "env": env}))
@@ -297,7 +434,6 @@ app.command("init")(init_folder)
 app.command("run")(run_loop)
 app.command("plan")(plan_command)
 app.command("envs")(envs)
-app.command("check-env")(check_env)
 app.command("params")(params_command)
 app.command("prune")(prune)
 app.command("merge")(merge)
@@ -309,7 +445,7 @@ def top(
     version: Annotated[bool, typer.Option("--version", help="Print the versions and exit.")] = False,
 ) -> None:
     if version:
-        from rla.cli.call_record import versions
+        from rla.cli.calls import versions
 
         typer.echo("\n".join(versions()))
         raise typer.Exit

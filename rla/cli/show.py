@@ -1,23 +1,26 @@
-"""`rla show`: episodes of a run, with what the judge said of each step and what was paid for it."""
+"""Commands that look: `rla show` prints episodes of a run with their votes and rewards, `rla envs` the environments."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
-from rla.cli.guard import guard
-from rla.cli.own_options import NEWEST, Overrides
+from rla.cli.guard import NEWEST, Overrides, guard
 
 if TYPE_CHECKING:
     from rla.config import Config
+    from rla.envs.registry import Installed
     from rla.showing.reading import Played
     from rla.showing.records import Excerpt
+
 
 CHOICES = ("worst", "best", "disputed", "flipped")
 COUNT = 20  # of a choice that names no number
@@ -55,8 +58,8 @@ def show(
     params: Annotated[Path | None, typer.Option(help="Parameters; the run's config.yaml, else ./params.yaml.")] = None,
     set_: Overrides = None,
 ) -> None:
-    """Show episodes: what was seen and done, each vote with its reason, reward, advantage, and whether the step helped.
-    Ids may be shortened. Without a choice: the tasks that were played.
+    """Show episodes: observations and actions, each vote with its reason, reward, advantage, and whether the step
+    helped. Ids may be shortened. Without a choice: the tasks that were played.
 
     Example: rla show --run runs/alfworld-tiny --iteration 3 --worst 20
     """
@@ -73,8 +76,7 @@ def show(
 def run_and_config(run: Path | None, params: Path | None, overrides: list[str] | None) -> tuple[Path, Config]:
     """The run, by default the newest, and its parameters. Raises UserError naming the runs that there are."""
     from rla.envs.configured import load_config
-    from rla.pipeline.params_files import existing_run, run_and_params
-    from rla.pipeline.run_identity import differing_parameters
+    from rla.pipeline.run import differing_parameters, existing_run, run_and_params
 
     place, file = run_and_params(run, params, newest=True)
     existing_run(place)
@@ -89,7 +91,7 @@ def run_and_config(run: Path | None, params: Path | None, overrides: list[str] |
 def show_episodes(
     run: Path, config: Config, iteration: int | None, split: str | None, asked: dict[str, Any], html: Path | None
 ) -> None:
-    """Raises UserError for what is not there, or where two choices are made."""
+    """Raises UserError if something is missing, or if two choices are made."""
     from rla.errors import UserError
     from rla.report.build import played_table
     from rla.report.render import as_text, terminal_width
@@ -149,3 +151,74 @@ def asked_excerpts(
     if not later:
         raise UserError(f"--flipped: nothing was played after iteration {iteration}; give an earlier --iteration")
     return flipped_excerpts(played, (episodes_place(run, config, number, split) for number in later), config, value)
+
+
+def envs(
+    as_json: Annotated[bool, typer.Option("--json", help="Everything that is known, as JSON.")] = False,
+    check: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Check this one, or name:id, by playing it; list nothing.")
+    ] = None,
+    params: Annotated[Path | None, typer.Option(help="Parameters to check it with; the defaults.")] = None,
+    set_: Overrides = None,
+    episodes: Annotated[int, typer.Option(min=1, help="Tasks that the check plays.")] = 4,
+    seed: Annotated[int, typer.Option(help="Seed of all random choices of the check.")] = 0,
+) -> None:
+    """List the installed environments: name, package, and the optional protocols that each has.
+
+    With --check, play one with random and hostile actions and name each part of the contract that is broken. Exit code
+    0: nothing is broken. 1: something is. 2: it cannot be checked here.
+
+    Example: rla envs --check guess-number --episodes 8
+    """
+
+    def call() -> None:
+        if check is None:
+            typer.echo(listed(as_json=as_json), nl=False)
+        else:
+            report_findings(check, params, set_ or [], episodes=episodes, seed=seed)
+
+    guard(call)
+
+
+def listed(*, as_json: bool) -> str:
+    """Two lines for each environment, or JSON."""
+    from rla.envs.registry import installed_list
+
+    found = installed_list()
+    if as_json:
+        return json.dumps([asdict(one) for one in found], indent=1) + "\n"
+    widths = [max(len(cell) for cell in column) for column in zip(*map(first_columns, found), strict=True)]
+    return "".join(block(one, widths) for one in found)
+
+
+def first_columns(one: Installed) -> tuple[str, str]:
+    return one.name, f"{one.package} {one.version}".strip()
+
+
+def block(one: Installed, widths: list[int]) -> str:
+    """Name, package and docstring; below, the abilities or the reason why it cannot be used."""
+    head = "  ".join(cell.ljust(width) for cell, width in zip(first_columns(one), widths, strict=True))
+    below = f"broken: {one.broken}" if one.broken else ", ".join(one.abilities) or "(the five required members alone)"
+    return f"{head}  {one.about}".rstrip() + f"\n{' ' * (widths[0] + 2)}{' '.join(below.split())}\n"
+
+
+def report_findings(name: str, params: Path | None, overrides: list[str], *, episodes: int, seed: int) -> None:
+    """Print a line for each check. Raises typer.Exit(1) if one is broken, and UserError."""
+    from rla.envs.checking.check import check_environment, check_parameters
+    from rla.envs.configured import load_config
+    from rla.envs.registry import environment
+
+    name, colon, own = name.partition(":")
+    env = environment(name)
+    findings = check_parameters(env, seed=seed)
+    if all(finding.ok for finding in findings):
+        named = [f"env.name={json.dumps(name)}", *([f"env.own.id={json.dumps(own)}"] if colon else [])]
+        config = load_config(params, [*overrides, *named])
+        findings = check_environment(env, config, episodes=episodes, seed=seed)
+    for finding in findings:
+        typer.echo(f"{'ok    ' if finding.ok else 'BROKEN'}  {finding.protocol}: {finding.check}")
+        if not finding.ok:
+            typer.echo(f"        {finding.broken}")
+    typer.echo(f"{len(findings)} checks, {sum(not finding.ok for finding in findings)} broken")
+    if not all(finding.ok for finding in findings):
+        raise typer.Exit(1)

@@ -1,9 +1,9 @@
-"""What no run can use, refused when params are read: UserError with the file and the key to change."""
+"""Combinations of values that no run can use, refused when params are read: UserError with file and key."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, replace
+from dataclasses import replace
 from urllib.parse import SplitResult, urlsplit
 
 from rla.config.sections import (
@@ -16,8 +16,7 @@ from rla.config.sections import (
 )
 from rla.errors import UserError
 
-SPLIT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # what a held-out split may be called
-VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")  # the name of an environment variable
+SPLIT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # names of held-out splits
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # vLLM's MaxLoRARanks
 
 
@@ -34,20 +33,15 @@ def check_config(config: Config, where: str) -> None:
         raise UserError(f"{where}: judge.decoding: admissible needs judge.prompt: plain")
     check_judge_server(config.judge, where)
     check_server(config.generator, where)
-    rollout = config.rollout
-    if rollout.most_tasks and rollout.most_tasks < rollout.tasks_per_iteration:  # they are played in any case
-        raise UserError(
-            f"{where}: rollout.most_tasks is {rollout.most_tasks}; it must be 0 or at least rollout.tasks_per_iteration"
-        )
     check_adaptation(config, where)
     if own := config.adaptation.llm.server:  # asked like `backend: server`
         check_server(replace(config.generator, backend="server", server=own), f"{where}: adaptation.llm.server")
     check_adapters(config, where)
     check_training(config, where)
-    for key in ("policy", "reward_model"):
-        low, high = getattr(config.credit, f"{key}_low"), getattr(config.credit, f"{key}_high")
+    for key in ("policy_band", "reward_model_band"):
+        low, high = getattr(config.credit, key)
         if low > high:
-            raise UserError(f"{where}: credit needs {key}_low <= {key}_high, not {low} and {high}")
+            raise UserError(f"{where}: credit.{key} is [{low}, {high}]; set it to [low, high] with low <= high")
     check_baseline(config.credit, where)
     shaping = config.credit.shaping
     if 0 < shaping.overlong_max < shaping.overlong_buffer:
@@ -72,7 +66,7 @@ def check_config(config: Config, where: str) -> None:
 
 
 def check_training(config: Config, where: str) -> None:
-    """What goes together in the sections of both models."""
+    """Refuse combinations of keys in `train_policy` and `train_rm` that contradict each other."""
     for name, train in (("train_policy", config.train_policy), ("train_rm", config.train_rm)):
         taught = config.warm_start.enabled and config.model.policy != "init"
         if train.lora.rank and taught and train.kl_coef and train.kl_reference == "initial":
@@ -99,22 +93,21 @@ def check_training(config: Config, where: str) -> None:
 
 
 def check_splits(tasks: TasksConfig, where: str) -> None:
-    """Held-out splits are folders of the run, each once, and none of them trains. Shares of curation are of a whole."""
+    """Held-out splits are folders of the run, each once, and none of them trains."""
+    if not tasks.test_splits:
+        raise UserError(f"{where}: tasks.test_splits is empty; name the split that is held out, such as [test]")
     for split in tasks.test_splits:
         if not SPLIT.fullmatch(split):
             raise UserError(f"{where}: tasks.test_splits: {split!r} names a folder; use letters, digits, _, - and .")
-    names, key = (tasks.train_split, *tasks.held_out_splits), "test_splits" if tasks.test_splits else "test_split"
+    names = (tasks.train_split, *tasks.test_splits)
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise UserError(
-            f"{where}: tasks.{key}: {twice[0]} is named twice or is tasks.train_split; name each split once"
+            f"{where}: tasks.test_splits: {twice[0]} is named twice or is tasks.train_split; name each split once"
         )
-    shares = asdict(tasks.curation).values()
-    if any(shares) and abs(sum(shares) - 1) > 1e-6:
-        raise UserError(f"{where}: tasks.curation: easy, medium and hard sum to {sum(shares):g}; they must sum to 1")
 
 
 def check_adaptation(config: Config, where: str) -> None:
-    """Bounds that leave a band, and places enough to play what is to be compared."""
+    """Refuse bounds without a band between them, and too few places for a task and its parent."""
     adaptation = config.adaptation
     low, high = adaptation.alpha_low, adaptation.alpha_high
     if low >= high:
@@ -128,7 +121,7 @@ def check_adaptation(config: Config, where: str) -> None:
 
 
 def check_server(generator: GeneratorConfig, where: str) -> None:
-    """`backend: server` needs the base URL of a server, and no password in it: params lie beside every output."""
+    """`backend: server` needs the base URL of a server without a password, because params lie next to every output."""
     if generator.backend != "server":
         return
     check_address(generator.server, "generator.server", f"{where}: generator.backend is server")
@@ -147,33 +140,28 @@ def check_address(text: str, key: str, where: str) -> None:
 
 
 def check_judge_server(judge: JudgeConfig, where: str) -> None:
-    """`judge.backend: server` needs a server, the name of its model, and a prompt that leaves the reply free."""
-    if judge.backend != "server":
+    """A chat server that judges needs an address, the name of its model, and a prompt that leaves the reply free."""
+    if judge.trains:
         return
-    where = f"{where}: judge.backend is server"
+    where = f"{where}: judge.server is set"
     check_chat_server(judge.server, "judge.server", where)
     if judge.decoding == "admissible":
         raise UserError(f"{where}, and a chat server does not restrict its replies; set judge.decoding: free")
 
 
 def check_chat_server(server: JudgeServerConfig, key: str, where: str) -> None:
-    """The address of a chat server, the name of its model, and a variable for its API key."""
+    """A chat server needs an address and the name of its model."""
     check_address(server.url, f"{key}.url", where)
     if not server.model:
         raise UserError(f"{where}; set {key}.model to the name by which the server knows it")
-    if not VARIABLE.fullmatch(server.key_variable):
-        raise UserError(
-            f"{where}; {key}.key_variable is the name of an environment variable, such as RLA_JUDGE_API_KEY; put the "
-            "key itself into that variable"
-        )
 
 
 def web_address(text: str) -> SplitResult | None:
-    """The parts of an address of HTTP; None for a text that is none."""
+    """The parts of an HTTP address; None if the text is not one."""
     try:
         parts = urlsplit(text)
         usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # half an IPv6 address, a port that is no number
+    except ValueError:  # half an IPv6 address, a port that is not a number
         return None
     return parts if usable else None
 
@@ -198,15 +186,15 @@ def check_adapters(config: Config, where: str) -> None:
 
 
 def check_baseline(credit: CreditConfig, where: str) -> None:
-    """Refuse what would blow a baseline up to unit spread, or add it up; estimators that ask no judge may stand by."""
+    """Refuse estimators that would add a baseline up or scale it to unit spread; others ask no judge."""
     if credit.judged != "baseline":
         return
-    if credit.estimator in ("step", "return"):
+    if credit.estimator == "step":
         raise UserError(f"{where}: credit.judged: baseline needs credit.estimator: integrated")
     if credit.estimator == "integrated" and (
-        credit.normalise == "step" or credit.policy_low < 0 or credit.policy_high > 1
+        credit.normalise == "step" or credit.policy_band[0] < 0 or credit.policy_band[1] > 1
     ):
         raise UserError(
             f"{where}: credit.judged: baseline would train on judgements alone where all outcomes of a group are "
-            "equal; set credit.normalise to task or place, policy_low to 0 or more, and policy_high to 1 or less"
+            "equal; set credit.normalise to task or place, and keep policy_band within [0, 1]"
         )

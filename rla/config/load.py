@@ -1,4 +1,31 @@
-"""Reading `params.yaml`: unknown keys and impossible combinations are refused before anything runs."""
+"""Reading `params.yaml` into a `Config`: unknown keys and impossible combinations are refused before anything runs.
+
+Packages add parameters of their own. They register them in their pyproject.toml:
+
+    [project.entry-points."rla.sections"]
+    harvest = "rla_farm.params:HarvestConfig"
+
+    [project.entry-points."rla.engines"]
+    farm = "rla_farm.engines:FarmEngines"
+
+    [project.entry-points."rla.launchers"]
+    farm = "rla_farm.launching:FarmLauncher"
+
+A section is used like those of the core, in a params file (`harvest.size: 3`) and in every `Config`
+(`config.harvest`), and cannot take the name of another. A stage whose outputs depend on it names it in
+`StageSpec.sections`.
+
+| key | dataclass | keys | protocol |
+|---|---|---|---|
+| `generator.backend: farm` | `FarmEngines` | `generator.own` | `rla.llm.factory.OwnEngine` |
+| `launch.training: farm` | `FarmLauncher.Training` | `launch.own` | `rla.training.stage.OwnTraining` |
+| `pool.backend: farm` | `FarmLauncher.Pool` | `pool.own` | `rla.envs.pool.hosting.OwnPool` |
+
+No output depends on these keys. The methods of these dataclasses do the work. A launcher need not have both classes.
+
+The fields of a dataclass are the keys, with defaults and bounds (`rla.config.schema.ranged`). A ValueError or UserError
+in `__post_init__` refuses fields that do not go together; its text continues the name of the section.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +33,27 @@ import difflib
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields, is_dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, field, fields, is_dataclass, make_dataclass, replace
+from enum import Enum
+from functools import cache
+from keyword import kwlist
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
-from rla.config.backends import config_type, with_own_parameters
-from rla.config.bounds import flaw_of
 from rla.config.checks import check_config
+from rla.config.schema import flaw_of
 from rla.config.sections import Config
 from rla.config.training import protected, warmed
 from rla.errors import UserError
+from rla.plugins import loaded, package_of, registered
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
 
 ParamsOf = Callable[[str], type]  # the dataclass of an environment's own parameters, by `env.name`
 DEFAULTS = "the defaults"
@@ -95,7 +129,7 @@ def read_config(path: str | Path | None, overrides: Sequence[str] = (), *, param
 
 
 def blaming(read: Callable[[Sequence[str]], Config], overrides: Sequence[str], *, where: str) -> Config:
-    """`read(overrides)`, whose errors begin with `where`. One that overrides have caused begins with those instead."""
+    """`read(overrides)`, whose errors begin with `where`, or with the overrides that have caused them."""
 
     def flaw(left: Sequence[str]) -> str:
         try:
@@ -119,7 +153,7 @@ def blaming(read: Callable[[Sequence[str]], Config], overrides: Sequence[str], *
 
 
 def read_yaml(path: Path, *, remedy: str) -> Any:
-    """What a YAML file holds. UserError names the file: with the `remedy` where it is not there, or as no YAML."""
+    """The content of a YAML file. Raises UserError naming the file, with the `remedy` if it is missing."""
     if path.exists() and not path.is_file():
         raise UserError(f"{path}: a folder, a pipe or a device, not a file; move it away, or name the right file")
     if not path.is_file():
@@ -133,7 +167,7 @@ def read_yaml(path: Path, *, remedy: str) -> Any:
 
 
 def config_of(data: Mapping[str, Any], *, where: str, params_of: ParamsOf | None) -> Config:
-    """The config of nested params; `where` names their origin in errors, which are those of `load_config`."""
+    """The config of nested params; `where` names their origin in errors. Raises UserError as `load_config` does."""
     config: Config = build(config_type(), data, where, "")
     if params_of is not None:
         if not config.env.name:
@@ -142,13 +176,13 @@ def config_of(data: Mapping[str, Any], *, where: str, params_of: ParamsOf | None
             )
         own = build(params_of(config.env.name), config.env.own or {}, where, "env.own.")
         config = replace(config, env=replace(config.env, own=own))
-    config = with_own_parameters(decided(config), build, where=where)
+    config = with_own_parameters(decided(config), where=where)
     check_config(config, where)
     return config
 
 
 def decided(config: Config) -> Config:
-    """The config with all that follows from other keys, where the params file leaves it open."""
+    """The config with open values decided by the keys that they follow from."""
     half = config.generator.dtype == "bfloat16"
     model = replace(config.model, reward=config.model.reward or config.model.policy)
     first = model.policy if config.warm_start.reward_from_policy else model.reward
@@ -190,7 +224,7 @@ def apply_overrides(data: Mapping[str, Any], overrides: Sequence[str]) -> dict[s
 
 def build(section: Any, data: Any, where: str, prefix: str) -> Any:
     """An instance of the dataclass `section` from a mapping, every key, type and bound checked. Raises UserError, also
-    for what its `__post_init__` refuses.
+    if its `__post_init__` refuses the values.
     """
     if not isinstance(data, dict):
         raise UserError(f"{where}: {prefix.rstrip('.') or 'params'} must be a mapping of keys, not {data!r}")
@@ -221,10 +255,16 @@ def coerce(hint: Any, value: Any, where: str, key: str) -> Any:
     if hint is Any:
         return value
     if get_origin(hint) in (Union, UnionType):
-        return None if value is None and type(None) in args else coerce(alternative(args, value), value, where, key)
+        if value is None and type(None) in args:
+            return None
+        named = [one for one in args if get_origin(one) is Literal and value in get_args(one)]
+        others = [one for one in args if get_origin(one) is not Literal]
+        return coerce((named or others)[0], value, where, key)
     if args and args[-1] is Ellipsis and isinstance(value, list):
         return tuple(coerce(args[0], item, where, key) for item in value)
-    if args and args[-1] is not Ellipsis:
+    if get_origin(hint) is tuple and isinstance(value, list) and len(value) == len(args):
+        return tuple(coerce(one, item, where, key) for one, item in zip(args, value, strict=True))
+    if args and get_origin(hint) is not tuple:
         if value not in args:
             raise UserError(f"{where}: {key} is {value!r}; choose one of {', '.join(map(str, args))}")
         return value
@@ -238,14 +278,8 @@ def coerce(hint: Any, value: Any, where: str, key: str) -> Any:
         raise UserError(f"{where}: {key} is {value!r}; expected a finite number")
     if hint in (int, str, bool) and type(value) is hint:
         return value
-    wanted = getattr(hint, "__name__", None) if not args else "list"
+    wanted = getattr(hint, "__name__", None) if not args else "list" if args[-1] is Ellipsis else f"list of {len(args)}"
     raise UserError(f"{where}: {key} is {value!r}; expected {wanted}")
-
-
-def alternative(hints: Sequence[Any], value: Any) -> Any:
-    """Which of the annotations of a union is meant: a `Literal` that has `value`, else the first that is none."""
-    chosen = [hint for hint in hints if get_origin(hint) is Literal and value in get_args(hint)]
-    return (chosen or [hint for hint in hints if get_origin(hint) is not Literal])[0]
 
 
 def resolved(config: Config, sections: Sequence[str] = ()) -> dict[str, Any]:
@@ -276,7 +310,7 @@ def config_digest(config: Config, sections: Sequence[str]) -> str:
 
 
 def effective_parameters(config: Config, sections: Sequence[str] = ()) -> dict[str, Any]:
-    """`resolved` without the keys that no output depends on: what `config_digest` is a digest of."""
+    """`resolved` without the keys that no output depends on; `config_digest` digests it."""
     kept: dict[str, Any] = effective(config, resolved(config, sections))
     return kept
 
@@ -292,3 +326,144 @@ def effective(section: Any, data: Any) -> Any:
             value = data[entry.name] if name is None else getattr(section, name)
             kept[entry.name] = effective(getattr(section, entry.name), value)
     return {name: value for name, value in kept.items() if value != {} or data[name] == {}}  # of some nothing is left
+
+
+SECTIONS, ENGINES, LAUNCHERS = "rla.sections", "rla.engines", "rla.launchers"
+BUILTIN = ("transformers", "vllm", "server", "scripted")  # engines without parameters of their own
+
+
+def config_type(packages: Collection[str] | None = None) -> type[Config]:
+    """`Config` with a field for each section that `packages` bring. None: all that are installed.
+
+    Raises UserError for a section that cannot be imported, is not a dataclass, or has a name that is taken.
+    """
+    entries = registered(SECTIONS).items()
+    chosen = {name: entry for name, entry in entries if packages is None or package_of(entry) in packages}
+    found = {name: type(loaded(entry, instance=True)) for name, entry in chosen.items()}  # each key has a default
+    taken = {one.name for one in fields(Config)} | {*kwlist}
+    for name, shape in found.items():
+        if name in taken or not (name.isidentifier() and is_dataclass(shape)):
+            raise UserError(
+                f"{SECTIONS}: {name} must be a dataclass, and its name an identifier that rla does not use; mend the "
+                f"package {package_of(chosen[name])}"
+            )
+    return _with_sections(tuple(found.items())) if found else Config
+
+
+@cache  # configs are equal only if they have the same class
+def _with_sections(found: tuple[tuple[str, Any], ...]) -> type[Config]:
+    def reduced(config: Config) -> tuple[Any, ...]:  # pickle looks up classes by name
+        return _restored, (found, {one.name: getattr(config, one.name) for one in fields(config)})
+
+    own = [(name, shape, field(default_factory=shape)) for name, shape in found]
+    kept = {"__doc__": Config.__doc__, "__module__": Config.__module__, "__reduce__": reduced}
+    return make_dataclass("Config", own, bases=(Config,), namespace=kept, frozen=True, slots=True, kw_only=True)
+
+
+def _restored(found: tuple[tuple[str, Any], ...], values: Mapping[str, Any]) -> Config:
+    return _with_sections(found)(**values)
+
+
+def with_own_parameters(config: Config, *, where: str) -> Config:
+    """`config` with `own` of generator, launch and pool as the package that each of them names has it.
+
+    `own` is None if the core itself does the work. Raises UserError, beginning with `where`, for a name that is not
+    installed or cannot be imported, and for keys that its package does not know.
+    """
+
+    def own(key: str, entry: EntryPoint, data: Any, *, role: str = "") -> Any:
+        section = f"{key.partition('.')[0]}.own"
+        found = loaded(entry)
+        shape = getattr(found, role, None) if role else found
+        if not (isinstance(shape, type) and is_dataclass(shape)):
+            raise UserError(
+                f"{where}: {key}: {entry.name} is {entry.value}, which is not a dataclass; mend its package"
+            )
+        return build(shape, data or {}, where, f"{section}.")
+
+    generator, launch, pool = config.generator, config.launch, config.pool
+    engine = hosts = training = None
+    if generator.backend not in BUILTIN:
+        entry = backend_entry("generator.backend", generator.backend, ENGINES, BUILTIN, where)
+        engine = own("generator.backend", entry, generator.own)
+    if pool.backend != "local":
+        entry = backend_entry("pool.backend", pool.backend, LAUNCHERS, ("local",), where)
+        hosts = own("pool.backend", entry, pool.own, role="Pool")
+    if launch.training is not None and (launcher := registered(LAUNCHERS).get(launch.training)):  # else a file's name
+        training = own("launch.training", launcher, launch.own, role="Training")
+    return replace(
+        config,
+        generator=replace(generator, own=engine),
+        launch=replace(launch, own=training),
+        pool=replace(pool, own=hosts),
+    )
+
+
+def backend_entry(key: str, name: str, group: str, builtin: tuple[str, ...], where: str) -> EntryPoint:
+    """The entry that an installed package registers as `name`. Raises UserError if none does."""
+    installed = registered(group)
+    if name not in installed:
+        raise UserError(
+            f"{where}: {key} is {name!r}; installed: {', '.join([*builtin, *installed])}; choose one of these, or "
+            f"install the package that brings {name}"
+        )
+    return installed[name]
+
+
+SHOWN = 5  # parameters that an error names
+LONGEST_VALUE = 60  # characters of a value
+
+
+class Absent(Enum):
+    """The value of a parameter that one of the two does not have."""
+
+    ABSENT = "not there"
+
+
+ABSENT = Absent.ABSENT
+Differences = dict[str, tuple[Any, Any]]  # dotted key -> (old value, new value)
+
+
+def flattened(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted key -> value, of nested parameters. A list is a value, and so is an empty section."""
+    found: dict[str, Any] = {}
+    for key, value in data.items():
+        if isinstance(value, Mapping) and value:
+            found |= flattened(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
+
+
+def parameter_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Differences:
+    """The parameters that differ, in order of `new`, followed by parameters that only `old` has."""
+    before, now = flattened(old), flattened(new)
+    found = {key: (before.get(key, ABSENT), value) for key, value in now.items() if before.get(key, ABSENT) != value}
+    return found | {key: (value, ABSENT) for key, value in before.items() if key not in now}
+
+
+def differences_text(found: Differences, *, shown: int = SHOWN, now: str = "this call has") -> str:
+    """The differences in one line. `now`: the owner of the second values. Values are shown as JSON, because the file
+    may be untrusted.
+    """
+    texts = [
+        f"{shown_key(key)} {shown_value(old)}, {now} {shown_value(new)}"
+        for key, (old, new) in list(found.items())[:shown]
+    ]
+    return "; ".join(texts) + (f"; and {len(found) - shown} more" if len(found) > shown else "")
+
+
+def shown_key(key: str) -> str:
+    """A key as it is if it looks like one, else as `shown_value`."""
+    return (
+        key if key.replace(".", "").replace("-", "").isidentifier() and len(key) <= LONGEST_VALUE else shown_value(key)
+    )
+
+
+def shown_value(value: Any) -> str:
+    """A plain word as it is, all else as JSON; long ones are cut."""
+    if value is ABSENT:
+        return str(ABSENT.value)
+    plain = isinstance(value, str) and value.isascii() and value.isidentifier()
+    text = str(value) if plain else json.dumps(value)
+    return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 3]}..."

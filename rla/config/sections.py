@@ -1,4 +1,4 @@
-"""Every parameter, its type and its default (the paper's value where the paper has one).
+"""Every parameter, its type and its default (the paper's value if the paper has one).
 
 One dataclass per section of `params.yaml`. `schemas/params.schema.json` is generated from these classes.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from rla.config.bounds import (
+from rla.config.schema import (
     LARGEST,
     LONGEST_WAIT,
     MOST_PROCESSES,
@@ -28,70 +28,75 @@ from rla.config.training import JudgeTrainConfig, TrainConfig, WarmStartConfig
 class VisionConfig:
     """The vision tower of a small new model; `kind: none`: it reads texts alone."""
 
-    kind: Literal["none", "qwen2.5-vl", "qwen3-vl"] = "none"  # of transformers' architectures
-    hidden_size: int = ranged(64, least=8, most=65536)  # of the tower
-    layers: int = ranged(4, least=1, most=1024)  # blocks of the tower
-    heads: int = ranged(4, least=1, most=1024)  # attention heads of the tower
-    patch_size: int = ranged(14, least=2, most=256)  # pixels; a token stands for 2 x 2 patches
-    most_tokens: int = ranged(256, least=1, most=1 << 16)  # of a picture: larger ones are scaled down
+    # architecture of transformers; set it for tasks with pictures
+    kind: Literal["none", "qwen2.5-vl", "qwen3-vl"] = "none"
+    # width of the tower; raise it if a larger model still misreads pictures
+    hidden_size: int = ranged(64, least=8, most=65536)
+    layers: int = ranged(4, least=1, most=1024)  # blocks of the tower; as for hidden_size
+    # attention heads of the tower; hidden_size must be a multiple of 4 * heads
+    heads: int = ranged(4, least=1, most=1024)
+    # pixels; a token stands for 2 x 2 patches. Lower it if details are smaller than that
+    patch_size: int = ranged(14, least=2, most=256)
+    # of a picture; larger ones are scaled down. Lower it to save memory and context
+    most_tokens: int = ranged(256, least=1, most=1 << 16)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeServerConfig:
-    """The chat server of `judge.backend: server`. Of its replies only text is known, so they train no model."""
+    """A chat server that judges in place of the reward model if `url` and `model` are set. Its votes train no model."""
 
-    url: str = without_effect("")  # base URL, such as https://host/v1
-    model: str = ""  # the name by which it serves the judge
-    key_variable: str = without_effect("RLA_JUDGE_API_KEY")  # the environment variable that holds the API key
-    # what the server calls the longest reply in tokens
+    url: str = without_effect("")  # base URL, such as https://host/v1; set it to have another model judge
+    model: str = ""  # the name by which the server serves the judge; set it with url
+    # name of the limit of a reply; max_completion_tokens for newer models of OpenAI
     length_key: Literal["max_tokens", "max_completion_tokens"] = without_effect("max_tokens")
-    seeded: bool = True  # whether requests carry a seed, which some servers refuse
-    connections: int = without_effect(32, least=1, most=65536)  # requests at once
-    timeout: float = without_effect(120.0, above=0.0, most=LONGEST_WAIT)  # seconds for one answer
-    # seconds that a request which fails is tried again
-    patience: float = without_effect(300.0, least=0.0, most=LONGEST_WAIT)
+    seeded: bool = True  # false for servers that refuse requests with a seed
+    connections: int = without_effect(32, least=1, most=65536)  # requests at once; lower it if the server answers 429
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeConfig:
     """How the reward model is asked: `votes` is m, the judgements of each step."""
 
-    enabled: bool = True  # false: no votes, outcomes alone are credited
-    backend: Literal["generator", "server"] = "generator"  # server: any chat server judges, and does not train
+    enabled: bool = True  # false: no votes, outcomes alone are credited. Turn it off to compare with plain GRPO
+    # a chat server that judges in place of the reward model
     server: JudgeServerConfig = field(default_factory=JudgeServerConfig)
-    tasks: Literal["all", "training"] = "all"  # training: those that train a model, and what the critic reads
-    sampled: float = fraction(0.1)  # `training`: share of the other tasks that are judged all the same, for the metrics
-    prompt: Literal["plain", "published"] = "plain"  # for small models, or for chat models that follow a rubric
-    votes: int = from_one(3)  # m, judgements of each step
-    decoding: Literal["free", "admissible"] = "free"  # admissible: one of its known replies; needs prompt: plain
-    # observations before the action whose pictures a prompt shows, beside those that followed it
+    # training: judge tasks that train a model or that the critic reads, and a tenth of the others. Choose it when
+    # judging is the slowest stage
+    tasks: Literal["all", "training"] = "all"
+    # published for chat models that follow a rubric, plain for small ones
+    prompt: Literal["plain", "published"] = "plain"
+    # m, judgements of each step; more of them average out a noisy judge and cost as much more time
+    votes: int = from_one(3)
+    # admissible: only one of the known replies; for small models, needs prompt: plain
+    decoding: Literal["free", "admissible"] = "free"
+    # observations before the action whose pictures a prompt shows; raise it if one picture does not tell the state
     images: int = ranged(1, least=1, most=1024)
-    temperature: float = heat(0.8)  # of sampling
-    max_tokens: int = from_one(1024)  # of a judgement
+    temperature: float = heat(0.8)  # of sampling; lower it if votes of a step differ by chance
+    max_tokens: int = from_one(1024)  # of a judgement; raise it if the guard unreadable-votes says that replies are cut
 
     @property
     def trains(self) -> bool:
-        """Whether the judge is the run's reward model. A chat server is not, and the reward model stays as it is."""
-        return self.backend == "generator"
+        """Whether the judge is the run's reward model. If a chat server judges, the reward model stays as it is."""
+        return not (self.server.url or self.server.model)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapingConfig:
-    """An episode's score: outcome, bonus for tool rounds, penalty for length. Accuracies are those of the outcome.
+    """An episode's score: outcome, bonus for tool rounds, penalty for length. Accuracies are computed from the outcome.
 
     The defaults leave the outcome as it is, +1 for a win and -1 otherwise; `rla.credit.shaping` computes the score.
     """
 
-    # reward: what the environment counted, where it counted anything; elsewhere the sign, +1 or -1
+    # reward: the reward that the environment counted, if it counts any; for partial credit such as passed tests
     outcome: Literal["sign", "reward"] = "sign"
-    # wrong: negative scores gain by every tool round; both: won episodes, too; published: its code, where none gain
+    # wrong: negative scores gain by every tool round; both: won episodes, too; published: its code, in which nothing
+    # gains. Use it if a policy stops calling tools
     tool_bonus: Literal["none", "wrong", "both", "published"] = "none"
-    tool_bonus_per_call: float = ranged(0.1, least=0.0, most=1e6)  # of a tool round
-    tool_bonus_most: float = ranged(-0.6, least=-1e6, most=0.0)  # what a negative score can reach by it
-    overlong_max: int = from_zero(0)  # tokens of a reply with its tool results that cost the whole penalty; 0: none
-    overlong_buffer: int = from_zero(0)  # tokens below overlong_max over which the penalty grows
-    overlong_factor: float = ranged(1.0, least=0.0, most=1e6)  # the whole penalty
-    # the standard deviation that scores are divided by; sample: with n - 1, and 1e-6 is added to it
+    # tokens of a reply with its tool results that cost a whole point; set it if replies grow to the limit. 0: none
+    overlong_max: int = from_zero(0)
+    # tokens below overlong_max over which the penalty grows; set it with overlong_max
+    overlong_buffer: int = from_zero(0)
+    # the standard deviation that scores are divided by; sample (with n - 1, plus 1e-6) to repeat the published run
     spread: Literal["population", "sample"] = "population"
 
     @property
@@ -107,54 +112,43 @@ MOST_CONTEXT = 1 << 24  # tokens
 class EnvConfig:
     """The environment that the policy acts in. `own`: the environment's own parameters, an instance of its `Params`."""
 
-    name: str | None = None  # `rla envs` lists those that are installed
-    max_steps: int = from_one(40)  # of an episode; one that is not won by then is lost
-    omit_commands: tuple[str, ...] = ()  # first words of commands that are not offered to the policy
-    # of environments that count rewards: an episode that reaches it is won
+    name: str | None = None  # which environment; `rla envs` lists the installed ones
+    # of an episode, which is lost after that; as many as a good policy needs, with some to spare
+    max_steps: int = from_one(40)
+    # first words of commands that are not offered; leave out those that only cost steps
+    omit_commands: tuple[str, ...] = ()
+    # an episode that reaches this reward is won; set it for environments that count rewards on another scale
     reward_threshold: float = ranged(1.0, least=-1e9, most=1e9)
     own: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CurationConfig:
-    """Shares that a curated pool (`rla make-tasks --curate`) has of tasks by their pass rate. They sum to 1, or all are
-    0: then every task between the ends stays.
-    """
-
-    easy: float = without_effect(0.0, least=0.0, most=1.0)  # pass rates from 0.75 on, below 1
-    medium: float = without_effect(0.0, least=0.0, most=1.0)  # above 0.25 and below 0.75
-    hard: float = without_effect(0.0, least=0.0, most=1.0)  # up to 0.25, above 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TasksConfig:
-    """Which tasks exist. `builtin`: those that the environment makes itself; `files`: those of the data at `path`.
+    """Which tasks exist. `builtin`: the environment makes them; `files`: they are read from the data at `path`.
 
-    What a scene, a kind and a size are is the environment's to say (its guide does).
+    The guide of an environment says what its scenes, kinds and sizes are.
     """
 
-    source: Literal["builtin", "files"] = "builtin"  # who makes them
-    path: str | None = None  # a file, a folder, or what else the environment can read
-    train_split: str = "train"  # name of the split that trains
-    test_split: str = "test"  # name of the split that is held out
-    test_splits: tuple[str, ...] = without_effect(())  # several, in place of `test_split`; the first is the main one
-    size: Literal["tiny", "small", "medium", "full"] = "tiny"  # of a scene
-    kinds: tuple[str, ...] = ()  # empty: all
-    test_kinds: tuple[str, ...] = ()  # of held-out splits; empty: those of `kinds`
-    train_scenes: int = from_one(64)  # scenes that are asked for
-    test_scenes: int = from_one(32)  # held-out scenes that are asked for
-    tasks_per_scene: int = from_one(2)  # tasks that are asked for in each
-    limit: int | None = ranged(None, least=1, most=LARGEST)  # at most this many tasks of `files`
-    curation: CurationConfig = field(default_factory=CurationConfig)
-
-    @property
-    def held_out_splits(self) -> tuple[str, ...]:
-        """The splits that are for evaluation alone, the main one first."""
-        return self.test_splits or (self.test_split,)
+    source: Literal["builtin", "files"] = "builtin"  # files: read a data set at `path`
+    # a file, a folder, or another place that the environment can read; set it with source: files
+    path: str | None = None
+    train_split: str = "train"  # name of the split that trains; as the data set calls it
+    # names of the held-out splits, the main one first; as the data set calls them
+    test_splits: tuple[str, ...] = without_effect(("test",))
+    # of a built-in scene; larger ones are harder and have longer texts
+    size: Literal["tiny", "small", "medium", "full"] = "tiny"
+    kinds: tuple[str, ...] = ()  # kinds of built-in tasks to draw; empty: all. Name some to study them alone
+    # kinds of held-out tasks; empty: as `kinds`. Set it to test on kinds that do not train
+    test_kinds: tuple[str, ...] = ()
+    train_scenes: int = from_one(64)  # built-in scenes that train; more of them generalise better
+    test_scenes: int = from_one(32)  # held-out scenes; more of them narrow the intervals of an evaluation
+    tasks_per_scene: int = from_one(2)  # built-in tasks in each scene; lower it for more varied scenes
+    # at most this many tasks of `files`; for a first try on a large data set
+    limit: int | None = ranged(None, least=1, most=LARGEST)
 
     def held_out(self, split: str) -> bool:
         """Whether a split is for evaluation alone."""
-        return split in self.held_out_splits
+        return split in self.test_splits
 
     def kinds_of(self, split: str) -> tuple[str, ...]:
         """The kinds of tasks that are asked for in a split; empty: all."""
@@ -171,50 +165,54 @@ class TasksConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    """Where the policy and the reward model start: a Hugging Face folder or id, or `init` for a small new one."""
+    """The start of the policy and of the reward model: a Hugging Face folder or id, or `init` for a small new one."""
 
-    policy: str = "init"  # where the policy starts
-    reward: str = ""  # where the reward model starts; empty: where the policy does
-    hidden_size: int = ranged(96, least=1, most=65536)  # of a new model, as all that follow
-    layers: int = ranged(3, least=1, most=1024)  # transformer blocks
-    heads: int = ranged(4, least=1, most=1024)  # attention heads
-    kv_heads: int = ranged(2, least=1, most=1024)  # of keys and values
-    intermediate_size: int = ranged(256, least=1, most=1048576)  # of the feed-forward layers
-    context: int = ranged(1024, least=2, most=MOST_CONTEXT)  # tokens that it can hold
-    vision: VisionConfig = field(default_factory=VisionConfig)  # whether it sees pictures
+    policy: str = "init"  # folder or hub id to start from; init: a small new model
+    reward: str = ""  # folder or hub id of the reward model; empty: as `policy`. Set it if a larger judge is affordable
+    # of a new model, as all that follow; raise it if the loss of the warm start stays high
+    hidden_size: int = ranged(96, least=1, most=65536)
+    layers: int = ranged(3, least=1, most=1024)  # transformer blocks; as for hidden_size
+    # attention heads, half as many of keys and values; hidden_size must be a multiple of 2 * heads
+    heads: int = ranged(4, least=1, most=1024)
+    # of the feed-forward layers; two to four times hidden_size
+    intermediate_size: int = ranged(256, least=1, most=1048576)
+    context: int = ranged(1024, least=2, most=MOST_CONTEXT)  # tokens that it can hold; at least generator.context
+    vision: VisionConfig = field(default_factory=VisionConfig)  # a tower for pictures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratorConfig:
     """The inference engine of rollout, judging and evaluation."""
 
-    # `docs/guide/engines.md`
-    # transformers, vllm, server, scripted, or what an installed package brings
+    # transformers, vllm, server, scripted, or an engine of an installed package (`docs/guide/engines.md`); vllm for
+    # models of a billion parameters and more
     backend: str = recorded_as("transformers", "engine_name")
-    own: Any = field(default=None, metadata=WITHOUT_EFFECT)  # of an engine that a package brings
-    max_sequences: int = ranged(64, least=1, most=65536)  # sequences that are generated at once
-    context: int = ranged(1024, least=2, most=MOST_CONTEXT)  # tokens of prompt and reply together
-    dtype: Literal["float32", "bfloat16"] = "float32"  # what it computes in
-    threads: int = ranged(0, least=0, most=MOST_PROCESSES)  # CPU threads; 0: as many as the process may use
-    tensor_parallel: int = ranged(1, least=1, most=MOST_PROCESSES)  # GPUs that hold one model together (vLLM)
-    # worker processes of a stage; auto: all GPUs have one
+    own: Any = field(default=None, metadata=WITHOUT_EFFECT)  # parameters of an engine that a package brings
+    # generated at once; lower it if memory runs out, raise it if the GPU is not busy
+    max_sequences: int = ranged(64, least=1, most=65536)
+    # tokens of prompt and reply together; raise it if the guard cut-episodes speaks
+    context: int = ranged(1024, least=2, most=MOST_CONTEXT)
+    dtype: Literal["float32", "bfloat16"] = "float32"  # of computation; bfloat16 on a GPU
+    # CPU threads; 0: as many as the process may use. Lower it if other work shares the machine
+    threads: int = ranged(0, least=0, most=MOST_PROCESSES)
+    # GPUs that hold one model together (vLLM); raise it if the model does not fit one GPU
+    tensor_parallel: int = ranged(1, least=1, most=MOST_PROCESSES)
+    # worker processes of a stage; auto: one for each GPU
     data_parallel: int | Literal["auto"] = without_effect(1, least=1, most=MOST_PROCESSES)
-    lora: Literal["merged", "adapter"] = "merged"  # of a LoRA checkpoint: as one model, or over the run's base (vLLM)
-    max_lora_rank: int = without_effect(64, least=1)  # `adapter`: the largest rank that can be asked for
-    max_loras: int = without_effect(2, least=1)  # `adapter`: different ones that a batch may hold
-    gpu_memory: float = ranged(0.85, above=0.0, most=1.0)  # share of a GPU that vLLM may take
-    enforce_eager: bool = False  # vLLM: no compilation, which starts sooner and runs slower
-    server: str = without_effect("")  # `server`: base URL, such as http://localhost:8000/v1
-    server_model: str = without_effect("")  # the served name; empty: the one that serves this stage's checkpoint
-    server_connections: int = without_effect(256, least=1, most=65536)  # requests at once
-    # seconds without an answer until a request is made again
-    server_timeout: float = without_effect(600.0, above=0.0, most=LONGEST_WAIT)
-    # seconds that a request which fails is tried again
-    server_patience: float = without_effect(300.0, least=0.0, most=LONGEST_WAIT)
+    # adapter: load the base once and adapters over it (vLLM); for LoRA runs whose engines stay loaded
+    lora: Literal["merged", "adapter"] = "merged"
+    # the largest rank that `lora: adapter` serves; at least the ranks that train
+    max_lora_rank: int = without_effect(64, least=1)
+    # share of a GPU that vLLM may take; lower it if something else needs the GPU
+    gpu_memory: float = ranged(0.85, above=0.0, most=1.0)
+    enforce_eager: bool = False  # vLLM without compilation, which starts sooner and runs slower; for short tests
+    server: str = without_effect("")  # base URL of `backend: server`, such as http://localhost:8000/v1
+    # the served name; set it if the server has several models and none is known to be this stage's checkpoint
+    server_model: str = without_effect("")
 
     @property
     def engine_name(self) -> str:
-        """The backend that computes: an engine elsewhere gives what it would give in the stage's process."""
+        """The backend that computes. Results do not depend on the process in which an engine runs."""
         return str(getattr(self.own, "engine", self.backend))
 
 
@@ -225,36 +223,40 @@ class PolicyConfig:
     `tagged`: it reasons first, and the action stands between <action> and </action>.
     """
 
-    reply: Literal["text", "index", "tagged"] = "text"  # what the policy writes
-    history: Literal["full", "window"] = "full"  # one growing dialogue, or a new prompt for each step
-    repeat_task: bool = False  # every observation after the first ends with the task
-    decoding: Literal["free", "admissible"] = "free"  # admissible: only tokens of a command; needs reply: text
-    # `history: window`: observations whose pictures a prompt shows, that of now included; all earlier actions are text
+    # text for small models, tagged for chat models that reason, index for long lists of commands
+    reply: Literal["text", "index", "tagged"] = "text"
+    # window: a new prompt for each step; choose it if episodes do not fit generator.context
+    history: Literal["full", "window"] = "full"
+    repeat_task: bool = False  # end every observation with the task; for small models that lose sight of it
+    # admissible: only tokens of an offered command; for small models, needs reply: text
+    decoding: Literal["free", "admissible"] = "free"
+    # `history: window`: observations whose pictures a prompt shows, the current one included; fewer cost less context
     images: int = ranged(3, least=1, most=1024)
-    temperature: float = heat(0.8)  # of sampling, for training
-    max_tokens: int = from_one(512)  # of a reply
-    # an episode ends where a whole reply of max_tokens does not fit any more, or the reply has what room is left
-    room: Literal["whole", "left"] = "whole"
-    response_tokens: int = from_zero(0)  # of all replies and answers to them after the first prompt; 0: no such bound
+    # of sampling for training; lower it if most replies are unusable, raise it if all episodes of a task are alike
+    temperature: float = heat(0.8)
+    max_tokens: int = from_one(512)  # of a reply; raise it if the guard cut-episodes says that replies are cut
+    # tokens of all replies and the answers to them, the last reply getting the rest; for tool use with one long
+    # answer. 0: no such bound, and an episode ends when a reply of max_tokens does not fit
+    response_tokens: int = from_zero(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutConfig:
     """How many episodes an iteration plays: `rollouts_per_task` is k."""
 
-    tasks_per_iteration: int = from_one(16)  # tasks of the pool that an iteration plays
-    rollouts_per_task: int = from_one(8)  # k, episodes of each
-    sampling: Literal["uniform", "learnability"] = "uniform"  # how tasks are drawn; learnability: by a (1 - a)
-    # `learnability`: share of the tasks that is drawn among those not seen for longest
-    revisit: float = ranged(0.25, above=0.0, most=1.0)
-    fill: Literal["tasks", "mixed"] = "tasks"  # mixed: more tasks, until as many were both won and lost
-    # `mixed`: active tasks that an iteration plays at most; 0: three times tasks_per_iteration
-    most_tasks: int = from_zero(0)
-    # slots of the pool that the run plays, drawn by its seed; 0: all. Few are seen often, and adapt
+    tasks_per_iteration: int = from_one(16)  # active tasks of an iteration; more of them make updates less noisy
+    rollouts_per_task: int = from_one(8)  # k, episodes of each task; raise it if too few groups have both outcomes
+    # learnability: draw tasks by a (1 - a), a being their last accuracy; if many groups are all won or all lost
+    sampling: Literal["uniform", "learnability"] = "uniform"
+    # mixed: play more tasks, up to three times as many, until enough were both won and lost (DAPO)
+    fill: Literal["tasks", "mixed"] = "tasks"
+    # slots of the pool that the run plays, drawn by its seed; few are seen often, and adapt. 0: all
     slots: int = from_zero(0)
-    concurrency: int = from_one(128)  # episodes at once
-    pending: Literal["beside", "within"] = "beside"  # whether tasks_per_iteration counts the pending tasks
-    # more rows than this share ended by an error: the stage fails
+    # episodes at once; a few times generator.max_sequences, less if environments need much memory
+    concurrency: int = from_one(128)
+    # within: tasks_per_iteration counts pending tasks, too; to compare with a run that does not adapt
+    pending: Literal["beside", "within"] = "beside"
+    # the stage fails if a larger share of rows ended by an error; raise it for environments that crash now and then
     max_failed_share: float = without_effect(0.1, least=0.0, most=1.0)
 
 
@@ -262,117 +264,117 @@ class RolloutConfig:
 class CreditConfig:
     """From outcomes and judgements to advantages. `step_weight` is the paper's lambda."""
 
-    estimator: Literal["integrated", "outcome", "step", "return", "anchor"] = "integrated"  # `docs/guide/credit.md`
-    step_weight: float = ranged(1.0, least=0.0, most=1e6)  # lambda, the weight of the judgements beside the outcome
-    normalise: Literal["step", "task", "place"] = "step"  # what a step's reward is compared over
-    # the share of lambda that the votes have earned: all; what they say of outcomes; what they say of choices
+    # how rewards become advantages (`docs/guide/credit.md`); outcome is GRPO, anchor GiGPO
+    estimator: Literal["integrated", "outcome", "step", "anchor"] = "integrated"
+    # lambda, the weight of the judgements added to the outcome; lower it if the judge is often wrong
+    step_weight: float = ranged(1.0, least=0.0, most=1e6)
+    # steps that a reward is compared with: task for small judges, place if the environment names places
+    normalise: Literal["step", "task", "place"] = "step"
+    # pooled or place: weigh lambda by how well votes predict outcomes, or choices; if you do not know how good the
+    # judge is
     reliability: Literal["none", "pooled", "place"] = "none"
-    votes: Literal["all", "unanimous"] = "all"  # unanimous: a step whose votes differ counts as one without votes
-    # what the policy is paid for a step: the judgement, or by how much it differs from that of the step before; of a
-    # baseline nothing: the judgement of the step before is taken off the outcome
+    # unanimous: a step whose votes differ counts as unjudged; for noisy judges
+    votes: Literal["all", "unanimous"] = "all"
+    # change: pay the difference to the judgement before; baseline: pay nothing and use the judgement before to reduce
+    # noise, for a judge that a policy could learn to please
     judged: Literal["step", "change", "baseline"] = "step"
-    discount: float = fraction(0.0)  # `return`: of later judgements, per step; 0: the step's own alone
-    # `return`, `anchor`: of the outcome, per step that was still to go; GiGPO has 0.95
-    outcome_discount: float = fraction(1.0)
-    # `anchor`: of the comparison in the same place, beside the episode's
-    anchor_weight: float = ranged(1.0, least=0.0, most=1e6)
-    # tasks train the policy only where low < accuracy < high: outcomes must differ
-    policy_low: float = ranged(0.0, least=-1.0, most=2.0)
-    policy_high: float = ranged(1.0, least=-1.0, most=2.0)  # upper end of that band
-    reward_model_normalise: Literal["step", "task", "none"] = "step"  # what a judgement's reward is compared over
-    # what a judgement has to agree with: the episode's outcome, or that beside the outcomes of others in the same place
+    # tasks train the policy only if low < accuracy < high; raise low to leave out tasks that are hardly ever won
+    policy_band: tuple[float, float] = ranged((0.0, 1.0), least=-1.0, most=2.0)
+    # judgements that a reward is compared with; task if most votes of a step agree
+    reward_model_normalise: Literal["step", "task", "none"] = "step"
+    # place: judgements have to agree with the outcome compared with others in the same place
     reward_model_outcome: Literal["episode", "place"] = "episode"
-    # beyond the paper: the share of steps whose judgements have to agree with the environment's own label instead
+    # beyond the paper: share of steps whose judgements have to agree with the environment's own label; for studies
     reward_model_truth: float = fraction(0.0)
-    # tasks whose accuracy lies outside [low, high] do not train the reward model
-    reward_model_low: float = ranged(0.2, least=-1.0, most=2.0)
-    reward_model_high: float = ranged(0.8, least=-1.0, most=2.0)  # upper end of that band
-    reward_model_balanced: bool = False  # steps of won and of lost episodes weigh the same in its training
-    shaping: ShapingConfig = field(default_factory=ShapingConfig)
+    # tasks train the reward model only if low <= accuracy <= high; widen it if too few tasks do
+    reward_model_band: tuple[float, float] = ranged((0.2, 0.8), least=-1.0, most=2.0)
+    # weigh steps of won and of lost episodes alike; if most episodes have the same outcome
+    reward_model_balanced: bool = False
+    shaping: ShapingConfig = field(default_factory=ShapingConfig)  # changes of an episode's score
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposerConfig:
     """The language model of `adaptation.proposer: llm`, which also writes the critiques. Its tokens do not train."""
 
-    model: str = ""  # a model folder or hub id; empty: the policy that played
-    server: str = without_effect("")  # base URL of a server of its own; empty: the engine that `generator` names
-    server_model: str = without_effect("")  # the name by which that server serves it
+    model: str = ""  # a model folder or hub id; empty: the policy that played. Name a larger one if few edits are valid
+    # base URL of a server with that model; for one that does not fit beside the policy
+    server: str = without_effect("")
     context: int = ranged(0, least=0, most=MOST_CONTEXT)  # tokens that it can hold; 0: generator.context
-    temperature: float = heat(1.0)  # of critiques and edits
-    max_tokens: int = from_one(512)  # of an edit, thoughts included
-    critique_tokens: int = from_one(256)  # of a critique, thoughts included
-    episodes: int = from_one(8)  # episodes of a task that the critic reads
+    temperature: float = heat(1.0)  # of critiques and edits; lower it if many edits cannot be read
+    max_tokens: int = from_one(512)  # of an edit or a critique, thoughts included; thousands for models that think
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdaptationConfig:
     """Which tasks change, and when a changed task is accepted (bounds of the paper's equation, both strict)."""
 
-    enabled: bool = True  # false: no task changes
-    acceptance: Literal["paper", "interval"] = "paper"  # interval: parent and child under one policy, with confidence
-    # `interval`: of the two-sided interval that must exclude "no difference"
-    confidence: float = ranged(0.9, above=0.0, below=1.0)
-    proposer: Literal["rules", "llm"] = "rules"  # who writes the edits
-    llm: ProposerConfig = field(default_factory=ProposerConfig)
-    alpha_low: float = fraction(0.2)  # a task that is won less often is too hard
-    alpha_high: float = fraction(0.8)  # a task that is won more often is too easy
-    edits: tuple[str, ...] = ()  # names that an edit may have; empty: those that the environment chooses
-    # measurements in a row that must say so before a task is asked to change
+    enabled: bool = True  # false: no task changes; for environments without edits, or to compare
+    # interval: compare task and parent under one policy, with confidence; if accuracies of few episodes mislead
+    acceptance: Literal["paper", "interval"] = "paper"
+    # llm: a language model writes the edits; for environments without rules of their own
+    proposer: Literal["rules", "llm"] = "rules"
+    llm: ProposerConfig = field(default_factory=ProposerConfig)  # the language model of `proposer: llm`
+    alpha_low: float = fraction(0.2)  # a task that is won less often is too hard; the paper's bound
+    alpha_high: float = fraction(0.8)  # a task that is won more often is too easy; the paper's bound
+    edits: tuple[str, ...] = ()  # names of the allowed edits; empty: the environment chooses
+    # measurements in a row outside the band before a task is asked to change; raise it if chance asks for changes
     ask_after: int = from_one(1)
-    max_tasks: int = from_zero(16)  # tasks that may be pending at once
-    proposals_per_task: int = from_one(8)  # edits that are asked for
-    max_depth: int = from_zero(4)  # edits from its root after which a task is not edited any more
-    cooldown: int = from_zero(1)  # iterations that a slot rests after a verdict or a return
-    return_after: int = from_zero(2)  # measurements outside the band after which a task gives way to its root; 0: never
-    # that the environment's expert plays of an accepted task, its parent, its root; 0: none
-    expert_episodes: int = from_zero(8)
+    # tasks that may be pending at once; lower it if pending tasks take too many episodes
+    max_tasks: int = from_zero(16)
+    proposals_per_task: int = from_one(8)  # edits that are asked for; raise it if few are valid
+    # edits from its root after which a task is not edited any more; raise it for long runs
+    max_depth: int = from_zero(4)
+    cooldown: int = from_zero(1)  # iterations that a slot rests after a verdict or a return; 0 as in the published code
+    # measurements outside the band after which a changed task gives way to its root; 0: never, as in the published code
+    return_after: int = from_zero(2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationConfig:
     """Evaluation on the held-out split."""
 
-    tasks: int = from_zero(0)  # 0: all
-    rollouts_per_task: int = from_one(3)  # episodes of each
-    temperature: float = heat(0.8, or_zero=True)  # of sampling; 0: the likeliest token
-    max_steps: int = from_one(40)  # of an episode
+    tasks: int = from_zero(0)  # held-out tasks that are played; 0: all. Fewer for a quick look
+    # episodes of each; more of them narrow the intervals, and k of pass@k is at most this
+    rollouts_per_task: int = from_one(3)
+    # of sampling; 0: the likeliest token, for a single deterministic answer
+    temperature: float = heat(0.8, or_zero=True)
+    max_steps: int = from_one(40)  # of an episode; usually env.max_steps
     # of pass@k and maj@k; published: the bootstrap of the published evaluation (`docs/guide/evaluation.md`)
     estimator: Literal["unbiased", "published"] = without_effect("unbiased")
-    # share of the probability whose likeliest tokens are sampled; 1: all. Training always samples from all
+    # share of the probability whose likeliest tokens are sampled; only to repeat a published evaluation
     top_p: float = ranged(1.0, above=0.0, most=1.0)
-    probe_tasks: int = from_zero(0)  # on whose labelled steps every reward model is measured; 0: none
+    probe_tasks: int = from_zero(0)  # held-out tasks on whose labelled steps every reward model is measured; 0: none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolConfig:
     """In which processes environments step. No output depends on it: it may change within a run."""
 
-    mode: Literal["auto", "always", "never"] = "auto"  # auto: processes of their own for slow environments
-    backend: str = "local"  # on the stage's machine, or where a launcher of an installed package has them
+    # auto: processes of their own for slow environments; never to debug an environment in the stage's process
+    mode: Literal["auto", "always", "never"] = "auto"
+    backend: str = "local"  # local, or a launcher of an installed package that hosts environments elsewhere
     own: Any = None  # parameters of that launcher
-    # environments alive at once; 0: eight per core, for most of them wait for a reply
+    # environments alive at once; 0: eight for each core. Lower it if memory runs out
     workers: int = ranged(0, least=0, most=MOST_PROCESSES)
-    # a reset or a step that takes longer is played again in a new process
+    # seconds after which a reset or a step is repeated in a new process; raise it for slow environments
     step_deadline_s: float = ranged(60.0, above=0.0, most=LONGEST_WAIT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackingConfig:
-    """Where curves go: of updates, and of a run by iteration. No output depends on it: it may change within a run."""
+    """Services that get curves of updates and of iterations. No output depends on it: it may change within a run."""
 
-    trackers: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ("tensorboard",)  # `docs/guide/training.md`
-    project: str = "rla"  # of W&B and trackio
+    # services that get the curves (`docs/guide/training.md`); [] for none
+    trackers: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ("tensorboard",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointsConfig:
     """Which checkpoints stay on the disk (`rla prune`). No output depends on it: it may change within a run."""
 
-    keep: int = from_zero(0)  # last finished iterations whose checkpoints stay whole; 0: all iterations of the run
-    every: int = from_zero(0)  # the checkpoints of every n-th iteration stay whole, too; 0: of none but the last
-    # of every n-th iteration at least `model/` stays, to evaluate or to publish; 0: of none
-    export_every: int = from_zero(0)
+    keep: int = from_zero(0)  # last finished iterations whose checkpoints stay whole; 0: all. Set 2 for large models
+    export_every: int = from_zero(0)  # of every n-th iteration `model/` stays, to evaluate or to publish; 0: of none
 
 
 GuardName = Literal[
@@ -391,27 +393,29 @@ GuardName = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardsConfig:
-    """What may stop a run (`docs/guide/warnings.md`). No output depends on it: it may change within a run."""
+    """Warnings that may stop a run (`docs/guide/warnings.md`). No output depends on it: it may change within a run."""
 
-    stop: tuple[GuardName, ...] = ()  # warnings that end their stage with exit code 2, once its outputs are whole
-    # a stage at once if none of its first replies can be read: `stop` ends it, `warn` lets it go on
-    first_group: Literal["stop", "warn"] = "stop"
+    # warnings that end their stage with exit code 2 once its outputs are whole; `first-replies` ends it at once if none
+    # of its first replies can be read. Add those that a long run should not survive
+    stop: tuple[Literal["first-replies", GuardName], ...] = ("first-replies",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchConfig:
     """On which processes stages run. No output depends on it: it may change within a run."""
 
-    # a configuration of `accelerate launch`, or a launcher of an installed package; none: this process
+    # a configuration of `accelerate launch` or a launcher of an installed package; for more than one GPU
     training: str | None = None
     own: Any = None  # parameters of that launcher
-    # FSDP2: groups of processes that each hold the whole model (HSDP), such as one for each node
+    # FSDP2: groups of processes that each hold the whole model (HSDP); the number of nodes if the network between them
+    # is slow
     replicas: int = ranged(1, least=1, most=MOST_PROCESSES)
-    gradient_sync: Literal["pass", "step"] = "pass"  # FSDP2: gradients are added over processes after each pass or step
+    # FSDP2: add gradients over processes after each pass, or after each step, which needs more memory and less network
+    gradient_sync: Literal["pass", "step"] = "pass"
 
     @property
     def configuration(self) -> str | None:
-        """The configuration of accelerate with which training is launched; None where it is not."""
+        """The configuration of accelerate that launches training; None if nothing launches it."""
         return self.training if self.own is None else str(self.own.configuration)
 
 
@@ -419,8 +423,8 @@ class LaunchConfig:
 class Config:
     """All sections. Stages depend on the sections that they read and on nothing else."""
 
-    name: str = without_effect("")  # of the run: its folder below runs/; empty: that of the params file
-    # of the run: tasks, new models, episodes and training follow from it
+    name: str = without_effect("")  # of the run: its folder below runs/; empty: as the params file
+    # of the run: tasks, new models, episodes and training follow from it; change it to repeat an experiment
     seed: int = ranged(0, least=0, most=2**63 - 1)
     env: EnvConfig = field(default_factory=EnvConfig)
     tasks: TasksConfig = field(default_factory=TasksConfig)
@@ -443,7 +447,7 @@ class Config:
 
     def taught_by_adapter(self, option: str) -> TrainConfig | None:
         """The section that trains the policy, or the reward model (`rm`), if a warm start teaches its adapter; None if
-        all weights learn, as those of a new model do, because nothing can be learnt over a base of noise.
+        all weights learn, as in a new model, because an adapter over random weights learns nothing.
         """
         policy = option == "policy"
         train: TrainConfig = self.train_policy if policy else self.train_rm

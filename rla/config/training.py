@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar
 
-from rla.config.bounds import fraction, from_one, from_zero, ranged, without_effect
+from rla.config.schema import fraction, from_one, from_zero, ranged, without_effect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import polars as pl
 
 from rla.config.sections import CreditConfig
-from rla.credit import anchor, integrated, outcome, returns, step
+from rla.credit import anchor, integrated, outcome, step
 from rla.credit.consistency import differences
 from rla.credit.consistency import rewards as consistency_rewards
 from rla.credit.normalise import POLICY_REWARDS, shaped
@@ -28,20 +28,8 @@ def policy_advantages(episodes: pl.DataFrame, steps: pl.DataFrame, config: Credi
             return outcome.advantages(episodes, steps, spread=spread)
         case "step":
             return step.advantages(episodes, steps, normalise=config.normalise, spread=spread)
-        case "return":
-            return returns.advantages(
-                episodes,
-                steps,
-                step_weight=config.step_weight,
-                discount=config.discount,
-                outcome_discount=config.outcome_discount,
-                normalise=config.normalise,
-                spread=spread,
-            )
         case "anchor":
-            return anchor.advantages(
-                episodes, steps, discount=config.outcome_discount, weight=config.anchor_weight, spread=spread
-            )
+            return anchor.advantages(episodes, steps, spread=spread)
 
 
 def both_advantages(
@@ -61,7 +49,7 @@ def both_advantages(
     policy = policy_advantages(scored_episodes(episodes, config.shaping), paid_steps(own, config), config)
     accuracy = outcome.accuracies(episodes)
     if config.estimator != "step":  # that one asks nobody who won
-        policy = only_mixed(policy, accuracy, low=config.policy_low, high=config.policy_high)
+        policy = only_mixed(policy, accuracy, config.policy_band)
     given = own.select("trajectory_id", "step", "mean_score")
     policy = shaped(policy.drop("mean_score").join(given, on=["trajectory_id", "step"]), POLICY_REWARDS)
     rm = consistency_rewards(
@@ -70,8 +58,8 @@ def both_advantages(
         accuracy,
         step_weight=config.step_weight,
         normalise=config.reward_model_normalise,
-        low=config.reward_model_low,
-        high=config.reward_model_high,
+        low=config.reward_model_band[0],
+        high=config.reward_model_band[1],
         balanced=config.reward_model_balanced,
         differences=differences(episodes, own) if config.reward_model_outcome == "place" else None,
         lessons=lessons,
@@ -87,7 +75,7 @@ def weighed(config: CreditConfig, episodes: pl.DataFrame, steps: pl.DataFrame) -
     """
     own = own_steps(episodes, steps)
     if config.judged == "baseline":
-        training = mixed_tasks(outcome.accuracies(episodes), low=config.policy_low, high=config.policy_high)
+        training = mixed_tasks(outcome.accuracies(episodes), config.policy_band)
         scored = scored_episodes(episodes, config.shaping).filter(pl.col("task_id").is_in(training.implode()))
         share = fitted(scored, counted_steps(own_steps(scored, own), config))
     else:
@@ -100,16 +88,17 @@ def own_steps(episodes: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     return steps.join(episodes.select("trajectory_id"), on="trajectory_id", how="semi")
 
 
-def only_mixed(policy: pl.DataFrame, accuracy: pl.DataFrame, *, low: float, high: float) -> pl.DataFrame:
-    """Advantage 0 for tasks outside low < accuracy < high.
+def only_mixed(policy: pl.DataFrame, accuracy: pl.DataFrame, band: tuple[float, float]) -> pl.DataFrame:
+    """Advantage 0 for tasks outside low < accuracy < high of the band.
 
     Where all outcomes are equal they cancel in the standardisation, and the judge's noise alone, blown up to unit
     spread, would train the policy.
     """
-    kept = pl.col("task_id").is_in(mixed_tasks(accuracy, low=low, high=high).implode())
+    kept = pl.col("task_id").is_in(mixed_tasks(accuracy, band).implode())
     return policy.with_columns(advantage=pl.when(kept).then("advantage").otherwise(0.0))
 
 
-def mixed_tasks(accuracy: pl.DataFrame, *, low: float, high: float) -> pl.Series:
-    """Ids of the tasks with low < accuracy < high."""
+def mixed_tasks(accuracy: pl.DataFrame, band: tuple[float, float]) -> pl.Series:
+    """Ids of the tasks with low < accuracy < high of the band."""
+    low, high = band
     return accuracy.filter((pl.col("accuracy") > low) & (pl.col("accuracy") < high))["task_id"]

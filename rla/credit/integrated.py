@@ -50,30 +50,10 @@ def advantages(
     """
     rows = judged_steps(episodes, steps).with_columns(reward(step_weight, of="score").alias("reward"))
     if normalise == "place":
-        return shaped(
-            by_place(rows, episodes, judged="mean_score", step_weight=step_weight, spread=spread), POLICY_REWARDS
-        )
+        whole = outcome.advantages(episodes, rows, spread=spread)
+        of_episode = whole.select("trajectory_id", "step", of_episode="advantage")
+        compared = pl.col("of_episode") + step_weight * centred("mean_score", PLACE)
+        placed = rows.join(of_episode, on=["trajectory_id", "step"], maintain_order="left")
+        return shaped(placed.with_columns(compared.alias("advantage")), POLICY_REWARDS)
     compared = standardised("reward", GROUPS[normalise], spread=spread)
     return shaped(rows.with_columns(compared.alias("advantage")), POLICY_REWARDS)
-
-
-def by_place(
-    rows: pl.DataFrame,
-    episodes: pl.DataFrame,
-    *,
-    judged: str,
-    step_weight: float,
-    spread: Spread,
-    fade: pl.Expr | None = None,
-) -> pl.DataFrame:
-    """`rows`, sorted by step and with what was observed, with the advantage fade * A_O + lambda * (judged - its mean).
-
-    `judged` is the column that is compared within a place; without `fade` every step has the whole of A_O.
-    """
-    of_episode = outcome.advantages(episodes, rows, spread=spread).select(
-        "trajectory_id", "step", of_episode="advantage"
-    )
-    compared = pl.col("of_episode") if fade is None else fade * pl.col("of_episode")
-    return rows.join(of_episode, on=["trajectory_id", "step"], maintain_order="left").with_columns(
-        (compared + step_weight * centred(judged, PLACE)).alias("advantage")
-    )

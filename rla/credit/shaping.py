@@ -1,9 +1,9 @@
 """An episode's score: what the estimators take for its outcome O.
 
     score = O, or with `outcome: reward` what the environment counted where it counted anything
-    where score < 0   score = min(most, score + per_call k)    `wrong` and `both`; `published` has k = -1 throughout
-    where O > 0       score = score + per_call k               `both`
-    score = score - factor * clip((L - (Lmax - B)) / B, 0, 1)  `overlong_max` Lmax, `overlong_buffer` B; no B: a step
+    if score < 0      score = min(-0.6, score + 0.1 k)         `wrong` and `both`; `published` has k = -1 throughout
+    if O > 0          score = score + 0.1 k                    `both`
+    score = score - clip((L - (Lmax - B)) / B, 0, 1)           `overlong_max` Lmax, `overlong_buffer` B; no B: a step
 
 k: tool rounds, the steps with at least one call that was run, whatever came of it. L: tokens from the first that was
 sampled to the last, results of tools included; where every step has a prompt of its own, those of all replies.
@@ -20,6 +20,7 @@ import polars as pl
 
 from rla.config.sections import ShapingConfig
 
+BONUS, LARGEST_WRONG = 0.1, -0.6  # for a tool round, and the largest score of a wrong answer
 ROUNDS_AS_PUBLISHED = -1
 
 
@@ -43,9 +44,9 @@ def with_bonus(score: pl.Expr, config: ShapingConfig) -> pl.Expr:
     if config.tool_bonus == "none":
         return score
     rounds = pl.lit(ROUNDS_AS_PUBLISHED) if config.tool_bonus == "published" else pl.col("tool_rounds")
-    raised = score + config.tool_bonus_per_call * rounds
+    raised = score + BONUS * rounds
     right = raised if config.tool_bonus == "both" else score
-    wrong = pl.min_horizontal(raised, pl.lit(config.tool_bonus_most))
+    wrong = pl.min_horizontal(raised, pl.lit(LARGEST_WRONG))
     return pl.when(score < 0).then(wrong).when(pl.col("outcome") > 0).then(right).otherwise(score)
 
 
@@ -55,5 +56,5 @@ def penalty(config: ShapingConfig) -> pl.Expr:
         return pl.lit(0.0)
     over = pl.col("response_tokens").cast(pl.Int64) - (config.overlong_max - config.overlong_buffer)
     if config.overlong_buffer == 0:
-        return pl.when(over > 0).then(-config.overlong_factor).otherwise(0.0)
-    return -config.overlong_factor * (over / config.overlong_buffer).clip(0.0, 1.0)
+        return pl.when(over > 0).then(-1.0).otherwise(0.0)
+    return -(over / config.overlong_buffer).clip(0.0, 1.0)

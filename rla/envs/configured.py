@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from rla.config import load
-from rla.config.backends import config_type
-from rla.config.load import decided
-from rla.config.params_schema import params_schema
+from rla.config.load import config_type, decided
+from rla.config.schema import params_schema
 from rla.config.sections import Config
 from rla.envs.pictures import shows_images
 from rla.envs.protocols import Adapts, Checks, Env, Labels, Probes

@@ -58,24 +58,20 @@ class NoReply(Exception):
 class ChatServer:
     """Asks one served model. Used from one event loop at a time."""
 
-    def __init__(self, config: JudgeServerConfig, *, section: str = "judge.server", asked: str = "a judgement") -> None:
-        """`section`: of the parameters, and `asked`: what a reply is called where one is missing."""
+    def __init__(
+        self,
+        config: JudgeServerConfig,
+        *,
+        section: str = "judge.server",
+        asked: str = "a judgement",
+        secret: str = "RLA_JUDGE_API_KEY",
+    ) -> None:
+        """`section`: the place of `config` in the parameters. `asked`: the name of a reply in messages. `secret`: the
+        environment variable that holds the API key.
+        """
         self._config, self._address, self._asked = config, f"{section}.url", asked
-        keys = ServerKeys(
-            address=self._address,
-            model=f"{section}.model",
-            timeout=f"{section}.timeout",
-            patience=f"{section}.patience",
-            secret=config.key_variable,
-        )
-        self._client = JsonClient(
-            config.url,
-            connections=config.connections,
-            timeout=config.timeout,
-            patience=config.patience,
-            keys=keys,
-            whole=True,
-        )
+        keys = ServerKeys(address=self._address, model=f"{section}.model", secret=secret)
+        self._client = JsonClient(config.url, connections=config.connections, keys=keys, whole=True)
         self._room = asyncio.Semaphore(config.connections)
         self._answered_at = -math.inf
         self._refused = 0

@@ -1,6 +1,6 @@
 """From the `generator` section to an engine and its tokenizer; only the backend asked for is imported.
 
-Engines of other packages are registered as `rla.config.backends` says.
+Engines of other packages are registered as `rla.config.load` says.
 """
 
 from __future__ import annotations

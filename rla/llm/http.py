@@ -1,8 +1,8 @@
 """JSON over HTTP to an inference server that may drop, stall or refuse a request for a while.
 
-A dropped connection, silence beyond `timeout`, status 429 and 5xx are tried again, with delays that double up to
-LONGEST_DELAY, each shortened by chance so that many callers do not return together, until `patience` has passed since
-the request first failed. A request carries its seed and nothing is kept of an attempt that failed, so that a second
+A dropped connection, silence for SILENCE seconds, status 429 and 5xx are tried again, with delays that double up to
+LONGEST_DELAY, each shortened by chance so that many callers do not return together, until PATIENCE has passed since the
+request first failed. A request carries its seed and nothing is kept of an attempt that failed, so that a second
 attempt replaces the first. Every other answer but 200 is an error at once.
 """
 
@@ -24,6 +24,8 @@ import aiohttp
 from rla.errors import UserError
 
 API_KEY = "RLA_SERVER_API_KEY"  # environment variable; params lie beside every output, a key must not
+SILENCE = 600.0  # seconds without an answer after which a request is made again
+PATIENCE = 300.0  # seconds for which a request that fails is made again
 FIRST_DELAY, LONGEST_DELAY = 0.25, 15.0  # seconds
 CONNECTING = 30.0  # seconds until a machine that does not answer counts as a failure
 KEPT = 3.0  # seconds that a connection stays open unused: less than uvicorn's 5, which would end it under a request
@@ -59,27 +61,16 @@ class ServerKeys:
 
     address: str = "generator.server"
     model: str = "server_model"
-    timeout: str = "generator.server_timeout"
-    patience: str = "generator.server_patience"
     secret: str = API_KEY
 
 
 class JsonClient:
     """Requests below one base URL. Connections belong to the running event loop and end with it."""
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        connections: int,
-        timeout: float,
-        patience: float,
-        keys: ServerKeys | None = None,
-        whole: bool = False,
-    ) -> None:
-        """`timeout`: seconds of silence; `whole`: of all of an answer, waiting for a connection included."""
+    def __init__(self, url: str, *, connections: int, keys: ServerKeys | None = None, whole: bool = False) -> None:
+        """`whole`: an answer has to be complete after SILENCE seconds, the wait for a connection included."""
         self.url, self._keys, self._whole = url.rstrip("/"), keys or ServerKeys(), whole
-        self._connections, self._timeout, self._patience = connections, timeout, patience
+        self._connections = connections
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sessions: AsyncGenerator[aiohttp.ClientSession] | None = None
         self._session: aiohttp.ClientSession | None = None
@@ -88,7 +79,7 @@ class JsonClient:
     async def ask(self, path: str, body: Any = None, *, check: Callable[[Any], None] | None = None) -> Any:
         """The JSON that GET (without a body) or POST answers; `check` may raise TransientFailure for it.
 
-        Raises ServerRefusal for an answer that is final, ServerAway when `patience` is over.
+        Raises ServerRefusal for an answer that is final, ServerAway when PATIENCE is over.
         """
         session = await self._opened()
         failed_at: float | None = None
@@ -104,7 +95,7 @@ class JsonClient:
                 now = time.monotonic()
                 failed_at = now if failed_at is None else failed_at
                 wait = max(failure.wait, delay * random.uniform(0.5, 1.0))
-                if now + wait - failed_at > self._patience:
+                if now + wait - failed_at > PATIENCE:
                     raise ServerAway(self._given_up(path, str(failure))) from None
                 self._note(str(failure))
             await asyncio.sleep(wait)
@@ -123,7 +114,7 @@ class JsonClient:
         except aiohttp.ConnectionTimeoutError:
             raise TransientFailure(f"no connection in {CONNECTING:g} s") from None
         except TimeoutError:
-            raise TransientFailure(f"no answer in {self._keys.timeout} = {self._timeout:g} s") from None
+            raise TransientFailure(f"no answer in {SILENCE:g} s") from None
         except aiohttp.ClientError as error:
             raise TransientFailure(str(error) or type(error).__name__) from None
         if status == 429 or status >= 500:
@@ -154,7 +145,7 @@ class JsonClient:
             connector=aiohttp.TCPConnector(limit=self._connections, keepalive_timeout=KEPT),
             # Silence, not the whole time: waiting for one of the connections is no fault of the server.
             timeout=aiohttp.ClientTimeout(
-                total=self._timeout if self._whole else None, sock_connect=CONNECTING, sock_read=self._timeout
+                total=SILENCE if self._whole else None, sock_connect=CONNECTING, sock_read=SILENCE
             ),
             headers={"Authorization": f"Bearer {key}"} if key else None,
         ) as session:
@@ -163,12 +154,12 @@ class JsonClient:
     def _note(self, reason: str) -> None:
         """One line for an outage, however many requests it hits."""
         if not self._failing:
-            log.warning("%s: %s; trying again for up to %g s", self.url, reason, self._patience)
+            log.warning("%s: %s; trying again for up to %g s", self.url, reason, PATIENCE)
         self._failing = True
 
     def _given_up(self, path: str, reason: str) -> str:
         return (
-            f"{self.url}{path}: {reason}; tried again for {self._keys.patience} = {self._patience:g} s. "
+            f"{self.url}{path}: {reason}; tried again for {PATIENCE:g} s. "
             f"Start the server or correct {self._keys.address}, and call the stage again: it goes on where it stopped"
         )
 

@@ -36,6 +36,7 @@ from rla.models.checkpoint import ADAPTER
 from rla.models.vision import banned_tokens
 from rla.store.digests import folder_digest
 
+CONNECTIONS = 256  # requests at once
 UNKNOWN = -9999.0  # a finite number, as the schema wants; as a server's own it is vLLM's way to write minus infinity
 WHOLE_DISTRIBUTION = {
     "top_p": 1.0,
@@ -279,13 +280,7 @@ def connect(config: GeneratorConfig, *, model: Path | str, chat: ChatFormat, tra
     Raises UserError where the server does not answer, serves other weights or a shorter context, or, for `training`,
     lacks token ids or the log-probabilities that were sampled from.
     """
-    client = JsonClient(
-        config.server,
-        connections=config.server_connections,
-        timeout=config.server_timeout,
-        patience=config.server_patience,
-    )
-
+    client = JsonClient(config.server, connections=CONNECTIONS)
     banned = banned_tokens(model)
 
     async def introduce() -> ServerGenerator:

@@ -143,7 +143,7 @@ class VllmGenerator:
         lora: dict[str, Any] = {
             "enable_lora": True,
             "max_lora_rank": config.max_lora_rank,
-            "max_loras": config.max_loras,
+            "max_loras": 2,  # of one batch: the policy's and the judge's
         }
         lora = {} if config.lora == "merged" else lora
         pictures: dict[str, Any] = (

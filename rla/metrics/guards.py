@@ -99,7 +99,7 @@ def cut_episodes(figures: Figures, first: Figures, run: Setting) -> Found:
     if full >= CUT:
         ways = [f"raise generator.context, which is {generator.context}"]
         ways += ["raise policy.response_tokens"] if policy.response_tokens else []
-        ways += ["lower policy.max_tokens"] if policy.room == "whole" else []
+        ways += [] if policy.response_tokens else ["lower policy.max_tokens"]
         ways += ["set policy.history: window"] if policy.history == "full" and run.config.env.max_steps > 1 else []
         return f"{full:.0%} of the episodes ended because the policy's context was full", either(ways)
     replies = share_of(figures, "rollout_truncated", "rollout_steps")

@@ -113,8 +113,8 @@ def new_model(tokenizer: PreTrainedTokenizerFast, *, config: ModelConfig, seed: 
 def _check(config: ModelConfig) -> None:
     if config.hidden_size % (2 * config.heads):
         raise UserError("model.hidden_size must be a multiple of 2 * model.heads: rotary heads have an even width")
-    if config.heads % config.kv_heads:
-        raise UserError("model.heads must be a multiple of model.kv_heads")
+    if config.heads > 1 and config.heads % 2:
+        raise UserError("model.heads must be even, or 1: two heads share keys and values")
 
 
 def _sizes(config: ModelConfig, *, vocabulary: int, pad: int, bos: int, end: int) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def _sizes(config: ModelConfig, *, vocabulary: int, pad: int, bos: int, end: int
         "intermediate_size": config.intermediate_size,
         "num_hidden_layers": config.layers,
         "num_attention_heads": config.heads,
-        "num_key_value_heads": config.kv_heads,
+        "num_key_value_heads": max(1, config.heads // 2),
         "head_dim": config.hidden_size // config.heads,
         "max_position_embeddings": config.context,
         "initializer_range": INITIALIZER_RANGE,

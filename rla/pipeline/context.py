@@ -1,5 +1,18 @@
-"""What a stage command reads and writes (a row of the table in `stages`), and what its call gets: the resolved config,
-its folders, and where to report progress.
+"""A stage command (a row of the table in `stages`), and the call that it gets: the resolved config, its folders, and
+where to report progress.
+
+Packages do the work of some options, with functions of the entry-point group `rla.options`, named by their options:
+
+    [project.entry-points."rla.options"]
+    "evaluate.from" = "answers:judge_file"
+
+| option | asked for by | called with | returns |
+|---|---|---|---|
+| `evaluate.from` | `rla evaluate --from FILE` | the `StageContext` of each split, the file, `metrics` | a summary |
+| `init.model` | `rla init --model` | folder or hub id, GB of the GPU or None | pipeline, `key=value`s, reasons |
+| `warm_start.conversations` | warm-start | `StageContext` | `rla.training.warm_start.GivenExamples` |
+
+`metrics` is the file to write, None for a file of the function's own choice next to the evaluation.
 """
 
 from __future__ import annotations
@@ -11,6 +24,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rla.errors import UserError
+from rla.plugins import loaded, registered
 from rla.store.aside import bring_back
 from rla.store.layout import artifact, path_below
 
@@ -22,8 +37,8 @@ if TYPE_CHECKING:
 class StageSpec:
     """One command. `reads` and `writes` are artifact names of `rla.store.layout`; each is also an option `--<option>`.
 
-    `sections` are the params that the stage depends on, whole (`env`) or by key (`policy.reply`). A stage `beside` the
-    loop reads a run with the run's own parameters, and says nothing of them. `divided` stages may be sliced.
+    `sections` are the params that the stage depends on, whole (`env`) or by key (`policy.reply`). A stage with `beside`
+    is not a part of the loop: it reads a run with the run's own parameters. `divided` stages may be sliced.
     `options` are further options of the command, each with its name, its annotation for typer and its default;
     `StageContext.options` has the values that are not None, by name.
     """
@@ -60,7 +75,7 @@ class StageContext:
     """One call of one stage. `paths` holds the options that were given; the rest follow `rla.store.layout`."""
 
     spec: StageSpec
-    stages: Sequence[StageSpec]  # all of them: what is missing in a fresh folder is made by another
+    stages: Sequence[StageSpec]  # all of them: in a fresh folder another stage makes missing inputs
     config: Config
     run: Path
     iteration: int
@@ -68,7 +83,8 @@ class StageContext:
     paths: Mapping[str, Path] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)  # the stage's own: source, split, export
     overwrite: bool = False
-    measured: dict[str, float] = field(default_factory=dict)  # by the stage, of this call: kept beside its times
+    # figures of this call that the stage wants in the record of its times
+    measured: dict[str, float] = field(default_factory=dict)
 
     def path(self, option: str) -> Path:
         """The folder of a `reads` or `writes` option. One that a killed call has left aside comes back first."""
@@ -79,7 +95,7 @@ class StageContext:
 
     @property
     def writes_into_run(self) -> bool:
-        """Whether any output lies where the run has it: options may name other folders."""
+        """Whether any output lies in the run folder; options may name other folders."""
         return any(self.path(option).is_relative_to(self.run) for option, _ in self.spec.writes)
 
 
@@ -100,3 +116,14 @@ def called_again(ctx: StageContext, paths: Mapping[str, Path]) -> Iterator[list[
         for option, path in paths.items():
             arguments += [f"--{option}", str(path)]
         yield arguments
+
+
+GROUP = "rla.options"
+
+
+def implementation(option: str) -> Any:
+    """The function of an option. Raises UserError if no package has it, or if it cannot be imported."""
+    found = registered(GROUP)
+    if option not in found:
+        raise UserError(f"{option}: no installed package does this; install one with {option} in its {GROUP}")
+    return loaded(found[option])

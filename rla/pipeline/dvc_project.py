@@ -27,8 +27,8 @@ IGNORED = "/config.local\n/tmp\n/cache\n"  # as DVC writes it when it opens a pr
 def begin_dvc(folder: Path, *, git: bool = False) -> None:
     """Make `folder` a project of DVC.
 
-    `dvc init` runs in a folder beside, which is then renamed. So a killed call leaves no half project, and where two
-    calls begin at once, the first one stays. `git`: DVC works with the git repository whose top `folder` is.
+    `dvc init` runs in a temporary folder, whose `.dvc` is then renamed. So a killed call leaves no half project, and of
+    two calls at once the first one wins. `git`: DVC works with the git repository at `folder`.
     """
     with TemporaryDirectory(dir=folder, prefix=".init-") as made:
         call_dvc(Path(made), "init", "--no-scm", "--quiet")
@@ -45,10 +45,10 @@ def begin_dvc(folder: Path, *, git: bool = False) -> None:
 
 
 def ready_dvc(folder: Path) -> None:
-    """Make `folder` a project of DVC where it is none.
+    """Make `folder` a project of DVC unless it is one already.
 
-    A project at the top of a git repository works with it, also where the repository was begun after the project. If
-    the repository ignores `dvc.lock`, as a clone of rla does, or if there is none, the project works without git.
+    A project at the top of a git repository works with it, even if the repository is newer than the project. Without a
+    repository, or if it ignores `dvc.lock` as a clone of rla does, the project works without git.
     """
     folder = folder.resolve()
     top = (folder / ".git").exists()
@@ -63,8 +63,8 @@ def ready_dvc(folder: Path) -> None:
 
 
 def own_site_cache(folder: Path) -> None:
-    """Keep what DVC knows of the project in a folder of it for this user alone. By default it lies in a folder that
-    every user of the host may write to. A `core.site_cache_dir` that the user has chosen stays.
+    """Keep DVC's site cache in a folder of the project that only this user can write to. By default every user of the
+    host can write to it. A `core.site_cache_dir` that the user has chosen stays.
     """
     cache, local = folder.resolve() / SITE_CACHE, folder / ".dvc/config.local"
     said = local.read_text() if local.is_file() else ""
@@ -103,10 +103,10 @@ def follows_lock(folder: Path) -> bool:
 
 @contextlib.contextmanager
 def one_run(pipeline: Path) -> Iterator[None]:
-    """Nobody else plans or turns the loop of this dvc.yaml until the block ends: what is planned beside it says which
-    run that is, and a second plan would change it under the first. UserError where somebody does.
+    """Lock the loop of this dvc.yaml until the block ends, because a second plan would replace the iterations.yaml that
+    the first one turns. Raises UserError if another process holds the lock.
     """
-    writable = os.access(pipeline, os.W_OK)  # NFS locks a file alone for whoever may write to it
+    writable = os.access(pipeline, os.W_OK)  # NFS locks only files that are open for writing
     with pipeline.open("r+b" if writable else "rb") as held:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,16 +1,47 @@
-"""How far a run is finished: the iterations whose artifacts are all there and made from one another as they are now.
+"""Which iterations of a run are finished, which checkpoints may go, and how long its stages took.
 
-Every record names the digests of its inputs, so one that names an input which has been made anew since is found, and
-with it a run whose parameters have changed and that DVC is working through again from an early iteration.
+An iteration is finished if all of its artifacts exist and were made from one another as they are now. Every record
+names the digests of its inputs. An input that was made again since is found that way, and so is a run whose parameters
+have changed and that DVC is working through again from an early iteration.
+
+Pruning removes the weights of old checkpoints after every stage that may have finished an iteration:
+
+    iteration 0                                the start of the run, and the base of adapters: stays whole
+    after the last finished iteration - keep   stays whole: the run goes on from there
+    every n-th (`checkpoints.export_every`)    `model/` and `adapter/` stay
+    an evaluation is planned and not made      the same, until it is made
+    all others                                 `state/`, `model/` and `adapter/` go
+
+Nothing that `dvc repro` calls reads the checkpoints before a finished iteration unless parameters change. In that case
+the stage that needs one names the command that makes it again (`rla.store.pruned`). Record, metrics and `pruned.json`
+stay. The marker is written first, so a removal that is killed leaves a part that nobody reads and that the next removal
+finishes.
+
+Times lie in `<run>/timings/<iteration>-<stage>.json`. No output depends on these records, so entries that cannot be
+read are skipped.
 """
 
 from __future__ import annotations
 
+import json
+import shutil
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from rla.config import Config
+from rla.config.load import read_yaml
+from rla.config.sections import CheckpointsConfig
+from rla.errors import UserError
+from rla.pipeline.plan import evaluations_of
+from rla.store.atomic import write_json
 from rla.store.digests import digest
 from rla.store.layout import artifact, further_splits
+from rla.store.pruned import PARTS, PRUNED, STATE, pruned_parts
+from rla.store.regular import read_regular
+from rla.store.sizes import freed_bytes
 from rla.store.slices import MANIFEST, STARTED, is_complete, optional_json, optional_record
 
 RECORD = "checkpoint.json"
@@ -26,7 +57,7 @@ MADE_FROM = {
     "rm": ("previous_rm", "scores", "rm_rewards"),
     "candidates": ("trajectories", "scores"),
 }
-# Where a run without a warm start begins.
+# The start of a run without a warm start.
 BEGINNING = {"previous_policy": "init_policy", "previous_rm": "init_rm"}
 
 
@@ -39,7 +70,7 @@ def finished_iterations(run: Path) -> tuple[int, str]:
 
 
 def unmade_reason(run: Path, name: str, iteration: int) -> str:
-    """Why an artifact of `MADE_FROM` has to be made, or made again; empty where it is as it should be."""
+    """Why an artifact of `MADE_FROM` has to be made, or made again; empty if it is up to date."""
     place = artifact(run, name, iteration)
     inputs = recorded_inputs(place)
     if inputs is None:
@@ -65,13 +96,13 @@ def policy_evaluated(run: Path, iteration: int) -> bool:
 
 
 def recorded_inputs(folder: Path) -> set[str] | None:
-    """The digests of what a complete shard or checkpoint was made from; None where it is not complete."""
+    """The digests of the inputs of a complete shard or checkpoint; None if it is not complete."""
     origin = output_origin(folder, begun=False)
     return None if origin is None else set(origin["input_digests"].values())
 
 
 def output_origin(folder: Path, *, begun: bool = True) -> dict[str, Any] | None:
-    """What a shard or checkpoint was made from, as it says itself; `begun`: also one that is not complete."""
+    """The recorded origin of a shard or checkpoint. `begun`: also of an incomplete one."""
     for name in (MANIFEST, STARTED) if begun else (MANIFEST,):
         if shard := optional_record(folder, name):
             return shard[1]
@@ -79,7 +110,7 @@ def output_origin(folder: Path, *, begun: bool = True) -> dict[str, Any] | None:
 
 
 def artifact_digest(run: Path, name: str, iteration: int) -> str | None:
-    """The digest by which what reads the artifact names it; None where it is not complete."""
+    """The digest by which readers of the artifact record it; None if it is not complete."""
     folder = source_folder(run, name, iteration)
     known = is_complete(folder) or any((folder / file).is_file() for file in (RECORD, "config.json"))
     return digest(folder) if known else None
@@ -90,3 +121,186 @@ def source_folder(run: Path, name: str, iteration: int) -> Path:
     if iteration == 1 and name in BEGINNING and not folder.exists():
         return artifact(run, BEGINNING[name], 0)
     return folder
+
+
+MODELS = ("policy", "rm")
+PLAN = Path("iterations.yaml")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """The parts of a checkpoint to remove. `files`: their remaining files; `freed`: bytes that the disk gets back."""
+
+    checkpoint: Path
+    parts: tuple[str, ...]
+    files: tuple[Path, ...]
+    freed: int = 0
+
+    @property
+    def shown(self) -> str:
+        """The parts that have files, in words."""
+        there = {path.relative_to(self.checkpoint).parts[0] for path in self.files}
+        return ", ".join(part for part in self.parts if part in there)
+
+
+def unneeded_parts(iteration: int, config: CheckpointsConfig, *, finished: int, awaited: bool) -> tuple[str, ...]:
+    """The parts of an iteration's checkpoints that may go. `awaited`: an evaluation is still to come."""
+    if not config.keep or not 0 < iteration <= finished - config.keep:
+        return ()
+    if awaited or (config.export_every and iteration % config.export_every == 0):
+        return (STATE,)
+    return PARTS
+
+
+def removals(
+    run: Path, config: CheckpointsConfig, *, finished: int, evaluations: Collection[int] = ()
+) -> list[Removal]:
+    """The removals that a run with `finished` finished iterations allows, oldest first.
+
+    `evaluations`: the iterations that the plan wants evaluated.
+    """
+    found = []
+    for iteration in range(1, finished + 1):
+        awaited = iteration in evaluations and not policy_evaluated(run, iteration)
+        parts = unneeded_parts(iteration, config, finished=finished, awaited=awaited)
+        for model in MODELS if parts else ():
+            checkpoint = artifact(run, model, iteration)
+            files = part_files(checkpoint, parts)
+            if files and (checkpoint / RECORD).is_file():
+                found.append(Removal(checkpoint=checkpoint, parts=parts, files=files))
+    freed = freed_bytes(one.files for one in found)
+    return [
+        Removal(checkpoint=one.checkpoint, parts=one.parts, files=one.files, freed=size)
+        for one, size in zip(found, freed, strict=True)
+    ]
+
+
+def part_files(checkpoint: Path, parts: Sequence[str]) -> tuple[Path, ...]:
+    return tuple(
+        path
+        for part in parts
+        for path in sorted((checkpoint / part).rglob("*"))
+        if path.is_symlink() or not path.is_dir()
+    )
+
+
+def prune_checkpoint(removal: Removal) -> None:
+    """Mark the parts as pruned, then remove their files. Raises UserError if the system refuses."""
+    checkpoint = removal.checkpoint
+    gone = pruned_parts(checkpoint).union(removal.parts)
+    write_json(checkpoint / PRUNED, {"parts": [part for part in PARTS if part in gone]})
+    for path in removal.files:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise UserError(
+                f"{path}: cannot be removed ({error.strerror or error}); mend that and call the stage again"
+            ) from None
+    remove_empty_parts(checkpoint)
+
+
+def remove_empty_parts(checkpoint: Path) -> None:
+    """Of the pruned parts the folders without a file, which a removal that was killed has left."""
+    for part in pruned_parts(checkpoint):
+        if not any(path.is_file() for path in (checkpoint / part).rglob("*")):
+            shutil.rmtree(checkpoint / part, ignore_errors=True)
+
+
+def prune_run(run: Path, config: Config, *, plan: Path = PLAN) -> list[Removal]:
+    """Remove all that `removals` finds, and return it."""
+    if not config.checkpoints.keep:
+        return []
+    finished, _ = finished_iterations(run)
+    found = removals(run, config.checkpoints, finished=finished, evaluations=planned_evaluations(plan, run))
+    for one in found:
+        prune_checkpoint(one)
+    for iteration in range(1, finished + 1):
+        for model in MODELS:
+            remove_empty_parts(artifact(run, model, iteration))
+    return found
+
+
+def planned_evaluations(plan: Path, run: Path) -> set[int]:
+    """The evaluations in the plan of this run; none if the file is missing or belongs to another run."""
+    if not plan.is_file():
+        return set()
+    content = read_yaml(plan, remedy="call `rla plan`")
+    if not isinstance(content, dict) or Path(str(content.get("run"))).resolve() != run.resolve():
+        return set()
+    return set(evaluations_of(content))
+
+
+APART = ("report",)  # a report with its own time would change with every call
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedDevice:
+    """A GPU that a call used, or with an empty `gpu` a CPU. `host`: if it is not the call's. `spans`: the times of its
+    use in seconds since the epoch, if that was not the whole call.
+    """
+
+    gpu: str
+    model: str = ""
+    host: str = ""
+    spans: tuple[tuple[float, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedCall:
+    """One call of one stage. `started`: seconds since the epoch. `made`: whether it made anything. `origin`: of its
+    outputs. `host`, `devices`, `part`: machine and slice as `rla.cli.calls` writes them. `figures`: added
+    by the environment.
+    """
+
+    stage: str
+    iteration: int
+    started: float
+    seconds: float
+    made: bool
+    origin: str | None
+    host: str
+    devices: tuple[TimedDevice, ...]
+    figures: Mapping[str, float] = field(default_factory=dict)
+    part: str = ""
+
+
+def calls_of(file: Path) -> list[TimedCall]:
+    """`current_calls` of a record; empty if it cannot be read."""
+    try:
+        return current_calls(json.loads(read_regular(file)))
+    except (OSError, UserError, ValueError, KeyError, TypeError):
+        return []
+
+
+def current_calls(record: Any) -> list[TimedCall]:
+    """The calls of a record whose outputs have the origin of the last call; empty for stages of `APART`.
+
+    Raises KeyError, TypeError or ValueError if it is not a record of the times of a stage.
+    """
+    stage, iteration = str(record["stage"]), int(record["iteration"])
+    calls = [
+        TimedCall(
+            stage=stage,
+            iteration=iteration,
+            started=datetime.fromisoformat(call["started"]).timestamp(),
+            seconds=float(call["seconds"]),
+            made=bool(call["made"]),
+            origin=call["origin"],
+            figures={str(name): float(value) for name, value in dict(call.get("figures", {})).items()},
+            host=str(call["host"]),
+            devices=tuple(map(timed_device, call["devices"])),
+            part=str(call.get("slice", "")),
+        )
+        for call in record["calls"]
+    ]
+    return [call for call in calls if call.origin in (None, calls[-1].origin) and stage not in APART]
+
+
+def timed_device(record: Any) -> TimedDevice:
+    """Raises KeyError, TypeError or ValueError as `current_calls` does."""
+    return TimedDevice(
+        gpu=str(record["gpu"]),
+        model=str(record["name"]),
+        host=str(record.get("host", "")),
+        spans=tuple((float(start), float(end)) for start, end in record.get("spans", ())),
+    )

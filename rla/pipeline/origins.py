@@ -1,22 +1,35 @@
-"""What the output of a stage is made from, and how a stage runs and judges what it made."""
+"""How a stage works: the origin of its output, inputs that are missing in a fresh folder, and workers.
+
+In a fresh folder the built-in tasks and an untrained model stand in for missing inputs. Only the conventional folders
+are filled in; a folder that was named by an option must exist.
+
+`--slice i/n` and `--workers n` divide the work of a stage. Without them `generator.data_parallel` gives the number of
+workers on this machine.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+import os
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from rla.config import config_digest, effective_parameters, resolved
-from rla.config.differences import shown_value
+from rla.config.load import shown_value
 from rla.errors import UserError
-from rla.pipeline.context import StageContext
+from rla.pipeline.context import StageContext, StageSpec, called_again
+from rla.processes.workers import run_workers, workers_of
 from rla.store.digests import digest
-from rla.store.layout import made_together, making_call
+from rla.store.layout import artifact, held_out_root, made_together, making_call
 from rla.store.origin import PARAMETERS, Origin
 from rla.store.reading import read_manifest, read_rows
 from rla.store.run_config import run_config_path, write_run_config
-from rla.store.slices import MANIFEST, STARTED, optional_record
+from rla.store.shard_folder import clear_started
+from rla.store.shards import ShardWriter
+from rla.store.slices import MANIFEST, STARTED, WHOLE, Slice, is_complete, optional_record, slice_manifests, slices
 
 ORIGIN = ("config_digest", "input_digests", "seed")
 
@@ -24,8 +37,8 @@ ORIGIN = ("config_digest", "input_digests", "seed")
 def origin(ctx: StageContext, inputs: Sequence[Path], *, sections: Sequence[str] = (), also: str = "") -> Origin:
     """The origin of this stage's outputs: digests of its sections of the config and of its inputs.
 
-    Inputs are named by their role, not by their path, so that a run folder may be moved. `also`: whatever else the
-    output depends on, such as what is installed. From here on the run has a `config.yaml`. Raises UserError as
+    Inputs are named by their role, not by their path, so that a run folder may be moved. `also`: anything else that the
+    output depends on, such as installed packages. From here on the run has a `config.yaml`. Raises UserError as
     `refuse_apart` and `refuse_foreign` do.
     """
     for path in inputs:
@@ -47,9 +60,9 @@ def origin(ctx: StageContext, inputs: Sequence[Path], *, sections: Sequence[str]
 
 
 def refuse_stale(made: Path, *, source: Path) -> None:
-    """UserError where the shard `made` was made from another `source` than the shard that lies there now.
+    """Raise UserError if the shard `made` was made from another `source` than the present one.
 
-    A call that ended too early may have left it. A shard that names no inputs is somebody's own.
+    A call that ended too early may have left it. A shard without recorded inputs was made by the user.
     """
     inputs = read_manifest(made).get("input_digests", {}).values()
     if inputs and digest(source) not in inputs:
@@ -59,11 +72,11 @@ def refuse_stale(made: Path, *, source: Path) -> None:
 
 
 def refuse_apart(run: Path, made: Path) -> None:
-    """UserError where a shard of the run and one that the same call makes were made, or begun, from different origins.
+    """Raise UserError if shards that one call makes were made, or begun, from different origins.
 
-    A call that was killed after it had replaced one of them leaves them so.
+    A call that was killed after it had replaced one of them leaves that state.
     """
-    own = optional_record(made, MANIFEST) if made.is_dir() else None  # a file of data is no shard
+    own = optional_record(made, MANIFEST) if made.is_dir() else None  # it may be a file of data
     for other in made_together(run, made) if own is not None else ():
         record = optional_record(other, MANIFEST) or optional_record(other, STARTED)
         if own and record and any(own[1].get(key) != record[1].get(key) for key in ORIGIN):
@@ -119,3 +132,111 @@ def check_failures(
     """Fail loudly when more than a stated share failed."""
     if total and failed / total > limit:
         raise UserError(f"{folder}: {failed} of {total} {of}, more than rollout.max_failed_share = {limit}; {remedy}")
+
+
+def ensure(ctx: StageContext, stage: str | StageSpec, *, overwrite: bool = False, **options: Any) -> None:
+    """Run another stage of the same run with its default folders. Raises UserError in a slice, because all slices would
+    run it at once.
+
+    `stage`: the name of a stage of the core, or the `StageSpec` of a package's stage.
+    """
+    spec = stage if isinstance(stage, StageSpec) else next(spec for spec in ctx.stages if spec.name == stage)
+    if "slice" in ctx.options:
+        raise UserError(f"{ctx.run}: slices share what they read; call `rla {spec.name} --run {ctx.run}` first")
+    ctx.progress.note(f"{spec.name}: making what is missing in {ctx.run}")
+    import_module(spec.module).run(replace(ctx, spec=spec, paths={}, options=options, overwrite=overwrite))
+
+
+def pool_of(ctx: StageContext, option: str = "pool") -> Path:
+    """The pool of the option; the first one is made if it is missing."""
+    folder = ctx.path(option)
+    if option not in ctx.paths and ctx.iteration <= 1:
+        whole_pool(ctx, folder, split=ctx.config.tasks.train_split)
+    return folder
+
+
+def whole_pool(ctx: StageContext, folder: Path, *, split: str) -> None:
+    """Make the pool of `split` if it is missing, or finish one that a killed call has begun.
+
+    Raises UserError if that call had other parameters, such as a data set.
+    """
+    begun = folder.exists()
+    if is_complete(folder):
+        clear_started(folder)
+        return
+    try:
+        ensure(ctx, "make-tasks", split=split)
+    except UserError as error:
+        if not begun:
+            raise
+        raise UserError(f"{folder}: not finished; call the `rla make-tasks` that began it again ({error})") from error
+
+
+def held_out_pool(ctx: StageContext, split: str) -> Path:
+    """The pool of a held-out split of the config; it is made if it is missing at the first iteration."""
+    root = held_out_root(ctx.run, ctx.config.tasks.test_splits, split)
+    folder = artifact(root, "test_tasks", 0)
+    if ctx.iteration <= 1:
+        whole_pool(ctx, folder, split=split)
+    return folder
+
+
+def policy_of(ctx: StageContext, option: str = "policy", model: str = "policy") -> Path:
+    """The checkpoint of the option; at the first iteration the initial model if nothing has been trained."""
+    folder = ctx.path(option)
+    if option in ctx.paths or folder.exists() or ctx.iteration > 1:
+        return folder
+    initial = artifact(ctx.run, f"init_{model}", 0)
+    if not initial.exists():
+        whole_pool(ctx, artifact(ctx.run, "train_tasks", 0), split=ctx.config.tasks.train_split)
+        ensure(ctx, "init-model")
+    if not option.startswith("init") and ctx.config.warm_start.enabled:
+        ctx.progress.note(f"{initial}: the model as it started acts; `rla warm-start` trains it first")
+    return initial
+
+
+REPLACES = "RLA_REPLACES"  # tells a worker the digest of the record that the call which started it replaces
+
+
+def slice_of(ctx: StageContext) -> Slice:
+    """The slice that the options ask for. Raises UserError."""
+    text, workers = ctx.options.get("slice"), ctx.options.get("workers")
+    if text is not None and workers is not None:
+        raise UserError("--slice is a share of the work, --workers divides all of it; give one of them")
+    if text is not None:
+        return replace(Slice.parse(text), replaces=os.environ.get(REPLACES))
+    count = workers_of(ctx.config.generator) if workers is None else int(workers)
+    return Slice(index=0, count=count) if count > 1 else WHOLE
+
+
+def divided(ctx: StageContext, writer: ShardWriter, *, check: Callable[[], Mapping[str, str]]) -> bool:
+    """Have workers do the work if this call is not a slice; whether they have done it. Raises UserError.
+
+    `check` is called once before they start; they get the environment variables that it returns.
+    """
+    if writer.slice.index > 0:
+        return False
+    count, known = writer.slice.count, dict(check())
+    if writer.replaced is not None:
+        known[REPLACES] = writer.replaced
+    ctx.progress.note(f"{ctx.spec.name}: {count} workers")
+    asked = "--workers" if "workers" in ctx.options else "generator.data_parallel:"
+    with called_again(ctx, ctx.paths) as arguments:
+        failed = run_workers(arguments, slices(count), generator=ctx.config.generator, asked=asked, more=known)
+    if failed:
+        named = ", ".join(f"{part} ({reason})" for part, reason in failed.items())
+        raise UserError(
+            f"{ctx.spec.name}: {len(failed)} of {count} workers failed, slices {named}, as said above; mend the cause "
+            "and call the same command: it goes on with what is left"
+        )
+    return True
+
+
+def counts_of(writer: ShardWriter) -> dict[str, Any]:
+    """The counts of the shard, or of the slice and the names of missing slices if it is not complete."""
+    if writer.slice.count == 1 or writer.slice.index == 0 or writer.complete:
+        return dict(read_manifest(writer.folder, writer.kind)["counts"])
+    found = slice_manifests(writer.folder, writer.slice.count)
+    own = found[writer.slice]
+    missing = ", ".join(str(part) for part, manifest in found.items() if manifest is None)
+    return {"slice": str(writer.slice), **(own["counts"] if own else {}), "missing slices": missing or "none"}

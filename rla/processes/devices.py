@@ -1,4 +1,4 @@
-"""Which GPUs of other machines this process's stage has used, and when: for records of times (`rla.cli.call_record`).
+"""Which GPUs of other machines this process's stage has used, and when: for records of times (`rla.cli.calls`).
 
 A stage whose engines or training workers stand elsewhere does not use the devices of its own machine. What it uses
 is noted here as it begins and ends.

@@ -3,7 +3,7 @@
 `launch.training` names a configuration of accelerate (`pipelines/accelerate/`). So `dvc repro` on a node with GPUs
 needs no other command lines than on a laptop. What can be checked is checked before; the processes get the resolved
 parameters in a file and every folder by name. They end with the process that waits for them, and never launch again.
-A launcher of another package (`rla.config.backends`) starts processes elsewhere, and such a configuration says how they
+A launcher of another package (`rla.config.load`) starts processes elsewhere, and such a configuration says how they
 share the model.
 """
 
@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from rla.config import Config
-from rla.config.backends import LAUNCHERS
+from rla.config.load import LAUNCHERS
 from rla.errors import UserError
 from rla.plugins import registered
 from rla.processes.ranks import LAUNCHED, end_with_parent, launched

@@ -18,7 +18,7 @@ from rla.errors import UserError
 from rla.metrics.custom import joined_figures
 from rla.metrics.guards import Setting
 from rla.metrics.intervals import Interval, difference
-from rla.pipeline.timings import TimedCall, current_calls
+from rla.pipeline.finished import TimedCall, current_calls
 from rla.store.layout import PATHS, SPLITS, artifact, further_splits, numbered_folders
 from rla.store.reading import read_rows
 from rla.store.records import StopReason

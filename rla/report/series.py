@@ -10,7 +10,7 @@ from typing import Any
 
 from rla.metrics.custom import brought_numbers, followed_figures
 from rla.metrics.intervals import Interval
-from rla.pipeline.timings import calls_of
+from rla.pipeline.finished import calls_of
 from rla.report.collect import RunSummary, iteration_row, json_or_empty
 from rla.report.tables import LOOP, edit_counts
 from rla.store.layout import artifact, further_splits, numbered_folders

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rla.adaptation.kinds import Tally, added
-from rla.config import differences, resolved
-from rla.config.differences import parameter_differences, shown_key, shown_value
+from rla.config import resolved
+from rla.config.load import Absent, parameter_differences, shown_key, shown_value
 from rla.envs.configured import default_config
 from rla.metrics.guards import warned
 from rla.metrics.intervals import Interval
@@ -462,9 +462,9 @@ def parameters_tables(run: Path) -> list[Table]:
     recorded = read_run_config(run)
     changed = parameter_differences(resolved(default_config(recorded)), recorded)
     rows = [
-        (shown_key(key), shown_value(value), ABSENT if default is differences.ABSENT else shown_value(default))
+        (shown_key(key), shown_value(value), ABSENT if default is Absent.ABSENT else shown_value(default))
         for key, (default, value) in changed.items()
-        if value is not differences.ABSENT
+        if value is not Absent.ABSENT
     ]
     note = f"{run_config_path(run)} has all parameters; each manifest has those of its own."
     return [

@@ -2,7 +2,7 @@
 
 The guards (`rla.metrics.guards`) speak once a stage has ended, which may take hours. If none of the first `ENOUGH`
 replies holds an action, or no judgement a vote, all others share the cause. The stage then shows one reply with the
-likely cause, and ends unless `guards.first_group` is `warn`.
+likely cause, and ends if `guards.stop` has `first-replies`.
 
 Of the first reply and the first vote of a run the stage shows the end of the prompt, the reply, and what was read in
 it; after `ENOUGH` of them, how many could be read and how fast they came.
@@ -121,8 +121,8 @@ class FirstGroup:
             return
         shown = one_line(self._first[0].text[: 4 * SHOWN], SHOWN)
         said = f"none of the first {count} {holds}, and the first is {shown!r}; {self._cause()}"
-        if self._ctx.config.guards.first_group == "stop":
-            raise UserError(f"{said}. If they are to count as they are, set guards.first_group: warn")
+        if "first-replies" in self._ctx.config.guards.stop:
+            raise UserError(f"{said}. If they are to count as they are, take first-replies out of guards.stop")
         self._ctx.progress.note(f"warning ({self._guard}): {said}")
 
     def _cause(self) -> str:
@@ -140,7 +140,7 @@ class FirstGroup:
         if not any(reply.text.strip() for reply in replies):
             return f"all are empty: see that model.{key} is a chat model whose template ends a turn as the engine does"
         if any(UNKNOWN in reply.text for reply in replies):
-            return f"its tokenizer lacks words that it has to write: `rla check-env {config.env.name}` names them"
+            return f"its tokenizer lacks words that it has to write: `rla envs --check {config.env.name}` names them"
         return other_action(env, config, replies) if guard == "no-action" else other_vote(env, config, replies)
 
 

@@ -16,7 +16,7 @@ from rla.envs.protocols import Adapts
 from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.pipeline.context import StageContext
-from rla.pipeline.fallback import held_out_pool
+from rla.pipeline.origins import held_out_pool
 from rla.store.layout import artifact, held_out_root, places_of
 from rla.store.pools import read_tasks
 from rla.store.reading import read_rows
@@ -28,7 +28,7 @@ ONE = ("tasks", "out", "metrics")  # options that name a folder of one split
 
 def evaluated_splits(ctx: StageContext) -> list[str]:
     """The splits that a call of `evaluate` plays: all, or the main one alone where an option names a folder of one."""
-    splits = ctx.config.tasks.held_out_splits
+    splits = ctx.config.tasks.test_splits
     return list(splits[:1] if any(name in ctx.paths for name in ONE) else splits)
 
 
@@ -46,7 +46,7 @@ def pool_of_split(ctx: StageContext, split: str) -> Path:
 
 def split_context(ctx: StageContext, split: str, *, pool: Path, policy: Path) -> StageContext:
     """The call of `evaluate` for one split alone, all of its folders named."""
-    root = held_out_root(ctx.run, ctx.config.tasks.held_out_splits, split)
+    root = held_out_root(ctx.run, ctx.config.tasks.test_splits, split)
     own = {
         "tasks": pool,
         "policy": policy,

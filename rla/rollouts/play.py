@@ -205,7 +205,7 @@ def room_of_reply(shared: Rollouts, agent: PolicyAgent, length: int) -> int | No
         room = min(room, config.response_tokens - agent.answered(length))
     if room >= config.max_tokens:
         return config.max_tokens
-    return room if config.room == "left" and room > 0 else None
+    return room if config.response_tokens and room > 0 else None
 
 
 def calls_made(seen: Sequence[Observation]) -> list[dict[str, Any]]:

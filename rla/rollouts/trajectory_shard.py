@@ -168,9 +168,6 @@ class Unbegun:
         policy, context = self._ctx.config.policy, self._ctx.config.generator.context
         if count <= self._ctx.config.rollout.max_failed_share * total:
             return
-        if policy.room == "whole" and 0 < policy.response_tokens < policy.max_tokens:
-            why = f"policy.response_tokens is {policy.response_tokens}, below policy.max_tokens {policy.max_tokens}"
-            raise UserError(f"{count} of {total} episodes end before their first reply: {why}; raise response_tokens")
         raise UserError(
             f"{count} of {total} episodes end before their first reply: the first prompt and a reply of "
             f"policy.max_tokens {policy.max_tokens} do not fit generator.context {context}; raise generator.context (a "

@@ -70,7 +70,7 @@ def evaluated_in(run: Path, config: Config, iteration: int, split: str, *, growi
 
 
 def _root_of(run: Path, config: Config, split: str) -> Path:
-    splits = config.tasks.held_out_splits
+    splits = config.tasks.test_splits
     if split not in splits:
         raise UserError(f"--split {split}: not a held-out split of this run; choose one of {', '.join(splits)}")
     return held_out_root(run, splits, split)

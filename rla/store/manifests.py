@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rla import __version__
-from rla.config.differences import shown_value
+from rla.config.load import shown_value
 from rla.errors import UserError
 from rla.store.layout import making_call
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rla.config.differences import differences_text, parameter_differences, shown_value
+from rla.config.load import differences_text, parameter_differences, shown_value
 from rla.store.sizes import counted
 
 PARAMETERS = "parameters"  # key of a record: what its `config_digest` was made of

@@ -28,7 +28,7 @@ def refuse_pruned(checkpoint: Path, part: str) -> None:
     if part in pruned_parts(checkpoint):
         raise UserError(
             f"{checkpoint}: its {part}/ was pruned to save space; take a later checkpoint{remaking(checkpoint)} "
-            "(checkpoints.every and checkpoints.export_every say which ones stay)"
+            "(checkpoints.keep and checkpoints.export_every say which ones stay)"
         )
 
 

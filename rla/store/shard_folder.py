@@ -22,7 +22,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from rla.config.differences import shown_value
+from rla.config.load import shown_value
 from rla.errors import UserError
 from rla.store.aside import alone_in
 from rla.store.atomic import clear_stale

@@ -105,7 +105,7 @@ def send_points(
     new = [point for point in points if point.key not in sent.get(name, [])]
     if not new:
         return
-    arguments, options = settings(name, project=config.project, run=run, stage=STAGE, step=0)
+    arguments, options = settings(name, run=run, stage=STAGE, step=0)
     try:
         _send(name, new, parameters, arguments, options)
     except Exception as error:  # each service has classes of its own, and its transport others, for being out of reach

@@ -16,6 +16,7 @@ line.
 
 from __future__ import annotations
 
+import os
 import threading
 import uuid
 from collections.abc import Iterator, Mapping
@@ -85,7 +86,7 @@ class Trackers:
 
         PartialState()  # there already under a launcher, and in a single process one that joins nothing
         for name in dict.fromkeys(self.config.trackers):
-            arguments, options = settings(name, project=self.config.project, run=self.run, stage=self.stage, step=step)
+            arguments, options = settings(name, run=self.run, stage=self.stage, step=step)
             tracker = LOGGER_TYPE_TO_CLASS[name](*arguments, **options)
             tracker.start()
             self.opened.callback(tracker.finish)
@@ -113,11 +114,12 @@ def kept_for_owners(refused: list[OSError]) -> Iterator[None]:
         threading.excepthook = before
 
 
-def settings(name: str, *, project: str, run: Path, stage: str, step: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def settings(name: str, *, run: Path, stage: str, step: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Arguments and options of the class of tracker `name`; `step` is the first that will be logged."""
     if name == "tensorboard":
         # Points at and after purge_step that an earlier call has written are hidden: they are about to be repeated.
         return (stage, run / "tensorboard"), {"purge_step": step}
+    project = os.environ.get(f"{name.upper()}_PROJECT", "rla")
     options = {"group": run.resolve().name, "resume": "allow"}
     key = identity(run, stage)
     if name == "wandb":

@@ -140,7 +140,7 @@ def reward_model_sequences(
             tokens = judgement["token_ids"]
             if not tokens:
                 raise UserError(
-                    f"step {key[1]} of {key[0]} has a judgement without token ids, as of a chat server (judge.backend: "
+                    f"step {key[1]} of {key[0]} has a judgement without token ids, as of a chat server (judge.server: "
                     "server), which cannot train; set train_rm.enabled: false, or judge with the reward model"
                 )
             if not len(tokens) == len(judgement["logprobs"]) == len(judgement["allowed"]):

@@ -17,8 +17,7 @@ from rla.models.checkpoint import MANIFEST, model_folder
 from rla.models.fingerprint import refuse_other_tokenizer
 from rla.models.verifying import verify_model
 from rla.pipeline.context import StageContext, called_again
-from rla.pipeline.fallback import policy_of
-from rla.pipeline.origins import origin, refuse_stale
+from rla.pipeline.origins import origin, policy_of, refuse_stale
 from rla.plugins import need_package
 from rla.processes.launch import launch, launcher
 from rla.processes.ranks import launched, world
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class OwnTraining(Protocol):
-    """What a launcher's `Training` is (`rla.config.backends`); `config.launch.own` is an instance."""
+    """What a launcher's `Training` is (`rla.config.load`); `config.launch.own` is an instance."""
 
     configuration: str  # of accelerate: how the processes share the model
 

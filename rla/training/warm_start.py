@@ -37,8 +37,7 @@ from rla.llm.picture_chat import PictureChat, PromptTokens
 from rla.models.checkpoint import model_folder
 from rla.models.verifying import verify_model
 from rla.models.vision import vision_for
-from rla.pipeline.context import StageContext
-from rla.pipeline.options import implementation
+from rla.pipeline.context import StageContext, implementation
 from rla.plugins import need_package
 from rla.seeds import derive
 from rla.store.pools import read_tasks
@@ -192,7 +191,7 @@ class FailedScenes:
             if self.count > MOST_FAILED * self.asked:
                 raise UserError(
                     f"warm-start: {self.count} of {self.asked} {self.what} failed with their environment, more than "
-                    f"{MOST_FAILED:.0%}; the last one: {failure}. Mend the cause (`rla check-env` plays the "
+                    f"{MOST_FAILED:.0%}; the last one: {failure}. Mend the cause (`rla envs --check` plays the "
                     "environment) and call the stage again, or set warm_start.enabled: false"
                 ) from failure
             return None

@@ -191,7 +191,7 @@ def main() -> None:
             for seen in [environment.make(task, configured()).reset()]
             for text in (task.instruction, seen.text, *seen.commands)
         ]
-        sizes = ModelConfig(hidden_size=128, layers=3, heads=4, kv_heads=2, intermediate_size=256, context=8192)
+        sizes = ModelConfig(hidden_size=128, layers=3, heads=4, intermediate_size=256, context=8192)
         init_model(model, texts=texts, config=sizes, seed=0)
         settings = GeneratorConfig(
             backend=options.backend, context=8192, max_sequences=options.sequences, enforce_eager=True, dtype="bfloat16"

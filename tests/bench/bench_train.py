@@ -129,7 +129,7 @@ def episodes() -> None:
 def small_model(folder: Path, *, words: int, hidden: int) -> Path:
     from rla.models.init import init_model
 
-    sizes = ModelConfig(hidden_size=hidden, layers=3, heads=4, kv_heads=2, intermediate_size=2 * hidden, context=4096)
+    sizes = ModelConfig(hidden_size=hidden, layers=3, heads=4, intermediate_size=2 * hidden, context=4096)
     init_model(folder, texts=[" ".join(f"w{number}" for number in range(words))], config=sizes, seed=0)
     return folder
 

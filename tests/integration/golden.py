@@ -38,7 +38,7 @@ SHARDS = {
 }
 SHARED = """
 seed: 11
-model: {hidden_size: 32, layers: 1, heads: 2, kv_heads: 1, intermediate_size: 32, context: 2048}
+model: {hidden_size: 32, layers: 1, heads: 2, intermediate_size: 32, context: 2048}
 generator: {backend: scripted, context: 2048, threads: 1}
 train_policy: {enabled: false}
 train_rm: {enabled: false}
@@ -50,7 +50,7 @@ tasks: {size: tiny, train_scenes: 6, test_scenes: 3, tasks_per_scene: 2}
 policy: {reply: text, repeat_task: true, history: full, decoding: admissible, max_tokens: 16, temperature: 1.0}
 judge: {prompt: plain, decoding: admissible, max_tokens: 16, temperature: 1.0}
 rollout: {tasks_per_iteration: 6, rollouts_per_task: 4}
-credit: {reward_model_low: 0.0, reward_model_high: 1.0, normalise: task, policy_low: -1, policy_high: 2}
+credit: {reward_model_band: [0.0, 1.0], normalise: task, policy_band: [-1, 2]}
 adaptation: {max_tasks: 4}
 evaluation: {rollouts_per_task: 2, max_steps: 8}
 """

@@ -30,7 +30,7 @@ LARGER = (
     .replace("{name: alfworld,", "{name: alfworld, own: {verify_engines: fast},")
 )
 MODEL = ("--set", "adaptation.proposer=llm", "--set", "generator.backend=transformers")
-SHORT = ("--set", "adaptation.llm.max_tokens=24", "--set", "adaptation.llm.critique_tokens=12")
+SHORT = ("--set", "adaptation.llm.max_tokens=24")
 BEFORE = ("rollout", "score-steps", "validate-tasks")
 KILLS = 8
 

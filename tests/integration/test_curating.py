@@ -34,17 +34,15 @@ def test_a_training_pool_is_curated(rla: Rla, tmp_path: Path) -> None:
     assert code == 0 and "1 never_won, 1 always_won" in said, error
     assert sorted(task.task_id for task in read_tasks(tmp_path / "r/0/pool")) == names[2:]
     manifest = read_json(tmp_path / "r/0/pool" / MANIFEST)
-    assert manifest["counts"]["kept_medium"] == len(names) - 2 and len(manifest["input_digests"]) == 1
+    assert manifest["counts"]["medium"] == len(names) - 2 and len(manifest["input_digests"]) == 1
     assert contents(tmp_path / "r/test/pool") == contents(tmp_path / "raw/test/pool")
     assert rla("make-tasks", "--run", "r", "--curate", "t")[0] == 0  # made already
-    code, _, error = rla("make-tasks", "--run", "r", "--curate", "t", "--set", "tasks.curation.medium=1")
+    code, _, error = rla("make-tasks", "--run", "r")
     assert code == 2 and "--overwrite" in error
     code, _, error = rla("make-tasks", "--run", "q", "--curate", "t", "--split", "test")
     assert code == 2 and "held out" in error
     code, _, error = rla("make-tasks", "--run", "q", "--curate", "t", "--set", "tasks.train_scenes=1")
     assert code == 2 and "are not among the" in error
-    code, _, error = rla("make-tasks", "--run", "q", "--set", "tasks.curation.easy=0.5")
-    assert code == 2 and "must sum to 1" in error
 
 
 def test_the_start_model_plays_the_training_pool(rla: Rla, tmp_path: Path) -> None:

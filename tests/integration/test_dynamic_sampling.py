@@ -31,8 +31,6 @@ def test_tasks_are_played_until_enough_are_mixed_or_the_budget_is_spent(rla: Rla
     assert len(plain) == 2 and list(plain) == list(filled)[:2]  # the first round is what is played in any case
     assert sum(map(is_mixed, plain.values())) < 2 < len(filled) <= 6  # three times two is the budget
     assert mixed >= 2 or len(filled) == 6
-    assert rla("rollout", "--run", "r", *MIXED, "--set", "rollout.most_tasks=3", "--out", "few")[0] == 0
-    assert len(groups(tmp_path / "few")) == 3
 
 
 def test_a_call_that_goes_on_plays_the_same_rounds(rla: Rla, tmp_path: Path) -> None:

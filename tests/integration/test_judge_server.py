@@ -27,12 +27,13 @@ def rla(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
     from rla.cli.app import run
 
     monkeypatch.setattr(http, "FIRST_DELAY", 0.01)
+    monkeypatch.setattr(http, "PATIENCE", 0.2)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "params.yaml").write_text(PARAMS)
 
     def call(stage: str, *arguments: str, server: ChatCompletions | None = None, code: int = 0) -> str:
-        keys = ["judge.backend=server", f"judge.server.url={server.url}", "judge.server.model=m"] if server else []
-        keys += ["judge.decoding=free", "judge.server.patience=0.2"] if server else []
+        keys = [f"judge.server.url={server.url}", "judge.server.model=m"] if server else []
+        keys += ["judge.decoding=free"] if server else []
         capfd.readouterr()
         assert run([stage, "--run", "r", *arguments, *(text for key in keys for text in ("--set", key))]) == code
         return capfd.readouterr().err
@@ -69,7 +70,7 @@ def test_what_has_no_tokens_does_not_train(rla: RunRla) -> None:
         rla("rollout")
         for stage in ("score-steps", "validate-tasks", "compute-rewards"):
             rla(stage, server=server)
-    error = rla("train-rm", "--set", "judge.backend=generator", code=2)  # the run's own parameters name the server
+    error = rla("train-rm", "--set", "judge.server={}", code=2)  # the run's own parameters name the server
     assert "has a judgement without token ids, as of a chat server" in error
     assert len([line for line in error.splitlines() if line.startswith("error:")]) == 1
 

@@ -30,7 +30,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with rewards of its first iteration, and a configuration of two processes."""
     folder = tmp_path_factory.mktemp("launch")
     # Judgements differ where nobody wins; so there is something to train on.
-    (folder / "params.yaml").write_text(PARAMS.replace("credit: {", "credit: {policy_low: -1.0, "))
+    (folder / "params.yaml").write_text(PARAMS.replace("credit: {", "credit: {policy_band: [-1.0, 1.0], "))
     two = yaml.safe_load(resource("pipelines/accelerate/ddp.yaml").read_text()) | {"num_processes": 2}
     (folder / "two.yaml").write_text(yaml.safe_dump(two | {"main_process_port": 0}))
     for stage in ("rollout", "score-steps", "validate-tasks", "compute-rewards"):

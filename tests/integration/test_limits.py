@@ -35,7 +35,7 @@ def test_prompts_that_outgrow_the_context(rla: Rla, tmp_path: Path) -> None:
 
 
 def test_replies_that_max_tokens_cuts(rla: Rla, tmp_path: Path) -> None:
-    counted = "guards.first_group=warn"
+    counted = "guards.stop=[]"
     played = limited(rla, tmp_path, "rollout", "policy.max_tokens=1", counted)
     assert played["truncated"] == played["invalid_actions"] == played["steps"] > 0
     judged = limited(rla, tmp_path, "score-steps", "judge.max_tokens=1", counted)
@@ -48,7 +48,8 @@ def test_replies_that_max_tokens_cuts(rla: Rla, tmp_path: Path) -> None:
 def test_replies_that_are_too_long_to_train(rla: Rla, tmp_path: Path) -> None:
     """Two thirds of the steps fit: the stage refuses a limit that costs so much, and counts what one costs."""
     for stage in ("rollout", "score-steps", "validate-tasks", "compute-rewards"):
-        code, _, error = rla(stage, "--run", "r", "--set", "credit.policy_low=-1")  # nobody wins, and yet all train
+        band = ("--set", "credit.policy_band=[-1, 1]")  # nobody wins, and yet all train
+        code, _, error = rla(stage, "--run", "r", *band)
         assert code == 0, error
     limit = "train_policy.max_tokens=100"
     code, _, error = rla("train-policy", "--run", "r", "--set", limit)
@@ -71,11 +72,6 @@ def test_a_first_prompt_that_does_not_fit_is_no_lost_episode(rla: Rla) -> None:
     assert again[0] == 0, again
     code, _, error = rla("score-steps", "--run", "r", "--set", "generator.context=24")
     assert code == 2 and "steps were not judged" in error and "raise generator.context" in error
-
-
-def test_a_reply_that_never_fits_the_budget_of_an_episode(rla: Rla) -> None:
-    code, _, error = rla("rollout", "--run", "r", "--set", "policy.response_tokens=8")
-    assert code == 2 and "policy.response_tokens is 8, below policy.max_tokens 16" in error
 
 
 def test_a_group_of_which_nothing_can_be_read_stops_the_run(rla: Rla, tmp_path: Path) -> None:

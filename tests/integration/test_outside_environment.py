@@ -34,10 +34,10 @@ SMALLER = (  # than the example's own run
     "warm_start.reward={examples: 24, steps: 6, batch_size: 8, lr: 2.0e-3}",
     "rollout={tasks_per_iteration: 6, rollouts_per_task: 4}",
     "judge.votes=2",
-    "credit={reward_model_low: 0.0, reward_model_high: 1.0}",
+    "credit={reward_model_band: [0.0, 1.0]}",
     "train_policy={threads: 1, lr: 1.0e-3, updates: 2}",
     "train_rm={threads: 1, lr: 1.0e-3, updates: 2}",
-    "adaptation={alpha_low: 0.45, alpha_high: 0.55, max_tasks: 4, expert_episodes: 2}",  # nearly every task changes
+    "adaptation={alpha_low: 0.45, alpha_high: 0.55, max_tasks: 4}",  # nearly every task changes
     "evaluation.rollouts_per_task=2",
     "generator.threads=1",
 )
@@ -115,7 +115,7 @@ def test_it_brings_a_command(installed: Installed) -> None:
 
 
 def test_it_keeps_the_contract(installed: Installed) -> None:
-    *checks, last = installed.rla("check-env", "guess-number", "--params", "params.yaml").splitlines()
+    *checks, last = installed.rla("envs", "--check", "guess-number", "--params", "params.yaml").splitlines()
     assert all(check.startswith("ok ") for check in checks)
     assert last == f"{len(checks)} checks, 0 broken"
 

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.joi
 def model_of(kind: str, folder: Path) -> Path:
     """Heads of 32, the smallest that vLLM's attention takes."""
     vision = VisionConfig(kind=kind, hidden_size=64, layers=2, heads=2, patch_size=14, most_tokens=64)
-    sizes = {"hidden_size": 128, "layers": 2, "heads": 4, "kv_heads": 2, "intermediate_size": 64, "context": 512}
+    sizes = {"hidden_size": 128, "layers": 2, "heads": 4, "intermediate_size": 64, "context": 512}
     init_model(folder, texts=WORDS, config=ModelConfig(**sizes, vision=vision), seed=3)
     return folder
 

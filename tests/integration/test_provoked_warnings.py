@@ -44,7 +44,7 @@ def test_replies_of_an_untaught_model_hold_neither_action_nor_vote(rla: Rla) -> 
         "--set",
         "judge.decoding=free",
         "--set",
-        "guards.first_group=warn",
+        "guards.stop=[]",
     )
     assert warnings_after(rla, "rollout", *free) == {"no-action", "cut-episodes"}
     assert warnings_after(rla, "score-steps", *free) == {"unreadable-votes"}
@@ -75,7 +75,7 @@ def test_edits_that_an_untaught_model_proposes(rla: Rla, tmp_path: Path) -> None
     (tmp_path / "params.yaml").write_text(PARAMS.replace("context: 512", "context: 3072"))
     stages(rla, "rollout", "score-steps", "validate-tasks")
     model = ("--set", "adaptation.proposer=llm", *UNTAUGHT)
-    short = ("--set", "adaptation.llm.max_tokens=24", "--set", "adaptation.llm.critique_tokens=12")
+    short = ("--set", "adaptation.llm.max_tokens=24")
     assert warnings_after(rla, "adapt-env", *model, *short) == {"refused-proposals"}
 
 

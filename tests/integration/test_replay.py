@@ -9,7 +9,7 @@ from rla.store.slices import read_json
 from tests.integration.conftest import Rla, stages
 
 LOOP = ("rollout", "score-steps", "validate-tasks", "compute-rewards")
-SETTINGS = ("credit.reward_model_low=-1", "credit.reward_model_high=2", "credit.reward_model_normalise=none")
+SETTINGS = ("credit.reward_model_band=[-1, 2]", "credit.reward_model_normalise=none")
 
 
 def with_settings(*more: str) -> list[str]:

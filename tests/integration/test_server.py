@@ -46,26 +46,31 @@ def rarely(number: int) -> Fault | None:
     return FAULTS[number // 7 % len(FAULTS)] if number % 7 == 3 else None
 
 
-def test_faults_of_the_server_leave_no_trace(rla: RunRla, tmp_path: Path) -> None:
+def test_faults_of_the_server_leave_no_trace(rla: RunRla, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "SILENCE", 0.3)
     with CompletionsServer(ScriptedGenerator()) as calm, CompletionsServer(ScriptedGenerator(), faults=rarely) as bad:
         for server, name in ((calm, "calm"), (bad, "stormy")):
             few = ("--set", "rollout.rollouts_per_task=2")
-            rla("rollout", "--out", f"{name}/trajectories", *few, server=server, server_timeout=0.3)
+            rla("rollout", "--out", f"{name}/trajectories", *few, server=server)
             given = ("--trajectories", "calm/trajectories", "--out", f"{name}/scores", *few)
-            rla("score-steps", *given, server=server, server_timeout=0.3)
+            rla("score-steps", *given, server=server)
         assert len(bad.requests) > len(calm.requests) > 200
     assert contents(tmp_path / "stormy") == contents(tmp_path / "calm")
     assert len(contents(tmp_path / "calm")) > 6
 
 
-def test_a_stage_goes_on_at_another_server_where_one_was_lost(rla: RunRla, tmp_path: Path) -> None:
+def test_a_stage_goes_on_at_another_server_where_one_was_lost(
+    rla: RunRla, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "PATIENCE", 0.2)
+
     def lost(number: int) -> Fault | None:
         return Fault.DROP if number > 60 else None
 
     one_group_at_a_time = ("--set", "rollout.concurrency=4")
     with CompletionsServer(ScriptedGenerator()) as server, CompletionsServer(ScriptedGenerator(), faults=lost) as first:
         rla("rollout", "--out", "whole", *one_group_at_a_time, server=server)
-        error = rla("rollout", "--out", "part", *one_group_at_a_time, server=first, server_patience=0.2, code=2)
+        error = rla("rollout", "--out", "part", *one_group_at_a_time, server=first, code=2)
         assert f"{first.url}/completions: Server disconnected; tried again for" in error
         parts = sorted(path.name for path in (tmp_path / "part").glob("part-*"))
         assert 0 < len(parts) < 4 and not (tmp_path / "part" / MANIFEST).exists()
@@ -87,7 +92,7 @@ def test_rows_equal_those_of_the_engine_in_process(
         return [10 + value % 20 for value in state[: 4 + state[0] % 20]]
 
     monkeypatch.setattr(scripted, "hashed_path", rambling)
-    free = ("--set", "policy.decoding=free", "--set", "guards.first_group=warn")  # nothing that it says is an action
+    free = ("--set", "policy.decoding=free", "--set", "guards.stop=[]")  # nothing that it says is an action
     rla("rollout", "--out", "in-process", *free)
     with CompletionsServer(ScriptedGenerator()) as server:
         rla("rollout", "--out", "served", *free, server=server)

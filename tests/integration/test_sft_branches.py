@@ -18,7 +18,7 @@ TEXTS = ["you see a mug 1 . take go desk judge: it helps does not score +1 -1"]
 
 @pytest.mark.parametrize("implementation", [FORKED, "sdpa", "eager"])
 def test_a_branch_is_scored_as_if_it_stood_alone(tmp_path: Path, implementation: str) -> None:
-    config = ModelConfig(hidden_size=32, layers=2, heads=2, kv_heads=1, intermediate_size=32, context=128)
+    config = ModelConfig(hidden_size=32, layers=2, heads=2, intermediate_size=32, context=128)
     init_model(tmp_path / "m", texts=TEXTS, config=config, seed=0)
     chat, model = ChatFormat(load_tokenizer(tmp_path / "m")), load_model(tmp_path / "m")
     dialogue = [{"role": "user", "content": "you see a mug 1"}, {"role": "assistant", "content": "take mug 1"}]

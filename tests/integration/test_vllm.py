@@ -53,7 +53,7 @@ RESTRICTED = [turn for turn, trie in enumerate(TURNS) if trie is not None]
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("models") / "tiny"
     # A head width of 32: the smallest that vLLM's attention takes.
-    config = ModelConfig(hidden_size=128, layers=2, heads=4, kv_heads=2, intermediate_size=128, context=128)
+    config = ModelConfig(hidden_size=128, layers=2, heads=4, intermediate_size=128, context=128)
     init_model(target, texts=COMMANDS, config=config, seed=1)
     return target
 
@@ -184,7 +184,7 @@ def byte_model(folder: Path) -> PreTrainedTokenizerBase:
 def test_other_weights_in_place_are_those_that_sample(folder: Path, tmp_path: Path) -> None:
     """Embeddings and output layer are tied in these models, which vLLM's own reloading half forgets on a CPU."""
     other = tmp_path / "other"
-    config = ModelConfig(hidden_size=128, layers=2, heads=4, kv_heads=2, intermediate_size=128, context=128)
+    config = ModelConfig(hidden_size=128, layers=2, heads=4, intermediate_size=128, context=128)
     init_model(other, texts=COMMANDS, config=config, seed=2)
     generator, tokenizer = make_generator(SETTINGS, model=folder, seed=0)
     assert isinstance(generator, VllmGenerator)

@@ -30,7 +30,7 @@ def adapted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with an adapter: `0`, its base, and the checkpoints of two iterations."""
     pytest.importorskip("peft", reason="an adapter is trained with peft")
     folder = tmp_path_factory.mktemp("adapted")
-    config = ModelConfig(hidden_size=128, layers=2, heads=4, kv_heads=2, intermediate_size=128, context=LONG)
+    config = ModelConfig(hidden_size=128, layers=2, heads=4, intermediate_size=128, context=LONG)
     init_model(folder / "0/model", texts=COMMANDS, config=config, seed=1)
     lora = TrainConfig(lr=3e-2, updates=4, kl_coef=0.0, dtype="bfloat16", lora=LoraConfig(rank=4, alpha=8.0))
     for number, source in ((1, "0/model"), (2, "1")):

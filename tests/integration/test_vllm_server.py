@@ -41,7 +41,7 @@ TRAINING_FLAGS = ("--logprobs-mode", "processed_logprobs", "--generation-config"
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("models") / "tiny"
     # A head width of 32: the smallest that vLLM's attention takes.
-    config = ModelConfig(hidden_size=128, layers=2, heads=4, kv_heads=2, intermediate_size=128, context=CONTEXT)
+    config = ModelConfig(hidden_size=128, layers=2, heads=4, intermediate_size=128, context=CONTEXT)
     init_model(target, texts=COMMANDS, config=config, seed=1)
     return target
 
@@ -66,7 +66,7 @@ def serving(folder: Path, log: Path, *flags: str) -> Iterator[GeneratorConfig]:
         )
         try:
             wait_for(f"http://127.0.0.1:{port}/health", process, log)
-            yield replace(IN_PROCESS, backend="server", server=f"http://127.0.0.1:{port}/v1", server_patience=5.0)
+            yield replace(IN_PROCESS, backend="server", server=f"http://127.0.0.1:{port}/v1")
         finally:
             os.killpg(process.pid, signal.SIGTERM)
             process.wait(60)

@@ -95,7 +95,7 @@ def first_success(run: Path, config: Config) -> Iterator[str]:
     for found in titled_splits(collect(run)):
         for row in found.evaluations[:1]:
             yield success_text(row, f"on {found.split} {trained}" if found.split else trained)
-    excerpts = won_and_lost(evaluated_in(run, config, 0, config.tasks.held_out_splits[0]), config)
+    excerpts = won_and_lost(evaluated_in(run, config, 0, config.tasks.test_splits[0]), config)
     stream = io.StringIO()
     draw(excerpts, stream, width=terminal_width())
     yield stream.getvalue().rstrip("\n")

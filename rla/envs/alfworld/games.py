@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Literal
 
 from rla.config import Config
-from rla.config.bounds import without_effect
+from rla.config.schema import without_effect
 from rla.envs.alfworld.engine import FastEngine, FastGame
 from rla.envs.alfworld.problem import Game
 from rla.envs.alfworld.tasks import game_of

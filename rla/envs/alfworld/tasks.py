@@ -226,7 +226,7 @@ def check_rooms(tasks: TasksConfig, rooms: Collection[str]) -> None:
         raise UserError(
             f"{ROOMS_KEY}: built-in scenes are drawn anew by each seed; set tasks.source: files or leave it empty"
         )
-    if ROOMS_SPLIT in tasks.held_out_splits and not rooms:
+    if ROOMS_SPLIT in tasks.test_splits and not rooms:
         raise UserError(f"{ROOMS_KEY} is empty, and {ROOMS_SPLIT} is a held-out split; name rooms such as FloorPlan301")
     if tasks.train_split == ROOMS_SPLIT:
         raise UserError(f"tasks.train_split: {ROOMS_SPLIT} is what {ROOMS_KEY} holds out; it cannot train")

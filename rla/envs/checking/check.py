@@ -1,4 +1,4 @@
-"""What of the contract an environment keeps and what it breaks, as `rla check-env` tells.
+"""What of the contract an environment keeps and what it breaks, as `rla envs --check` tells.
 
     findings = check_environment(environment("guess-number"), config, episodes=4, seed=0)
 

@@ -189,7 +189,7 @@ def other_luck(number: int) -> Iterator[None]:
             numpy.random.set_state(kept)
 
 
-MARK = "rla-check-env-mark"
+MARK = "rla-envs-check-mark"
 DEEP = 10_000
 LONG = 200_000
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rla.config.load import build
-from rla.config.params_schema import section_schema
+from rla.config.schema import section_schema
 from rla.envs.checking.findings import (
     ACTIONS,
     MARK,
@@ -103,7 +103,7 @@ def own_parameters(subject: Subject) -> Iterator[str]:
 
 def drawn(subject: Subject, held_out: bool, seed: int | None = None) -> list[Task]:
     names = subject.config.tasks
-    split = names.held_out_splits[0] if held_out else names.train_split
+    split = names.test_splits[0] if held_out else names.train_split
     return subject.env.tasks(subject.config, split=split, seed=subject.seed if seed is None else seed)
 
 
@@ -111,7 +111,7 @@ def tasks_are_there(subject: Subject) -> Iterator[str]:
     """tasks gives a list of tasks for training and for the held-out split, and no more than are asked for"""
     for held_out in (False, True):
         found = drawn(subject, held_out)
-        split = subject.config.tasks.held_out_splits[0] if held_out else subject.config.tasks.train_split
+        split = subject.config.tasks.test_splits[0] if held_out else subject.config.tasks.train_split
         if not isinstance(found, list) or not found:
             yield f"tasks(split={split!r}) gives {short(found)}; return a list with at least one task"
             return
@@ -135,7 +135,7 @@ def tasks_are_deterministic(subject: Subject) -> Iterator[str]:
 def tasks_are_well_formed(subject: Subject) -> Iterator[str]:
     """Tasks have all columns: texts, a JSON payload, slot equal to task_id, env equal to name"""
     for held_out in (False, True):
-        split = subject.config.tasks.held_out_splits[0] if held_out else subject.config.tasks.train_split
+        split = subject.config.tasks.test_splits[0] if held_out else subject.config.tasks.train_split
         for task in drawn(subject, held_out):
             yield from columns_of_root(task, name=subject.env.name, split=split)
 

@@ -110,7 +110,7 @@ def maker(argument: Mapping[str, Any]) -> Callable[[Task], Environment]:
 
 
 class OwnPool(Protocol):
-    """What a launcher's `Pool` is (`rla.config.backends`); `config.pool.own` is an instance."""
+    """What a launcher's `Pool` is (`rla.config.load`); `config.pool.own` is an instance."""
 
     def environments(self, config: Config, *, note: Callable[[str], None]) -> AbstractContextManager[Environments]:
         """As `environments` below. It may be entered before an event loop runs, and is left after that has ended."""

@@ -23,7 +23,7 @@ seed: 3
 env: {name: alfworld, max_steps: 12, omit_commands: [look, inventory, help, examine]}
 tasks: {size: tiny, train_scenes: 4, test_scenes: 1, tasks_per_scene: 2}
 rollout: {tasks_per_iteration: 6, rollouts_per_task: 8}
-adaptation: {max_tasks: 4, max_depth: 2, expert_episodes: 4}
+adaptation: {max_tasks: 4, max_depth: 2}
 """
 ERRS = (0.8, 0.5, 0.1, 0.1, 0.9, 0.9)  # share of random actions: the policy learns, and then forgets
 
@@ -91,7 +91,7 @@ class Loop:
 
 def played_loop(folder: Path) -> Loop:
     """Six iterations in which tasks are accepted, rejected and returned."""
-    overrides = ("adaptation.acceptance=interval", "adaptation.confidence=0.5", "rollout.pending=within")
+    overrides = ("adaptation.acceptance=interval", "rollout.pending=within")
     made = Loop(folder, overrides=overrides)
     for errs in ERRS:
         made.turn(errs)

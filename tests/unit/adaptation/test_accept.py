@@ -97,9 +97,7 @@ def test_pending_tasks_get_one_row_each_and_an_unplayed_one_is_rejected() -> Non
     assert (second.accepted, second.rollouts, second.reason) == (False, 0, "no rollout finished")
 
 
-def compared(
-    direction: str, *, asked: float, parent: float | None, child: float, confidence: float = 0.9
-) -> TaskVerdict:
+def compared(direction: str, *, asked: float, parent: float | None, child: float) -> TaskVerdict:
     """The verdict by interval where parent and child were played eight times each."""
     measured = {"t1": (child, 8)} | ({} if parent is None else {"s1": (parent, 8)})
     [found] = judge_pending(
@@ -110,7 +108,6 @@ def compared(
         alpha_low=0.2,
         alpha_high=0.8,
         rule="interval",
-        confidence=confidence,
     )
     return found
 
@@ -135,7 +132,6 @@ def test_a_difference_that_may_be_chance_is_not_enough() -> None:
     assert chance.difference_high == pytest.approx(0.050989, abs=2e-4)
     # and below: sqrt((0.75 - 0.460152)^2 + 0), so the lower bound is -0.539848
     assert chance.reason == "not certain: difference -0.540 to +0.051 at 0.9"
-    assert compared("harder", asked=1.0, parent=1.0, child=0.75, confidence=0.5).accepted
     paper = judge_pending(
         [pending("s1", task_id="t1")], {"t1": (0.75, 8)}, {"t1": 1.0}, iteration=3, alpha_low=0.2, alpha_high=0.8
     )

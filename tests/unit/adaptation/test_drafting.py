@@ -65,7 +65,7 @@ class Model:
         return [*self._chat.encode(self._reply(prompt, request, seed - request.seed)), self._chat.end_id]
 
     def draft(self, choice: Choice, evidence: Evidence, *, count: int = 4) -> Draft:
-        config = ProposerConfig(max_tokens=4000, critique_tokens=400, episodes=2)
+        config = ProposerConfig(max_tokens=4000)
         drafter = ModelDrafter(generator=self.engine, chat=self._chat, prompt=EDITOR.proposal_prompt(), config=config)
         course = EDITOR.course(choice.task, evidence.episodes)
         return asyncio.run(drafter.draft(choice, evidence, course, count=count, seed=9))

@@ -33,20 +33,19 @@ def test_an_accepted_task_is_played_beside_its_parent_and_its_root_once_each() -
     known = {t.task_id: t for t in (child, other, task("a"), task("a", task_id="a1", depth=1), task("b"))}
     verdicts = [verdict_on(child, accepted=True), verdict_on(other, accepted=False)]
     player = Two()
-    accepted, rejected = with_expert(verdicts, known, player, configured("adaptation.expert_episodes=4"))
+    accepted, rejected = with_expert(verdicts, known, player, configured())
     assert (accepted.expert_success, accepted.expert_steps) == (0.5, 4.0)
     assert (accepted.parent_expert_success, accepted.parent_expert_steps) == (0.5, 4.0)
     assert (accepted.root_expert_success, accepted.root_expert_steps) == (1.0, 2.0)
-    assert sorted(player.calls) == ["a"] * 4 + ["a1"] * 4 + ["a2"] * 4
+    assert sorted(player.calls) == ["a"] * 8 + ["a1"] * 8 + ["a2"] * 8
     assert rejected == verdicts[1]
-    assert with_expert(verdicts, known, player, configured("adaptation.expert_episodes=0")) == verdicts
 
 
 @pytest.mark.parametrize(("steps", "expected"), [(20, 1.0), (1, 0.0)])
 def test_the_expert_of_alfworld_plays_what_the_policy_may_play(steps: int, expected: float) -> None:
     config = configured(f"env.max_steps={steps}", OMITTED, "tasks.train_scenes=2", "seed=3")
     [first, *_] = Alfworld().tasks(config, seed=0, split="train")
-    figures = expert_figures(first, Alfworld(), config, episodes=4)
+    figures = expert_figures(first, Alfworld(), config)
     assert figures.success == expected and 1 <= figures.steps <= steps
-    assert figures == expert_figures(first, Alfworld(), config, episodes=4)
+    assert figures == expert_figures(first, Alfworld(), config)
     assert isinstance(figures, ExpertFigures)

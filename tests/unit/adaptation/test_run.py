@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rla.adaptation import accept
 from rla.store.layout import artifact
 from rla.store.reading import read_manifest, read_rows
 from rla.store.shards import Origin, write_shard
@@ -20,8 +22,10 @@ Captured = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(scope="module")
-def loop(tmp_path_factory: pytest.TempPathFactory) -> Loop:
-    return played_loop(tmp_path_factory.mktemp("loop"))
+def loop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loop]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(accept, "CONFIDENCE", 0.5)  # so that eight rollouts accept some
+        yield played_loop(tmp_path_factory.mktemp("loop"))
 
 
 def rows(loop: Loop, kind: str) -> list[dict[str, Any]]:

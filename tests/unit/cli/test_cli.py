@@ -16,8 +16,7 @@ import pytest
 
 from rla import __version__
 from rla.cli.app import run
-from rla.cli.call_record import git_revision
-from rla.cli.calls import default_run
+from rla.cli.calls import default_run, git_revision
 from rla.cli.progress import readable
 from rla.errors import UserError
 from rla.pipeline.context import StageContext, StageSpec

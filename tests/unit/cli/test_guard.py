@@ -58,7 +58,7 @@ def test_a_defect_keeps_its_traceback(error: Exception) -> None:
 
 def test_an_environment_that_fails_outside_of_an_episode_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
     line = said(EnvironmentFailure("the page is gone"), capfd)
-    assert "the environment failed: the page is gone; call the command again" in line and "check-env" in line
+    assert "the environment failed: the page is gone; call the command again" in line and "envs --check" in line
 
 
 def test_an_error_that_quotes_a_hostile_text_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:

@@ -11,17 +11,16 @@ from pathlib import Path
 
 import pytest
 
-import rla.config.backends
+import rla.config.load
 from rla.cli.app import run
-from rla.config.backends import SECTIONS, config_type
-from rla.config.load import config_digest, effective_parameters, resolved
+from rla.config.load import SECTIONS, config_digest, config_type, effective_parameters, resolved
 from rla.envs.alfworld.environment import Alfworld
 from rla.envs.configured import from_mapping, schema_of_params
 from rla.envs.pool.hosting import environments
 from rla.errors import UserError
 from rla.llm.base import Request
 from rla.llm.factory import free_memory, make_generator
-from rla.pipeline.run_identity import run_differences
+from rla.pipeline.run import run_differences
 from tests.unit.builders import configured
 from tests.unit.training.builders import tiny_model
 
@@ -29,7 +28,7 @@ MODULE = '''
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from rla.config.bounds import from_one, without_effect
+from rla.config.schema import from_one, without_effect
 from rla.envs.pool.hosting import own_environments
 from rla.llm.scripted import ScriptedGenerator
 
@@ -177,7 +176,7 @@ def test_a_section_that_cannot_be_one_is_refused(
     package: None, name: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry = EntryPoint(name=name, value=f"farm_of_a_test:{value}", group=SECTIONS)
-    monkeypatch.setattr(rla.config.backends, "registered", lambda group: {name: entry})
+    monkeypatch.setattr(rla.config.load, "registered", lambda group: {name: entry})
     with pytest.raises(UserError, match=said):
         configured()
 

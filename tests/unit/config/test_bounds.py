@@ -9,8 +9,8 @@ from typing import Any, get_args, get_type_hints
 import jsonschema
 import pytest
 
-from rla.config.bounds import KEY, LARGEST, bounds_in_words, bounds_of, flaw_of
 from rla.config.load import build
+from rla.config.schema import KEY, LARGEST, bounds_in_words, bounds_of, flaw_of
 from rla.config.sections import Config
 from rla.envs.configured import from_mapping, load_config, schema_of_params
 from rla.envs.registry import installed_environments, params_of

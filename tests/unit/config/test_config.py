@@ -14,7 +14,7 @@ from rla.config import config_digest, resolved
 from rla.config.sections import TasksConfig
 from rla.envs.configured import load_config, schema_of_params
 from rla.errors import UserError
-from rla.pipeline.params_files import environment_of, packaged_files
+from rla.pipeline.run import environment_of, packaged_files
 from rla.store.resources import resource
 from tests.unit.builders import configured
 
@@ -47,7 +47,7 @@ def test_overrides_are_typed(tmp_path: Path) -> None:
     assert config.env.omit_commands == ("look", "help")
 
 
-SERVED: dict[str, Any] = {"backend": "server", "server": {"url": "http://a/v1", "model": "m"}}
+SERVED: dict[str, Any] = {"server": {"url": "http://a/v1", "model": "m"}}
 
 
 @pytest.mark.parametrize(
@@ -62,27 +62,22 @@ SERVED: dict[str, Any] = {"backend": "server", "server": {"url": "http://a/v1", 
         ({"train_policy": {"replay": 1}}, "unknown key train_policy.replay"),
         ({"credit": {"reward_model_truth": 1.5}}, "credit.reward_model_truth is 1.5; it must be at most 1"),
         ({"checkpoints": {"keep": -1}}, "checkpoints.keep is -1; it must be 0 or more"),
-        ({"checkpoints": {"every": -2}}, "checkpoints.every is -2; it must be 0 or more"),
         ({"warm_start": {"alike": -1}}, "warm_start.alike is -1; it must be 0 or more"),
         ({"evaluation": {"temperature": -1.0}}, "evaluation.temperature is -1.0; it must be 0, or from 0.01 to 100"),
         ({"warm_start": {"reward": {"examples": 0}}}, "warm_start.reward.examples is 0; it must be 1 or more"),
         ({"policy": {"max_tokens": 0}}, "policy.max_tokens is 0; it must be 1 or more"),
-        ({"credit": {"policy_low": 0.8, "policy_high": 0.2}}, "credit needs policy_low <= policy_high"),
+        ({"credit": {"policy_band": [0.8, 0.2]}}, r"credit.policy_band is \[0.8, 0.2\]; set it to \[low, high\]"),
+        ({"credit": {"policy_band": [0.8]}}, r"credit.policy_band is \[0.8\]; expected list of 2"),
+        ({"credit": {"policy_band": [0, 3]}}, r"credit.policy_band is .*; it must be at most 2"),
         ({"rollout": 3}, "rollout must be a mapping of keys, not 3"),
         ({"judge": {"votes": 0}}, "judge.votes is 0; it must be 1 or more"),
-        ({"rollout": {"revisit": 0}}, "rollout.revisit is 0.0; it must be above 0 and at most 1"),
-        (
-            {"rollout": {"tasks_per_iteration": 16, "most_tasks": 8}},
-            "rollout.most_tasks is 8; it must be 0 or at least",
-        ),
         ({"train_rm": {"sequences_per_update": -1}}, "train_rm.sequences_per_update is -1"),
         ({"tasks": {"test_splits": ["../up"]}}, "tasks.test_splits: '../up' names a folder"),
         ({"tasks": {"test_splits": ["a", "a"]}}, "tasks.test_splits: a is named twice"),
         ({"tasks": {"test_splits": ["train"]}}, "train is named twice or is tasks.train_split"),
-        ({"tasks": {"test_split": "train"}}, "tasks.test_split: train is named twice or is tasks.train_split"),
+        ({"tasks": {"test_splits": []}}, "tasks.test_splits is empty; name the split"),
         ({"tasks": {"source": "files"}}, "set tasks.path"),
         ({"adaptation": {"alpha_low": 0.9}}, "alpha_low < alpha_high"),
-        ({"adaptation": {"confidence": 1.0}}, "confidence is 1.0; it must be above 0 and below 1"),
         ({"adaptation": {"return_after": -1}}, "return_after is -1; it must be 0 or more"),
         (
             {"adaptation": {"acceptance": "interval"}, "rollout": {"pending": "within", "tasks_per_iteration": 1}},
@@ -95,14 +90,10 @@ SERVED: dict[str, Any] = {"backend": "server", "server": {"url": "http://a/v1", 
         ({"generator": {"backend": "server", "server": "http://["}}, "set generator.server to the base URL"),
         ({"generator": {"backend": "server", "server": "http://a:b/v1"}}, "set generator.server to the base URL"),
         ({"name": "../elsewhere"}, "name: '../elsewhere' names a folder; use letters, digits"),
-        ({"judge": {"backend": "server"}}, "judge.backend is server; set judge.server.url to the base URL"),
-        ({"judge": {"backend": "server", "server": {"url": "http://k:v@a/v1"}}}, "keys belong into the environment"),
-        ({"judge": {"backend": "server", "server": {"url": "http://a/v1"}}}, "set judge.server.model to the name"),
+        ({"judge": {"server": {"model": "m"}}}, "judge.server is set; set judge.server.url to the base URL"),
+        ({"judge": {"server": {"url": "http://k:v@a/v1"}}}, "keys belong into the environment"),
+        ({"judge": {"server": {"url": "http://a/v1"}}}, "set judge.server.model to the name"),
         ({"judge": SERVED | {"decoding": "admissible"}}, "set judge.decoding: free"),
-        (
-            {"judge": {"backend": "server", "server": SERVED["server"] | {"key_variable": "sk-123"}}},
-            "put the key itself into that variable",
-        ),
         ({"generator": {"lora": "adapter"}}, "lora: adapter needs the engine vllm, not transformers"),
         (
             {"generator": {"lora": "adapter", "backend": "vllm", "max_lora_rank": 24}},
@@ -115,8 +106,6 @@ SERVED: dict[str, Any] = {"backend": "server", "server": {"url": "http://a/v1", 
         ({"generator": {"data_parallel": 0}}, "generator.data_parallel is 0; it must be from 1 to 4096"),
         ({"generator": {"data_parallel": "all"}}, "generator.data_parallel is 'all'; expected int"),
         ({"generator": {"data_parallel": True}}, "generator.data_parallel is True; expected int"),
-        ({"judge": {"sampled": 1.5}}, "judge.sampled is 1.5; it must be at most 1"),
-        ({"generator": {"server_timeout": 0}}, "server_timeout is 0.0; it must be above 0"),
     ],
 )
 def test_bad_params_name_the_file_and_the_key(tmp_path: Path, data: Mapping[str, Any], message: str) -> None:
@@ -237,7 +226,7 @@ def test_further_held_out_splits_are_no_part_of_what_the_training_pool_is_made_f
     one, two = configured(), configured("tasks.test_splits=[test, other]")
     assert config_digest(one, ["env", "tasks"]) == config_digest(two, ["env", "tasks"])
     assert config_digest(one, ["env", "tasks.test_splits"]) == config_digest(two, ["env"])
-    assert (one.tasks.held_out_splits, two.tasks.held_out_splits) == (("test",), ("test", "other"))
+    assert (one.tasks.test_splits, two.tasks.test_splits) == (("test",), ("test", "other"))
     assert two.tasks.held_out("other") and not two.tasks.held_out("train")
 
 

@@ -18,23 +18,24 @@ def played(places: dict[str, list[str]]) -> pl.DataFrame:
     return frame.with_columns(place=pl.Series([place for seen in places.values() for place in seen], dtype=pl.String))
 
 
-def test_a_worked_example() -> None:
+def test_a_worked_example(monkeypatch: pytest.MonkeyPatch) -> None:
     """gamma = 1/2; a wins in 3 steps (G = 1/4, 1/2, 1), b loses in 2, c wins in 1 (G = 1).
 
     Episodes: O = 1, -1, 1, mean 1/3, variance 8/9: A = 1/sqrt(2) for the wins, -sqrt(2) for the loss.
     door: G = 1/4, 0, 1: mean 5/12, variance 17/16/3 - 25/144 = 51/144 - 25/144 = 26/144. desk: 1/2 and 0, so +1 and -1.
     The shelf was seen once: 0.
     """
+    monkeypatch.setattr(anchor, "DISCOUNT", 0.5)
     places = {"q/a": ["door", "desk", "shelf"], "q/b": ["door", "desk"], "q/c": ["door"]}
-    found = anchor.advantages(episodes({"q/a": 1, "q/b": -1, "q/c": 1}), played(places), discount=0.5, weight=2.0)
+    found = anchor.advantages(episodes({"q/a": 1, "q/b": -1, "q/c": 1}), played(places))
     win, loss, spread = 1 / sqrt(2), -sqrt(2), sqrt(26) / 12
     expected = {
-        ("q/a", 0): win + 2 * (1 / 4 - 5 / 12) / spread,
-        ("q/a", 1): win + 2,
+        ("q/a", 0): win + (1 / 4 - 5 / 12) / spread,
+        ("q/a", 1): win + 1,
         ("q/a", 2): win,
-        ("q/b", 0): loss - 2 * (5 / 12) / spread,
-        ("q/b", 1): loss - 2,
-        ("q/c", 0): win + 2 * (7 / 12) / spread,
+        ("q/b", 0): loss - (5 / 12) / spread,
+        ("q/b", 1): loss - 1,
+        ("q/c", 0): win + (7 / 12) / spread,
     }
     assert values(found, "advantage") == pytest.approx(expected)
     assert values(found, "reward") == {
@@ -61,6 +62,6 @@ def test_the_same_words_in_another_task_are_another_place() -> None:
 
 
 def test_two_visits_of_one_trajectory_are_two_members() -> None:
-    # Alone in its task, so no episode term; G = 1/2 and 1 at the door: -1 and +1.
-    found = anchor.advantages(episodes({"q/a": 1}), played({"q/a": ["door", "door"]}), discount=0.5)
-    assert found["advantage"].to_list() == [-1.0, 1.0]
+    # Alone in its task, so no episode term; G = 0.95 and 1 at the door: -1 and +1.
+    found = anchor.advantages(episodes({"q/a": 1}), played({"q/a": ["door", "door"]}))
+    assert found["advantage"].to_list() == pytest.approx([-1.0, 1.0])

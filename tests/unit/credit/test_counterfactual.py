@@ -41,7 +41,7 @@ def test_a_judge_is_paid_for_telling_choices_apart() -> None:
     """
     votes: dict[str, list[Votes]] = {"q/a": [[1], [1]], "q/b": [[1, -1], [1]], "q/c": [[-1], [-1]]}
     config = CreditConfig(
-        step_weight=0.5, reward_model_outcome="place", reward_model_normalise="none", reward_model_low=0.0
+        step_weight=0.5, reward_model_outcome="place", reward_model_normalise="none", reward_model_band=(0.0, 0.8)
     )
     _, rm = both_advantages(episodes(OUTCOMES), placed(votes), judgements(votes), config)
     assert lists(rm, "reward") == {

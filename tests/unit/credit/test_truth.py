@@ -22,7 +22,7 @@ def labelled(labels: dict[tuple[str, int], int]) -> pl.DataFrame:
 
 
 def rewards(labels: dict[tuple[str, int], int], **credit: object) -> dict[tuple[str, int], list[float]]:
-    config = CreditConfig(step_weight=0.5, reward_model_normalise="none", reward_model_low=0.0, **credit)  # type: ignore[arg-type]
+    config = CreditConfig(step_weight=0.5, reward_model_normalise="none", reward_model_band=(0.0, 0.8), **credit)  # type: ignore[arg-type]
     frame = steps(VOTES).with_columns(place=pl.lit("door"))
     lessons = labelled(labels) if labels else None
     _, rm = both_advantages(episodes(OUTCOMES), frame, judgements(VOTES), config, lessons)
@@ -44,7 +44,7 @@ def test_a_lesson_takes_the_place_of_a_comparison_and_trains_where_there_was_not
     taught = rewards({("q/a", 0): -1}, reward_model_outcome="place")
     assert taught["q/a", 0] == [-1.5, 1.5] and taught["q/b", 0] == [1.5, -1.5]
     config = CreditConfig(
-        step_weight=0.5, reward_model_outcome="place", reward_model_normalise="none", reward_model_high=1.0
+        step_weight=0.5, reward_model_outcome="place", reward_model_normalise="none", reward_model_band=(0.2, 1.0)
     )
     frame = steps(VOTES).with_columns(place=pl.lit("door"))
     _, rm = both_advantages(
@@ -55,7 +55,7 @@ def test_a_lesson_takes_the_place_of_a_comparison_and_trains_where_there_was_not
 
 def test_over_the_step_a_lesson_is_not_standardised_away() -> None:
     """a/1 is unanimous: over the step its votes cancel, as a lesson they get L S. A vote of b/0 does not parse."""
-    config = CreditConfig(step_weight=0.5, reward_model_normalise="step", reward_model_low=0.0)
+    config = CreditConfig(step_weight=0.5, reward_model_normalise="step", reward_model_band=(0.0, 0.8))
     told = both_advantages(episodes(OUTCOMES), steps(VOTES), judgements(VOTES), config)[1]
     assert lists(told, "advantage")["q/a", 1] == [0, 0]
     labels = labelled({("q/a", 1): -1, ("q/b", 0): -1})
@@ -66,7 +66,7 @@ def test_over_the_step_a_lesson_is_not_standardised_away() -> None:
 
 
 def test_a_task_outside_the_band_gives_no_lessons() -> None:
-    config = CreditConfig(reward_model_low=0.2, reward_model_high=0.8)
+    config = CreditConfig(reward_model_band=(0.2, 0.8))
     lost = episodes(dict.fromkeys(OUTCOMES, -1))
     _, rm = both_advantages(lost, steps(VOTES), judgements(VOTES), config, labelled({("q/a", 0): 1}))
     assert rm.is_empty()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from docs.generate.source import PACKAGES
-from rla.config.backends import ENGINES, LAUNCHERS, config_type
+from rla.config.load import ENGINES, LAUNCHERS, config_type
 from rla.envs.registry import installed_environments, params_of
 from rla.plugins import registered
 from tests.unit.docs.markdown_pages import TOP, blocks, code_spans, name_of, pages

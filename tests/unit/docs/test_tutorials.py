@@ -35,7 +35,7 @@ README = {
     "rla view": "rla view --bundle site",  # a viewer would serve until Ctrl-C
     "rla compare runs/one runs/other": "rla compare runs/alfworld-tiny mine/runs/alfworld-tiny",
     "rla envs": "rla envs",
-    "rla check-env mine": "rla check-env alfworld",  # test_tutorial_environment.py has one of its own
+    "rla envs --check mine": "rla envs --check alfworld",  # test_tutorial_environment.py has one of its own
     "rla rollout --env mine": "rla rollout --env alfworld --run runs/other",
     f"rla ablation report --with {RECORD}": f"rla ablation report --with {TOP / RECORD}",
 }
@@ -52,12 +52,11 @@ COPIED = ("Makefile", "dvc.yaml", "pyproject.toml", "constraints.txt", ".dvc", "
 SMALLER = {  # what makes the run of the first page short; all else is as in params.yaml
     "env": {"max_steps": 6},
     "tasks": {"train_scenes": 4, "test_scenes": 2},
-    "model": {"hidden_size": 32, "layers": 1, "heads": 2, "kv_heads": 1, "intermediate_size": 32},
+    "model": {"hidden_size": 32, "layers": 1, "heads": 2, "intermediate_size": 32},
     "generator": {"backend": "scripted", "threads": 1},
     "rollout": {"tasks_per_iteration": 4, "rollouts_per_task": 4},
     "train_policy": {"updates": 1, "threads": 1},
     "train_rm": {"updates": 1, "threads": 1},
-    "adaptation": {"expert_episodes": 1},
     "warm_start": {"enabled": False},
     "evaluation": {"rollouts_per_task": 1, "max_steps": 6},
 }

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rla.config import Config
-from rla.config.params_schema import section_schema
+from rla.config.schema import section_schema
 from rla.config.sections import EnvConfig
 from rla.envs.alfworld.environment import Alfworld
 from rla.envs.checking.check import check_environment, check_parameters

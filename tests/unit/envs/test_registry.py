@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rla import __version__
-from rla.cli.environments import listed
+from rla.cli.show import listed
 from rla.envs.alfworld.environment import Alfworld
 from rla.envs.registry import Installed, environment, installed_environments, installed_list, params_of
 from rla.errors import UserError
@@ -159,9 +159,9 @@ def test_the_list_as_json(package: None) -> None:
 def test_a_check_ends_with_the_code_that_it_found(package: None, capsys: pytest.CaptureFixture[str]) -> None:
     from rla.cli.app import run
 
-    assert run(["check-env", "half"]) == 2
+    assert run(["envs", "--check", "half"]) == 2
     assert "error: rla.envs: half" in capsys.readouterr().err
-    assert run(["check-env", "bare"]) == 1
+    assert run(["envs", "--check", "bare"]) == 1
     *_, broken, why, total = capsys.readouterr().out.splitlines()
     assert broken == "BROKEN  Env: Params is a frozen dataclass with a default for each parameter"
     assert why.startswith("        Params is no dataclass") and why.endswith("(nothing further was checked)")

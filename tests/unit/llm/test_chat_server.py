@@ -17,15 +17,18 @@ from tests.unit.llm.chat_completions import ChatCompletions, reply
 
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "FIRST_DELAY", 0.01)
+    for name, seconds in (("FIRST_DELAY", 0.01), ("SILENCE", 0.5), ("PATIENCE", 0.5)):
+        monkeypatch.setattr(http, name, seconds)
 
 
 def asked(server: ChatCompletions, *, samples: int = 1, text: str = "Good?", **keys: Any) -> list[ChatReply]:
-    config = JudgeServerConfig(url=server.url, model="m", **{"timeout": 0.5, "patience": 0.5} | keys)
+    config = JudgeServerConfig(url=server.url, model="m", **keys)
 
     async def ask() -> list[ChatReply]:
         messages = [{"role": "user", "content": text}]
-        return await ChatServer(config).replies(messages, samples=samples, seed=7, temperature=0.5, max_tokens=9)
+        return await ChatServer(config, secret="MINE").replies(
+            messages, samples=samples, seed=7, temperature=0.5, max_tokens=9
+        )
 
     return asyncio.run(ask())
 
@@ -33,7 +36,7 @@ def asked(server: ChatCompletions, *, samples: int = 1, text: str = "Good?", **k
 def test_each_reply_is_a_request_with_a_seed_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINE", "secret")
     with ChatCompletions(lambda number, body: reply(str(body["seed"]))) as server:
-        found = asked(server, samples=3, key_variable="MINE")
+        found = asked(server, samples=3)
     assert [one.text for one in found] == ["7", "8", "9"]
     assert set(server.keys) == {"Bearer secret"}
     wanted = {"model": "m", "temperature": 0.5, "max_tokens": 9, "stream": False}
@@ -111,14 +114,15 @@ def test_an_odd_answer_is_one_missing_reply(odd: Any, caplog: pytest.LogCaptureF
     assert "a judgement is missing" in caplog.text and "\x1b" not in caplog.text
 
 
-def test_a_busy_server_is_asked_again_when_it_says() -> None:
+def test_a_busy_server_is_asked_again_when_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "PATIENCE", 5.0)
     busy = {0: "0.3", 1: "soon", 2: "-1", 3: "\u00b2", 4: "nan"}
 
     def answer(number: int, body: dict[str, Any]) -> Any:
         return web.Response(status=429, headers={"Retry-After": busy[number]}) if number in busy else reply("at last")
 
     with ChatCompletions(answer) as server:
-        assert [one.text for one in asked(server, patience=5.0)] == ["at last"]
+        assert [one.text for one in asked(server)] == ["at last"]
     assert len(server.bodies) == 6
 
 
@@ -133,14 +137,14 @@ def test_a_key_that_the_server_does_not_know_ends_the_call() -> None:
         ChatCompletions(lambda number, body: web.Response(status=401, text="who?")) as server,
         pytest.raises(UserError, match=r"401: who.; put the server's API key into the environment variable MINE"),
     ):
-        asked(server, key_variable="MINE")
+        asked(server)
 
 
 @pytest.mark.parametrize("key", [" secret\n", "\tsecret\r\n"])
 def test_blanks_around_a_key_are_not_sent(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINE", key)
     with ChatCompletions(lambda number, body: reply("x")) as server:
-        asked(server, key_variable="MINE")
+        asked(server)
     assert server.keys == ["Bearer secret"]
 
 
@@ -151,7 +155,7 @@ def test_a_key_that_no_header_can_hold_is_refused_and_not_shown(key: str, monkey
         ChatCompletions(lambda number, body: reply("x")) as server,
         pytest.raises(UserError, match=r"^MINE: ") as raised,
     ):
-        asked(server, key_variable="MINE")
+        asked(server)
     assert "sec" not in str(raised.value) and server.keys == []
 
 
@@ -215,15 +219,19 @@ def test_a_request_that_alone_gets_no_answer_is_a_missing_reply() -> None:
         assert len(asked(server, samples=30, connections=2)) == 29
 
 
-def test_a_server_that_answers_nobody_ends_the_call() -> None:
+def test_a_server_that_answers_nobody_ends_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "PATIENCE", 0.2)
     with (
         ChatCompletions(lambda number, body: None) as server,
-        pytest.raises(UserError, match=r"tried again for judge.server.patience = 0.2 s. Start the server"),
+        pytest.raises(UserError, match=r"tried again for 0.2 s. Start the server"),
     ):
-        asked(server, samples=3, patience=0.2)
+        asked(server, samples=3)
 
 
-def test_a_reply_that_drips_in_has_an_end() -> None:
+def test_a_reply_that_drips_in_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "SILENCE", 0.3)
+    monkeypatch.setattr(http, "PATIENCE", 0.1)
+
     async def drip(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
@@ -232,8 +240,8 @@ def test_a_reply_that_drips_in_has_an_end() -> None:
             await asyncio.sleep(0.05)
         return response
 
-    with Dripping(drip) as server, pytest.raises(UserError, match=r"no answer in judge.server.timeout = 0.3 s"):
-        asked(server, timeout=0.3, patience=0.1)
+    with Dripping(drip) as server, pytest.raises(UserError, match=r"no answer in 0.3 s"):
+        asked(server)
 
 
 class Dripping(ChatCompletions):

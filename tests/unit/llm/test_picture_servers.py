@@ -173,7 +173,7 @@ def test_the_judge_of_a_chat_server_is_sent_pictures() -> None:
             return [ChatReply(text="score +1", truncated=False)]
 
     server: Any = Chat()
-    config = JudgeConfig(backend="server", server=JudgeServerConfig(url="http://test"))
+    config = JudgeConfig(server=JudgeServerConfig(url="http://test"))
     turns = [PictureMessage(role="user", parts=(Picture(png_of("red")), "judge:"))]
     tokens, (judgement,) = asyncio.run(ServerReplier(server=server, config=config).look(turns, seed=1))
     assert tokens.ids == [] and judgement.text == "score +1"

@@ -33,10 +33,14 @@ def reply(request: Request, seed: int) -> list[int]:
     return [choices[state[0] % len(choices)]] if choices else [10 + value % 8 for value in state[:6]]
 
 
-def engine_of(
-    server: CompletionsServer, *, timeout: float = 5.0, patience: float = 5.0, training: bool = True
-) -> ServerGenerator:
-    client = JsonClient(server.url, connections=8, timeout=timeout, patience=patience)
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "SILENCE", 5.0)
+    monkeypatch.setattr(http, "PATIENCE", 5.0)
+
+
+def engine_of(server: CompletionsServer, *, training: bool = True) -> ServerGenerator:
+    client = JsonClient(server.url, connections=8)
     return ServerGenerator(client, model="tiny", context=64, chat=CHAT, training=training)
 
 
@@ -113,21 +117,25 @@ def test_a_schema_goes_along_where_nothing_trains() -> None:
 
 
 @pytest.mark.parametrize("fault", [fault for fault in Fault if fault is not Fault.REFUSED])
-def test_a_fault_changes_no_reply(fault: Fault) -> None:
+def test_a_fault_changes_no_reply(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "SILENCE", 0.2)
     requests = [replace(FREE, seed=seed) for seed in range(6)]
     with CompletionsServer(
         ScriptedGenerator(reply), faults=lambda number: fault if number % 2 == 0 else None
     ) as server:
-        found = ask(engine_of(server, timeout=0.2), *requests)
+        found = ask(engine_of(server), *requests)
     assert found == [in_process(request) for request in requests]
     assert len(server.requests) >= 9
 
 
-def test_a_server_that_stays_away_is_given_up_after_the_stated_time(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_server_that_stays_away_is_given_up_after_the_stated_time(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "PATIENCE", 0.3)
     with CompletionsServer(ScriptedGenerator(reply), faults=lambda number: Fault.BROKEN) as server:
         started = time.monotonic()
-        with pytest.raises(UserError, match=r"500: Internal Server Error; tried again for .*server_patience = 0\.3 s"):
-            ask(engine_of(server, patience=0.3), FREE)
+        with pytest.raises(UserError, match=r"500: Internal Server Error; tried again for 0\.3 s"):
+            ask(engine_of(server), FREE)
         assert time.monotonic() - started < 2
     assert 3 <= len(server.requests) <= 12  # delays double
     assert [record.message for record in caplog.records if "trying again" in record.message] == [
@@ -135,9 +143,10 @@ def test_a_server_that_stays_away_is_given_up_after_the_stated_time(caplog: pyte
     ]
 
 
-def test_nobody_at_the_address() -> None:
+def test_nobody_at_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "PATIENCE", 0.1)
     with CompletionsServer(ScriptedGenerator(reply)) as server:
-        engine = engine_of(server, patience=0.1)
+        engine = engine_of(server)
     with pytest.raises(UserError, match=f"{server.url}.*Start the server or correct generator.server"):
         ask(engine, FREE)
 
@@ -153,7 +162,7 @@ def test_a_refusal_is_final_and_carries_the_servers_message() -> None:
 
 def test_the_key_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     with CompletionsServer(ScriptedGenerator(reply), key="secret") as server:
-        client = JsonClient(server.url, connections=1, timeout=1, patience=0)
+        client = JsonClient(server.url, connections=1)
         with pytest.raises(UserError, match=f"401: no such key; .*{API_KEY}") as refusal:
             asyncio.run(client.ask("/models"))
         assert "secret" not in str(refusal.value)
@@ -163,7 +172,7 @@ def test_the_key_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_what_is_not_a_completions_server_says_so() -> None:
     with CompletionsServer(ScriptedGenerator(reply)) as server:
-        client = JsonClient(server.url.removesuffix("/v1"), connections=1, timeout=1, patience=0)
+        client = JsonClient(server.url.removesuffix("/v1"), connections=1)
         with pytest.raises(UserError, match=r"404.*set generator\.server to the base URL"):
             asyncio.run(client.ask("/models"))
 

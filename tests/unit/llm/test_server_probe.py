@@ -21,7 +21,7 @@ VOCABULARY = 64
 
 
 def config(server: CompletionsServer, *, model: str = "", context: int = 64) -> GeneratorConfig:
-    return GeneratorConfig(backend="server", server=server.url, server_model=model, server_patience=0, context=context)
+    return GeneratorConfig(backend="server", server=server.url, server_model=model, context=context)
 
 
 def connected(server: CompletionsServer, *, training: bool = True) -> ServerGenerator:

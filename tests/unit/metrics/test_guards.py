@@ -37,7 +37,7 @@ GOOD: dict[str, Any] = {
 }
 FIRST = GOOD | {"iteration": 1, "policy_entropy": 0.8}
 
-SERVED = ("judge.backend=server", "judge.server.url=http://127.0.0.1/v1", "judge.server.model=judge")
+SERVED = ("judge.server.url=http://127.0.0.1/v1", "judge.server.model=judge")
 HALF = ("generator.dtype=bfloat16", "generator.backend=vllm")
 
 BAD: list[tuple[str, str, dict[str, Any], str]] = [

@@ -18,7 +18,7 @@ from rla.models.fingerprint import tokenizer_fingerprint
 from rla.models.init import init_model
 from rla.models.load import load_model, load_tokenizer
 
-SMALL = ModelConfig(hidden_size=16, layers=1, heads=2, kv_heads=1, intermediate_size=32, context=64)
+SMALL = ModelConfig(hidden_size=16, layers=1, heads=2, intermediate_size=32, context=64)
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def test_an_existing_folder_is_not_overwritten(folder: Path) -> None:
     ("config", "key"),
     [
         (ModelConfig(hidden_size=90), "model.hidden_size"),
-        (ModelConfig(heads=4, kv_heads=3), "model.kv_heads"),
+        (ModelConfig(hidden_size=96, heads=3), "model.heads must be even"),
     ],
 )
 def test_sizes_that_do_not_fit_name_the_key(config: ModelConfig, key: str, tmp_path: Path) -> None:

@@ -12,9 +12,8 @@ import yaml
 
 from rla.envs.configured import load_config
 from rla.errors import UserError
-from rla.pipeline.new_folder import FILES, IGNORED, begin_folder, pipelines
-from rla.pipeline.params_files import params_file
-from rla.pipeline.plan import Plan, refuse_unnamed, run_folder
+from rla.pipeline.plan import FILES, IGNORED, Plan, begin_folder, pipelines, refuse_unnamed, run_folder
+from rla.pipeline.run import params_file
 from rla.store.atomic import write_text
 from rla.store.resources import resource
 
@@ -72,7 +71,7 @@ def test_a_call_that_was_killed_is_made_again(tmp_path: Path, monkeypatch: pytes
             write_text(path, text)
 
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr("rla.pipeline.new_folder.write_text", killed)
+            patch.setattr("rla.pipeline.plan.write_text", killed)
             begin_folder(tmp_path / str(count), pipeline="alfworld-qwen2.5-7b")
         begin_folder(tmp_path / str(count), pipeline="alfworld-qwen2.5-7b")
         assert written(tmp_path / str(count)) == written(tmp_path / "whole")

@@ -11,7 +11,7 @@ from rla.cli.app import run as rla
 from rla.config.sections import CheckpointsConfig
 from rla.errors import UserError
 from rla.models.checkpoint import model_folder, open_checkpoint
-from rla.pipeline.pruning import planned_evaluations, prune_checkpoint, prune_run, removals, unneeded_parts
+from rla.pipeline.finished import planned_evaluations, prune_checkpoint, prune_run, removals, unneeded_parts
 from rla.store.layout import artifact
 from rla.store.pruned import pruned_parts
 from rla.store.sizes import freed_bytes, readable_bytes
@@ -24,7 +24,7 @@ BOTH = ["model", "state"]
 
 
 def test_the_rule_by_hand() -> None:
-    config = CheckpointsConfig(keep=2, every=4, export_every=3)
+    config = CheckpointsConfig(keep=2, export_every=3)
     found = {i: unneeded_parts(i, config, finished=9, awaited=i == 5) for i in range(10)}
     whole, exported, nothing = (), ("state",), ALL
     assert found == {
@@ -32,7 +32,7 @@ def test_the_rule_by_hand() -> None:
         1: nothing,
         2: nothing,
         3: exported,
-        4: whole,
+        4: nothing,
         5: exported,  # an evaluation is to come
         6: exported,
         7: nothing,
@@ -136,20 +136,18 @@ def test_whoever_reads_what_was_pruned_is_told(tmp_path: Path) -> None:
 
 def test_the_error_names_the_command_that_makes_a_pruned_checkpoint_again(tmp_path: Path) -> None:
     run = finished_run(tmp_path / "a run", 5)
-    prune_run(run, configured("checkpoints.keep=1", "checkpoints.every=2"))
+    prune_run(run, configured("checkpoints.keep=1"))
     with pytest.raises(UserError) as caught:
-        model_folder(artifact(run, "rm", 3))
-    again = f"rla train-rm --run '{run}' --iteration 3 --set checkpoints.keep=0"
-    assert f"or make it again with `rm -r '{run}'/3/rm && {again}`" in str(caught.value)
-
-    prune_run(run, configured("checkpoints.keep=1"))  # 2 goes, too: the last one that is whole is that of 0
+        model_folder(artifact(run, "rm", 1))
+    again = f"rla train-rm --run '{run}' --iteration 1 --set checkpoints.keep=0"
+    assert f"or make it again with `rm -r '{run}'/1/rm && {again}`" in str(caught.value)
     with pytest.raises(UserError) as caught:
         model_folder(artifact(run, "policy", 3))
     assert f"`for i in $(seq 1 3); do rm -r '{run}'/$i/policy && rla train-policy --run '{run}' --iteration $i" in str(
         caught.value
     )
     elsewhere = artifact(run, "policy", 3).rename(tmp_path / "copy")
-    with pytest.raises(UserError, match=r"take a later checkpoint \(checkpoints.every"):
+    with pytest.raises(UserError, match=r"take a later checkpoint \(checkpoints.keep"):
         model_folder(elsewhere)
 
 

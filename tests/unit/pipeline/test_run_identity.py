@@ -40,7 +40,7 @@ def planned(folder: Path, *overrides: str, iterations: int = 2, **changes: objec
             ("train_rm.enabled=false", "credit.step_weight=0.5"),
             "alfworld-tiny-credit.step_weight-0.5-train_rm.enabled-False",
         ),
-        (("tracking.project=x", "guards.stop=[no-action]", "pool.workers=2"), "alfworld-tiny"),
+        (("tracking.trackers=[]", "guards.stop=[no-action]", "pool.workers=2"), "alfworld-tiny"),
         (("seed=9", "credit.step_weight=0.5"), "alfworld-tiny-seed9-credit.step_weight-0.5"),
     ],
 )

@@ -41,7 +41,7 @@ def call(*overrides: str, env: str = "alfworld") -> tuple[StageContext, list[str
     ), notes.said
 
 
-WARN = "guards.first_group=warn"
+WARN = "guards.stop=[]"
 
 
 def heard(first: FirstGroup, steps: Sequence[Step]) -> None:
@@ -68,7 +68,7 @@ CAUSES: list[tuple[str, str, str, dict[str, Any]]] = [
     ("take the", "text", "most are cut by policy.max_tokens, which is 512: raise it", {"truncated": True}),
     ("<think>The mug", "text", "its thoughts do not end within policy.max_tokens", {"truncated": True}),
     (" \n", "text", "all are empty", {}),
-    ("take <unk> 1", "text", "`rla check-env alfworld` names them", {}),
+    ("take <unk> 1", "text", "`rla envs --check alfworld` names them", {}),
 ]
 
 
@@ -97,7 +97,9 @@ def test_first_replies_without_an_action_end_the_stage() -> None:
     ctx, said = call()
     first = FirstGroup(ctx, "no-action", None)
     heard(first, [SILENT] * (ENOUGH - 1))
-    with pytest.raises(UserError, match=r"none of the first 32 replies .* 'sing'; .*guards\.first_group: warn"):
+    with pytest.raises(
+        UserError, match=r"none of the first 32 replies .* 'sing'; .*take first-replies out of guards\.stop"
+    ):
         first.replied(SILENT, [])
     assert said == []
 

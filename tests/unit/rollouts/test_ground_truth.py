@@ -134,7 +134,7 @@ def test_what_only_the_metrics_depend_on_does_not_make_the_rewards_others(tmp_pa
 def test_lessons_pay_judgements_for_the_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Lost, so every vote for + would cost. Labels + - -, lambda 1: R = 2, -2, -2; what does not parse gets -2."""
     folder = make_run(tmp_path, [])
-    taught = ["reward_model_truth=1", "reward_model_low=0", "reward_model_normalise=none", "judged=step"]
+    taught = ["reward_model_truth=1", "reward_model_band=[0, 0.8]", "reward_model_normalise=none", "judged=step"]
     taught = [f"credit.{setting}" for setting in taught]
     metrics(folder, *(word for setting in taught for word in ("--set", setting)))
     rows = stream_rows(folder / "1/rewards/rm", "rm_rewards", ["step", "judgement", "reward"])
@@ -154,7 +154,7 @@ def test_lessons_of_other_candidates_make_other_rewards(tmp_path: Path, capsys: 
         "--set",
         "credit.reward_model_truth=1",
         "--set",
-        "credit.reward_model_low=0",
+        "credit.reward_model_band=[0, 0.8]",
         "--set",
         "credit.judged=step",
     )

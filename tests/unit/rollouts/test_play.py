@@ -195,7 +195,7 @@ def test_an_environment_that_concludes_says_how_it_stands_at_the_last_step(
 
 
 def test_and_where_no_reply_fits() -> None:
-    config = PolicyConfig(max_tokens=8, decoding="admissible", response_tokens=34)
+    config = PolicyConfig(max_tokens=8, decoding="admissible", response_tokens=26)
     plain, concluded = (
         play(forward, config=config, environment=environment)[0]
         for environment in (lambda _: Corridor(), lambda _: Concluding())

@@ -222,23 +222,27 @@ def test_an_unknown_tracker_is_refused() -> None:
 
 @pytest.mark.parametrize("spec", STAGES, ids=SPECS)
 def test_no_output_grows_stale_by_another_tracker(spec: Any) -> None:
-    base, other = configured(), configured("tracking.trackers=[wandb]", "tracking.project=mine")
+    base, other = configured(), configured("tracking.trackers=[wandb]")
     assert base != other
     assert not any(path.startswith("tracking") for path in spec.sections)
     if spec.sections:
         assert config_digest(base, spec.sections) == config_digest(other, spec.sections)
 
 
-def test_wandb_and_trackio_resume_the_run_of_the_folder_and_of_no_other(tmp_path: Path) -> None:
+def test_wandb_and_trackio_resume_the_run_of_the_folder_and_of_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_PROJECT", "p")
+    monkeypatch.delenv("TRACKIO_PROJECT", raising=False)
     first, again = (
-        [settings(name, project="p", run=tmp_path / "a", stage="train-rm", step=step) for name in ("wandb", "trackio")]
+        [settings(name, run=tmp_path / "a", stage="train-rm", step=step) for name in ("wandb", "trackio")]
         for step in (1, 5)
     )
     assert first == again
     (project,), options = first[0]
     assert (project, options["resume"], options["group"], options["dir"]) == ("p", "allow", "a", str(tmp_path / "a"))
     assert options["id"] == identity(tmp_path / "a", "train-rm")
-    assert first[1] == (("p",), {"group": "a", "resume": "allow", "name": f"a-{options['id']}"})
+    assert first[1] == (("rla",), {"group": "a", "resume": "allow", "name": f"a-{options['id']}"})
     others = {identity(tmp_path / "a", "train-policy"), identity(tmp_path / "b", "train-rm")}
     assert len({options["id"], *others}) == 3
 

@@ -10,7 +10,7 @@ from rla.config.sections import ModelConfig
 from rla.training.data import TrainingSequence
 
 WORDS = "go to cabinet drawer shelf take put open close mug apple book with in/on"
-SIZES = ModelConfig(hidden_size=16, layers=2, heads=2, kv_heads=1, intermediate_size=32, context=128)
+SIZES = ModelConfig(hidden_size=16, layers=2, heads=2, intermediate_size=32, context=128)
 
 
 def tiny_model(folder: Path, *, seed: int = 0) -> Path:

@@ -19,7 +19,7 @@ from rla.models.load import load_model
 from rla.training.sft import Example, sft
 from rla.training.sft_trainer import Collator, arguments, pieces
 
-MODEL = ModelConfig(hidden_size=32, layers=2, heads=2, kv_heads=1, intermediate_size=32, context=128)
+MODEL = ModelConfig(hidden_size=32, layers=2, heads=2, intermediate_size=32, context=128)
 ONE = SftConfig(steps=1, batch_size=6, lr=1e-2, warmup_share=0.0)
 LENGTHS = (5, 40, 17, 8, 33, 21)
 

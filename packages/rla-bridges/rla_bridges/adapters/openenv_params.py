@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rla.config import Config
-from rla.config.bounds import from_one, without_effect
+from rla.config.schema import from_one, without_effect
 from rla.errors import UserError
 from rla_bridges.adapters.openenv_client import base_url
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rla.config import Config
-from rla.config.bounds import from_zero
+from rla.config.schema import from_zero
 from rla.errors import UserError
 from rla_bridges.adapters.reasoning_families import WITHOUT_ANSWER, WITHOUT_LEVELS, Family, check_family
 

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rla.cli.guard import guard
-from rla.cli.own_options import Overrides
+from rla.cli.guard import Overrides, guard
 
 env = typer.Typer(help="An environment as a server that other trainers can use.")
 
@@ -47,7 +46,7 @@ def env_serve(
     def call() -> None:
         from rla.cli.calls import overrides_of
         from rla.envs.configured import load_config
-        from rla.pipeline.params_files import params_file
+        from rla.pipeline.run import params_file
         from rla_bridges.serving.launching import ServingOptions, environment_of_pool, serve_env
 
         chosen = name or (environment_of_pool(pool) if pool is not None else None)

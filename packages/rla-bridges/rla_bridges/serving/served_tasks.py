@@ -72,7 +72,7 @@ def served_tasks(
         if strange is not None:
             raise UserError(f"{pool}: its tasks are of {strange}, not of {config.env.name}; give --env {strange}")
     else:
-        splits = (config.tasks.train_split, *config.tasks.held_out_splits) if split is None else (split,)
+        splits = (config.tasks.train_split, *config.tasks.test_splits) if split is None else (split,)
         tasks = [task for name in dict.fromkeys(splits) for task in own_tasks(config, name, note)]
     if not tasks:
         raise UserError(

@@ -46,7 +46,7 @@ def export_livecodebench(
     """Writes the programs of one evaluation, by default the last of the main split, to `out`, by default `FILE` beside
     its metrics. Returns lines to tell. Raises UserError where nothing was evaluated, or no task asks for a program.
     """
-    name = split or config.tasks.held_out_splits[0]
+    name = split or config.tasks.test_splits[0]
     evaluated = played_iterations(run, config, name)
     if iteration is None and not evaluated:
         raise UserError(f"{run}: nothing was evaluated on {name}; call `rla evaluate` first")

@@ -54,7 +54,7 @@ class CodingRule:
         self, episodes: pl.DataFrame, judgements: pl.DataFrame, config: CreditConfig
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
         """`credit.step_weight` is lambda (`estimator: outcome`: 0). A task whose accuracy lies outside of
-        [policy_low, policy_high], of [reward_model_low, reward_model_high], trains that model not at all.
+        policy_band, or of reward_model_band, trains that model not at all.
         """
         policy: list[dict[str, Any]] = []
         tests: list[dict[str, Any]] = []
@@ -126,7 +126,7 @@ def program_rows(examined: Examined, config: CreditConfig) -> list[dict[str, Any
     executions = examined.executions
     weight = 0.0 if config.estimator == "outcome" else config.step_weight
     rewards = policy_rewards(executions, test_weight=weight)
-    inside = trains(accuracy(executions), low=config.policy_low, high=config.policy_high)
+    inside = trains(accuracy(executions), low=config.policy_band[0], high=config.policy_band[1])
     advantages = standardise(rewards) if inside else [0.0] * len(rewards)
     read = [number for number, parsed in enumerate(executions.parsed) if parsed]
     return [
@@ -150,7 +150,7 @@ def test_rows(examined: Examined, config: CreditConfig) -> list[dict[str, Any]]:
     whether all right programs pass the test.
     """
     executions = examined.executions
-    low, high = config.reward_model_low, config.reward_model_high
+    low, high = config.reward_model_band
     if examined.sampled is None or not trains(accuracy(executions), low=low, high=high):
         return []
     rewards, agreed = written_rewards(executions), consistent(executions)

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from rla.config import Config
-from rla.config.bounds import fraction, from_one, from_zero, heat
 from rla.config.checks import check_chat_server
+from rla.config.schema import fraction, from_one, from_zero, heat
 from rla.config.sections import JudgeServerConfig
 
 SECTION = "collect"
@@ -28,7 +28,7 @@ class CollectConfig:
     alike: float = fraction(0.9)  # of two conversations whose replies share more than this, one is kept; 1: both
     temperature: float = heat(0.8)  # of the server's replies
     max_tokens: int = from_one(4096)  # of a reply of the server
-    server: JudgeServerConfig = field(default_factory=lambda: JudgeServerConfig(key_variable=TEACHER_KEY))
+    server: JudgeServerConfig = field(default_factory=JudgeServerConfig)
 
     def __post_init__(self) -> None:
         if self.teacher == "server":

@@ -18,7 +18,7 @@ from rla.store.reading import read_nested
 from rla.store.records import Task
 from rla.store.shards import ShardWriter
 from rla_programs.collecting.conversations import Conversation
-from rla_programs.collecting.params import SECTION, collect_params
+from rla_programs.collecting.params import SECTION, TEACHER_KEY, collect_params
 from rla_programs.collecting.playing import Lessons, Stitches, stitched_conversation, taught
 from rla_programs.collecting.published import conversations_at
 from rla_programs.collecting.rebuilding import played_conversations, step_means
@@ -39,7 +39,7 @@ def teacher_of(config: Config, prompt: PolicyPrompt) -> Teacher:
         return SolverTeacher(solver=solver, config=config)
     from rla.llm.chat_server import ChatServer
 
-    server = ChatServer(own.server, section=f"{SECTION}.server", asked="a reply")
+    server = ChatServer(own.server, section=f"{SECTION}.server", asked="a reply", secret=TEACHER_KEY)
     return ServerTeacher(server=server, prompt=prompt, config=config, name=own.server.model)
 
 

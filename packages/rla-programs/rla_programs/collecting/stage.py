@@ -7,9 +7,7 @@ from typing import Any
 
 from rla.errors import UserError
 from rla.pipeline.context import StageContext
-from rla.pipeline.dividing import counts_of, divided, slice_of
-from rla.pipeline.fallback import pool_of
-from rla.pipeline.origins import origin
+from rla.pipeline.origins import counts_of, divided, origin, pool_of, slice_of
 from rla.store.pools import read_tasks
 from rla.store.shards import ShardWriter
 from rla.store.slices import WHOLE, Slice

@@ -9,7 +9,7 @@
 | `pages`, `pages_lost` | pages in a browser that were opened; those of them that hung or died | the sum |
 | `pages_given_up` | episodes that ended because their pages were lost | the sum |
 
-They depend on the machine, so they stand in the records of times (`rla.pipeline.timings`) and in no shard.
+They depend on the machine, so they stand in the records of times (`rla.pipeline.finished`) and in no shard.
 """
 
 from __future__ import annotations

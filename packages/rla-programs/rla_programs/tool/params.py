@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from rla.config import Config
-from rla.config.bounds import from_one, from_zero, ranged
+from rla.config.schema import from_one, from_zero, ranged
 from rla.errors import UserError
 from rla_programs.collecting.params import collect_params
 from rla_programs.execution.records import ExecutionConfig, check_execution

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from rla.config.bounds import LONGEST_WAIT, MOST_PROCESSES, ranged
+from rla.config.schema import LONGEST_WAIT, MOST_PROCESSES, ranged
 from rla.config.sections import GeneratorConfig
 
 if TYPE_CHECKING:

@@ -58,8 +58,8 @@ class BrowserPages:
         """Pages of `tasks.kinds`, in turn, by names of pages or families; fewer where pages have no more scenes. The
         split BLANKED has the tasks of the first held-out split, each shown as a white picture.
         """
-        own, first = browser_params(config), config.tasks.held_out_splits[0]
-        further = split in config.tasks.held_out_splits[1:]
+        own, first = browser_params(config), config.tasks.test_splits[0]
+        further = split in config.tasks.test_splits[1:]
         if further and split == BLANKED:
             return blanked_tasks(self.tasks(config, split=first, seed=config.seed), split=split)
         return page_tasks(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rla.config import Config
-from rla.config.bounds import LONGEST_WAIT, from_one, ranged, without_effect
+from rla.config.schema import LONGEST_WAIT, from_one, ranged, without_effect
 from rla.errors import UserError
 from rla_screens.browser.pages import pages_folder, pages_of_kinds
 from rla_screens.screens.forms import FormName
@@ -55,7 +55,7 @@ def check_browser(config: Config) -> None:
     if own.other_pages and not set(config.tasks.test_splits[1:]) - {BLANKED}:
         raise UserError("env.own.other_pages are for a second held-out split; set tasks.test_splits: [test, pages]")
     further = BLANKED in config.tasks.test_splits[1:]
-    if BLANKED in (config.tasks.train_split, *config.tasks.held_out_splits) and not (further and own.mode == "pixels"):
+    if BLANKED in (config.tasks.train_split, *config.tasks.test_splits) and not (further and own.mode == "pixels"):
         raise UserError(
             f"tasks.test_splits: {BLANKED!r} shows the tasks of the first split without the page; name it after "
             "another one, with env.own.mode: pixels"

@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rla.cli.guard import guard
-from rla.cli.own_options import NEWEST
+from rla.cli.guard import NEWEST, guard
 
 
 def lineage(
@@ -29,7 +28,7 @@ def lineage(
 def lineage_text(run: Path | None, *, slot: str | None, task: str | None, refused: bool, as_json: bool) -> str:
     """What the command prints. Raises UserError for a run, slot or task that does not exist."""
     from rla.errors import UserError
-    from rla.pipeline.params_files import existing_run
+    from rla.pipeline.run import existing_run
     from rla.report.render import as_text, terminal_width
     from rla_study.lineage.lineages import find, history, lineages, overview
 

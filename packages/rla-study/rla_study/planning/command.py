@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rla.cli.guard import guard
-from rla.cli.own_options import Overrides
+from rla.cli.guard import Overrides, guard
 
 if TYPE_CHECKING:
     from rla.config import Config
@@ -84,7 +83,7 @@ def plan_memory(
 
 def params_of_shape(params: Path | None, shape: str | None) -> Path:
     """The file given, else the published one of that shape, else ./params.yaml or the packaged small run."""
-    from rla.pipeline.params_files import params_file
+    from rla.pipeline.run import params_file
     from rla.store.resources import resource
 
     published = resource("pipelines") / f"alfworld-{shape}.yaml"

@@ -79,7 +79,6 @@ def whole_and_exported(iterations: int, config: CheckpointsConfig) -> tuple[int,
     """How many iterations' checkpoints are whole at most, the one that is being made included, and how many more have
     `model/` left.
     """
-    last = set(range(max(1, iterations - config.keep), iterations + 1))
-    whole = last | {i for i in range(1, iterations + 1) if config.every and i % config.every == 0}
+    whole = set(range(max(1, iterations - config.keep), iterations + 1))
     exported = {i for i in range(1, iterations + 1) if config.export_every and i % config.export_every == 0}
     return len(whole), len(exported - whole)

@@ -203,7 +203,7 @@ def model_shape_of(source: str, *, new: ModelConfig, key: str, option: str) -> M
 def new_shape(model: ModelConfig) -> ModelShape:
     """Of `rla init-model`."""
     width = model.hidden_size // model.heads
-    sizes = (model.hidden_size, model.intermediate_size, model.layers, model.heads, model.kv_heads, width)
+    sizes = (model.hidden_size, model.intermediate_size, model.layers, model.heads, max(1, model.heads // 2), width)
     return _qwen("init", (*sizes, NEW_VOCABULARY), tied=True, third=True)
 
 

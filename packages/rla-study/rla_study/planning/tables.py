@@ -92,7 +92,7 @@ def disk_table(disk: RunBytes, config: CheckpointsConfig, *, iterations: int) ->
         ("an iteration adds on average, pruned", readable_bytes(disk.pruned / iterations)),
     )
     note = (
-        f"checkpoints.keep {config.keep}, every {config.every}, export_every {config.export_every}; at its largest, "
+        f"checkpoints.keep {config.keep}, export_every {config.export_every}; at its largest, "
         "with what a training stage saves on its way"
     )
     return Table(title="Disk", columns=("", "bytes"), rows=rows, note=note)
@@ -104,8 +104,6 @@ def disk_refusal(disk: RunBytes, config: CheckpointsConfig, free: float) -> list
         return []
     if not config.keep:
         remedy = "set checkpoints.keep: 2"
-    elif config.every:
-        remedy = "raise checkpoints.every, or set it to 0"
     elif config.keep > 1:
         remedy = "set checkpoints.keep: 1, or take a larger disk"
     else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rla.adaptation.drafting import EPISODES
 from rla.config import Config
 from rla.config.training import TrainConfig
 from rla_study.planning.shapes import ModelShape
@@ -70,8 +71,8 @@ def proposed(config: Config, guesses: Guesses) -> Tokens:
     """Of critiques and edits by a language model."""
     own = config.adaptation.llm
     asked = config.adaptation.max_tasks if config.adaptation.enabled and config.adaptation.proposer == "llm" else 0
-    critique, edits = guesses.reply * own.critique_tokens, config.adaptation.proposals_per_task
-    read = asked * (own.episodes * guesses.prompt + edits * guesses.prompt)
+    critique, edits = guesses.reply * own.max_tokens, config.adaptation.proposals_per_task
+    read = asked * (EPISODES * guesses.prompt + edits * guesses.prompt)
     written = asked * (critique + edits * guesses.reply * own.max_tokens)
     return Tokens(read=read, written=written, length=2 * guesses.prompt)
 

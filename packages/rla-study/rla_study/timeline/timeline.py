@@ -21,7 +21,7 @@ from typing import Any
 
 from rla.errors import UserError
 from rla.folding import one_line
-from rla.pipeline.timings import TimedCall, TimedDevice, calls_of
+from rla.pipeline.finished import TimedCall, TimedDevice, calls_of
 
 CPU = "CPU"
 HOUR = 3600.0

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rla.cli.guard import guard
-from rla.cli.own_options import NEWEST, Overrides
+from rla.cli.guard import NEWEST, Overrides, guard
 from rla.cli.show import run_and_config
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ def export(
     """Write episodes as logs of Inspect, one for each iteration and each evaluation. What has not changed stays.
 
     Any other `--to` writes one evaluation, by default the last, as an installed package does
-    (`rla.pipeline.options`).
+    (`rla.pipeline.context`).
 
     Example: rla export --to inspect --run runs/alfworld-tiny --iteration 3
     """
@@ -85,7 +84,7 @@ def lines_of_package(
     to: str, run: Path, config: Config, iterations: list[int], split: str | None, out: Path | None
 ) -> list[str]:
     from rla.errors import UserError
-    from rla.pipeline.options import implementation
+    from rla.pipeline.context import implementation
 
     export = implementation(f"export.{to}")
     if len(iterations) > 1:

@@ -129,7 +129,7 @@ def log_places(run: Path, config: Config, iterations: Collection[int], split: st
             played = played_in(run, number, growing=True)
             title = f"iteration {number}"
             yield LogPlace(file=f"iteration-{number:04}.eval", title=title, iteration=number, split=None, played=played)
-    for name in [split] if split else () if iterations else config.tasks.held_out_splits:
+    for name in [split] if split else () if iterations else config.tasks.test_splits:
         for number in iterations or played_iterations(run, config, name, growing=True):
             played = evaluated_in(run, config, number, name, growing=True)
             title = f"evaluation {number} ({name})"

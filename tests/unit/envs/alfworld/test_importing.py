@@ -60,7 +60,7 @@ def test_games_of_held_out_rooms_do_not_train_and_are_a_split_of_their_own(folde
 
 
 def test_a_held_out_task_names_its_split(folder: Path) -> None:
-    chosen = config(folder, "env.own.held_out_rooms=[FloorPlan302]", "tasks.test_split=held_out_rooms")
+    chosen = config(folder, "env.own.held_out_rooms=[FloorPlan302]", "tasks.test_splits=[held_out_rooms]")
     (task,) = environment("alfworld").import_tasks(chosen, split="held_out_rooms")  # type: ignore[attr-defined]
     assert (task.split, task.scene) == ("held_out_rooms", "FloorPlan302")
 

@@ -42,12 +42,12 @@ TINY = """
 seed: 5
 env: {name: openenv, max_steps: 3, own: {select: listed}}
 tasks: {train_scenes: 2, test_scenes: 1, tasks_per_scene: 1}
-model: {hidden_size: 32, layers: 1, heads: 2, kv_heads: 1, intermediate_size: 32, context: 2048}
+model: {hidden_size: 32, layers: 1, heads: 2, intermediate_size: 32, context: 2048}
 generator: {backend: transformers, context: 2048, threads: 1}
 policy: {reply: text, history: full, decoding: admissible, max_tokens: 48, temperature: 1.0}
 judge: {prompt: plain, decoding: admissible, max_tokens: 16, temperature: 1.0}
 rollout: {tasks_per_iteration: 2, rollouts_per_task: 2}
-credit: {reward_model_low: 0.0, reward_model_high: 1.0, policy_low: -1, policy_high: 2}
+credit: {reward_model_band: [0.0, 1.0], policy_band: [-1, 2]}
 train_policy: {lr: 1.0e-3, updates: 1, threads: 1}
 train_rm: {lr: 1.0e-3, updates: 1, threads: 1}
 warm_start: {enabled: false}
@@ -200,7 +200,7 @@ def test_the_tasks_of_a_runs_pool_are_served(rla: Rla, tmp_path: Path) -> None:
 @pytest.mark.parametrize("select", ["seed", "listed"])
 def test_the_contract_of_environments_is_kept(rla: Rla, tmp_path: Path, select: str) -> None:
     with serving_env(tmp_path, "--env", "alfworld", *SETS) as server:
-        code, out, error = rla("check-env", f"openenv:{server.url}", "--set", f"env.own.select={select}")
+        code, out, error = rla("envs", "--check", f"openenv:{server.url}", "--set", f"env.own.select={select}")
     assert (code, error) == (0, ""), out
 
 

@@ -18,14 +18,14 @@ PARAMS = """
 seed: 3
 env: {name: textarena, max_steps: 5, own: {id: GuessTheNumber-v0, commands: true}}
 tasks: {train_scenes: 4, test_scenes: 2, tasks_per_scene: 1}
-model: {hidden_size: 32, layers: 1, heads: 2, kv_heads: 1, intermediate_size: 32, context: 512}
+model: {hidden_size: 32, layers: 1, heads: 2, intermediate_size: 32, context: 512}
 generator: {backend: transformers, context: 512, threads: 1}
 policy: {reply: text, history: full, decoding: admissible, max_tokens: 8, temperature: 1.0}
 judge: {prompt: plain, decoding: admissible, votes: 4, max_tokens: 16, temperature: 1.0}
 rollout: {tasks_per_iteration: 4, rollouts_per_task: 4}
 train_policy: {lr: 1.0e-3, updates: 1, threads: 1}
 train_rm: {lr: 1.0e-3, updates: 1, threads: 1}
-credit: {reward_model_low: 0.0, reward_model_high: 1.0}
+credit: {reward_model_band: [0.0, 1.0]}
 adaptation: {enabled: false}
 warm_start: {enabled: false}
 evaluation: {rollouts_per_task: 2, temperature: 1.0, max_steps: 6}

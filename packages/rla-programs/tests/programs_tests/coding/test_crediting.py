@@ -15,7 +15,7 @@ from rla.envs.views import reference_row
 
 GIVEN = ["11111", "11111", "11010", "01000"]
 WRITTEN = ["1110", "1110", "1101", "1000"]  # test 4 is none
-BAND = CreditConfig(step_weight=0.5, policy_low=0.2, policy_high=0.8)
+BAND = CreditConfig(step_weight=0.5, policy_band=(0.2, 0.8))
 
 
 def episodes(given: list[str], *, task: str = "q", status: str = "active") -> pl.DataFrame:

@@ -29,7 +29,7 @@ tasks: {size: tiny, train_scenes: 8, test_scenes: 4, tasks_per_scene: 1}
 policy: {reply: text, repeat_task: false, history: full, decoding: free, max_tokens: 256, temperature: 1.0}
 judge: {prompt: plain, decoding: free, votes: 4, max_tokens: 96, temperature: 1.0}
 rollout: {tasks_per_iteration: 6, rollouts_per_task: 4}
-credit: {step_weight: 0.5, policy_low: 0.0, policy_high: 1.0, reward_model_low: 0.0, reward_model_high: 1.0}
+credit: {step_weight: 0.5, policy_band: [0.0, 1.0], reward_model_band: [0.0, 1.0]}
 adaptation: {max_tasks: 4}
 evaluation: {rollouts_per_task: 2, temperature: 1.0, max_steps: 1}
 """

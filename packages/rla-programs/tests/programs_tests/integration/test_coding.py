@@ -30,12 +30,12 @@ env:
   max_steps: 1
   own: {prompt: published, tests: 4, execution: {backend: rlimits}}  # the programs are this test's own
 tasks: {size: tiny, train_scenes: 6, test_scenes: 3, tasks_per_scene: 1}
-model: {hidden_size: 32, layers: 1, heads: 2, kv_heads: 1, intermediate_size: 32, context: 512}
+model: {hidden_size: 32, layers: 1, heads: 2, intermediate_size: 32, context: 512}
 generator: {backend: scripted, context: 512, threads: 1}
 policy: {reply: text, repeat_task: false, history: full, decoding: free, max_tokens: 96, temperature: 1.0}
 judge: {prompt: plain, decoding: free, votes: 5, max_tokens: 24, temperature: 1.0}
 rollout: {tasks_per_iteration: 4, rollouts_per_task: 4}
-credit: {step_weight: 0.5, policy_low: 0.2, policy_high: 0.8}
+credit: {step_weight: 0.5, policy_band: [0.2, 0.8]}
 train_policy: {lr: 1.0e-3, updates: 1, threads: 1}
 train_rm: {lr: 1.0e-3, updates: 1, threads: 1}
 adaptation: {max_tasks: 2}
@@ -45,7 +45,7 @@ warm_start:
   reward: {examples: 4, steps: 1, batch_size: 2, noise: 0.5}
 evaluation: {rollouts_per_task: 4, temperature: 1.0, max_steps: 1}
 """
-WARN = "guards: {first_group: warn}\n"  # for models that have learnt nothing
+WARN = "guards: {stop: []}\n"  # for models that have learnt nothing
 LOOP = ("rollout", "score-steps", "validate-tasks", "compute-rewards", "train-policy", "train-rm", "adapt-env")
 
 
@@ -130,8 +130,8 @@ def test_an_evaluation_asks_again_for_replies_that_a_chat_server_has_not_given(r
     call = ("evaluate", "--run", "r", "--tasks", str(example / "r/0/pool"), "--policy", str(example / "r/init/policy"))
     angry = True
     with ChatCompletions(answer) as server:
-        keys = ("judge.backend=server", f"judge.server.url={server.url}", "judge.server.model=m")
-        call += tuple(word for key in (*keys, "guards.first_group=warn") for word in ("--set", key))
+        keys = (f"judge.server.url={server.url}", "judge.server.model=m")
+        call += tuple(word for key in (*keys, "guards.stop=[]") for word in ("--set", key))
         code, _, error = rla(*call)
         assert code == 2 and f"replies of {server.url} failed, more than rollout.max_failed_share" in error
         angry = False

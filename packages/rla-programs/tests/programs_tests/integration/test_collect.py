@@ -23,7 +23,7 @@ PARAMS = """
 seed: 5
 env: {name: sums, max_steps: 4}
 tasks: {train_scenes: 5, test_scenes: 1}
-model: {hidden_size: 32, layers: 1, heads: 2, kv_heads: 1, intermediate_size: 32, context: 256}
+model: {hidden_size: 32, layers: 1, heads: 2, intermediate_size: 32, context: 256}
 generator: {threads: 1}
 policy: {reply: text, history: full}
 adaptation: {enabled: false}

@@ -31,7 +31,7 @@ env:
   max_steps: 4
   own: {format: FORMAT, execution: {backend: rlimits, wall_s: 30.0}}  # the programs are the teacher's
 tasks: {kinds: [arithmetic, powers], train_scenes: 6, test_scenes: 2, tasks_per_scene: 1}
-model: {hidden_size: 32, layers: 1, heads: 2, kv_heads: 1, intermediate_size: 32, context: 2048}
+model: {hidden_size: 32, layers: 1, heads: 2, intermediate_size: 32, context: 2048}
 generator: {backend: scripted, context: 2048, threads: 1}
 policy: {reply: text, repeat_task: false, history: full, decoding: free, max_tokens: 256, temperature: 1.0}
 judge: {prompt: plain, decoding: admissible, max_tokens: 24, temperature: 1.0}

@@ -100,7 +100,7 @@ def played(model: Path, config: Config) -> tuple[list[Trajectory], ChatFormat]:
 @pytest.mark.parametrize("form", ["short", "hermes"])
 def test_episodes_with_tools(form: str, tmp_path: Path) -> None:
     config = config_of(form)
-    sizes = ModelConfig(hidden_size=16, layers=2, heads=2, kv_heads=1, intermediate_size=32, context=4096)
+    sizes = ModelConfig(hidden_size=16, layers=2, heads=2, intermediate_size=32, context=4096)
     init_model(tmp_path / "model", texts=["a", *PROGRAMS], config=sizes, seed=5, exact=True)
     trajectories, chat = played(tmp_path / "model", config)
     assert len(trajectories) == 4

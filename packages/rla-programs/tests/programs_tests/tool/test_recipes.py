@@ -11,7 +11,7 @@ import yaml
 from rla.config import Config
 from rla.config.load import config_of
 from rla.envs.configured import load_config
-from rla.pipeline.params_files import packaged_files
+from rla.pipeline.run import packaged_files
 from rla.store.resources import resource
 
 FENCE = re.compile(r"```yaml\n(.*?)```", re.DOTALL)
@@ -63,7 +63,7 @@ def test_the_published_run_is_grpo_tcr() -> None:
         tcr.train_policy.dual_clip,
     )
     assert (train.old, train.correction) == ("trainer", "none")  # without the correction that bf16 else brings
-    assert (credit.policy_low, credit.policy_high) == (-1.0, 2.0)
+    assert credit.policy_band == (-1.0, 2.0)
     assert (train.zero_advantage, train.whole_groups) == ("count", True)
     taught = config.warm_start.policy  # section 2.3 of the reference
     assert (taught.epochs, taught.batch_size, taught.lr, taught.beta2, taught.max_length) == (5, 32, 1e-5, 0.95, 32768)

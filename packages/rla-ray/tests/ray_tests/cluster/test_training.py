@@ -50,7 +50,7 @@ def options(values: list[str]) -> list[str]:
 def judged(rla: Rla, folder: Path) -> None:
     """A run with rewards of its first iteration, some of which train."""
     params = folder / "params.yaml"
-    params.write_text(params.read_text().replace("credit: {", "credit: {policy_low: -1.0, "))
+    params.write_text(params.read_text().replace("credit: {", "credit: {policy_band: [-1.0, 1.0], "))
     for stage in ("rollout", "score-steps", "validate-tasks", "compute-rewards"):
         rla(stage, "--run", "r")
 

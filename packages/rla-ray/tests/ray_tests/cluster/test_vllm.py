@@ -20,7 +20,7 @@ pytestmark = [
 # vLLM's CPU build has heads of 32 and more. `rollout` and `score-steps` take no temperature of 0; at this one a token
 # is the likeliest unless another one's logit is within a tenth of it.
 VALUES = (
-    *("model.hidden_size=128", "model.heads=4", "model.kv_heads=2", "model.intermediate_size=128"),
+    *("model.hidden_size=128", "model.heads=4", "model.intermediate_size=128"),
     *("policy.temperature=0.01", "judge.temperature=0.01", "evaluation.temperature=0"),
     *("generator.enforce_eager=true", "generator.dtype=float32", "generator.max_sequences=16"),
 )

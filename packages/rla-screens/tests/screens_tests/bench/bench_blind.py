@@ -131,7 +131,7 @@ def main() -> None:
     pages.check(config)
     pairs = best_pairs(seen_targets(desk, pages, config))
     won = defaultdict[str, list[bool]](list)
-    for task in pages.tasks(config, split=config.tasks.held_out_splits[0], seed=config.seed):
+    for task in pages.tasks(config, split=config.tasks.test_splits[0], seed=config.seed):
         scene = scene_of(task)
         pair = pairs.get((scene.page, scene.utterance)) or pairs[scene.page, ""]
         won[scene.page].append(desk.play(partial(wins_blindly, scene=scene, config=config, pair=pair)))

@@ -43,7 +43,7 @@ RUN = (
         "judge.max_tokens=12",
     ),
     *("rollout.tasks_per_iteration=16", "rollout.rollouts_per_task=4", "train_policy.kl_coef=0.0"),
-    *("adaptation.enabled=false", "credit.judged=step", "credit.policy_low=-1", "credit.policy_high=2"),
+    *("adaptation.enabled=false", "credit.judged=step", "credit.policy_band=[-1, 2]"),
     *("generator.threads=1", "train_policy.threads=1", "train_policy.updates=1"),
 )
 

@@ -52,7 +52,7 @@ def test_parts_by_hand() -> None:
     """494,032,768 weights: 2 bytes each to sample, 16 to train and 2 more of autocast's copy; 12,288 bytes a token."""
     config = configured(
         *("generator.backend=transformers", "generator.dtype=bfloat16", "train_policy.dtype=bfloat16"),
-        *("generator.max_sequences=4", "generator.context=1000", "judge.backend=server", "judge.server.model=m"),
+        *("generator.max_sequences=4", "generator.context=1000", "judge.server.model=m"),
         "judge.server.url=http://localhost:8000/v1",
     )
     found = parts(config, Machine(gpus=1, gpu_bytes=24e9))

@@ -14,7 +14,7 @@ from rla_study.planning.work import Guesses, Tokens, inference_flops, judged, pl
 
 from rla.cli.app import run as rla
 from rla.config.training import TrainConfig
-from rla.pipeline.params_files import packaged_files
+from rla.pipeline.run import packaged_files
 from rla.store.resources import resource
 from tests.unit.builders import configured
 
@@ -172,7 +172,7 @@ def test_a_stage_that_trains_nothing_needs_nothing(capsys: Captured) -> None:
     assert ["reward", "model", "qwen3-4b", "4,022,468,096", "-", "-"] in rows
 
 
-@pytest.mark.parametrize("off", ["judge.enabled=false", "train_rm.enabled=false", "judge.backend=server"])
+@pytest.mark.parametrize("off", ["judge.enabled=false", "train_rm.enabled=false", "judge.server.model=m"])
 def test_a_reward_model_that_does_not_train_has_no_state_on_disk(off: str) -> None:
     server = ["judge.server.model=m", "judge.server.url=http://localhost:1/v1"] if "server" in off else []
     config = configured(off, *server)

@@ -21,7 +21,7 @@ from study_tests.bench.peer.plan import Arm, Cell, Point, Spent
 # TRL cannot restrict sampling to commands with log-probabilities to match, so nobody does.
 EVERYONE = (
     "policy.decoding=free",
-    "guards.first_group=warn",  # TRL plays on, whatever it reads
+    "guards.stop=[]",  # TRL plays on, whatever it reads
     *(f"{section}.threads=1" for section in ("generator", "train_policy", "train_rm", "warm_start")),
     "tracking.trackers=[]",
 )
