@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -356,30 +356,6 @@ def pruned_text(run: Path | None, params: Path | None, overrides: list[str], pla
     return "\n".join([*lines, f"{len(found)} checkpoints, {total} {verb}; {state}"])
 
 
-def merge(
-    checkpoint: Path,
-    folder: Path,
-    dtype: Annotated[Literal["float32", "bfloat16"], typer.Option(help="Of the weights.")] = "bfloat16",
-) -> None:
-    """Write a checkpoint as one model folder that others read, an adapter and its base added up.
-
-    Example: rla merge runs/first/12/policy merged
-    """
-
-    def call() -> None:
-        from rla.models.checkpoint import model_folder
-        from rla.models.load import write_merged
-        from rla.models.verifying import verify_model
-        from rla.store.atomic import whole_folder
-
-        model = model_folder(checkpoint)
-        verify_model(model)
-        with whole_folder(folder) as partial:
-            write_merged(model, partial, dtype=dtype)
-
-    guard(call)
-
-
 def params_command(
     params: Annotated[Path | None, typer.Option(help="Parameters; ./params.yaml, else the packaged small run.")] = None,
     env: Annotated[
@@ -436,7 +412,6 @@ app.command("plan")(plan_command)
 app.command("envs")(envs)
 app.command("params")(params_command)
 app.command("prune")(prune)
-app.command("merge")(merge)
 app.command("show", cls=OptionalCount)(show)
 
 

@@ -1,0 +1,34 @@
+"""`rla merge`: a checkpoint as one model folder, to publish it or to serve it without its base."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from rla.cli.guard import guard
+
+
+def merge(
+    checkpoint: Path,
+    folder: Path,
+    dtype: Annotated[Literal["float32", "bfloat16"], typer.Option(help="Of the weights.")] = "bfloat16",
+) -> None:
+    """Write a checkpoint as one model folder that others read, an adapter and its base added up.
+
+    Example: rla merge runs/first/12/policy merged
+    """
+
+    def call() -> None:
+        from rla.models.checkpoint import model_folder
+        from rla.models.load import write_merged
+        from rla.models.verifying import verify_model
+        from rla.store.atomic import whole_folder
+
+        model = model_folder(checkpoint)
+        verify_model(model)
+        with whole_folder(folder) as partial:
+            write_merged(model, partial, dtype=dtype)
+
+    guard(call)
