@@ -257,7 +257,7 @@ def test_prompts_that_do_not_fit_leave_the_counted_critique_and_the_reason() -> 
 def test_the_first_steps_are_shown_in_full_where_all_of_them_do_not_fit() -> None:
     judged = {n: ["w" * 200] for n in range(12)}
     long = Evidence(episodes=[episode("t", outcome=-1, actions=["go"] * 12)], against={"t": judged})
-    model = Model(scripted(GOOD), context=2800)
+    model = Model(scripted(GOOD), context=6400)
     model.draft(HARD, long)
     assert model.asked[0][0].count("judged:") == 6
 
