@@ -41,7 +41,7 @@ class TaskVerdict:
 
     `parent_accuracy` was measured when the change was asked for, `parent_accuracy_now` and the difference with the same
     policy as `accuracy`; nothing where the parent was not played. Of the expert: success and mean steps on an accepted
-    task, its parent and its root (`rla.adaptation.validating`).
+    task, its parent and its root (`rla.adaptation.standings`).
     """
 
     task_id: str
@@ -69,6 +69,13 @@ class TaskVerdict:
 
     def row(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def wanted_direction(accuracy: float, *, alpha_low: float, alpha_high: float) -> Direction | None:
+    """The direction that brings `accuracy` back into [alpha_low, alpha_high]; None if it lies inside."""
+    if accuracy > alpha_high:
+        return Direction.HARDER
+    return Direction.EASIER if accuracy < alpha_low else None
 
 
 def verdict(

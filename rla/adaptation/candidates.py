@@ -9,13 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rla.adaptation.choose import Choice, choose
 from rla.adaptation.drafting import Draft, Drafter, Evidence, RulesDrafter, read_evidence, replies_of
-from rla.adaptation.kinds import Counted, edit_tally
-from rla.adaptation.playing import places
-from rla.adaptation.propose import NOT_TRIED, Taken, held_out_tasks, kept_to, prove
-from rla.adaptation.standings import leading_slots, measured_streaks, resting_slots
-from rla.adaptation.validating import measured_accuracies, read_standings
+from rla.adaptation.edits import NOT_TRIED, Choice, Counted, Taken, edit_tally, held_out_tasks, kept_to, prove
+from rla.adaptation.standings import read_standings
 from rla.config.sections import GeneratorConfig
 from rla.envs.prompts import ProposalPrompt
 from rla.envs.protocols import Adapts, Ask, AsksModel, Env, Proof, Proves, Tailors, need
@@ -26,7 +22,7 @@ from rla.pipeline.fallback import policy_of
 from rla.pipeline.origins import run_async
 from rla.seeds import derive
 from rla.store.pools import TASK_FIELDS, as_task, read_tasks
-from rla.store.reading import part_rows, read_rows
+from rla.store.reading import part_rows
 from rla.store.records import Direction, Task
 from rla.store.shards import ShardWriter
 
@@ -41,23 +37,6 @@ def proposing_model(ctx: StageContext) -> Path | str | None:
     own = config.llm.model
     folder = Path(own).expanduser() if own else policy_of(ctx)
     return folder if not own or folder.is_dir() else own
-
-
-def chosen_tasks_to_change(ctx: StageContext, *, pool: Path) -> list[Choice]:
-    """The tasks of `pool`, as verdicts have left it, that should change."""
-    config = ctx.config.adaptation
-    standings = read_standings(ctx.path("standings"))
-    played = read_rows(ctx.path("trajectories"), "trajectories", ["task_id", "outcome", "stop_reason"])
-    return choose(
-        read_tasks(pool),
-        {task: accuracy for task, (accuracy, _) in measured_accuracies(played).items()},
-        config=config,
-        limit=places(ctx.config.rollout, config.acceptance),
-        resting=resting_slots(standings, iteration=ctx.iteration),
-        leading=leading_slots(standings, config=config),
-        streaks=measured_streaks(standings),
-        seed=derive(ctx.config.seed, "choose", ctx.iteration),
-    )
 
 
 def write_candidates(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from rla.adaptation.choose import Choice
+from rla.adaptation.edits import Choice
 from rla.agents.critic import episode_messages, excerpt, read_critique, task_messages
 from rla.agents.proposer import NOTHING, Proposal, held_after_thoughts, read_proposal
 from rla.config.sections import ProposerConfig

@@ -41,8 +41,8 @@ from typing import Literal
 import polars as pl
 
 from rla.credit.integrated import reward
+from rla.credit.judged import PLACE
 from rla.credit.normalise import RM_REWARDS, TOLERANCE, shaped, standardised
-from rla.credit.reliability import PLACE
 
 Normalise = Literal["step", "task", "none"]
 

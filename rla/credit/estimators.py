@@ -10,9 +10,8 @@ from rla.config.sections import CreditConfig
 from rla.credit import anchor, integrated, outcome, returns, step
 from rla.credit.consistency import differences
 from rla.credit.consistency import rewards as consistency_rewards
+from rla.credit.judged import counted_steps, fitted, licensed, paid_steps
 from rla.credit.normalise import POLICY_REWARDS, shaped
-from rla.credit.paid import counted_steps, fitted, paid_steps
-from rla.credit.reliability import licensed
 from rla.credit.shaping import scored_episodes
 
 

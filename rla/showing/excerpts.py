@@ -21,8 +21,7 @@ from rla.envs.protocols import Labels
 from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.rollouts.labels import LABELS, labels_in
-from rla.showing.reading import PAID, Played, episode_frame, read_episodes_whole
-from rla.showing.records import Excerpt, ShownEpisode
+from rla.showing.episodes import PAID, Excerpt, Played, ShownEpisode, episode_frame, read_episodes_whole
 from rla.store.frames import read_judgements
 from rla.store.reading import read_table
 from rla.store.slices import is_complete

@@ -6,7 +6,9 @@ from collections.abc import Collection
 
 import pytest
 
-from rla.adaptation.choose import Choice, choose, wanted_direction
+from rla.adaptation.accept import wanted_direction
+from rla.adaptation.edits import Choice
+from rla.adaptation.selection import choose
 from rla.config.sections import AdaptationConfig
 from rla.store.records import Direction, Status, Task
 from tests.unit.adaptation.builders import task

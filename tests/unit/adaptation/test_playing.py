@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rla.adaptation.playing import tasks_to_play
+from rla.adaptation.selection import tasks_to_play
 from rla.config.sections import RolloutConfig
 from tests.unit.adaptation.builders import pending, task
 

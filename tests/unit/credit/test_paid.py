@@ -8,7 +8,7 @@ import pytest
 from rla.config.sections import CreditConfig
 from rla.credit import paid
 from rla.credit.estimators import both_advantages
-from rla.credit.paid import changes, paid_steps
+from rla.credit.judged import changes, paid_steps
 from tests.unit.credit.builders import Votes, episodes, judgements, lists, steps, values
 
 VOTES: dict[str, list[Votes]] = {"q/a": [[1, -1], [1, 1], [-1]], "q/b": [[-1], [None], [1]]}

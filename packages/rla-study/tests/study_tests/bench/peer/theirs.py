@@ -19,7 +19,7 @@ from transformers import AutoTokenizer, TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 from trl import GRPOConfig, GRPOTrainer
 
-from rla.adaptation.playing import tasks_to_play
+from rla.adaptation.selection import tasks_to_play
 from rla.config import Config
 from rla.envs.configured import load_config
 from rla.models.checkpoint import model_folder

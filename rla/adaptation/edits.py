@@ -1,4 +1,10 @@
-"""From a task that should change to candidates: proven by their environment, or kept with the reason why not.
+"""Counts of adaptation by direction and by kind of edit.
+
+The kind of an edit is the names of what it changes, as the environment calls them, in alphabetical order and
+joined by "+": `goal`, `move+remove`. The text is untrusted: whatever is not such an object is `unreadable`.
+Where nothing was proposed it is `none`.
+
+From a task that should change to candidates: proven by their environment, or kept with the reason why not.
 
 A proposer answers with edits as JSON texts and proves nothing: its texts are untrusted, whoever wrote them. The
 environment parses, applies and verifies each in turn, and proves it further where it can (`Proves`); the first that is
@@ -8,23 +14,78 @@ an id of their own. Where nothing is proposed, that is kept with the critique.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+import json
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from rla.adaptation.choose import Choice
-from rla.adaptation.kinds import NONE, UNREADABLE, edit_kind
 from rla.agents.proposer import Proposal
 from rla.envs.protocols import Adapts
 from rla.envs.views import RejectedEdit
 from rla.pipeline.context import StageContext
 from rla.store.layout import artifact, held_out_root
 from rla.store.pools import read_tasks
-from rla.store.records import Task, content_id
+from rla.store.records import Direction, Task, content_id
 from rla.store.slices import is_complete
+
+UNREADABLE = "unreadable"
+NONE = "none"
+Tally = dict[str, dict[str, dict[str, int]]]  # direction -> kind of edit -> name -> count
+
+
+class Counted(NamedTuple):
+    """One proposal, and what it counts as: {"proposed": True, "valid": False}."""
+
+    direction: str | None
+    edit: str | None
+    marks: Mapping[str, bool]
+
+
+def edit_kind(edit: str | None, fields: Collection[str]) -> str:
+    """The kind of an edit, from its JSON text; `fields`: the names that edits of its environment may have."""
+    if edit is None:
+        return NONE
+    try:
+        read = json.loads(edit)
+    except (ValueError, RecursionError):
+        return UNREADABLE
+    if not isinstance(read, dict) or not read or not set(read) <= set(fields):
+        return UNREADABLE
+    return "+".join(sorted(read))
+
+
+def edit_tally(entries: Iterable[Counted], *, fields: Collection[str]) -> Tally:
+    """How many entries have each mark, by direction and kind; kinds that did not occur are left out."""
+    counts: Tally = {}
+    for entry in entries:
+        cell = counts.setdefault(str(entry.direction), {}).setdefault(edit_kind(entry.edit, fields), {})
+        for name, marked in entry.marks.items():
+            cell[name] = cell.get(name, 0) + marked
+    return {direction: dict(sorted(kinds.items())) for direction, kinds in sorted(counts.items())}
+
+
+def added(tallies: Iterable[Tally]) -> Tally:
+    """The sum of several tallies."""
+    total: Tally = {}
+    for found in tallies:
+        for direction, kinds in found.items():
+            for kind, counts in kinds.items():
+                cell = total.setdefault(direction, {}).setdefault(kind, {})
+                for name, count in counts.items():
+                    cell[name] = cell.get(name, 0) + count
+    return {direction: dict(sorted(kinds.items())) for direction, kinds in sorted(total.items())}
+
 
 NOT_TRIED = "not tried: an earlier proposal was proven"
 Replay = Callable[[Task], Awaitable[str]]  # the reason why a second engine refuses the task; empty: it does not
+
+
+class Choice(NamedTuple):
+    """A task to change, the direction, and the accuracy that says so."""
+
+    task: Task
+    direction: Direction
+    accuracy: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

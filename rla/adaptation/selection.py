@@ -1,0 +1,287 @@
+"""Which tasks the critic asks to change, and in which direction.
+
+    accuracy > alpha_high: harder      accuracy < alpha_low: easier      in between: the task is left alone
+
+Both bounds are strict, as in Algorithm 2 of the RLAnything paper: of five or ten rollouts, a share of exactly 0.2 or
+0.8 lies in the band.
+
+The most extreme come first (distance from the middle of the band), ties in an order drawn by seed. A slot
+changes only while it has no pending candidate, does not rest after a verdict, and its task is less than
+`max_depth` edits deep. With `ask_after` above 1, so many measurements in a row have to lie on the same side of the
+band, because one of few rollouts is often mistaken. A task that will give way to its root (`rla.adaptation.standings`)
+is not made harder.
+
+Which tasks an iteration plays: the pending ones, their parents where they are compared, and a sample of the rest.
+
+    n = tasks_per_iteration     pending beside: n active tasks, and the pending ones besides
+                                pending within: n tasks in all, the pending ones first
+    acceptance: interval        the parents of the pending tasks are the first of the active ones
+
+The sample is drawn from the free slots by `sampling`:
+
+    uniform             every slot alike
+    learnability        ceil(revisit * n) slots that were not seen for longest, never seen ones first, and the others
+                        by weight a (1 - a), a being the accuracy of the slot's task when it was played last
+
+A task that is always won or always lost teaches nothing now: its weight is 0, and it comes back when its turn among the
+long unseen comes. A uniform draw from thousands of slots plays each less than once in a run, so that no task is ever
+changed twice. The variance a (1 - a) of the outcome is what a policy gradient has to learn from (Foster and Foerster,
+Learning to Reason at the Frontier of Learnability, 2025).
+
+`slots` > 0: the sample is drawn from that many slots of the pool, which the run keeps: accepted tasks are met again.
+`fill: mixed`: further tasks, drawn alike, stand by (`rla.rollouts.trajectory_shard`).
+
+So `within` plays as many episodes with adaptation as without. No more tasks are asked for than there are `places` for;
+where the places were made fewer since, the last pending tasks are not played.
+
+Which episodes the reward model judges, once outcomes and verdicts are known (`judge.tasks: training`).
+
+    trains    an episode of a task that trains a model: not rejected, and its accuracy lies in the band of the policy
+              (where its credit reads judgements) or in that of the reward model
+    read      of a task that becomes easier: the failures, which the critic reads
+    sampled   of all other tasks a share, `judge.sampled`, so that metrics see them, too
+
+Episodes that the environment broke are in none of the three: nothing reads what is said of them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from math import ceil, log
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from rla.adaptation.accept import Rule, wanted_direction
+from rla.adaptation.edits import Choice
+from rla.adaptation.standings import (
+    Seen,
+    leading_slots,
+    measured_accuracies,
+    measured_streaks,
+    read_standings,
+    resting_slots,
+)
+from rla.config.sections import AdaptationConfig, CreditConfig, RolloutConfig
+from rla.envs.protocols import Adapts, Probes
+from rla.envs.registry import environment
+from rla.pipeline.context import StageContext
+from rla.seeds import derive
+from rla.store.pools import read_tasks
+from rla.store.reading import read_rows
+from rla.store.records import Direction, Status, StopReason, Task, content_id
+
+
+def choose(
+    pool: Sequence[Task],
+    accuracies: Mapping[str, float],
+    *,
+    config: AdaptationConfig,
+    resting: Collection[str] = (),
+    pending: Collection[str] = (),
+    leading: Collection[str] = (),
+    streaks: Mapping[str, int] | None = None,
+    limit: int | None = None,
+    seed: int,
+) -> list[Choice]:
+    """At most `config.max_tasks` choices, less the slots in `pending`, which still await their verdict.
+
+    `accuracies`: task_id -> accuracy in [0, 1] of the tasks that were played. `resting`, `pending`, `leading`: slots.
+    `streaks`: slot -> measurements in a row on the side of the last one; 1 where it is not known. `limit`: how many can
+    be played, where that may be fewer.
+    """
+    choices = []
+    for task in pool:
+        accuracy = accuracies.get(task.task_id)
+        if accuracy is None or task.status != Status.ACTIVE or task.depth >= config.max_depth:
+            continue
+        if task.slot in resting or task.slot in pending:
+            continue
+        if (streaks or {}).get(task.slot, 1) < config.ask_after:
+            continue
+        direction = wanted_direction(accuracy, alpha_low=config.alpha_low, alpha_high=config.alpha_high)
+        if direction is Direction.HARDER and task.slot in leading:
+            continue
+        if direction is not None:
+            choices.append(Choice(task, direction, accuracy))
+    middle = (config.alpha_low + config.alpha_high) / 2
+    choices.sort(key=lambda c: (-abs(c.accuracy - middle), content_id(str(seed), c.task.task_id)))
+    most = config.max_tasks if limit is None else min(config.max_tasks, limit)
+    return choices[: max(0, most - len(pending))]
+
+
+def chosen_tasks_to_change(ctx: StageContext, *, pool: Path) -> list[Choice]:
+    """The tasks of `pool`, as verdicts have left it, that should change."""
+    config = ctx.config.adaptation
+    standings = read_standings(ctx.path("standings"))
+    played = read_rows(ctx.path("trajectories"), "trajectories", ["task_id", "outcome", "stop_reason"])
+    return choose(
+        read_tasks(pool),
+        {task: accuracy for task, (accuracy, _) in measured_accuracies(played).items()},
+        config=config,
+        limit=places(ctx.config.rollout, config.acceptance),
+        resting=resting_slots(standings, iteration=ctx.iteration),
+        leading=leading_slots(standings, config=config),
+        streaks=measured_streaks(standings),
+        seed=derive(ctx.config.seed, "choose", ctx.iteration),
+    )
+
+
+def drawn_tasks(
+    free: Sequence[Task], count: int, *, config: RolloutConfig, seen: Mapping[str, Seen], seed: int
+) -> list[Task]:
+    """At most `count` of the tasks `free`, by `config.sampling`. `seen`: slot -> its last measurement, if any."""
+    count = max(0, min(count, len(free)))
+    if config.sampling == "uniform":
+        return random.Random(seed).sample(free, count)
+    rng = random.Random(seed)
+    lots = {task.slot: (rng.random(), 1 - rng.random()) for task in free}  # the second lies above 0: it has a logarithm
+    oldest = sorted(free, key=lambda task: (last_seen(task, seen), lots[task.slot][0]))
+    again = oldest[: ceil(config.revisit * count)]
+    weights = {task.slot: weight for task in oldest[len(again) :] if (weight := learnability(seen.get(task.slot))) > 0}
+    # The slots of the largest log(u) / w are a draw without replacement by weight (Efraimidis and Spirakis, 2006).
+    likely = sorted(weights, key=lambda slot: -log(lots[slot][1]) / weights[slot])[: count - len(again)]
+    by_slot = {task.slot: task for task in free}
+    drawn = again + [by_slot[slot] for slot in likely]
+    taken = {task.slot for task in drawn}
+    return drawn + [task for task in oldest if task.slot not in taken][: count - len(drawn)]
+
+
+def learnability(seen: Seen | None) -> float:
+    """a (1 - a); 0 where nothing was measured."""
+    return 0.0 if seen is None else seen.accuracy * (1 - seen.accuracy)
+
+
+def last_seen(task: Task, seen: Mapping[str, Seen]) -> int:
+    """The iteration in which the slot was played last; -1: never."""
+    return seen[task.slot].iteration if task.slot in seen else -1
+
+
+def places(config: RolloutConfig, acceptance: Rule) -> int | None:
+    """How many pending tasks an iteration can play; None: as many as there are."""
+    compared = acceptance == "interval"
+    if config.pending == "within":
+        return config.tasks_per_iteration // 2 if compared else config.tasks_per_iteration
+    return config.tasks_per_iteration if compared else None
+
+
+def tasks_to_play(
+    pool: Sequence[Task],
+    pending: Sequence[Task],
+    *,
+    config: RolloutConfig,
+    acceptance: Rule,
+    seed: int,
+    run_seed: int,
+    seen: Mapping[str, Seen] = MappingProxyType({}),
+) -> list[Task]:
+    """Parents to compare with, the sample of slots in which nothing is pending, then the pending tasks by id.
+
+    `seed` is that of the iteration; `run_seed` draws the slots that the whole run plays. `seen`: slot -> its last
+    measurement, which `sampling: learnability` draws by.
+    """
+    return tasks_and_reserve(
+        pool, pending, config=config, acceptance=acceptance, seed=seed, run_seed=run_seed, seen=seen
+    )[0]
+
+
+def tasks_and_reserve(
+    pool: Sequence[Task],
+    pending: Sequence[Task],
+    *,
+    config: RolloutConfig,
+    acceptance: Rule,
+    seed: int,
+    run_seed: int,
+    seen: Mapping[str, Seen],
+) -> tuple[list[Task], list[Task]]:
+    """What `tasks_to_play` gives, and the further tasks that `fill: mixed` may play, in order; none without it."""
+    played = pending[: places(config, acceptance)]
+    active = config.tasks_per_iteration - (len(played) if config.pending == "within" else 0)
+    wanted = {task.parent_id for task in played} if acceptance == "interval" else set()
+    waiting = {task.slot for task in played}
+    parents = sorted((task for task in pool if task.task_id in wanted), key=lambda task: task.slot)
+    own = own_slots(pool, config.slots, run_seed)
+    free = sorted((task for task in pool if task.slot in own - waiting), key=lambda task: task.slot)
+    drawn = drawn_tasks(free, active - len(parents), config=config, seen=seen, seed=seed)
+    first = parents + drawn + sorted(played, key=lambda task: task.task_id)
+    if config.fill == "tasks":
+        return first, []
+    taken = {task.slot for task in (*drawn, *parents)}
+    left = [task for task in free if task.slot not in taken]
+    most = (config.most_tasks or 3 * config.tasks_per_iteration) - len(parents) - len(drawn)
+    return first, drawn_tasks(left, most, config=config, seen=seen, seed=derive(seed, "reserve"))
+
+
+def own_slots(pool: Sequence[Task], count: int, seed: int) -> set[str]:
+    """The slots that a run plays: `count` of them drawn by its seed, or all."""
+    slots = sorted(task.slot for task in pool)
+    return set(random.Random(seed).sample(slots, count) if 0 < count < len(slots) else slots)
+
+
+PLAYED = ("task_id", "trajectory_id", "outcome", "stop_reason")
+
+
+def episodes_to_judge(ctx: StageContext) -> frozenset[str]:
+    """The ids of the trajectories to judge. Reads the trajectories, the verdicts, the next pool and its standings."""
+    config, env = ctx.config, environment(ctx.config.env.name)
+    played = read_rows(ctx.path("trajectories"), "trajectories", list(PLAYED))
+    verdicts = read_rows(ctx.path("verdicts"), "verdicts", ["task_id", "accepted"])
+    changes = isinstance(env, Adapts) and config.adaptation.enabled
+    choices = chosen_tasks_to_change(ctx, pool=ctx.path("next-pool")) if changes else []
+    return wanted_episodes(
+        played,
+        rejected={row["task_id"] for row in verdicts if not row["accepted"]},
+        credit=config.credit,
+        criticised={choice.task.task_id for choice in choices if choice.direction is Direction.EASIER},
+        sampled=config.judge.sampled,
+        seed=derive(config.seed, "judged", ctx.iteration),
+        whole=isinstance(env, Probes),
+    )
+
+
+def wanted_episodes(
+    played: Sequence[Mapping[str, Any]],
+    *,
+    rejected: Collection[str],
+    credit: CreditConfig,
+    criticised: Collection[str],
+    sampled: float,
+    seed: int,
+    whole: bool,
+) -> frozenset[str]:
+    """The ids of the trajectories to judge. `played`: rows with the columns of PLAYED, in the order of the shard.
+
+    `whole`: all episodes of a task or none, for reward models that write about tasks.
+    """
+    accuracies = measured_accuracies(played)
+    episodes: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for row in played:
+        if row["stop_reason"] != StopReason.ENV_ERROR:
+            episodes[row["task_id"]].append(row)
+    wanted: set[str] = set()
+    for task, rows in episodes.items():
+        chosen = task not in rejected and trains_a_model(accuracies[task][0], credit)
+        if chosen or random.Random(derive(seed, task)).random() < sampled:
+            found = rows
+        else:
+            found = [row for row in rows if row["outcome"] != 1] if task in criticised else []
+        wanted.update(row["trajectory_id"] for row in (rows if whole and found else found))
+    return frozenset(wanted)
+
+
+def trains_a_model(accuracy: float, credit: CreditConfig) -> bool:
+    """Whether a task that is won with `accuracy` trains a model in a way that its judgements change."""
+    if credit.reward_model_low <= accuracy <= credit.reward_model_high:
+        return True
+    match credit.estimator:
+        case "step":  # nobody is asked who won
+            return True
+        case "integrated" | "return":
+            inside = credit.policy_low < accuracy < credit.policy_high
+            end = accuracy in (credit.policy_low, credit.policy_high) and 0 < accuracy < 1  # at a bound, too
+            return credit.step_weight != 0 and (inside or end)
+        case _:
+            return False
