@@ -1,15 +1,12 @@
-"""Counts of adaptation by direction and by kind of edit.
+"""From proposed edits of a task to candidates: proven by the environment, or kept with the reason why not.
 
-The kind of an edit is the names of what it changes, as the environment calls them, in alphabetical order and
-joined by "+": `goal`, `move+remove`. The text is untrusted: whatever is not such an object is `unreadable`.
-Where nothing was proposed it is `none`.
+A proposer answers with edits as JSON texts, which are untrusted, whoever wrote them. The environment parses, applies
+and verifies each in turn, and proves it further if it can (`Proves`). The first proven edit is the slot's pending task,
+and later ones are not tried. All others are kept as invalid, with the reason, under an id of their own; if nothing was
+proposed, a row holds the critique.
 
-From a task that should change to candidates: proven by their environment, or kept with the reason why not.
-
-A proposer answers with edits as JSON texts and proves nothing: its texts are untrusted, whoever wrote them. The
-environment parses, applies and verifies each in turn, and proves it further where it can (`Proves`); the first that is
-proven is the slot's pending task, and later ones are not tried. All others are kept as invalid with the reason, under
-an id of their own. Where nothing is proposed, that is kept with the critique.
+The kind of an edit is the names of the fields that it changes, in alphabetical order and joined by "+": `goal`,
+`move+remove`. A text that is not such an object is `unreadable`; without a proposal the kind is `none`.
 """
 
 from __future__ import annotations
@@ -17,7 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from rla.agents.proposer import Proposal
 from rla.envs.protocols import Adapts
@@ -42,7 +39,7 @@ class Counted(NamedTuple):
 
 
 def edit_kind(edit: str | None, fields: Collection[str]) -> str:
-    """The kind of an edit, from its JSON text; `fields`: the names that edits of its environment may have."""
+    """The kind of an edit, from its JSON text. `fields`: the names that an edit in this environment may have."""
     if edit is None:
         return NONE
     try:
@@ -55,7 +52,7 @@ def edit_kind(edit: str | None, fields: Collection[str]) -> str:
 
 
 def edit_tally(entries: Iterable[Counted], *, fields: Collection[str]) -> Tally:
-    """How many entries have each mark, by direction and kind; kinds that did not occur are left out."""
+    """Number of entries with each mark, by direction and kind; kinds without entries are left out."""
     counts: Tally = {}
     for entry in entries:
         cell = counts.setdefault(str(entry.direction), {}).setdefault(edit_kind(entry.edit, fields), {})
@@ -154,21 +151,21 @@ async def prove(
 
 
 def kept_to(proposals: Iterable[Proposal], names: Collection[str], *, known: Collection[str]) -> list[Proposal]:
-    """The same proposals; edits with other names than `names` are refused. `names` empty: any. `known`: all names that
-    edits may have, because what is no edit at all the environment refuses with its own reason.
+    """The proposals; edits with other names than `names` (empty: any) are refused.
+
+    `known`: all names that edits may have. An unreadable edit is left to the environment, which gives its own reason.
     """
-    return [_within(proposal, names, known) if names else proposal for proposal in proposals]
-
-
-def _within(proposal: Proposal, names: Collection[str], known: Collection[str]) -> Proposal:
-    kind = edit_kind(proposal.edit, known)
-    if proposal.refused or kind in (NONE, UNREADABLE) or set(kind.split("+")) <= set(names):
-        return proposal
-    return proposal._replace(refused=f"adaptation.edits allows {', '.join(names)} alone")
+    found = []
+    for proposal in proposals:
+        kind = edit_kind(proposal.edit, known)
+        allowed = not names or kind in (NONE, UNREADABLE) or set(kind.split("+")) <= set(names)
+        refused = proposal.refused or ("" if allowed else f"adaptation.edits allows {', '.join(names)} alone")
+        found.append(proposal._replace(refused=refused))
+    return found
 
 
 def _refused(parent: Task, edit: str | None, created: int) -> Task:
-    """A record of an edit that gave no task, or of none, under an id that no task can have."""
+    """A record of a refused edit, or of no edit at all, under an id that no task can have."""
     return replace(
         parent,
         task_id=content_id("refused", parent.task_id, edit or "", str(created)),
@@ -180,21 +177,15 @@ def _refused(parent: Task, edit: str | None, created: int) -> Task:
     )
 
 
-class Likening(Protocol):
-    """The part of `rla.envs.protocols.Adapts` that compares tasks."""
-
-    def likeness(self, task: Task) -> str: ...
-
-
 class Taken:
-    """The tasks that exist, held-out ones among them: a change that equals one would train on what is evaluated.
+    """The tasks that exist, held-out ones included: a changed task must not equal a task of the evaluation.
 
-    Two tasks are alike if they ask the same in the same state of a scene. That is looked up per scene when it is asked
-    for, because a pool of thousands of games is not read through for a few proposals.
+    Two tasks are alike if they ask the same in the same state of a scene. Likenesses are computed scene by scene, on
+    demand, because reading a pool of thousands of games for a few proposals would take long.
     """
 
-    def __init__(self, likening: Likening, tasks: Iterable[Task]) -> None:
-        self._likening = likening
+    def __init__(self, editor: Adapts, tasks: Iterable[Task]) -> None:
+        self._editor = editor
         self._ids: set[str] = set()
         self._scenes: dict[str, list[Task]] = {}
         self._alike: dict[str, set[str]] = {}
@@ -210,14 +201,15 @@ class Taken:
     def of(self, task: Task) -> set[str]:
         """All ids, and the likenesses of the tasks in the scene of `task`."""
         known = self._alike.setdefault(task.scene, set())
-        known.update(self._likening.likeness(other) for other in self._scenes.pop(task.scene, ()))
+        known.update(self._editor.likeness(other) for other in self._scenes.pop(task.scene, ()))
         return self._ids | known
 
 
 def held_out_tasks(ctx: StageContext) -> Iterator[Task]:
-    """The tasks of all held-out splits of the run whose pools are there.
+    """The tasks of all held-out splits of the run that have a pool.
 
-    They are no input that a shard of candidates names: other held-out tasks leave what was trained as it is.
+    They are not among the inputs that a shard of candidates names, since other held-out tasks would not change what was
+    trained.
     """
     splits = ctx.config.tasks.held_out_splits
     for split in splits:

@@ -1,47 +1,29 @@
-"""Which tasks the critic asks to change, and in which direction.
+"""Which tasks an iteration plays, which episodes it judges, and which tasks it asks to change.
 
-    accuracy > alpha_high: harder      accuracy < alpha_low: easier      in between: the task is left alone
+Play: n = `rollout.tasks_per_iteration`, drawn from the slots without a pending task.
 
-Both bounds are strict, as in Algorithm 2 of the RLAnything paper: of five or ten rollouts, a share of exactly 0.2 or
-0.8 lies in the band.
-
-The most extreme come first (distance from the middle of the band), ties in an order drawn by seed. A slot
-changes only while it has no pending candidate, does not rest after a verdict, and its task is less than
-`max_depth` edits deep. With `ask_after` above 1, so many measurements in a row have to lie on the same side of the
-band, because one of few rollouts is often mistaken. A task that will give way to its root (`rla.adaptation.standings`)
-is not made harder.
-
-Which tasks an iteration plays: the pending ones, their parents where they are compared, and a sample of the rest.
-
-    n = tasks_per_iteration     pending beside: n active tasks, and the pending ones besides
-                                pending within: n tasks in all, the pending ones first
+    pending: beside             n active tasks, and the pending ones in addition
+    pending: within             n tasks in all, the pending ones first: as many episodes as without adaptation
     acceptance: interval        the parents of the pending tasks are the first of the active ones
+    sampling: uniform           every slot alike
+    sampling: learnability      ceil(revisit * n) slots that were not seen for longest, then the others with weight
+                                a (1 - a), where a is the last accuracy of the slot's task
+    slots: m                    the sample comes from m slots that the run keeps, so accepted tasks are met again
+    fill: mixed                 further tasks stand by (`rla.rollouts.trajectory_shard`)
 
-The sample is drawn from the free slots by `sampling`:
+a (1 - a) is the variance of the outcome, from which a policy gradient learns (Foster and Foerster, Learning to Reason
+at the Frontier of Learnability, 2025). A task that is always won or always lost has weight 0 until its turn among the
+long unseen comes. A uniform draw from thousands of slots would play each less than once in a run, and no task would
+be changed twice.
 
-    uniform             every slot alike
-    learnability        ceil(revisit * n) slots that were not seen for longest, never seen ones first, and the others
-                        by weight a (1 - a), a being the accuracy of the slot's task when it was played last
+Judge (`judge.tasks: training`), once outcomes and verdicts are known:
 
-A task that is always won or always lost teaches nothing now: its weight is 0, and it comes back when its turn among the
-long unseen comes. A uniform draw from thousands of slots plays each less than once in a run, so that no task is ever
-changed twice. The variance a (1 - a) of the outcome is what a policy gradient has to learn from (Foster and Foerster,
-Learning to Reason at the Frontier of Learnability, 2025).
+    episodes of a task that trains a model: not rejected, accuracy inside the band of the policy (if its credit reads
+    judgements) or of the reward model; failures of a task that becomes easier, which the critic reads; and a share
+    `judge.sampled` of all other tasks, for the metrics
 
-`slots` > 0: the sample is drawn from that many slots of the pool, which the run keeps: accepted tasks are met again.
-`fill: mixed`: further tasks, drawn alike, stand by (`rla.rollouts.trajectory_shard`).
-
-So `within` plays as many episodes with adaptation as without. No more tasks are asked for than there are `places` for;
-where the places were made fewer since, the last pending tasks are not played.
-
-Which episodes the reward model judges, once outcomes and verdicts are known (`judge.tasks: training`).
-
-    trains    an episode of a task that trains a model: not rejected, and its accuracy lies in the band of the policy
-              (where its credit reads judgements) or in that of the reward model
-    read      of a task that becomes easier: the failures, which the critic reads
-    sampled   of all other tasks a share, `judge.sampled`, so that metrics see them, too
-
-Episodes that the environment broke are in none of the three: nothing reads what is said of them.
+Change: accuracy > alpha_high asks for a harder task, accuracy < alpha_low for an easier one. Both bounds are strict
+(Algorithm 2 of the RLAnything paper): with five or ten rollouts, 0.2 and 0.8 lie in the band.
 """
 
 from __future__ import annotations
@@ -80,26 +62,24 @@ def choose(
     *,
     config: AdaptationConfig,
     resting: Collection[str] = (),
-    pending: Collection[str] = (),
     leading: Collection[str] = (),
     streaks: Mapping[str, int] | None = None,
     limit: int | None = None,
     seed: int,
 ) -> list[Choice]:
-    """At most `config.max_tasks` choices, less the slots in `pending`, which still await their verdict.
+    """The tasks outside the band, the most extreme first, at most `config.max_tasks`; ties in an order drawn by seed.
 
-    `accuracies`: task_id -> accuracy in [0, 1] of the tasks that were played. `resting`, `pending`, `leading`: slots.
-    `streaks`: slot -> measurements in a row on the side of the last one; 1 where it is not known. `limit`: how many can
-    be played, where that may be fewer.
+    `accuracies`: task_id -> accuracy in [0, 1] of the tasks that were played. `resting`: slots that rest after a
+    verdict. `leading`: slots whose task will give way to its root, which is not made harder. `streaks`: slot -> number
+    of measurements in a row on one side of the band (default 1); `config.ask_after` of them are needed, because one
+    measurement of few rollouts is often wrong. `limit`: the number of changed tasks that can be played.
     """
     choices = []
     for task in pool:
         accuracy = accuracies.get(task.task_id)
         if accuracy is None or task.status != Status.ACTIVE or task.depth >= config.max_depth:
             continue
-        if task.slot in resting or task.slot in pending:
-            continue
-        if (streaks or {}).get(task.slot, 1) < config.ask_after:
+        if task.slot in resting or (streaks or {}).get(task.slot, 1) < config.ask_after:
             continue
         direction = wanted_direction(accuracy, alpha_low=config.alpha_low, alpha_high=config.alpha_high)
         if direction is Direction.HARDER and task.slot in leading:
@@ -109,11 +89,11 @@ def choose(
     middle = (config.alpha_low + config.alpha_high) / 2
     choices.sort(key=lambda c: (-abs(c.accuracy - middle), content_id(str(seed), c.task.task_id)))
     most = config.max_tasks if limit is None else min(config.max_tasks, limit)
-    return choices[: max(0, most - len(pending))]
+    return choices[:most]
 
 
 def chosen_tasks_to_change(ctx: StageContext, *, pool: Path) -> list[Choice]:
-    """The tasks of `pool`, as verdicts have left it, that should change."""
+    """`choose` from the shards of this iteration; `pool` is the next one, in which accepted tasks have their place."""
     config = ctx.config.adaptation
     standings = read_standings(ctx.path("standings"))
     played = read_rows(ctx.path("trajectories"), "trajectories", ["task_id", "outcome", "stop_reason"])
@@ -132,13 +112,13 @@ def chosen_tasks_to_change(ctx: StageContext, *, pool: Path) -> list[Choice]:
 def drawn_tasks(
     free: Sequence[Task], count: int, *, config: RolloutConfig, seen: Mapping[str, Seen], seed: int
 ) -> list[Task]:
-    """At most `count` of the tasks `free`, by `config.sampling`. `seen`: slot -> its last measurement, if any."""
+    """At most `count` of the tasks `free`, by `config.sampling`. `seen`: slot -> its last measurement."""
     count = max(0, min(count, len(free)))
     if config.sampling == "uniform":
         return random.Random(seed).sample(free, count)
     rng = random.Random(seed)
-    lots = {task.slot: (rng.random(), 1 - rng.random()) for task in free}  # the second lies above 0: it has a logarithm
-    oldest = sorted(free, key=lambda task: (last_seen(task, seen), lots[task.slot][0]))
+    lots = {task.slot: (rng.random(), 1 - rng.random()) for task in free}  # the second is above 0, for its logarithm
+    oldest = sorted(free, key=lambda task: (seen[task.slot].iteration if task.slot in seen else -1, lots[task.slot][0]))
     again = oldest[: ceil(config.revisit * count)]
     weights = {task.slot: weight for task in oldest[len(again) :] if (weight := learnability(seen.get(task.slot))) > 0}
     # The slots of the largest log(u) / w are a draw without replacement by weight (Efraimidis and Spirakis, 2006).
@@ -150,41 +130,16 @@ def drawn_tasks(
 
 
 def learnability(seen: Seen | None) -> float:
-    """a (1 - a); 0 where nothing was measured."""
+    """a (1 - a); 0 without a measurement."""
     return 0.0 if seen is None else seen.accuracy * (1 - seen.accuracy)
 
 
-def last_seen(task: Task, seen: Mapping[str, Seen]) -> int:
-    """The iteration in which the slot was played last; -1: never."""
-    return seen[task.slot].iteration if task.slot in seen else -1
-
-
 def places(config: RolloutConfig, acceptance: Rule) -> int | None:
-    """How many pending tasks an iteration can play; None: as many as there are."""
+    """The number of pending tasks that an iteration can play; None: all."""
     compared = acceptance == "interval"
     if config.pending == "within":
         return config.tasks_per_iteration // 2 if compared else config.tasks_per_iteration
     return config.tasks_per_iteration if compared else None
-
-
-def tasks_to_play(
-    pool: Sequence[Task],
-    pending: Sequence[Task],
-    *,
-    config: RolloutConfig,
-    acceptance: Rule,
-    seed: int,
-    run_seed: int,
-    seen: Mapping[str, Seen] = MappingProxyType({}),
-) -> list[Task]:
-    """Parents to compare with, the sample of slots in which nothing is pending, then the pending tasks by id.
-
-    `seed` is that of the iteration; `run_seed` draws the slots that the whole run plays. `seen`: slot -> its last
-    measurement, which `sampling: learnability` draws by.
-    """
-    return tasks_and_reserve(
-        pool, pending, config=config, acceptance=acceptance, seed=seed, run_seed=run_seed, seen=seen
-    )[0]
 
 
 def tasks_and_reserve(
@@ -195,9 +150,13 @@ def tasks_and_reserve(
     acceptance: Rule,
     seed: int,
     run_seed: int,
-    seen: Mapping[str, Seen],
+    seen: Mapping[str, Seen] = MappingProxyType({}),
 ) -> tuple[list[Task], list[Task]]:
-    """What `tasks_to_play` gives, and the further tasks that `fill: mixed` may play, in order; none without it."""
+    """(tasks to play, further tasks that `fill: mixed` may play, in order). The first are the parents to compare with,
+    a sample of the slots without a pending task, then the pending tasks by id, as many as there are `places`.
+
+    `seed` is that of the iteration; `run_seed` draws the slots that the whole run plays.
+    """
     played = pending[: places(config, acceptance)]
     active = config.tasks_per_iteration - (len(played) if config.pending == "within" else 0)
     wanted = {task.parent_id for task in played} if acceptance == "interval" else set()
@@ -216,7 +175,7 @@ def tasks_and_reserve(
 
 
 def own_slots(pool: Sequence[Task], count: int, seed: int) -> set[str]:
-    """The slots that a run plays: `count` of them drawn by its seed, or all."""
+    """The slots that a run plays: `count` of them, drawn by its seed, or all."""
     slots = sorted(task.slot for task in pool)
     return set(random.Random(seed).sample(slots, count) if 0 < count < len(slots) else slots)
 
@@ -225,7 +184,7 @@ PLAYED = ("task_id", "trajectory_id", "outcome", "stop_reason")
 
 
 def episodes_to_judge(ctx: StageContext) -> frozenset[str]:
-    """The ids of the trajectories to judge. Reads the trajectories, the verdicts, the next pool and its standings."""
+    """Ids of the trajectories to judge, from the trajectories, the verdicts, the next pool and its standings."""
     config, env = ctx.config, environment(ctx.config.env.name)
     played = read_rows(ctx.path("trajectories"), "trajectories", list(PLAYED))
     verdicts = read_rows(ctx.path("verdicts"), "verdicts", ["task_id", "accepted"])
@@ -252,9 +211,10 @@ def wanted_episodes(
     seed: int,
     whole: bool,
 ) -> frozenset[str]:
-    """The ids of the trajectories to judge. `played`: rows with the columns of PLAYED, in the order of the shard.
+    """Ids of the trajectories to judge. `played`: rows with the columns of PLAYED, in the order of the shard.
 
-    `whole`: all episodes of a task or none, for reward models that write about tasks.
+    `whole`: all episodes of a task or none, for reward models that write about tasks. Episodes that ended because their
+    environment failed are left out, since nothing reads their judgements.
     """
     accuracies = measured_accuracies(played)
     episodes: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
@@ -273,11 +233,11 @@ def wanted_episodes(
 
 
 def trains_a_model(accuracy: float, credit: CreditConfig) -> bool:
-    """Whether a task that is won with `accuracy` trains a model in a way that its judgements change."""
+    """Whether judgements of a task with this accuracy change how a model trains."""
     if credit.reward_model_low <= accuracy <= credit.reward_model_high:
         return True
     match credit.estimator:
-        case "step":  # nobody is asked who won
+        case "step":  # needs no outcomes
             return True
         case "integrated" | "return":
             inside = credit.policy_low < accuracy < credit.policy_high

@@ -1,21 +1,18 @@
-"""How every slot of the pool stands after an iteration: who holds it, how it was measured, what was decided and why.
+"""The state of every slot after an iteration (task, measurement, decision and its reason), and the next pool.
 
-A task *leaves the band for good* when its last `return_after` measurements as an active task all lie outside of it on
-the same side (too hard: accuracy < alpha_low; too easy: accuracy > alpha_high) and it is
+A task *leaves the band for good* if its last `return_after` measurements as an active task all lie outside of it on the
+same side (too hard: accuracy < alpha_low; too easy: accuracy > alpha_high) and it is
 
     too hard    always
-    too easy    where all edits made it easier, or at `max_depth`, where it cannot be made harder
+    too easy    if every edit made it easier, or at `max_depth`, where it cannot be made harder
 
-A descendant that does gives its slot back to its root, unless a task was accepted for the slot in the same iteration.
-What only made the root easier led up to it: once that is mastered the root is next, and no other edits.
-An iteration in which it is not played neither counts nor breaks the row; the measurement at which it was accepted does
-not count. After a verdict the slot rests for `cooldown` iterations, this one included; after a return, whose root is
-first played in the next, for the `cooldown` iterations that follow.
+Its slot then returns to the root, unless a task was accepted for the slot in the same iteration. Edits that only made
+the root easier led up to it: once such a task is mastered, the root is next, and it is not edited further. An iteration
+without episodes of the task neither counts nor interrupts the row, and neither does the measurement at which it was
+accepted. After a verdict the slot rests for `cooldown` iterations, this one included; after a return, whose root is
+first played in the next iteration, for the `cooldown` iterations that follow.
 
-The row of an iteration follows from the row before it and from this iteration's rollouts and verdicts alone.
-
-Verdicts on pending tasks and how every slot stands, from the folders of an iteration alone: the pool and its
-standings as the last iteration left them, the candidates, this iteration's trajectories, and the roots.
+A row follows from the row of the iteration before and from this iteration's rollouts and verdicts alone.
 """
 
 from __future__ import annotations
@@ -41,14 +38,14 @@ from rla.store.records import Direction, Status, StopReason, Task
 
 
 class Seen(NamedTuple):
-    """The last measurement of the task that holds a slot: the iteration in which it was played, and its accuracy."""
+    """The last measurement of the task in a slot: the iteration in which it was played, and its accuracy."""
 
     iteration: int
     accuracy: float
 
 
 class Decision(StrEnum):
-    """What an iteration did with a slot."""
+    """The decision of an iteration about a slot."""
 
     KEPT = "kept"
     ACCEPTED = "accepted"
@@ -60,13 +57,12 @@ class Decision(StrEnum):
 class Standing:
     """One row of a `standings` shard.
 
-    `held_id` held the slot when the iteration began, and `accuracy` over `rollouts` episodes is its; `task_id` holds it
-    now, since iteration `since`, at `depth` edits from the root. `outside`: the direction that would lead it back into
-    the band, after `streak` measurements in a row. `rests_until`: the last iteration in which it is left alone.
-    `eased`: every edit between its root and it made it easier. `accepted`, `returned`: how often that has happened in
-    this slot. `seen`, `seen_accuracy`: the last iteration in which the task that holds it now was played, and its
-    accuracy there; nothing before that. `tried`: the tasks that were played and judged for it, in that order; none of
-    them is proposed again.
+    `held_id` was in the slot when the iteration began, with `accuracy` over `rollouts` episodes; `task_id` is its task
+    now, since iteration `since`, at `depth` edits from the root. `outside`: the direction that would lead back into the
+    band, after `streak` measurements in a row. `rests_until`: the last iteration in which the slot is left alone.
+    `eased`: every edit since the root made the task easier. `accepted`, `returned`: counts over the run. `seen`,
+    `seen_accuracy`: the last iteration in which the present task was played, and its accuracy. `tried`: the tasks that
+    were played and judged for the slot, in order; none of them is proposed again.
     """
 
     slot: str
@@ -105,7 +101,7 @@ def next_standings(
     """The standing of every slot of `pool`, in its order.
 
     `pool`: as it was played. `measured`: task_id -> (accuracy, rollouts). `earlier`: the standings after the iteration
-    before, empty at the first. Raises `UserError` where they are of another pool.
+    before, empty in the first one. Raises `UserError` if they belong to another pool.
     """
     before = {standing.slot: standing for standing in earlier}
     decided = {verdict.slot: verdict for verdict in sorted(verdicts, key=lambda verdict: verdict.accepted)}
@@ -128,17 +124,17 @@ def resting_slots(standings: Iterable[Standing], *, iteration: int) -> set[str]:
 
 
 def leading_slots(standings: Iterable[Standing], *, config: AdaptationConfig) -> set[str]:
-    """The slots whose task gives way to its root once it is mastered, and so is not made harder."""
+    """The slots whose task gives way to its root once it is mastered, and is not made harder."""
     return {standing.slot for standing in standings if standing.eased and config.return_after}
 
 
 def measured_streaks(standings: Iterable[Standing]) -> dict[str, int]:
-    """Slot -> how many measurements in a row lie on the side of the last one, that of its acceptance included."""
+    """Slot -> number of measurements in a row on the side of the last one, that at its acceptance included."""
     return {standing.slot: max(standing.streak, 1) for standing in standings}
 
 
 def last_measurements(standings: Iterable[Standing]) -> dict[str, Seen]:
-    """Slot -> the last measurement of the task that holds it, where there is one."""
+    """Slot -> the last measurement of its task, if it has one."""
     return {
         standing.slot: Seen(standing.seen, standing.seen_accuracy)
         for standing in standings
@@ -147,12 +143,12 @@ def last_measurements(standings: Iterable[Standing]) -> dict[str, Seen]:
 
 
 def returned_slots(standings: Iterable[Standing]) -> set[str]:
-    """The slots that went back to their root in the iteration of `standings`."""
+    """The slots that returned to their root in the iteration of `standings`."""
     return {standing.slot for standing in standings if standing.decision == Decision.RETURNED}
 
 
 def _first(task: Task) -> Standing:
-    """A slot that nothing has happened to."""
+    """A slot at the start of a run."""
     return Standing(
         slot=task.slot,
         iteration=0,
@@ -175,7 +171,7 @@ def _first(task: Task) -> Standing:
 
 
 def _measure(last: Standing, task: Task, result: Measured, *, iteration: int, config: AdaptationConfig) -> Standing:
-    """`last` with this iteration's measurement of the task that holds the slot; nothing decided."""
+    """`last` with this iteration's measurement of the slot's task, before any decision."""
     accuracy, rollouts = result
     fresh = replace(last, iteration=iteration, held_id=task.task_id, decision=Decision.KEPT.value, reason="")
     if not rollouts:
@@ -194,7 +190,7 @@ def _measure(last: Standing, task: Task, result: Measured, *, iteration: int, co
 
 
 def _decide(played: Standing, verdict: TaskVerdict | None, *, config: AdaptationConfig) -> Standing:
-    """`played` after its verdict, if there is one, or after its return to the root."""
+    """`played` after its verdict or its return to the root, if either applies."""
     if verdict is not None and verdict.rollouts:
         played = replace(played, tried=(*played.tried, verdict.task_id))
     afresh = replace(played, since=played.iteration, outside=None, streak=0)
@@ -231,7 +227,7 @@ def _decide(played: Standing, verdict: TaskVerdict | None, *, config: Adaptation
 
 
 def left_for_good(played: Standing, *, config: AdaptationConfig) -> str:
-    """Why the task that holds the slot gives way to its root; "" where it does not."""
+    """Why the slot's task gives way to its root; "" if it stays."""
     root = played.depth == 0 or played.task_id == played.slot
     if root or not played.rollouts or not 0 < config.return_after <= played.streak:
         return ""
@@ -246,7 +242,7 @@ def left_for_good(played: Standing, *, config: AdaptationConfig) -> str:
 def pending_verdicts(
     ctx: StageContext, pending: list[Task], measured: dict[str, tuple[float, int]]
 ) -> list[TaskVerdict]:
-    """The verdict on every pending task, by the rule of the config."""
+    """The verdict on every pending task, by `adaptation.acceptance`."""
     asked = read_rows(ctx.path("candidates"), "candidates", ["task_id", "parent_accuracy"]) if pending else []
     config = ctx.config.adaptation
     return judge_pending(
@@ -262,22 +258,22 @@ def pending_verdicts(
 
 
 def standings_before(ctx: StageContext) -> list[Standing]:
-    """How the slots stood after the iteration before; at the first nothing has happened to any."""
+    """The standings after the iteration before; none in the first."""
     folder = ctx.path("before")
     first = ctx.iteration <= 1 and "before" not in ctx.paths and not folder.exists()
     return [] if first else read_standings(folder)
 
 
 def read_standings(folder: Path) -> list[Standing]:
-    """How the slots of a pool stand, in its order."""
+    """The standings of a pool, in its order."""
     return [Standing(**{**row, "tried": tuple(row["tried"])}) for row in read_rows(folder, "standings")]
 
 
 def verdict_counts(
     verdicts: Sequence[TaskVerdict], pending: Sequence[Task], standings: Sequence[Standing], *, fields: Collection[str]
 ) -> dict[str, Any]:
-    """The counts of the verdicts' manifest, which are also part of the iteration's metrics. `fields`: those of edits.
-    The expert's figures are means over the accepted tasks, null where none was.
+    """Counts for the verdicts' manifest, which are also part of the iteration's metrics. `fields`: the names that edits
+    may have. The expert's figures are means over the accepted tasks, null without any.
     """
     accepted = [decided for decided in verdicts if decided.accepted]
     edits = {task.task_id: task.edit for task in pending}
@@ -318,7 +314,7 @@ def known_mean(values: Iterable[float | None]) -> float | None:
 
 
 def measured_accuracies(rows: Iterable[Mapping[str, Any]]) -> dict[str, tuple[float, int]]:
-    """task id -> (share of won episodes, episodes); episodes that the environment broke do not count."""
+    """task id -> (share of won episodes, episodes), without episodes that ended because their environment failed."""
     outcomes: dict[str, list[int]] = {}
     for row in rows:
         if row["stop_reason"] != StopReason.ENV_ERROR:
@@ -332,12 +328,11 @@ def next_pool(
     verdicts: Iterable[TaskVerdict],
     roots: Mapping[str, Task] = MappingProxyType({}),
 ) -> list[Task]:
-    """`pool` with every accepted task of `pending` in its parent's slot. It has the same slots in the same order, each
-    once, and all tasks are active.
+    """`pool` with every accepted task of `pending` in its parent's slot: the same slots in the same order, all active.
 
-    `roots`: slot -> the root that takes its place again; an accepted task goes before it. A pending task without a
-    verdict counts as rejected. Raises `UserError` where pool and candidates do not belong together: a slot twice in the
-    pool, two accepted tasks for one slot, a parent that is not in its slot, or a root of another slot.
+    `roots`: slot -> the root that returns to it; an accepted task takes precedence. A pending task without a verdict
+    counts as rejected. Raises `UserError` if pool and candidates do not belong together: a slot twice in the pool, two
+    accepted tasks for one slot, a parent that is not in its slot, or a root of another slot.
     """
     parents = {task.slot: task for task in pool}
     if len(parents) != len(pool):
@@ -362,10 +357,7 @@ def next_pool(
                 f"roots: task {root.task_id} is not the root of slot {slot}; give the first pool of this run"
             )
         children.setdefault(slot, replace(root, status=Status.ACTIVE.value))
-    following = [children.get(task.slot, task) for task in pool]
-    if [task.slot for task in following] != [task.slot for task in pool]:
-        raise AssertionError("the pool lost a slot")
-    return following
+    return [children.get(task.slot, task) for task in pool]
 
 
 class ExpertFigures(NamedTuple):
@@ -388,11 +380,11 @@ def expert_figures(task: Task, player: HasExpert, config: Config, *, episodes: i
 def with_expert(
     verdicts: Iterable[TaskVerdict], tasks: Mapping[str, Task], player: HasExpert, config: Config
 ) -> list[TaskVerdict]:
-    """`verdicts`, the accepted ones with the figures of `adaptation.expert_episodes` episodes.
+    """`verdicts`, the accepted ones with figures from `adaptation.expert_episodes` episodes of the expert.
 
-    The expert sees observations only and learns nothing, so its success moves with the tasks alone, while that of the
-    policy moves with what it has learnt. It plays the commands that the policy is offered; seeds depend on run, task
-    and episode, not on the iteration: a task that is played again gives the same figures.
+    The expert sees observations only and does not learn, so its success changes with the tasks alone, while the success
+    of the policy also changes with training. Seeds depend on run, task and episode, not on the iteration: a task that
+    is played again gives the same figures.
 
     `tasks`: task_id -> task, with parents and roots.
     """

@@ -40,8 +40,7 @@ from typing import Literal
 
 import polars as pl
 
-from rla.credit.integrated import reward
-from rla.credit.judged import PLACE
+from rla.credit.integrated import PLACE, reward
 from rla.credit.normalise import RM_REWARDS, TOLERANCE, shaped, standardised
 
 Normalise = Literal["step", "task", "none"]
