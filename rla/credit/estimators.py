@@ -102,7 +102,7 @@ def own_steps(episodes: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
 def only_mixed(policy: pl.DataFrame, accuracy: pl.DataFrame, *, low: float, high: float) -> pl.DataFrame:
     """Advantage 0 for tasks outside low < accuracy < high.
 
-    Where all outcomes are equal they cancel in the standardisation, and the judge's noise alone, blown up to unit
+    Equal outcomes cancel in the standardisation, and the judge's noise alone, scaled up to unit
     spread, would train the policy.
     """
     kept = pl.col("task_id").is_in(mixed_tasks(accuracy, low=low, high=high).implode())

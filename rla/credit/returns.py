@@ -58,7 +58,7 @@ def advantages(
 
 
 def judgements_to_go(scored: pl.DataFrame, discount: float) -> pl.DataFrame:
-    """Per step `following`, the discounted sum of the mean scores from it on; null where none of them counts."""
+    """Per step `following`, the discounted sum of the mean scores from it on; null if none of them counts."""
     later = scored.select("trajectory_id", later="step", later_score=pl.col("mean_score").cast(pl.Float64))
     weight = pl.lit(discount).pow(pl.col("later") - pl.col("step"))
     counts = (pl.col("later_score").is_not_null() & (weight > 0)).any()

@@ -26,7 +26,7 @@ LONG = 24  # characters: a longer word may be broken
 
 
 def terminal_width() -> int:
-    """Characters of a line of the terminal that reads the output; `WIDTH` where a file or a program does."""
+    """Characters of a line of the terminal that reads the output; `WIDTH` if a file or a program does."""
     return shutil.get_terminal_size((WIDTH, 0)).columns
 
 

@@ -1,7 +1,7 @@
-"""Excerpts of episodes in a terminal. What a model or an environment wrote is shown as plain text: it cannot speak to
-the terminal, and rich reads no markup in it.
+"""Excerpts of episodes in a terminal and as HTML.
 
-Excerpts of episodes as HTML without scripts or outside resources. Every text is escaped: it never acts.
+Texts of models and environments are untrusted. In the terminal they are plain text, without control characters and
+without rich's markup; in HTML, which has no scripts and no outside resources, every text is escaped.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def draw(excerpts: Sequence[Excerpt], stream: IO[str], *, width: int | None = No
 
 
 def shown_images(excerpt: Excerpt) -> list[bytes]:
-    """Those of the steps that are shown, and those of the end where it is."""
+    """The pictures of the steps shown, and of the end if it is shown."""
     images = [image for step in excerpt.shown for image in step.images]
     return [*images, *excerpt.episode.last_images] if excerpt.to_the_end else images
 
@@ -66,7 +66,7 @@ def episode_end(episode: ShownEpisode, *, whole: bool) -> Iterator[RenderableTyp
 
 
 def step_lines(step: ShownStep) -> Iterator[RenderableType]:
-    """What was seen, what was done, what it was paid, and each vote with its reason."""
+    """Observation, action, rewards, and each vote with its reason."""
     yield Padding(plain_text(cut(step.observation) + images_note(step.images), "dim"), (0, 0, 0, 4))
     yield Text.assemble((f"{step.index:3} ", "cyan"), "> ", (fit(step.action), "bold"), "  ", *map(token, facts(step)))
     if not step.valid:
@@ -82,7 +82,7 @@ def images_note(images: Sequence[bytes]) -> str:
 
 
 def facts(step: ShownStep) -> Iterator[tuple[str, str]]:
-    """(text, style) of what is known of a step in one line."""
+    """(text, style) of rewards and label."""
     if step.reward is not None:
         yield f"R {step.reward:+.2f}", "cyan"
     if step.advantage is not None:
@@ -139,6 +139,7 @@ article > h3 { font-size: 1rem; margin: .4rem 0 }
 .good { background: #dcf5e0 } .bad { background: #fbe0de } .open { background: #fff6d8 }
 img { max-width: 100%; border: 1px solid #ddd }
 """
+KINDS = {"green": "good", "red": "bad"}  # classes of the page, by the colours of the terminal
 VOTE = {1: ("good", "+"), -1: ("bad", "-"), None: ("open", "?")}
 
 
@@ -180,12 +181,7 @@ def picture(png: bytes) -> str:
 def fact_tags(step: ShownStep) -> Iterator[str]:
     if not step.valid:
         yield tag("no action could be read", "bad")
-    if step.reward is not None:
-        yield tag(f"R {step.reward:+.2f}")
-    if step.advantage is not None:
-        yield tag(f"advantage {step.advantage:+.2f}")
-    if step.label is not None:
-        yield tag("it helped", "good") if step.label > 0 else tag("it did not help", "bad")
+    yield from (tag(said, KINDS.get(style, "")) for said, style in facts(step))
 
 
 def tag(said: str, kind: str = "") -> str:

@@ -1,8 +1,6 @@
-"""What is shown of an episode: each step with its votes, what it was paid, and what the environment says of it.
+"""Episodes of a run as they are shown: every step with its votes, rewards and label, read from the run's shards.
 
-Episodes of a run with all that the stages have made of them, read from its shards.
-
-An iteration that is still going on shows what is there: votes, rewards and labels are absent where their shard is.
+Votes, rewards and labels are absent while their shard is: an iteration can be read while it is still running.
 """
 
 from __future__ import annotations
@@ -29,8 +27,8 @@ from rla.store.slices import is_complete
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vote:
-    """One vote of the reward model: +1, -1, or nothing where its `text` could not be read. `reward`: what the vote
-    itself was paid, where the reward model trains on it.
+    """One vote of the reward model: +1, -1, or None if its `text` could not be read. `reward`: the vote's own, if the
+    reward model trains on it.
     """
 
     score: int | None
@@ -50,9 +48,9 @@ class ShownCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownStep:
-    """`reward`, `advantage`: of the policy. `label`: +1 where the step helped and -1 where it did not, by the
-    environment's own solver; each is None where nobody has computed it. `images`: PNG files of what was observed.
-    `calls`: those that the reply made; the next observation is what they gave.
+    """`reward`, `advantage`: of the policy. `label`: +1 if the step helped, else -1, by the environment's own solver.
+    Each is None if it was not computed. `images`: PNG files of the observation. `calls`: made by the reply; the next
+    observation holds their results.
     """
 
     index: int
@@ -117,7 +115,7 @@ class Excerpt:
 
     @property
     def to_the_end(self) -> bool:
-        """Whether the last step is among those that are shown; an episode may have none."""
+        """Whether the last step is shown; an episode may have no steps."""
         last = self.shown[-1].index if self.shown else -1
         return last + 1 == len(self.episode.steps)
 
@@ -130,8 +128,8 @@ PAID = ("trajectory_id", "step", "reward", "advantage")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
-    """Where the episodes of an iteration or of an evaluation lie, and what was made of them. `pools`: (folder, kind) of
-    the shards that hold their tasks.
+    """The folders of an iteration's or an evaluation's episodes, scores and rewards. `pools`: (folder, kind) of the
+    shards with their tasks.
     """
 
     trajectories: Path
@@ -142,7 +140,7 @@ class Played:
 
 
 def played_in(run: Path, iteration: int, *, growing: bool = False) -> Played:
-    """The episodes of an iteration of the loop. Raises UserError where it was not played; `growing`: nor begun."""
+    """The episodes of an iteration. Raises UserError unless it was played, or, with `growing`, at least begun."""
     pools = [(artifact(run, "previous_pool", iteration), "tasks")]
     pools += [(artifact(run, "previous_candidates", iteration), "candidates")]
     found = Played(
@@ -156,7 +154,7 @@ def played_in(run: Path, iteration: int, *, growing: bool = False) -> Played:
 
 
 def evaluated_in(run: Path, config: Config, iteration: int, split: str, *, growing: bool = False) -> Played:
-    """The episodes of an evaluation on a held-out split. Raises UserError where there is none; `growing`: nor begun."""
+    """The episodes of an evaluation on a held-out split. Raises UserError as `played_in` does."""
     root = _root_of(run, config, split)
     folder = artifact(root, "eval_trajectories", iteration)
     nothing = folder.with_name("rewards")  # an evaluation pays nobody
@@ -191,9 +189,9 @@ def episode_frame(played: Played) -> pl.DataFrame:
 def read_episodes_whole(
     played: Played, wanted: Collection[str] | None, config: Config, *, labels: pl.DataFrame | None = None
 ) -> dict[str, ShownEpisode]:
-    """The episodes `wanted` by trajectory_id (None: all), in their order in the shard. `labels`: of
-    `rla.rollouts.labels`, where those of the episodes are known already. Episodes of a shard that is not complete have
-    none.
+    """The episodes `wanted` by trajectory_id (None: all), in the order of the shard.
+
+    `labels`: from `rla.rollouts.labels`, if they are known already. Episodes of an incomplete shard have no labels.
     """
     votes = _votes(played, wanted)
     paid = _paid(played, wanted)
@@ -236,7 +234,7 @@ def read_episodes_whole(
 
 
 def _finished_rows(trajectories: Path, wanted: Collection[str] | None) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """The episodes of a shard, each with its part; of one that still grows those of the groups that are finished."""
+    """The episodes of a shard, each with its part; from a growing shard, those of finished groups."""
     if not is_complete(trajectories):
         for part in shard_parts(trajectories):
             yield from ((part, row) for row in part_rows(part, WHOLE, keys=wanted, kind="trajectories"))
@@ -270,7 +268,7 @@ def _paid(played: Played, wanted: Collection[str] | None) -> dict[tuple[str, int
 
 
 def _calls(prompt: ReadsCalls, action: str, row: dict[str, Any], index: int) -> list[ShownCall]:
-    """Those of a step, each with how it ended; none where the episode broke before they were answered."""
+    """The calls of a step with their status; empty if the environment failed before it answered them."""
     ended = [str(call["status"]) for call in row["calls"] or () if call["step"] == index]
     return [
         ShownCall(name=name, arguments=arguments, status=status, fault=fault)
@@ -284,7 +282,7 @@ def _pointed(prompt: Any, action: str, pngs: Sequence[bytes]) -> Sequence[bytes]
 
 
 def _last_pictures(pictures: Mapping[int, Sequence[bytes]], steps: int) -> Sequence[bytes]:
-    """Those of the last observation: what followed the last of `steps`, or what the environment showed at the end."""
+    """The pictures that followed the last of `steps`."""
     last = max(pictures, default=0)
     return pictures.get(last, ()) if last >= steps else ()
 
@@ -306,7 +304,7 @@ def _pictures(row: dict[str, Any], part: Path) -> Mapping[int, Sequence[bytes]]:
 
 
 def played_iterations(run: Path, config: Config, split: str | None = None, *, growing: bool = False) -> list[int]:
-    """The iterations that were played, or evaluated on a held-out split, in order; `growing`: or begun."""
+    """The iterations that were played (with `split`: evaluated on it), in order; `growing`: or begun."""
     root, name = (run, "trajectories") if split is None else (_root_of(run, config, split), "eval_trajectories")
     shards = {i: artifact(root, name, i) for i in numbered_folders(root if split is None else root / "eval")}
     return [i for i, shard in shards.items() if is_complete(shard) or (growing and shard_parts(shard))]
