@@ -25,10 +25,10 @@ import torch
 from transformers import PreTrainedModel
 
 from rla.adaptation.accept import judge_pending
-from rla.adaptation.choose import choose
 from rla.adaptation.drafting import RulesDrafter, evidence_of
-from rla.adaptation.propose import Candidate, prove
-from rla.adaptation.validating import measured_accuracies, next_pool
+from rla.adaptation.edits import Candidate, prove
+from rla.adaptation.selection import choose
+from rla.adaptation.standings import measured_accuracies, next_pool
 from rla.config.training import TrainConfig
 from rla.credit import consistency, integrated, outcome
 from rla.credit.estimators import only_mixed

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rla.adaptation.candidates import candidate_counts, chosen_tasks_to_change, proposing_model, write_candidates
+from rla.adaptation.candidates import candidate_counts, proposing_model, write_candidates
+from rla.adaptation.selection import chosen_tasks_to_change
 from rla.envs.protocols import Adapts, Proves, need
 from rla.envs.registry import environment
 from rla.pipeline.context import StageContext

@@ -8,9 +8,8 @@ from rla.pipeline.context import StageContext
 from rla.pipeline.run import existing_run
 from rla.report.build import headline, page_of_run, tables_of_run, text_of_run
 from rla.report.collect import collect
-from rla.report.curves import panels, write_curves
 from rla.report.render import WIDTH, as_markdown, terminal_width
-from rla.report.series import evaluation_rows, history_rows, run_metrics, summary_json
+from rla.report.series import evaluation_rows, history_rows, panels, run_metrics, summary_json, write_curves
 from rla.store.atomic import write_json, write_text
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from rla.adaptation.playing import Seen, tasks_and_reserve
-from rla.adaptation.standings import last_measurements
-from rla.adaptation.validating import read_standings
+from rla.adaptation.selection import tasks_and_reserve
+from rla.adaptation.standings import Seen, last_measurements, read_standings
 from rla.llm.factory import verified_once
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import counts_of, divided, origin, policy_of, pool_of, slice_of
@@ -38,7 +37,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
 
 
 def chosen_tasks(ctx: StageContext, pool: list[Task], pending: list[Task]) -> tuple[list[Task], list[Task]]:
-    """What `rla.adaptation.playing` says, drawn by the seed of this iteration: what is played, and what stands by."""
+    """What `rla.adaptation.selection` says, drawn by the seed of this iteration: what is played, and what stands by."""
     return tasks_and_reserve(
         pool,
         pending,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from rla.adaptation.judged import episodes_to_judge
+from rla.adaptation.selection import episodes_to_judge
 from rla.llm.factory import verified_once
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import counts_of, divided, origin, policy_of, slice_of

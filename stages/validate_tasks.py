@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from rla.adaptation.standings import next_standings, returned_slots
-from rla.adaptation.validating import (
+from rla.adaptation.standings import (
     measured_accuracies,
     next_pool,
+    next_standings,
     pending_verdicts,
+    returned_slots,
     standings_before,
     verdict_counts,
     with_expert,

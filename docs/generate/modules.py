@@ -67,7 +67,7 @@ PAGES = {
     "engines": ("rla.llm", ("rla.llm.base", "rla.llm.chat", "rla.llm.scripted")),
     "adaptation": (
         "rla.adaptation",
-        ("rla.adaptation.choose", "rla.adaptation.accept", "rla.adaptation.standings"),
+        ("rla.adaptation.selection", "rla.adaptation.accept", "rla.adaptation.standings"),
     ),
 }
 

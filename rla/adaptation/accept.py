@@ -6,9 +6,8 @@
 All bounds are strict. `paper`: acc(q) was measured when the change was asked for, acc(q') on the next iteration's
 rollouts. Source: RLAnything, acceptance of adapted tasks.
 
-`interval`: both were measured on this iteration's rollouts, under one policy, so that what the policy has learnt
-meanwhile is not taken for a change of difficulty; and besides the rule above Newcombe's interval of acc(q') - acc(q)
-must lie on the side that was asked for:
+`interval`: both are measured on this iteration's rollouts, under one policy, so that learning is not mistaken for a
+change of difficulty. In addition, Newcombe's interval of acc(q') - acc(q) must lie on the side that was asked for:
 
     harder:  high < 0            easier:  low > 0
 """
@@ -40,9 +39,9 @@ class Verdict(NamedTuple):
 class TaskVerdict:
     """One row of a `verdicts` shard.
 
-    `parent_accuracy` was measured when the change was asked for, `parent_accuracy_now` and the difference with the same
-    policy as `accuracy`; nothing where the parent was not played. Of the expert: success and mean steps on an accepted
-    task, its parent and its root (`rla.adaptation.validating`).
+    `parent_accuracy` was measured when the change was asked for; `parent_accuracy_now` and the difference, under the
+    same policy as `accuracy`, are null if the parent was not played. The expert's success and mean steps are those on
+    an accepted task, its parent and its root (`rla.adaptation.standings`).
     """
 
     task_id: str
@@ -72,6 +71,13 @@ class TaskVerdict:
         return asdict(self)
 
 
+def wanted_direction(accuracy: float, *, alpha_low: float, alpha_high: float) -> Direction | None:
+    """The direction that brings `accuracy` back into [alpha_low, alpha_high]; None if it lies inside."""
+    if accuracy > alpha_high:
+        return Direction.HARDER
+    return Direction.EASIER if accuracy < alpha_low else None
+
+
 def verdict(
     direction: Direction, parent_accuracy: float, accuracy: float, *, alpha_low: float, alpha_high: float
 ) -> Verdict:
@@ -91,13 +97,6 @@ def verdict(
     return Verdict(True, f"easier: accuracy {accuracy:.3f} against {parent_accuracy:.3f}")
 
 
-def certain(ruled: Verdict, direction: Direction, difference: Interval) -> Verdict:
-    """`ruled`, which accepts, only where `difference` (task minus parent) excludes that nothing changed."""
-    held = difference.high < 0 if direction is Direction.HARDER else difference.low > 0
-    bounds = f"difference {difference.low:+.3f} to {difference.high:+.3f} at {CONFIDENCE:g}"
-    return Verdict(True, f"{ruled.reason}, {bounds}") if held else Verdict(False, f"not certain: {bounds}")
-
-
 def judge_pending(
     pending: Sequence[Task],
     measured: Mapping[str, Measured],
@@ -111,67 +110,56 @@ def judge_pending(
     """A verdict for every pending task, in their order.
 
     `measured`: task_id -> (accuracy, rollouts) now; a task without rollouts is rejected, with `interval` also one whose
-    parent has none. `parent_accuracies`: task_id of the pending task -> accuracy of its parent when it was asked for.
-    Raises `UserError` on a pending task without parent, direction or parent's accuracy.
+    parent has none. `parent_accuracies`: task_id of the pending task -> accuracy of its parent when the change was
+    asked for. Raises `UserError` for a pending task without a parent, a direction or its parent's accuracy.
     """
     verdicts = []
     for task in pending:
-        parent_id, direction, asked = _origin(task, parent_accuracies)
-        own, parents = measured.get(task.task_id, UNPLAYED), measured.get(parent_id, UNPLAYED)
-        difference = newcombe(_wins(*parents), _wins(*own), confidence=CONFIDENCE)
-        against = parents if rule == "interval" else (asked, own[1])
-        ruled = _ruled(direction, against, own, alpha_low=alpha_low, alpha_high=alpha_high)
+        asked = parent_accuracies.get(task.task_id)
+        if task.parent_id is None or task.direction is None or asked is None:
+            raise UserError(
+                f"candidates: pending task {task.task_id} has no parent, no direction or no parent's accuracy; "
+                "run `rla adapt-env` again"
+            )
+        direction = Direction(task.direction)
+        accuracy, rollouts = measured.get(task.task_id, UNPLAYED)
+        now, parent_rollouts = measured.get(task.parent_id, UNPLAYED)
+        wins = (round(now * parent_rollouts), parent_rollouts), (round(accuracy * rollouts), rollouts)
+        difference = newcombe(*wins, confidence=CONFIDENCE)
+        if not rollouts:
+            ruled = Verdict(False, "no rollout finished")
+        elif rule == "interval" and not parent_rollouts:
+            ruled = Verdict(False, "no rollout of the parent finished")
+        else:
+            against = now if rule == "interval" else asked
+            ruled = verdict(direction, against, accuracy, alpha_low=alpha_low, alpha_high=alpha_high)
         if ruled.accepted and rule == "interval" and difference is not None:
             ruled = certain(ruled, direction, difference)
         verdicts.append(
             TaskVerdict(
                 task_id=task.task_id,
-                parent_id=parent_id,
+                parent_id=task.parent_id,
                 slot=task.slot,
                 iteration=iteration,
                 direction=direction.value,
+                rule=rule,
                 parent_accuracy=asked,
-                accuracy=own[0],
-                rollouts=own[1],
-                **ruled._asdict(),
-                **_compared(rule, parents, difference),
+                parent_accuracy_now=now if parent_rollouts else None,
+                parent_rollouts=parent_rollouts,
+                accuracy=accuracy,
+                rollouts=rollouts,
+                confidence=None if difference is None else CONFIDENCE,
+                difference_low=None if difference is None else difference.low,
+                difference_high=None if difference is None else difference.high,
+                accepted=ruled.accepted,
+                reason=ruled.reason,
             )
         )
     return verdicts
 
 
-def _compared(rule: Rule, parents: Measured, difference: Interval | None) -> dict[str, Any]:
-    """The rule, and the parent under the policy that played the task; nothing of it where it was not played."""
-    if difference is None:
-        return {"rule": rule, "parent_accuracy_now": parents[0] if parents[1] else None, "parent_rollouts": parents[1]}
-    return {
-        "rule": rule,
-        "parent_accuracy_now": parents[0],
-        "parent_rollouts": parents[1],
-        "confidence": CONFIDENCE,
-        "difference_low": difference.low,
-        "difference_high": difference.high,
-    }
-
-
-def _ruled(direction: Direction, against: Measured, own: Measured, *, alpha_low: float, alpha_high: float) -> Verdict:
-    """The paper's rule where there is something to compare."""
-    if not own[1]:
-        return Verdict(False, "no rollout finished")
-    if not against[1]:
-        return Verdict(False, "no rollout of the parent finished")
-    return verdict(direction, against[0], own[0], alpha_low=alpha_low, alpha_high=alpha_high)
-
-
-def _wins(accuracy: float, rollouts: int) -> tuple[int, int]:
-    return round(accuracy * rollouts), rollouts
-
-
-def _origin(task: Task, parent_accuracies: Mapping[str, float]) -> tuple[str, Direction, float]:
-    accuracy = parent_accuracies.get(task.task_id)
-    if task.parent_id is None or task.direction is None or accuracy is None:
-        raise UserError(
-            f"candidates: pending task {task.task_id} has no parent, no direction or no parent's accuracy; "
-            "run `rla adapt-env` again"
-        )
-    return task.parent_id, Direction(task.direction), accuracy
+def certain(ruled: Verdict, direction: Direction, difference: Interval) -> Verdict:
+    """`ruled`, which accepts, unless `difference` (task minus parent) leaves open that nothing changed."""
+    held = difference.high < 0 if direction is Direction.HARDER else difference.low > 0
+    bounds = f"difference {difference.low:+.3f} to {difference.high:+.3f} at {CONFIDENCE:g}"
+    return Verdict(True, f"{ruled.reason}, {bounds}") if held else Verdict(False, f"not certain: {bounds}")

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rla.adaptation.choose import Choice, choose
-from rla.adaptation.drafting import Draft, Drafter, Evidence, RulesDrafter, read_evidence, replies_of
-from rla.adaptation.kinds import Counted, edit_tally
-from rla.adaptation.playing import places
-from rla.adaptation.propose import NOT_TRIED, Taken, held_out_tasks, kept_to, prove
-from rla.adaptation.standings import leading_slots, measured_streaks, resting_slots
-from rla.adaptation.validating import measured_accuracies, read_standings
+from rla.adaptation.drafting import Draft, Drafter, RulesDrafter, read_evidence, replies_of
+from rla.adaptation.edits import NOT_TRIED, Choice, Counted, Taken, edit_tally, held_out_tasks, kept_to, prove
+from rla.adaptation.standings import read_standings
 from rla.config.sections import GeneratorConfig
-from rla.envs.prompts import ProposalPrompt
 from rla.envs.protocols import Adapts, Ask, AsksModel, Env, Proof, Proves, Tailors, need
 from rla.errors import UserError
 from rla.models.checkpoint import model_folder
@@ -25,15 +20,13 @@ from rla.pipeline.context import StageContext
 from rla.pipeline.origins import policy_of, run_async
 from rla.seeds import derive
 from rla.store.pools import TASK_FIELDS, as_task, read_tasks
-from rla.store.reading import part_rows, read_rows
-from rla.store.records import Direction, Task
+from rla.store.reading import part_rows
+from rla.store.records import Direction
 from rla.store.shards import ShardWriter
 
 
 def proposing_model(ctx: StageContext) -> Path | str | None:
-    """The folder (a checkpoint's own, or one of a model) or hub id of the language model that proposes; None where
-    rules do, or nothing is proposed.
-    """
+    """The checkpoint, model folder or hub id of the language model that proposes; None if rules do, or nobody does."""
     config = ctx.config.adaptation
     if not config.enabled or config.proposer != "llm":
         return None
@@ -42,28 +35,11 @@ def proposing_model(ctx: StageContext) -> Path | str | None:
     return folder if not own or folder.is_dir() else own
 
 
-def chosen_tasks_to_change(ctx: StageContext, *, pool: Path) -> list[Choice]:
-    """The tasks of `pool`, as verdicts have left it, that should change."""
-    config = ctx.config.adaptation
-    standings = read_standings(ctx.path("standings"))
-    played = read_rows(ctx.path("trajectories"), "trajectories", ["task_id", "outcome", "stop_reason"])
-    return choose(
-        read_tasks(pool),
-        {task: accuracy for task, (accuracy, _) in measured_accuracies(played).items()},
-        config=config,
-        limit=places(ctx.config.rollout, config.acceptance),
-        resting=resting_slots(standings, iteration=ctx.iteration),
-        leading=leading_slots(standings, config=config),
-        streaks=measured_streaks(standings),
-        seed=derive(ctx.config.seed, "choose", ctx.iteration),
-    )
-
-
 def write_candidates(
     ctx: StageContext, writer: ShardWriter, choices: Sequence[Choice], model: Path | str | None, env: Env
 ) -> tuple[str, ...]:
-    """A part for each choice that has none yet; the part of no choice at all is empty. Returns what candidates are
-    proven in, by name.
+    """Write a part for each choice without one (without any choice: an empty part). Returns the names of the engines
+    in which candidates are proven.
     """
     if not choices:
         writer.write(0, [])
@@ -83,7 +59,7 @@ def write_candidates(
 def drafter_of(
     ctx: StageContext, env: Env, editor: Adapts, model: Path | str | None
 ) -> Iterator[tuple[Drafter, Ask | None]]:
-    """Rules, or the language model `model`; and how that is asked for anything else."""
+    """The rules, or the language model `model` with a function that asks it other questions."""
     if model is None:
         yield RulesDrafter(editor), None
         return
@@ -93,26 +69,23 @@ def drafter_of(
     from rla.llm.chat import ChatFormat
     from rla.llm.factory import make_generator
 
-    own, prompt = ctx.config.adaptation.llm, prompt_of(env, editor)
+    own = ctx.config.adaptation.llm
+    chosen = editor if isinstance(editor, AsksModel) else need(env, AsksModel, "adaptation.proposer: llm")
     try:
         generator, tokenizer = make_generator(proposing(ctx), model=model, seed=ctx.config.seed, training=False)
     except UserError as error:
         raise UserError(f"adaptation.llm.model: {error}" if own.model else str(error)) from None
     try:
-        drafter = ModelDrafter(generator=generator, chat=ChatFormat(tokenizer), prompt=prompt, config=own)
+        drafter = ModelDrafter(
+            generator=generator, chat=ChatFormat(tokenizer), prompt=chosen.proposal_prompt(), config=own
+        )
         yield drafter, replies_of(drafter, seed=derive(ctx.config.seed, "proofs", ctx.iteration))
     finally:
         generator.close()
 
 
-def prompt_of(env: Env, editor: Adapts) -> ProposalPrompt:
-    """That of the environment as it proposes with the run's parameters."""
-    chosen = editor if isinstance(editor, AsksModel) else need(env, AsksModel, "adaptation.proposer: llm")
-    return chosen.proposal_prompt()
-
-
 def proposing(ctx: StageContext) -> GeneratorConfig:
-    """The `generator` section as the proposer's own keys change it."""
+    """The `generator` section, changed by the keys of `adaptation.llm`."""
     config, own = ctx.config.generator, ctx.config.adaptation.llm
     if own.server:
         config = replace(config, backend="server", own=None, server=own.server, server_model="")
@@ -129,9 +102,7 @@ async def _adapt_all(
     drafter: Drafter,
     proof: Proof | None,
 ) -> None:
-    """Drafts are made side by side; they are proven in the order of the choices, for each must differ from those
-    before it.
-    """
+    """Drafts are made concurrently, but proven in the order of the choices: each must differ from the earlier ones."""
     evidence = read_evidence(
         {choices[index].task.task_id for index in left},
         trajectories=ctx.path("trajectories"),
@@ -141,13 +112,21 @@ async def _adapt_all(
     taken = Taken(editor, [*read_tasks(ctx.path("pool")), *roots.values(), *held_out_tasks(ctx)])
     tried = {standing.slot: standing.tried for standing in read_standings(ctx.path("standings"))}
     for part in writer.parts():
-        taken.add(*valid_tasks(part))
+        taken.add(*map(as_task, part_rows(part, ["valid", *TASK_FIELDS], keys={True})))  # the valid ones
     try:
         async with asyncio.TaskGroup() as tasks:
-            drafts = {
-                index: tasks.create_task(_draft(ctx, choices[index], evidence, editor=editor, drafter=drafter))
-                for index in left
-            }
+            drafts: dict[int, asyncio.Task[Draft]] = {}
+            for index in left:
+                choice = choices[index]
+                known = evidence[choice.task.task_id]
+                asked = drafter.draft(
+                    choice,
+                    known,
+                    editor.course(choice.task, known.episodes),
+                    count=ctx.config.adaptation.proposals_per_task,
+                    seed=derive(ctx.config.seed, "edits", choice.task.task_id, ctx.iteration),
+                )
+                drafts[index] = tasks.create_task(asked)
             for index in left:
                 drafted, choice = await drafts.pop(index), choices[index]
                 proven = await prove(
@@ -168,28 +147,10 @@ async def _adapt_all(
             await proof.close()
 
 
-async def _draft(
-    ctx: StageContext, choice: Choice, evidence: Mapping[str, Evidence], *, editor: Adapts, drafter: Drafter
-) -> Draft:
-    known = evidence[choice.task.task_id]
-    return await drafter.draft(
-        choice,
-        known,
-        editor.course(choice.task, known.episodes),
-        count=ctx.config.adaptation.proposals_per_task,
-        seed=derive(ctx.config.seed, "edits", choice.task.task_id, ctx.iteration),
-    )
-
-
-def valid_tasks(part: Path) -> list[Task]:
-    """The tasks of the valid candidates of one part."""
-    return list(map(as_task, part_rows(part, ["valid", *TASK_FIELDS], keys={True})))
-
-
 def candidate_counts(choices: Sequence[Choice], parts: Sequence[Path], env: Env) -> dict[str, Any]:
-    """Tasks chosen, by direction, and their candidates, those of an interrupted call included."""
+    """Numbers of chosen tasks, by direction, and of their candidates, including those of an interrupted call."""
     rows = [row for part in parts for row in part_rows(part, ["valid", "reason", "direction", "edit"])]
-    rows = [row for row in rows if row["edit"] is not None]  # the others say that nothing was proposed
+    rows = [row for row in rows if row["edit"] is not None]  # a row without an edit says that nothing was proposed
     return {
         "chosen": len(choices),
         "proposed": len(rows),

@@ -1,7 +1,7 @@
 """Critique and edits of a task that should change: by counting and rules, or by a language model.
 
-Both count how the episodes went (`Course`); the language model reads on top what the reward model wrote. Nothing that
-is drafted here is trusted or proven: `propose.prove` sees to that.
+Both count how the episodes went (`Course`); the language model also reads the judgements. Drafts are untrusted until
+`rla.adaptation.edits.prove` has proven them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from rla.adaptation.choose import Choice
+from rla.adaptation.edits import Choice
 from rla.agents.critic import episode_messages, excerpt, read_critique, task_messages
 from rla.agents.proposer import NOTHING, Proposal, held_after_thoughts, read_proposal
 from rla.config.sections import ProposerConfig
@@ -37,7 +37,7 @@ MAX_REASON = 160  # characters
 
 
 def critique(texts: Iterable[str], *, reasons: int = 3) -> str:
-    """The `reasons` most frequent reasons, as "reason (12 of 40)" joined by "; "; "" where there is none.
+    """The `reasons` most frequent reasons, as "reason (12 of 40)" joined by "; "; "" without any.
 
     Each text counts a reason once. Reasons that differ only in numbers ("cabinet 1", "cabinet 2") are one, in the
     wording that came first. Ties are shown in order of first appearance. The texts are untrusted: they are cleaned,
@@ -74,7 +74,7 @@ EPISODE = (
     "steps.list.element.observation",
     "steps.list.element.action",
     "final_observation",
-    "screens",  # which tells episodes with pictures
+    "screens",  # marks episodes with pictures
 )
 JUDGED = (
     "task_id",
@@ -87,10 +87,10 @@ JUDGED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """The episodes of a task that should change, without those that the environment broke, as in accuracies.
+    """The episodes of a task that should change, without those that ended because their environment failed.
 
-    `episodes`: trajectory rows with the columns of EPISODE. `against`: trajectory id -> step -> what the reward
-    model wrote where it scored -1.
+    `episodes`: trajectory rows with the columns of EPISODE. `against`: trajectory id -> step -> texts of the judgements
+    with score -1.
     """
 
     episodes: list[Mapping[str, Any]] = field(default_factory=list)
@@ -100,7 +100,7 @@ class Evidence:
         return [episode for episode in self.episodes if episode["outcome"] != 1]
 
     def rejections(self) -> list[str]:
-        """What was written against the steps of failed episodes, in their order."""
+        """Judgements against steps of failed episodes, in order."""
         found = [self.against.get(episode["trajectory_id"], {}) for episode in self.failed()]
         return [text for steps in found for step in sorted(steps) for text in steps[step]]
 
@@ -129,32 +129,32 @@ def evidence_of(
     return found
 
 
-STEPS_SHOWN = (12, 6, 3, 1)  # judged steps of an episode that a prompt shows, fewer where it does not fit
+STEPS_SHOWN = (12, 6, 3, 1)  # judged steps of an episode that a prompt shows; fewer if it does not fit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """What to change a task by, and the critique that says why."""
+    """Proposed edits of a task, and the critique behind them."""
 
     critique: str
     proposals: list[Proposal]
 
 
 class Drafter(Protocol):
-    """`course`: how the episodes of `evidence` went. Equal arguments give equal drafts."""
+    """`course` summarises the episodes of `evidence`. Equal arguments give equal drafts."""
 
     async def draft(self, choice: Choice, evidence: Evidence, course: Course, *, count: int, seed: int) -> Draft: ...
 
 
 def critique_by_counts(choice: Choice, evidence: Evidence, course: Course) -> str:
-    """The critique of one who only counts: the course, and for a task that is too hard the reasons against steps."""
+    """The critique without a language model: the course and, for a task that is too hard, reasons against steps."""
     reasons = critique(evidence.rejections()) if choice.direction is Direction.EASIER else ""
     return "; ".join(part for part in (course.told(), f"judged -1: {reasons}" if reasons else "") if part)
 
 
 @dataclass(frozen=True, slots=True)
 class RulesDrafter:
-    """Edits by the environment's rules, of the phase that the course points to."""
+    """Edits by the environment's rules, in the phase that the course points to."""
 
     editor: Adapts
 
@@ -181,7 +181,7 @@ class ModelDrafter:
     config: ProposerConfig
 
     async def draft(self, choice: Choice, evidence: Evidence, course: Course, *, count: int, seed: int) -> Draft:
-        """A prompt that does not fit the engine's context leaves the counted critique, or no edit and the reason."""
+        """If a prompt does not fit the context, the draft has the counted critique, or no edit and the reason."""
         facts = critique_by_counts(choice, evidence, course)
         said = ""
         if self.prompt.criticised:
@@ -208,7 +208,7 @@ class ModelDrafter:
         return Draft(critique=whole, proposals=[read_proposal(reply, self.chat) for reply in replies])
 
     async def _criticise(self, choice: Choice, evidence: Evidence, facts: str, *, seed: int) -> str:
-        """Map and reduce; empty where nothing could be asked or was said."""
+        """Notes on episodes, then a critique of the task; empty if nothing could be asked or was answered."""
         failed = choice.direction is Direction.EASIER
         notes = await self._on_failures(evidence, seed=seed) if failed else actions(evidence)
         while True:
@@ -219,7 +219,7 @@ class ModelDrafter:
             notes = notes[: len(notes) // 2]
 
     async def _on_failures(self, evidence: Evidence, *, seed: int) -> list[str]:
-        """A note on each of the first failed episodes against which something was written."""
+        """A note on each of the first failed episodes that have judgements against them."""
         judged = [row for row in evidence.failed() if evidence.against.get(row["trajectory_id"])]
         asked = []
         for row in judged[:EPISODES]:
@@ -230,7 +230,7 @@ class ModelDrafter:
         return [note for found in replies for reply in found if (note := read_critique(reply, self.chat))]
 
     async def _ask(self, versions: Sequence[list[Message]], *, seed: int) -> list[Completion]:
-        """The reply to the first version of a prompt that fits; none where none does, or the engine gives none."""
+        """The reply to the first version of a prompt that fits; empty if none fits, or no reply is usable."""
         for messages in versions:
             ids = self.chat.first(messages)
             if self._fits(ids, self.config.max_tokens):
@@ -256,8 +256,8 @@ async def usable_replies(generator: Generator, request: Request) -> list[Complet
 
 
 def replies_of(drafter: ModelDrafter, *, seed: int) -> Ask:
-    """Texts that the drafter's model answers to other questions; none where a question does not fit its context, or
-    where the engine's replies are unusable.
+    """A function that asks the drafter's model other questions; without replies if a question does not fit the context
+    or the engine's replies are unusable.
     """
     config, chat, generator = drafter.config, drafter.chat, drafter.generator
 
@@ -280,5 +280,5 @@ def replies_of(drafter: ModelDrafter, *, seed: int) -> Ask:
 
 
 def actions(evidence: Evidence) -> list[str]:
-    """What was done in the first episodes, action by action."""
+    """The actions of the first episodes, one line each."""
     return ["; ".join(excerpt(step["action"]) for step in episode["steps"]) for episode in evidence.episodes[:EPISODES]]

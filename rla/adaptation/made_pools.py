@@ -10,12 +10,12 @@ Source: the model-aware data set of "Demystifying RL in Agentic Reasoning" (2025
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rla.adaptation.standings import measured_accuracies
 from rla.config.sections import TasksConfig
 from rla.envs.protocols import Imports, need
 from rla.envs.registry import environment
@@ -23,26 +23,26 @@ from rla.errors import UserError
 from rla.pipeline.context import StageContext
 from rla.seeds import derive
 from rla.store.reading import stream_rows
-from rla.store.records import StopReason, Task
+from rla.store.records import Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MadePool:
-    """The tasks of a split. `inputs`, `also`: what it was made from beside the parameters (`rla.pipeline.origins`)."""
+    """The tasks of a split. `inputs`, `also`: further parts of its origin (`rla.pipeline.origins`)."""
 
     tasks: Sequence[Task]
     inputs: tuple[Path, ...] = ()
     also: str = ""
-    curation: Mapping[str, Any] = field(default_factory=dict)  # counts, where it was curated
+    curation: Mapping[str, Any] = field(default_factory=dict)  # counts of a curated pool
 
     @property
     def counts(self) -> dict[str, Any]:
-        """What the manifest says of it."""
+        """Counts for its manifest."""
         return {"scenes": len({task.scene for task in self.tasks}), **self.curation}
 
 
 def made_pool(ctx: StageContext, split: str) -> MadePool:
-    """Raises UserError where tasks cannot be made, or the trajectories of `--curate` are of others."""
+    """Raises UserError if tasks cannot be made, or if the trajectories of `--curate` are of other tasks."""
     tasks, config, folder = made_tasks(ctx, split), ctx.config.tasks, ctx.options.get("curate")
     if config.held_out(split):
         return MadePool(tasks=tasks, also=" ".join(config.test_splits))  # DVC follows the main pool, for all
@@ -53,9 +53,9 @@ def made_pool(ctx: StageContext, split: str) -> MadePool:
 
 
 def made_tasks(ctx: StageContext, split: str) -> list[Task]:
-    """The tasks of a split, built in or imported. Of built-in ones a further held-out split has a seed of its own.
+    """The tasks of a split, built in or imported. Each further held-out split of built-in tasks has its own seed.
 
-    Raises UserError for tasks of another environment, which no stage would read.
+    Raises UserError for tasks of another environment, because no stage would read them.
     """
     chosen, further = environment(ctx.config.env.name), split in ctx.config.tasks.test_splits[1:]
     if ctx.config.tasks.source == "builtin":
@@ -72,7 +72,7 @@ def made_tasks(ctx: StageContext, split: str) -> list[Task]:
 
 
 def refuse_curated_evaluation(ctx: StageContext, splits: Sequence[str]) -> None:
-    """UserError where `--curate` is given and no split that trains is made: no model chooses held-out tasks."""
+    """Raises UserError for `--curate` without a training split: no model chooses held-out tasks."""
     if ctx.options.get("curate") and all(map(ctx.config.tasks.held_out, splits)):
         raise UserError(
             f"--curate chooses tasks for training, and {', '.join(splits)} is held out; name no such --split"
@@ -91,17 +91,13 @@ def bucket_of(rate: float) -> str | None:
 
 
 def pass_rates(trajectories: Path) -> dict[str, float]:
-    """Of each task of a trajectories shard with an episode that did not fail: the share of those that was won."""
-    won, played = Counter[str](), Counter[str]()
-    for row in stream_rows(trajectories, "trajectories", ["task_id", "outcome", "stop_reason"]):
-        if row["stop_reason"] != StopReason.ENV_ERROR.value:
-            played[row["task_id"]] += 1
-            won[row["task_id"]] += row["outcome"] > 0
-    return {task_id: won[task_id] / count for task_id, count in sorted(played.items())}
+    """task id -> share of won episodes, for every task of the shard with an episode that did not fail."""
+    rows = stream_rows(trajectories, "trajectories", ["task_id", "outcome", "stop_reason"])
+    return {task_id: rate for task_id, (rate, _) in sorted(measured_accuracies(rows).items())}
 
 
 def curated_pool(tasks: Sequence[Task], trajectories: Path) -> tuple[list[Task], dict[str, int]]:
-    """The tasks that are kept, and the counts. Raises UserError where the shard is of other tasks, or none is left."""
+    """(tasks that are kept, counts). Raises UserError if the shard is of other tasks, or if no task is left."""
     rates, known = pass_rates(trajectories), {task.task_id for task in tasks}
     if others := rates.keys() - known:
         raise UserError(
@@ -123,9 +119,8 @@ def curated_pool(tasks: Sequence[Task], trajectories: Path) -> tuple[list[Task],
 
 
 def never_held_out(made: Mapping[str, Sequence[Task]], config: TasksConfig) -> list[str]:
-    """The kinds of the training split that are missing in the main held-out one, by name: a page with three scenes may
-    have none that is held out. Empty where not both were
-    made, and where other kinds are held out on purpose. Data sets have splits of their own: they are not asked.
+    """The kinds of the training split that the main held-out split lacks, by name: a page with three scenes may have no
+    held-out one. Empty unless both splits were made, for data sets, and if `tasks.test_kinds` asks for other kinds.
     """
     train, test = made.get(config.train_split), made.get(config.test_splits[0])
     if not train or test is None or config.test_kinds or config.source != "builtin":
@@ -134,7 +129,7 @@ def never_held_out(made: Mapping[str, Sequence[Task]], config: TasksConfig) -> l
 
 
 def told_missing(kinds: Sequence[str], config: TasksConfig) -> str:
-    """What is missing, why that may be, and what can be done."""
+    """A note on the missing kinds, with the reason and the remedy."""
     main, names = config.test_splits[0], ", ".join(kinds)
     return (
         f"{names}: no task is held out in split {main!r}, so no evaluation there shows what is learnt of this kind. It "

@@ -18,8 +18,7 @@ from rla.cli.guard import NEWEST, Overrides, guard
 if TYPE_CHECKING:
     from rla.config import Config
     from rla.envs.registry import Installed
-    from rla.showing.reading import Played
-    from rla.showing.records import Excerpt
+    from rla.showing.episodes import Excerpt, Played
 
 
 CHOICES = ("worst", "best", "disputed", "flipped")
@@ -96,9 +95,8 @@ def show_episodes(
     from rla.report.build import played_table
     from rla.report.render import as_text, terminal_width
     from rla.report.tables import parameters_tables
-    from rla.showing.page import excerpts_page
-    from rla.showing.reading import played_iterations
-    from rla.showing.terminal import draw
+    from rla.showing.drawing import draw, excerpts_page
+    from rla.showing.episodes import played_iterations
 
     if len(asked) > 1:
         raise UserError(f"--{' and --'.join(asked)}: give one of them")
@@ -127,7 +125,7 @@ def show_episodes(
 
 
 def episodes_place(run: Path, config: Config, iteration: int, split: str | None) -> Played:
-    from rla.showing.reading import evaluated_in, played_in
+    from rla.showing.episodes import evaluated_in, played_in
 
     return played_in(run, iteration) if split is None else evaluated_in(run, config, iteration, split)
 
@@ -136,8 +134,8 @@ def asked_excerpts(
     run: Path, config: Config, played: Played, iteration: int, split: str | None, asked: dict[str, Any]
 ) -> Sequence[Excerpt]:
     from rla.errors import UserError
+    from rla.showing.episodes import played_iterations
     from rla.showing.excerpts import chosen_excerpts, flipped_excerpts, named_excerpts
-    from rla.showing.reading import played_iterations
 
     ((name, value),) = asked.items()
     match name:

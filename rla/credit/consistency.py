@@ -3,7 +3,7 @@
     R_S_ij = R_i * S_ij,   R_i = O + lambda * mean_j S_ij   (integrated, whatever the policy trains on)
     unparsable judgement:  R_S_ij = -(1 + lambda)
 
-|R_i| is at most 1 + lambda and reaches it only where all votes of the step agree with O, so for lambda > 0
+|R_i| is at most 1 + lambda and reaches it only if all votes of the step agree with O, so for lambda > 0
 no judgement that parses gets as little as one that does not (lessons apart). Advantages are
 standardised over
 
@@ -17,13 +17,13 @@ judgement gains by telling the better choice from the worse, not by knowing who 
 
     D_i = win - mean of win over the task's other trajectories that passed the same place     in [-1, 1]
 
-The outcome itself says little of a single step: most of it was settled by the task, or by what had been done before.
-The others in the same place had the same task and could choose the same, so D says what the choice made there was
-worth, with the luck of what followed. If no other trajectory passed, or all of them ended alike, D is 0: nothing is
-known of the choice.
+The outcome says little about a single step: most of it was settled by the task, or by earlier steps. The other
+trajectories in the same place had the same task and the same choices, so D is the worth of the choice made there, with
+the luck of the later steps. If no other trajectory passed, or all of them ended alike, D is 0: nothing is
+known about the choice.
 
-The sign of R_i is that of O nearly everywhere. While most steps are those of lost episodes, whatever is common to all
-steps is therefore rewarded for -1, until the judge says nothing else. `balanced` scales the advantages so that steps of
+R_i nearly always has the sign of O. As long as most steps belong to lost episodes, features common to all steps are
+therefore rewarded for -1, until the judge says nothing else. `balanced` scales the advantages so that steps of
 won and of lost episodes (lessons: with one label and the other) have the same sum of |advantage|: standardised over the
 step, a vote then gains by telling the two apart, which is what mu = p+ + p- measures, and nothing by knowing which is
 the more frequent.
@@ -40,9 +40,8 @@ from typing import Literal
 
 import polars as pl
 
-from rla.credit.integrated import reward
+from rla.credit.integrated import PLACE, reward
 from rla.credit.normalise import RM_REWARDS, TOLERANCE, shaped, standardised
-from rla.credit.reliability import PLACE
 
 Normalise = Literal["step", "task", "none"]
 
@@ -99,7 +98,7 @@ def _advantage(normalise: Normalise) -> pl.Expr:
 
 
 def _balanced(name: str) -> pl.Expr:
-    """The column, with half of the sum of its absolute values on each outcome; as it is where one outcome has none."""
+    """The column, scaled so that both outcomes have the same sum of absolute values; unchanged if one has none."""
     size, was_won = pl.col(name).abs(), pl.col("outcome") > 0
     won, lost = size.filter(was_won).sum(), size.filter(~was_won).sum()
     scale = (won + lost) / (2 * pl.when(was_won).then(won).otherwise(lost))
@@ -107,8 +106,7 @@ def _balanced(name: str) -> pl.Expr:
 
 
 def with_lessons(steps: pl.DataFrame, lessons: pl.DataFrame) -> pl.DataFrame:
-    """`steps` with the label of `lessons` as a step's `outcome`, and as what all its votes say (`mean_score`). A column
-    `lesson` says where that is so.
+    """`steps`, in which a lesson's label replaces `outcome` and `mean_score`; the new column `lesson` marks these rows.
 
     `steps`: trajectory_id, step, outcome, mean_score and perhaps difference, which the label takes the place of, too.
     `lessons`: trajectory_id, step, label. Lessons of other steps are left out.

@@ -10,9 +10,8 @@ from rla.config.sections import CreditConfig
 from rla.credit import anchor, integrated, outcome, step
 from rla.credit.consistency import differences
 from rla.credit.consistency import rewards as consistency_rewards
+from rla.credit.judged import counted_steps, fitted, licensed, paid_steps
 from rla.credit.normalise import POLICY_REWARDS, shaped
-from rla.credit.paid import counted_steps, fitted, paid_steps
-from rla.credit.reliability import licensed
 from rla.credit.shaping import scored_episodes
 
 
@@ -91,7 +90,7 @@ def own_steps(episodes: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
 def only_mixed(policy: pl.DataFrame, accuracy: pl.DataFrame, band: tuple[float, float]) -> pl.DataFrame:
     """Advantage 0 for tasks outside low < accuracy < high of the band.
 
-    Where all outcomes are equal they cancel in the standardisation, and the judge's noise alone, blown up to unit
+    Equal outcomes cancel in the standardisation, and the judge's noise alone, scaled up to unit
     spread, would train the policy.
     """
     kept = pl.col("task_id").is_in(mixed_tasks(accuracy, band).implode())

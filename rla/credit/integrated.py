@@ -5,12 +5,12 @@
                                        over all steps of the task                                 (`task`)
     A_i = A_O + lambda * (S_i - mean S)    A_O as in `outcome`; mean over the task's steps in the same place   (`place`)
 
-Where only one trajectory of a task reaches index i, its advantage is 0: the raw reward would not be
-centred, and long trajectories are mostly failures. An index that only failures reach compares them by their
-judgements alone, at unit spread however small lambda is: right where the judge is, noise where it is not. `task`
-keeps the judgements at their weight. Both compare steps of different kinds: where a small policy takes the wrong thing
-nine times of ten, every `take` looks bad beside every `go`, and it learns to take nothing. `place` compares what was
-done in the same place of the same task; a place that was seen once adds nothing, and no spread is blown up to one.
+If only one trajectory of a task reaches index i, its advantage is 0: the raw reward would not be centred, and long
+trajectories are mostly failures. An index that only failures reach compares them by their judgements alone, at unit
+spread however small lambda is: right if the judge is right, noise otherwise. `task` keeps the judgements at their
+weight. Both compare steps of different kinds: if a small policy takes the wrong thing nine times of ten, every `take`
+looks bad next to every `go`, and it learns to take nothing. `place` compares the actions taken in the same place of the
+same task; a place that was seen once adds nothing, and no spread is scaled up to one.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from typing import Literal
 import polars as pl
 
 TOLERANCE = 1e-8
-EPSILON = 1e-6  # beside the standard deviation of a sample
+EPSILON = 1e-6  # added to the standard deviation of a sample
 
 Spread = Literal["population", "sample"]
 
@@ -56,12 +56,12 @@ def standardised(column: str, group: Sequence[str], *, spread: Spread = "populat
 
 
 def centred(column: str, group: Sequence[str]) -> pl.Expr:
-    """The column minus its group's mean; 0 where it is null."""
+    """The column minus its group's mean; 0 for null."""
     return (pl.col(column) - pl.col(column).mean().over(group)).fill_null(0.0)
 
 
 def with_score(episodes: pl.DataFrame) -> pl.DataFrame:
-    """The episodes with the column `score`: that of `rla.credit.shaping`, or the outcome where there is none."""
+    """The episodes with the column `score`: that of `rla.credit.shaping`, or else the outcome."""
     if "score" in episodes.columns:
         return episodes
     return episodes.with_columns(score=pl.col("outcome").cast(pl.Float64))

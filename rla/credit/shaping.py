@@ -1,4 +1,4 @@
-"""An episode's score: what the estimators take for its outcome O.
+"""An episode's score, which the estimators take for its outcome O.
 
     score = O, or with `outcome: reward` what the environment counted where it counted anything
     if score < 0      score = min(-0.6, score + 0.1 k)         `wrong` and `both`; `published` has k = -1 throughout
@@ -40,7 +40,7 @@ def base(config: ShapingConfig) -> pl.Expr:
 
 
 def with_bonus(score: pl.Expr, config: ShapingConfig) -> pl.Expr:
-    """`score` with what the tool rounds add."""
+    """`score` with the bonus for tool rounds."""
     if config.tool_bonus == "none":
         return score
     rounds = pl.lit(ROUNDS_AS_PUBLISHED) if config.tool_bonus == "published" else pl.col("tool_rounds")
@@ -51,7 +51,7 @@ def with_bonus(score: pl.Expr, config: ShapingConfig) -> pl.Expr:
 
 
 def penalty(config: ShapingConfig) -> pl.Expr:
-    """What a long reply costs: 0 or less."""
+    """The penalty of a long reply: 0 or less."""
     if config.overlong_max == 0:
         return pl.lit(0.0)
     over = pl.col("response_tokens").cast(pl.Int64) - (config.overlong_max - config.overlong_buffer)

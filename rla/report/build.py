@@ -15,9 +15,8 @@ from rla.metrics.custom import brought
 from rla.metrics.intervals import difference
 from rla.pipeline.plan import Plan
 from rla.report.collect import HeldOut, RunSummary, task_outcomes, titled_splits
-from rla.report.curves import panels
-from rla.report.page import Section, curves_section, excerpts_section, report_page, tables_section
-from rla.report.render import as_text
+from rla.report.render import Section, as_text, curves_section, excerpts_section, report_page, tables_section
+from rla.report.series import panels
 from rla.report.tables import (
     Table,
     adaptation_tables,
@@ -38,8 +37,8 @@ from rla.report.tables import (
     training,
     warnings_table,
 )
+from rla.showing.episodes import Played, episode_frame, played_in, played_iterations
 from rla.showing.excerpts import Choice, chosen_excerpts
-from rla.showing.reading import Played, episode_frame, played_in, played_iterations
 from rla.store.frames import read_judgements
 from rla.store.layout import UNTRAINED, artifact
 from rla.store.sizes import duration

@@ -1,4 +1,4 @@
-"""What is known about a run: every metrics file and every stage's times, gathered into plain rows.
+"""The metrics files of a run and the times of its stages, gathered into plain rows.
 
 Whatever is missing (a run that is still going on, a stage that was skipped) is simply not there.
 """
@@ -31,7 +31,7 @@ FORMS: tuple[Literal["tagged"], Literal["index"]] = ("tagged", "index")  # of `p
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOut:
-    """What was measured on one held-out split. `gain`: the last evaluation minus the first."""
+    """Measurements on one held-out split. `gain`: the last evaluation minus the first."""
 
     split: str
     evaluations: tuple[Row, ...]
@@ -87,7 +87,7 @@ def recorded_setting(run: Path) -> Setting:
 
 
 def setting_of(config: Config) -> Setting:
-    """What warnings about a run with these parameters have to know."""
+    """The parameters that warnings about a run depend on."""
     chosen = environment(config.env.name)
     prompts = [chosen.policy_prompt(replace(config, policy=replace(config.policy, reply=form))) for form in FORMS]
     return Setting(config=config, probes=isinstance(chosen, Probes), reply_form=prompts[0] != prompts[1])
@@ -173,7 +173,7 @@ def probe_change_of(run: Path, evaluations: Sequence[Row]) -> dict[str, Interval
 
 
 def task_outcomes(folder: Path) -> dict[str, list[bool]]:
-    """task id -> whether each of its episodes was won; those that the environment broke are left out."""
+    """task id -> whether each episode was won, without episodes that ended because their environment failed."""
     won: dict[str, list[bool]] = {}
     for row in read_rows(folder, "trajectories", ["task_id", "outcome", "stop_reason"]):
         if row["stop_reason"] != StopReason.ENV_ERROR:

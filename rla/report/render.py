@@ -1,17 +1,24 @@
-"""Tables as terminal text (rich), Markdown and rows of HTML."""
+"""Tables as terminal text (rich), Markdown and rows of HTML.
+
+`report.html`: one page that stands alone, which people show each other. Without scripts or outside resources.
+"""
 
 from __future__ import annotations
 
 import io
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from html import escape
 from itertools import chain
 from typing import Literal
 
 from rla.folding import printable
-from rla.report.tables import Table
+from rla.report.series import Panel, svg
+from rla.report.tables import GainLine, Table
+from rla.showing.drawing import STYLE as EXCERPTS
+from rla.showing.drawing import excerpt_html, safe
+from rla.showing.episodes import Excerpt
 
 WIDTH = 150  # characters of a text that is not for a terminal
 MARGIN, GAP = 1, 3  # characters that rich adds: to a line, and to each cell
@@ -19,7 +26,7 @@ LONG = 24  # characters: a longer word may be broken
 
 
 def terminal_width() -> int:
-    """Characters of a line of the terminal that reads the output; `WIDTH` where a file or a program does."""
+    """Characters of a line of the terminal that reads the output; `WIDTH` if a file or a program does."""
     return shutil.get_terminal_size((WIDTH, 0)).columns
 
 
@@ -110,3 +117,72 @@ def markdown_row(cells: Sequence[str]) -> str:
 
 def html_row(cells: Sequence[str], tag: str) -> str:
     return "<tr>" + "".join(f"<{tag}>{escape(printable(cell))}</{tag}>" for cell in cells) + "</tr>"
+
+
+STYLE = """
+body { max-width: 75rem }
+.headline { font-size: 1.25rem; border-left: 4px solid #999; padding: .2rem .9rem }
+.better { border-color: #3a7 } .worse { border-color: #c43 }
+.warning { background: #fff6d8; border-left: 4px solid #d90; padding: .2rem .9rem }
+nav a { margin-right: 1rem }
+.curves { display: flex; flex-wrap: wrap; gap: 1rem }
+figure { margin: 0; flex: 1 1 22rem; max-width: 36rem } figure svg { width: 100%; height: auto }
+figcaption { font-weight: 600; font-size: .95rem }
+table { border-collapse: collapse; margin: .5rem 0; font-size: .9rem }
+th, td { border-bottom: 1px solid #ddd; padding: .2rem .7rem; text-align: right; overflow-wrap: anywhere }
+th:first-child, td:first-child { text-align: left }
+.scroll { overflow-x: auto }
+.sides { display: grid; grid-template-columns: 1fr 1fr; gap: 1rem }
+del { background: #fbe0de; text-decoration: line-through } ins { background: #dcf5e0; text-decoration: none }
+details { margin: .6rem 0 } summary { cursor: pointer; font-weight: 600 }
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """A titled part of the page; `body` is HTML whose texts are escaped, as by `rla.showing.drawing.safe`."""
+
+    name: str
+    title: str
+    body: Sequence[str]
+
+
+def report_page(title: str, headline: Sequence[str], sections: Sequence[Section]) -> str:
+    """The page. Sections without a body are left out."""
+    shown = [section for section in sections if section.body]
+    head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{safe(title)}</title>'
+    parts = [f"{head}<style>{EXCERPTS}{STYLE}</style>", f"<h1>{safe(title)}</h1>"]
+    parts += [f'<p class="{headline_class(line)}">{safe(line)}</p>' for line in headline]
+    parts.append("<nav>" + "".join(f'<a href="#{one.name}">{safe(one.title)}</a>' for one in shown) + "</nav>")
+    for section in shown:
+        parts += [f'<section id="{section.name}"><h2>{safe(section.title)}</h2>', *section.body, "</section>"]
+    return "\n".join(parts) + "</html>\n"
+
+
+def headline_class(line: str) -> str:
+    """Only a change whose interval is clear of zero is shown as one for better or for worse."""
+    if not isinstance(line, GainLine) or line.gain.low <= 0 <= line.gain.high:
+        return "headline"
+    return "headline better" if line.gain.low > 0 else "headline worse"
+
+
+def curves_section(panels: Sequence[Panel]) -> Section:
+    body = [f"<figure><figcaption>{safe(one.title)}</figcaption>{svg(one)}</figure>" for one in panels]
+    return Section(name="curves", title="Curves", body=['<div class="curves">', *body, "</div>"] if body else [])
+
+
+def excerpts_section(name: str, title: str, excerpts: Sequence[Excerpt]) -> Section:
+    return Section(name=name, title=title, body=list(map(excerpt_html, excerpts)))
+
+
+def tables_section(tables: Sequence[Table]) -> Section:
+    """Every table, folded."""
+    return Section(name="tables", title="Tables", body=[part for table in tables for part in table_html(table)])
+
+
+def table_html(table: Table, *, unfolded: bool = False) -> Iterator[str]:
+    yield f'<details{" open" if unfolded else ""}><summary>{safe(table.title)}</summary><div class="scroll"><table>'
+    yield html_row(table.columns, "th")
+    yield from (html_row(row, "td") for row in table.rows)
+    yield "</table></div>"
+    yield f"<p>{safe(table.note)}</p></details>" if table.note else "</details>"

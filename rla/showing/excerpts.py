@@ -1,8 +1,8 @@
-"""From what was asked for to the excerpts that are shown.
+"""Which steps and episodes `rla show` and the report print.
 
-    worst      steps on which most votes are against fact, those that moved the policy most first
+    worst      steps on which most votes contradict the label, the largest policy advantage first
     best       the same of the steps on which every vote is right
-    disputed   steps whose votes are split, the most evenly split first
+    disputed   steps with split votes, the most evenly split first
     flipped    tasks that were won and are lost later
 
 Fact is the label of the environment's solver. Votes that could not be read do not count.
@@ -21,8 +21,7 @@ from rla.envs.protocols import Labels
 from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.rollouts.labels import LABELS, labels_in
-from rla.showing.reading import PAID, Played, episode_frame, read_episodes_whole
-from rla.showing.records import Excerpt, ShownEpisode
+from rla.showing.episodes import PAID, Excerpt, Played, ShownEpisode, episode_frame, read_episodes_whole
 from rla.store.frames import read_judgements
 from rla.store.reading import read_table
 from rla.store.slices import is_complete
@@ -44,7 +43,7 @@ def step_table(votes: pl.DataFrame, *, labels: pl.DataFrame, paid: pl.DataFrame)
     """One row for each step with a valid vote: trajectory_id, step, votes, mean (of the votes), label, advantage.
 
     `votes`: trajectory_id, step, score (+1, -1, null). `labels`: trajectory_id, step, label; `paid`: trajectory_id,
-    step, advantage. What is not known of a step is null.
+    step, advantage. Unknown values are null.
     """
     return (
         votes.drop_nulls("score")
@@ -120,7 +119,7 @@ AROUND = 1  # steps before a chosen one that are shown with it
 
 
 def chosen_excerpts(played: Played, config: Config, choice: Choice, count: int) -> list[Excerpt]:
-    """The steps of a choice, the first first. Raises UserError where there is nothing to choose from."""
+    """The steps of a choice, in its order. Raises UserError if there is nothing to choose from."""
     if not is_complete(played.scores):
         raise UserError(f"{played.scores}: no votes to choose by; call `rla score-steps` first")
     labels = None
@@ -135,7 +134,7 @@ def chosen_excerpts(played: Played, config: Config, choice: Choice, count: int) 
     if is_complete(played.policy_rewards):
         paid = pl.DataFrame(pl.from_arrow(read_table(played.policy_rewards, "policy_rewards", list(PAID))))
     known = pl.DataFrame(schema=LABELS) if labels is None else labels
-    # The judge may also have judged what nobody played, such as reference programs.
+    # Some judgements belong to no episode, such as those of reference programs.
     votes = read_judgements(played.scores).join(episode_frame(played), on="trajectory_id", how="semi")
     found = choose_steps(step_table(votes, labels=known, paid=paid), choice, count)
     return step_excerpts(played, config, found, labels=labels)
@@ -144,7 +143,7 @@ def chosen_excerpts(played: Played, config: Config, choice: Choice, count: int) 
 def step_excerpts(
     played: Played, config: Config, chosen: Sequence[Chosen], *, labels: pl.DataFrame | None
 ) -> list[Excerpt]:
-    """Each chosen step with the one before it; those of one episode together, where its first one stands."""
+    """Each chosen step with the one before it. Steps of one episode are shown together, in the place of the first."""
     grouped: dict[str, list[Chosen]] = {}
     for one in chosen:
         grouped.setdefault(one.trajectory_id, []).append(one)
@@ -160,8 +159,9 @@ def step_excerpts(
 
 
 def flipped_excerpts(before: Played, later: Iterable[Played], config: Config, count: int) -> list[Excerpt]:
-    """For each task that was won less often when it was played the next time an episode of each side. `later`: what was
-    played after `before`, in order.
+    """Two episodes for each task that was won less often when it was played again: a win, then a loss.
+
+    `later`: the iterations after `before`, in order.
     """
     first = episode_frame(before)
     missing = set(first["task_id"])
@@ -189,7 +189,7 @@ def _both(one: Flipped, won: ShownEpisode, lost: ShownEpisode) -> tuple[Excerpt,
 
 
 def named_excerpts(played: Played, config: Config, column: NamedBy, beginning: str) -> list[Excerpt]:
-    """One episode, or all of a task, by how its id begins. Raises UserError where none or several begin so."""
+    """One episode, or all of a task, by the beginning of its id. Raises UserError unless exactly one id matches."""
     table = episode_frame(played)
     ids = sorted({name for name in table[column] if name.startswith(beginning)})
     if len(ids) != 1:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rla.adaptation import drafting
-from rla.adaptation.propose import NOT_TRIED
+from rla.adaptation.edits import NOT_TRIED
 from rla.agents.proposer import NOTHING, Proposal
 from rla.envs.alfworld.environment import Alfworld
 from rla.store.reading import read_manifest, read_rows

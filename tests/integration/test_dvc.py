@@ -15,7 +15,7 @@ import yaml
 
 from rla.pipeline.dvc_project import ready_dvc
 from rla.pipeline.plan import Plan, write_plan
-from rla.report.curves import Line, Panel, write_curves
+from rla.report.series import Line, Panel, write_curves
 from rla.store.resources import resource
 from stages import STAGES
 

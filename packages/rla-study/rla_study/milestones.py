@@ -29,9 +29,8 @@ from rla.report.collect import collect, recorded_calls, seconds_of, titled_split
 from rla.report.render import terminal_width
 from rla.report.tables import LOOP, bounds, percent
 from rla.rollouts.labels import LABELS
-from rla.showing.reading import Played, episode_frame, evaluated_in, read_episodes_whole
-from rla.showing.records import Excerpt
-from rla.showing.terminal import draw
+from rla.showing.drawing import draw
+from rla.showing.episodes import Excerpt, Played, episode_frame, evaluated_in, read_episodes_whole
 from rla.store.layout import UNTRAINED, artifact
 from rla.store.records import StopReason
 from rla.store.sizes import counted, duration

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from rla.adaptation.accept import judge_pending
-from rla.adaptation.choose import choose
-from rla.adaptation.propose import Candidate, prove
-from rla.adaptation.validating import next_pool
+from rla.adaptation.edits import Candidate, prove
+from rla.adaptation.selection import choose
+from rla.adaptation.standings import next_pool
 from rla.agents.proposer import Proposal
 from rla.config.sections import AdaptationConfig
 from rla.envs.alfworld.environment import Alfworld

@@ -6,7 +6,9 @@ from collections.abc import Collection
 
 import pytest
 
-from rla.adaptation.choose import Choice, choose, wanted_direction
+from rla.adaptation.accept import wanted_direction
+from rla.adaptation.edits import Choice
+from rla.adaptation.selection import choose
 from rla.config.sections import AdaptationConfig
 from rla.store.records import Direction, Status, Task
 from tests.unit.adaptation.builders import task
@@ -20,11 +22,10 @@ def chosen(
     *,
     config: AdaptationConfig = BAND,
     resting: Collection[str] = (),
-    pending: Collection[str] = (),
     leading: Collection[str] = (),
     seed: int = 0,
 ) -> list[str]:
-    picked = choose(pool, accuracies, config=config, resting=resting, pending=pending, leading=leading, seed=seed)
+    picked = choose(pool, accuracies, config=config, resting=resting, leading=leading, seed=seed)
     return [choice.task.slot for choice in picked]
 
 
@@ -54,13 +55,11 @@ def test_a_choice_carries_task_direction_and_accuracy() -> None:
     assert picked == [Choice(hard, Direction.EASIER, 0.0), Choice(easy, Direction.HARDER, 0.875)]
 
 
-def test_at_most_max_tasks_and_the_slots_already_pending_count() -> None:
+def test_at_most_max_tasks_are_chosen() -> None:
     pool = [task(name) for name in ("a", "b", "c", "d")]
     accuracies = {"a": 0.8, "b": 1.0, "c": 0.9, "d": 0.85}
     two = AdaptationConfig(max_tasks=2)
     assert chosen(pool, accuracies, config=two) == ["b", "c"]
-    assert chosen(pool, accuracies, config=two, pending={"b"}) == ["c"]
-    assert chosen(pool, accuracies, config=two, pending={"a", "b", "c"}) == []
     fewer = choose(pool, accuracies, config=BAND, limit=1, seed=0)
     assert [choice.task.slot for choice in fewer] == ["b"]
     assert len(choose(pool, accuracies, config=two, limit=3, seed=0)) == 2

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rla.adaptation.judged import trains_a_model, wanted_episodes
+from rla.adaptation.selection import trains_a_model, wanted_episodes
 from rla.config.sections import CreditConfig
 
 CREDIT = CreditConfig()  # the policy learns from 0 < accuracy < 1, the reward model from 0.2 to 0.8

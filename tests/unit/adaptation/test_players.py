@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rla.adaptation.validating import ExpertFigures, expert_figures, with_expert
+from rla.adaptation.standings import ExpertFigures, expert_figures, with_expert
 from rla.config import Config
 from rla.envs.alfworld.environment import Alfworld
 from rla.envs.views import Demonstration

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from rla.adaptation.playing import tasks_to_play
+from rla.adaptation.selection import tasks_and_reserve
 from rla.config.sections import RolloutConfig
+from rla.store.records import Task
 from tests.unit.adaptation.builders import pending, task
 
 POOL = [task(f"s{n}") for n in range(10)]
 PENDING = [pending("s7", task_id="y"), pending("s3", task_id="x")]  # in the order in which they were chosen
+
+
+def tasks_to_play(pool: list[Task], waiting: list[Task], **options: Any) -> list[Task]:
+    return tasks_and_reserve(pool, waiting, **options)[0]
 
 
 def played(places: int, how: str, acceptance: str) -> tuple[list[str], list[str], int]:

@@ -7,8 +7,7 @@ import json
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from rla.adaptation.choose import Choice
-from rla.adaptation.propose import NOT_TRIED, Candidate, Replay, kept_to, prove
+from rla.adaptation.edits import NOT_TRIED, Candidate, Choice, Replay, kept_to, prove
 from rla.agents.proposer import NOTHING, Proposal
 from rla.envs.views import RejectedEdit
 from rla.store.records import Direction, Status, Task

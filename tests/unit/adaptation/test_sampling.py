@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from rla.adaptation.playing import Seen, drawn_tasks, learnability, tasks_and_reserve
-from rla.adaptation.standings import last_measurements, next_standings
+from rla.adaptation.selection import drawn_tasks, learnability, tasks_and_reserve
+from rla.adaptation.standings import Seen, last_measurements, next_standings
 from rla.config.sections import AdaptationConfig, RolloutConfig
 from tests.unit.adaptation.builders import pending, task, verdict_on
 

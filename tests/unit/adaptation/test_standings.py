@@ -13,11 +13,11 @@ from rla.adaptation.standings import (
     Standing,
     leading_slots,
     measured_streaks,
+    next_pool,
     next_standings,
     resting_slots,
     returned_slots,
 )
-from rla.adaptation.validating import next_pool
 from rla.config.sections import AdaptationConfig
 from rla.errors import UserError
 from rla.store.records import Status, Task

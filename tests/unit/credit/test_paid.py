@@ -6,9 +6,9 @@ import polars as pl
 import pytest
 
 from rla.config.sections import CreditConfig
-from rla.credit import paid
+from rla.credit import judged
 from rla.credit.estimators import both_advantages
-from rla.credit.paid import changes, paid_steps
+from rla.credit.judged import changes, paid_steps
 from tests.unit.credit.builders import Votes, episodes, judgements, lists, steps, values
 
 VOTES: dict[str, list[Votes]] = {"q/a": [[1, -1], [1, 1], [-1]], "q/b": [[-1], [None], [1]]}
@@ -44,7 +44,7 @@ def test_the_last_judgement_stays_so_changes_are_not_potential_based_shaping() -
     ends: dict[str, list[Votes]] = {"q/a": [[1], [1]], "q/b": [[1], [-1]]}
     found = changes(steps(ends)).group_by("trajectory_id", maintain_order=True).agg(pl.col("mean_score").sum())
     assert found["mean_score"].to_list() == [0.0, -2.0]
-    assert "not potential-based shaping" in str(paid.__doc__)
+    assert "not potential-based shaping" in str(judged.__doc__)
 
 
 @pytest.mark.parametrize("judged", ["step", "change"])

@@ -7,7 +7,7 @@ import pytest
 
 from rla.config.sections import CreditConfig
 from rla.credit.estimators import both_advantages, weighed
-from rla.credit.reliability import licensed
+from rla.credit.judged import licensed
 from tests.unit.credit.builders import Votes, episodes, judgements, steps
 
 FOUR = {"q/a": 1, "q/b": 1, "q/c": -1, "q/d": -1}

@@ -15,9 +15,8 @@ from rla.metrics import custom
 from rla.metrics.custom import Figure, add_metrics, brought_numbers, joined_figures, told_figures
 from rla.report.build import page_of_run, tables_of_run
 from rla.report.collect import RunSummary
-from rla.report.curves import panels
-from rla.report.page import Section
-from rla.report.series import held_out_points, history_rows, iteration_points
+from rla.report.render import Section
+from rla.report.series import held_out_points, history_rows, iteration_points, panels
 from rla.report.tables import Table
 from rla.store.atomic import write_json
 from rla.store.records import Task

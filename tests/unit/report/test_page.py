@@ -11,8 +11,8 @@ import pytest
 from rla.metrics.intervals import Interval
 from rla.report.build import headline
 from rla.report.collect import HeldOut, Row, RunSummary
-from rla.report.curves import panels, svg
-from rla.report.page import curves_section, report_page
+from rla.report.render import curves_section, report_page
+from rla.report.series import panels, svg
 
 
 def summary(*rows: Row, **changes: Any) -> RunSummary:

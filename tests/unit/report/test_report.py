@@ -12,8 +12,7 @@ from rla.cli.app import run
 from rla.errors import UserError
 from rla.report.build import tables_of_run
 from rla.report.collect import collect
-from rla.report.page import report_page, tables_section
-from rla.report.render import as_markdown, as_text, column_widths, fitting
+from rla.report.render import as_markdown, as_text, column_widths, fitting, report_page, tables_section
 from rla.report.tables import (
     Table,
     against_fact,

@@ -5,9 +5,8 @@ from __future__ import annotations
 import io
 from html.parser import HTMLParser
 
-from rla.showing.page import excerpts_page
-from rla.showing.records import Excerpt, ShownEpisode, ShownStep, Vote
-from rla.showing.terminal import LONGEST, draw, kitty
+from rla.showing.drawing import LONGEST, draw, excerpts_page, kitty
+from rla.showing.episodes import Excerpt, ShownEpisode, ShownStep, Vote
 
 HOSTILE = "<script>alert(1)</script>\x1b]0;owned\x07\x1b[31m[red]&amp;\u202e"
 PNG = b"\x89PNG\r\n\x1a\nthe bytes of a picture"

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from rla.errors import UserError
 from rla.folding import one_line
-from rla.report.page import Section, curves_section, report_page, table_html
-from rla.report.render import as_text, terminal_width
+from rla.report.render import Section, as_text, curves_section, report_page, table_html, terminal_width
 from rla.report.tables import Table, gain_line
 from rla_study.comparing.curves import comparison_panels
 from rla_study.comparing.runs import ComparedArm, arms_of, compared_runs, differing_keys, parameter_text

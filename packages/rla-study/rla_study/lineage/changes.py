@@ -12,9 +12,9 @@ from typing import Literal
 
 from rla.folding import printable
 from rla.report.collect import RunSummary
-from rla.report.page import Section
+from rla.report.render import Section
 from rla.report.tables import percent
-from rla.showing.page import safe
+from rla.showing.drawing import safe
 from rla.store.layout import artifact
 from rla.store.slices import is_complete
 from rla_study.lineage.lineages import Lineage, lineages

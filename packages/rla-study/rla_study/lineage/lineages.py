@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rla.adaptation.kinds import edit_kind
+from rla.adaptation.edits import edit_kind
 from rla.adaptation.standings import Decision
 from rla.envs.protocols import Adapts
 from rla.envs.registry import environment

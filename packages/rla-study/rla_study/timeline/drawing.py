@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from rla.folding import printable
-from rla.report.curves import rendered
+from rla.report.series import rendered
 from rla.report.tables import LOOP
 from rla.store.sizes import counted
 from rla_study.timeline.timeline import CPU, HOUR, Device, Span, Timeline, costs, device_order

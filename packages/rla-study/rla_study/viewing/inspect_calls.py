@@ -13,7 +13,7 @@ import json
 from typing import Any
 
 from rla.folding import printable
-from rla.showing.records import ShownStep
+from rla.showing.episodes import ShownStep
 
 
 def inspect_calls(episode: str, step: ShownStep) -> list[Any] | None:

@@ -23,7 +23,7 @@ from typing import Any
 from rla.config import Config
 from rla.errors import UserError
 from rla.plugins import need_package
-from rla.showing.reading import Played, evaluated_in, played_in, played_iterations, read_episodes_whole
+from rla.showing.episodes import Played, evaluated_in, played_in, played_iterations, read_episodes_whole
 from rla.store.atomic import whole_folder, write_atomic, write_json
 from rla.store.parts import file_digest, shard_parts
 from rla.store.reading import read_nested

@@ -20,7 +20,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from rla.folding import one_line, printable
-from rla.showing.records import ShownEpisode, ShownStep, Vote
+from rla.showing.episodes import ShownEpisode, ShownStep, Vote
 from rla.store.records import StopReason, content_id
 from rla_study.viewing.inspect_calls import inspect_calls, told_result_of
 

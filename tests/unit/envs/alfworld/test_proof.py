@@ -9,7 +9,7 @@ from typing import Literal
 
 import pytest
 
-from rla.adaptation.propose import Taken
+from rla.adaptation.edits import Taken
 from rla.envs.alfworld.editing import EngineProof, refusal, solution
 from rla.envs.alfworld.environment import Alfworld
 from rla.envs.observation import EnvironmentFailure, Observation

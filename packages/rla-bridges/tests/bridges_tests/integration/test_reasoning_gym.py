@@ -129,7 +129,7 @@ def test_judging_what_trains_gives_the_same_advantages(
         return found
 
     stages(rla, "make-tasks", "init-model", "rollout", "validate-tasks", "score-steps", "compute-rewards")
-    monkeypatch.setattr("rla.adaptation.judged.SAMPLED", 0.0)
+    monkeypatch.setattr("rla.adaptation.selection.SAMPLED", 0.0)
     everything, judged = advantages(), len(read_rows(tmp_path / "r/1/scores", "scores"))
     code, _, error = rla("score-steps", "--run", "r", "--overwrite", "--set", "judge.tasks=training")
     assert code == 0, error

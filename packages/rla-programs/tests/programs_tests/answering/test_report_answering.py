@@ -11,8 +11,7 @@ from rla_programs.answering.tables import answer_tables, tool_tables
 from rla_programs.execution.surroundings import surroundings_table
 
 from rla.report.collect import HeldOut, RunSummary, figures_measured
-from rla.report.curves import panels
-from rla.report.series import held_out_points
+from rla.report.series import held_out_points, panels
 from rla.store.atomic import write_json
 
 TOOLS = {

@@ -15,7 +15,7 @@ from rla_programs.tool.proving import NOBODY, AnswerProof, computes
 from rla_programs.tool.questions import Question, question_of, task_of_question
 
 from programs_tests.tool.questions import drawn
-from rla.adaptation.propose import Taken
+from rla.adaptation.edits import Taken
 from rla.envs.observation import CallResult
 from rla.envs.views import Message, ProposalView, RejectedEdit
 from rla.store.records import Task

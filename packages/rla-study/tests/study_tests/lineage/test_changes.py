@@ -6,7 +6,7 @@ import pytest
 from rla_study.lineage.changes import changes_of, changes_section, compared
 from rla_study.lineage.lineages import Lineage
 
-from rla.report.page import report_page
+from rla.report.render import report_page
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from transformers import AutoTokenizer, TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 from trl import GRPOConfig, GRPOTrainer
 
-from rla.adaptation.playing import tasks_to_play
+from rla.adaptation.selection import tasks_and_reserve
 from rla.config import Config
 from rla.envs.configured import load_config
 from rla.models.checkpoint import model_folder
@@ -85,14 +85,14 @@ def rows(config: Config, pool: list[Task], iterations: int) -> list[dict[str, An
     return [
         {"prompt": [{"role": "user", "content": ""}], "task_id": task.task_id}
         for iteration in range(1, iterations + 1)
-        for task in tasks_to_play(
+        for task in tasks_and_reserve(
             pool,
             [],
             config=config.rollout,
             acceptance=config.adaptation.acceptance,
             seed=derive(config.seed, "tasks", iteration),
             run_seed=derive(config.seed, "slots"),
-        )
+        )[0]
     ]
 
 

@@ -1,6 +1,6 @@
-"""Episodes of a run with all that the stages have made of them, read from its shards.
+"""Episodes of a run as they are shown: every step with its votes, rewards and label, read from the run's shards.
 
-An iteration that is still going on shows what is there: votes, rewards and labels are absent where their shard is.
+Votes, rewards and labels are absent while their shard is: an iteration can be read while it is still running.
 """
 
 from __future__ import annotations
@@ -18,12 +18,107 @@ from rla.envs.prompts import ReadsCalls
 from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.rollouts.labels import LABELS, labels_in
-from rla.showing.records import ShownCall, ShownEpisode, ShownStep, Vote
 from rla.store.images import images_of_part, named_images
 from rla.store.layout import artifact, held_out_root, numbered_folders
 from rla.store.parts import shard_parts
 from rla.store.reading import part_rows, read_table, stream_placed_rows, stream_rows
 from rla.store.slices import is_complete
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vote:
+    """One vote of the reward model: +1, -1, or None if its `text` could not be read. `reward`: the vote's own, if the
+    reward model trains on it.
+    """
+
+    score: int | None
+    text: str
+    reward: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownCall:
+    """A call of a tool, as a reply asked for it. `status`: how it ended. `fault`: why it could not be read."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    status: str = ""
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownStep:
+    """`reward`, `advantage`: of the policy. `label`: +1 if the step helped, else -1, by the environment's own solver.
+    Each is None if it was not computed. `images`: PNG files of the observation. `calls`: made by the reply; the next
+    observation holds their results.
+    """
+
+    index: int
+    observation: str
+    reply: str
+    action: str
+    valid: bool
+    votes: Sequence[Vote] = ()
+    reward: float | None = None
+    advantage: float | None = None
+    label: int | None = None
+    images: Sequence[bytes] = ()
+    calls: Sequence[ShownCall] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownEpisode:
+    """One episode of an iteration, or of an evaluation. `verdict`: the environment's last answer, and `last_images` the
+    PNG files that came with it.
+    """
+
+    trajectory_id: str
+    task_id: str
+    slot: str
+    kind: str
+    status: str
+    iteration: int
+    rollout: int
+    won: bool
+    stop_reason: str
+    instruction: str
+    steps: Sequence[ShownStep]
+    verdict: str
+    last_images: Sequence[bytes] = ()
+    error: str | None = None
+    reward: float | None = None
+
+    @property
+    def ended(self) -> str:
+        return "won" if self.won else f"lost ({self.stop_reason})"
+
+    @property
+    def title(self) -> str:
+        """One line: which episode it is and how it ended."""
+        return (
+            f"episode {self.trajectory_id}: {self.ended} after {len(self.steps)} steps; task {self.task_id} "
+            f"({self.kind}), rollout {self.rollout}, iteration {self.iteration}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Excerpt:
+    """Some steps of an episode, and why they are shown. `steps`: indices; None: all of them."""
+
+    episode: ShownEpisode
+    steps: Sequence[int] | None = None
+    why: str = ""
+
+    @property
+    def shown(self) -> list[ShownStep]:
+        return [step for step in self.episode.steps if self.steps is None or step.index in self.steps]
+
+    @property
+    def to_the_end(self) -> bool:
+        """Whether the last step is shown; an episode may have no steps."""
+        last = self.shown[-1].index if self.shown else -1
+        return last + 1 == len(self.episode.steps)
+
 
 EPISODE = ("trajectory_id", "task_id", "slot", "kind", "status", "iteration", "rollout", "outcome", "stop_reason")
 WHOLE = (*EPISODE, "instruction", "steps", "final_observation", "error", "reward", "images", "screens", "calls")
@@ -33,8 +128,8 @@ PAID = ("trajectory_id", "step", "reward", "advantage")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
-    """Where the episodes of an iteration or of an evaluation lie, and what was made of them. `pools`: (folder, kind) of
-    the shards that hold their tasks.
+    """The folders of an iteration's or an evaluation's episodes, scores and rewards. `pools`: (folder, kind) of the
+    shards with their tasks.
     """
 
     trajectories: Path
@@ -45,7 +140,7 @@ class Played:
 
 
 def played_in(run: Path, iteration: int, *, growing: bool = False) -> Played:
-    """The episodes of an iteration of the loop. Raises UserError where it was not played; `growing`: nor begun."""
+    """The episodes of an iteration. Raises UserError unless it was played, or, with `growing`, at least begun."""
     pools = [(artifact(run, "previous_pool", iteration), "tasks")]
     pools += [(artifact(run, "previous_candidates", iteration), "candidates")]
     found = Played(
@@ -59,7 +154,7 @@ def played_in(run: Path, iteration: int, *, growing: bool = False) -> Played:
 
 
 def evaluated_in(run: Path, config: Config, iteration: int, split: str, *, growing: bool = False) -> Played:
-    """The episodes of an evaluation on a held-out split. Raises UserError where there is none; `growing`: nor begun."""
+    """The episodes of an evaluation on a held-out split. Raises UserError as `played_in` does."""
     root = _root_of(run, config, split)
     folder = artifact(root, "eval_trajectories", iteration)
     nothing = folder.with_name("rewards")  # an evaluation pays nobody
@@ -94,9 +189,9 @@ def episode_frame(played: Played) -> pl.DataFrame:
 def read_episodes_whole(
     played: Played, wanted: Collection[str] | None, config: Config, *, labels: pl.DataFrame | None = None
 ) -> dict[str, ShownEpisode]:
-    """The episodes `wanted` by trajectory_id (None: all), in their order in the shard. `labels`: of
-    `rla.rollouts.labels`, where those of the episodes are known already. Episodes of a shard that is not complete have
-    none.
+    """The episodes `wanted` by trajectory_id (None: all), in the order of the shard.
+
+    `labels`: from `rla.rollouts.labels`, if they are known already. Episodes of an incomplete shard have no labels.
     """
     votes = _votes(played, wanted)
     paid = _paid(played, wanted)
@@ -139,7 +234,7 @@ def read_episodes_whole(
 
 
 def _finished_rows(trajectories: Path, wanted: Collection[str] | None) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """The episodes of a shard, each with its part; of one that still grows those of the groups that are finished."""
+    """The episodes of a shard, each with its part; from a growing shard, those of finished groups."""
     if not is_complete(trajectories):
         for part in shard_parts(trajectories):
             yield from ((part, row) for row in part_rows(part, WHOLE, keys=wanted, kind="trajectories"))
@@ -173,7 +268,7 @@ def _paid(played: Played, wanted: Collection[str] | None) -> dict[tuple[str, int
 
 
 def _calls(prompt: ReadsCalls, action: str, row: dict[str, Any], index: int) -> list[ShownCall]:
-    """Those of a step, each with how it ended; none where the episode broke before they were answered."""
+    """The calls of a step with their status; empty if the environment failed before it answered them."""
     ended = [str(call["status"]) for call in row["calls"] or () if call["step"] == index]
     return [
         ShownCall(name=name, arguments=arguments, status=status, fault=fault)
@@ -187,7 +282,7 @@ def _pointed(prompt: Any, action: str, pngs: Sequence[bytes]) -> Sequence[bytes]
 
 
 def _last_pictures(pictures: Mapping[int, Sequence[bytes]], steps: int) -> Sequence[bytes]:
-    """Those of the last observation: what followed the last of `steps`, or what the environment showed at the end."""
+    """The pictures that followed the last of `steps`."""
     last = max(pictures, default=0)
     return pictures.get(last, ()) if last >= steps else ()
 
@@ -209,7 +304,7 @@ def _pictures(row: dict[str, Any], part: Path) -> Mapping[int, Sequence[bytes]]:
 
 
 def played_iterations(run: Path, config: Config, split: str | None = None, *, growing: bool = False) -> list[int]:
-    """The iterations that were played, or evaluated on a held-out split, in order; `growing`: or begun."""
+    """The iterations that were played (with `split`: evaluated on it), in order; `growing`: or begun."""
     root, name = (run, "trajectories") if split is None else (_root_of(run, config, split), "eval_trajectories")
     shards = {i: artifact(root, name, i) for i in numbered_folders(root if split is None else root / "eval")}
     return [i for i, shard in shards.items() if is_complete(shard) or (growing and shard_parts(shard))]
