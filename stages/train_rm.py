@@ -12,7 +12,7 @@ from rla.store.layout import PATHS, earlier_judgements
 from rla.training.stage import Rows, joined_sequences, train_stage
 
 if TYPE_CHECKING:
-    from rla.training.data import TrainingSequence
+    from rla.training.sequences import TrainingSequence
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
     earlier = earlier_judgements(ctx.run, ctx.iteration, count=config.replay if config.enabled else 0)
 
     def sequences() -> Iterator[TrainingSequence]:
-        from rla.training.data import reward_model_sequences
+        from rla.training.sequences import reward_model_sequences
 
         for judged, paid in (*earlier, (scores, rewards)):
             yield from joined_sequences(

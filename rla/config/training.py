@@ -13,7 +13,7 @@ otherwise (`warmed`). What the params file says is kept.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal, TypeVar
 
 from rla.config.bounds import fraction, from_one, from_zero, ranged, without_effect
@@ -39,9 +39,7 @@ class TrainConfig:
     beta2: float = ranged(0.99, least=0.0, below=1.0)  # of Adam
     weight_decay: float = fraction(0.0)  # of AdamW
     warmup_steps: int = from_zero(0)  # updates of the run in which the rate rises to `lr`
-    lr_schedule: Literal["constant", "linear", "cosine"] = "constant"  # how the rate falls over the updates of the run
-    lr_steps: int = from_zero(0)  # `linear`, `cosine`: the update of the run at which the rate is least
-    lr_min: float = fraction(0.0)  # the least rate, as a share of lr
+    lr_steps: int = from_zero(0)  # updates of the run over which the rate falls linearly to zero; 0: it is constant
     epochs: int = from_one(1)  # how often an iteration trains on its sequences
     updates: int = from_one(4)  # optimizer steps per epoch
     sequences_per_update: int = from_zero(0)  # as many steps as it takes with so many sequences in each; 0: `updates`
@@ -60,7 +58,6 @@ class TrainConfig:
     dual_clip: float | None = ranged(None, above=1.0, most=1e6, or_zero=True)
     old: Literal["auto", "sampler", "trainer"] = "auto"  # whose log-probabilities the ratio starts from
     correction: Literal["auto", "none", "token", "reply"] = "auto"  # of the sampler's log-probabilities; old: trainer
-    correction_cap: float = ranged(2.0, above=0.0, most=1e6)  # the largest such correction
     # a token does not train where trainer / sampler is less; 0: no bound; old: trainer
     mask_low: float = ranged(0.0, least=0.0, below=1.0)
     # a token does not train where trainer / sampler is more; 0: no bound; old: trainer
@@ -72,7 +69,6 @@ class TrainConfig:
     kl_coef: float = ranged(0.01, least=0.0, most=1e6)  # of the penalty; 0: no reference model is needed
     kl_reference: Literal["initial", "previous"] = "initial"  # the run's first weights, or the iteration's
     max_grad_norm: float = ranged(1.0, above=0.0, most=1e9)  # larger gradients are scaled down to it
-    max_skipped: int = without_effect(3, least=0)  # updates that may be skipped, for a gradient that is not finite
     max_samples: int = from_zero(0)  # steps of an iteration that may train, drawn by seed; 0: all
     dtype: Literal["float32", "bfloat16"] = "float32"  # what forward and backward passes compute in; weights stay fp32
     fp32_head: bool = False  # the output layer computes in fp32 where the rest is in bf16
@@ -94,17 +90,56 @@ class JudgeTrainConfig(TrainConfig):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SftConfig:
-    """Supervised training before reinforcement: `examples` demonstrations or judgements."""
+class LessonConfig:
+    """Supervised training before reinforcement: its examples and how long it lasts."""
 
     examples: int = from_one(1000)  # demonstrations or judgements
-    vision: Literal["trained", "frozen"] = "trained"  # the vision tower, of a model that has one
     steps: int = from_zero(200)  # updates
     batch_size: int = from_one(16)  # examples of an update
     lr: float | None = fraction(None)  # learning rate; none: 2e-5, with LoRA 2e-4, of a new model 3e-3
-    # policy: a demonstration's share of random actions is drawn between 0 and twice this, and is 1 at most; reward
-    # model: share of flipped labels
+    # policy and expert: a demonstration's share of random actions is drawn between 0 and twice this, and is 1 at most;
+    # reward model: share of flipped labels
     noise: float = fraction(0.0)
+
+    @property
+    def rate(self) -> float:
+        """`lr`; the rate of all weights of a pretrained model if nothing has decided it."""
+        return TAUGHT_RATES[0] if self.lr is None else self.lr
+
+    @property
+    def trains(self) -> bool:
+        return self.steps > 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertConfig(LessonConfig):
+    """Supervised training on an expert before that of `policy`, which has its other settings; `steps: 0`: none."""
+
+    steps: int = from_zero(0)  # updates
+    observed: float = fraction(0.3)  # loss weight of the tokens that the policy reads in demonstrations
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardLessonConfig(LessonConfig):
+    """Supervised training of the reward model on labelled judgements."""
+
+    vision: Literal["trained", "frozen"] = "trained"  # the vision encoder, if the model has one
+    # an update adds up passes of at most so many tokens; 0: as many as 2 GiB of activations allow, 8 GiB on a GPU
+    tokens_per_pass: int = from_zero(0)
+    gradient_checkpointing: bool = False  # activations are computed again: less memory, more time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationConfig(LessonConfig):
+    """Supervised training after that of `reward`, which has its other settings; `steps: 0`: none."""
+
+    steps: int = from_zero(0)  # updates
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SftConfig(RewardLessonConfig):
+    """Supervised training of the policy, with all settings that a supervised training has."""
+
     epochs: int = from_zero(0)  # passes over the examples, whole batches of each, in place of `steps`; 0: `steps`
     lr_schedule: Literal["constant", "linear", "cosine"] = "cosine"  # how the rate falls after the warm-up, to zero
     warmup_share: float = fraction(0.05)  # of the updates, in which the rate rises to `lr`; 0: none
@@ -113,34 +148,17 @@ class SftConfig:
     beta2: float = ranged(0.99, least=0.0, below=1.0)  # of Adam
     max_grad_norm: float = ranged(1.0, above=0.0, most=1e9)  # larger gradients are scaled down to it
     packing: bool = False  # examples of a pass share a row without seeing each other; false: rows are padded
-    # an update adds up passes of at most so many tokens; 0: as many as 2 GiB of activations allow, 8 GiB on a GPU
-    tokens_per_pass: int = from_zero(0)
     # conversations, and no others, are cut on the right to so many tokens; 0: longer ones are left out
     max_length: int = from_zero(0)
-    gradient_checkpointing: bool = False  # activations are computed again: less memory, more time
-    # policy: loss weight of what it reads in demonstrations, against 1 of what it says
-    observed: float = fraction(0.3)
-
-    @property
-    def rate(self) -> float:
-        """`lr`; that of all weights of a pretrained model if nothing has decided it."""
-        return TAUGHT_RATES[0] if self.lr is None else self.lr
+    observed: float = fraction(0.3)  # loss weight of the tokens that the policy reads in demonstrations
 
     @property
     def trains(self) -> bool:
-        """Whether anything is to be learnt."""
         return bool(self.steps or self.epochs)
 
     def updates(self, examples: int) -> int:
         """Optimizer steps over so many examples: `steps`, or the whole batches of `epochs` passes."""
         return self.epochs * max(1, examples // self.batch_size) if self.epochs else self.steps
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpertConfig(SftConfig):
-    """Supervised training on an expert before that of `policy`; none where `steps` and `epochs` are 0."""
-
-    steps: int = from_zero(0)  # updates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,14 +172,27 @@ class WarmStartConfig:
     # learns slow things, such as where something stands on a screen, sooner from demonstrations without errors.
     expert: ExpertConfig = field(default_factory=ExpertConfig)
     policy: SftConfig = field(default_factory=SftConfig)
-    reward: SftConfig = field(default_factory=SftConfig)
+    reward: RewardLessonConfig = field(default_factory=RewardLessonConfig)
     alike: int = from_zero(0)  # of the same judgement, how many an episode teaches the reward model at most; 0: all
     # Then the reward model goes on, on whole episodes: it learns how often each judgement is due. steps 0: no more.
-    calibration: SftConfig = field(default_factory=lambda: SftConfig(steps=0))
+    calibration: CalibrationConfig = field(default_factory=CalibrationConfig)
     threads: int = ranged(0, least=0, most=4096)  # CPU threads; 0: as many as the process may use
     # The policy learns from conversations in place of demonstrations: a shard, a Parquet or JSONL file, a folder of
     # those, hub:owner/name, or `collected` (`docs/guide/sft.md`).
     conversations: str = without_effect("")
+
+    def settings(self, name: str) -> SftConfig:
+        """All settings of the training `name` (expert, policy, reward, calibration)."""
+        if name == "policy":
+            return self.policy
+        if name == "expert":
+            return _over(replace(self.policy, epochs=0), self.expert)
+        reward = _over(SftConfig(), self.reward)
+        return reward if name == "reward" else _over(reward, self.calibration)
+
+
+def _over(base: SftConfig, lesson: LessonConfig) -> SftConfig:
+    return replace(base, **{key.name: getattr(lesson, key.name) for key in fields(lesson)})
 
 
 DUAL_CLIP = 3.0
@@ -170,13 +201,13 @@ DUAL_CLIP = 3.0
 RATES, TAUGHT_RATES, NEW_RATE = (1e-6, 4e-5), (2e-5, 2e-4), 3e-3
 
 Section = TypeVar("Section", bound=TrainConfig)
-Taught = TypeVar("Taught", bound=SftConfig)
+Lesson = TypeVar("Lesson", bound=LessonConfig)
 
 
 def warmed(warm: WarmStartConfig, *, new: tuple[bool, bool], lora: tuple[bool, bool]) -> WarmStartConfig:
     """`warm` with everything decided. Of policy and reward model: whether each is a new one, and trains an adapter."""
 
-    def with_rate(one: Taught, place: int) -> Taught:
+    def with_rate(one: Lesson, place: int) -> Lesson:
         rate = NEW_RATE if new[place] else TAUGHT_RATES[lora[place]]
         return one if one.lr is not None else replace(one, lr=rate)
 

@@ -49,10 +49,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from rla.config.training import TrainConfig
-    from rla.training.data import TrainingSequence
+    from rla.training.sequences import TrainingSequence
 
 Marks = dict[str, "Tensor"]
 MOST_LOG_RATIO = 20.0  # as verl bounds it: a ratio of 5e8 is a fault of the engine, and e^89 is infinite in fp32
+CORRECTION_CAP = 2.0  # as in the paper of truncated importance sampling
 Level = Literal["token", "reply", "segment"]
 Correction = Literal["auto", "none", "token", "reply"]
 Aggregation = Literal["token", "sequence", "trajectory", "fixed", "trajectory_fixed"]
@@ -183,7 +184,7 @@ def sampler_ratio(inputs: LossInputs, *, level: Correction) -> Tensor:
     return (unit_sum(gap, inputs.mask, inputs.reply) if level == "reply" else gap).clamp(max=MOST_LOG_RATIO).exp()
 
 
-def correction(inputs: LossInputs, *, level: Correction, cap: float) -> Tensor:
+def correction(inputs: LossInputs, *, level: Correction, cap: float = CORRECTION_CAP) -> Tensor:
     """The factor of every token's loss, at most `cap`."""
     ratio = sampler_ratio(inputs, level=level)
     return ratio.clamp(max=cap) if level in ("token", "reply") else ratio.new_ones(ratio.shape)

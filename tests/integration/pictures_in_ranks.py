@@ -6,8 +6,8 @@ from pathlib import Path
 from rla.config.training import TrainConfig
 from rla.models.vision import load_vision
 from rla.processes.ranks import leave
-from rla.training.data import TrainingSequence
 from rla.training.loop import train
+from rla.training.sequences import TrainingSequence
 from tests.seeing import png_of
 from tests.unit.training.test_eyes import FILES, sequence
 
