@@ -16,8 +16,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -155,7 +155,8 @@ def write_checkpoint(
     from rla.training.tensors import FILE_BYTES, save_weights
 
     known = {f"{STATE}/{name}": one for name, one in (recorded or {}).items()}
-    with _building(out, replace=replace) as partial:
+    refuse_existing(out, replace=replace)
+    with building(out) as partial:
         if state is not None:
             state.rename(partial / STATE)
         _copy_companions(previous.model, partial / MODEL)
@@ -193,7 +194,8 @@ def carry_over(
     parts = {MODEL: previous.model, STATE: previous.state, ADAPTER: previous.adapter}
     verify_parts(previous.model, [part for part, folder in parts.items() if folder is not None])
     base, known = base_of(previous.model), _recorded(previous)
-    with _building(out, replace=replace) as partial:
+    refuse_existing(out, replace=replace)
+    with building(out) as partial:
         if not Path(previous.model).is_dir() or (base is not None and previous.adapter is None):
             from rla.models.load import load_model
 
@@ -241,14 +243,6 @@ def refuse_existing(out: Path, *, replace: bool = False) -> None:
         refuse_unlike(out, checkpoint_file(out))
     elif out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} exists already: remove it or name another folder")
-
-
-@contextmanager
-def _building(out: Path, *, replace: bool) -> Iterator[Path]:
-    """An empty folder to fill, which `_finish` renames to `out`."""
-    with building(out) as partial:
-        refuse_existing(out, replace=replace)
-        yield partial
 
 
 def _finish(

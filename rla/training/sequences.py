@@ -91,7 +91,7 @@ class TrainingSequence:
     def select(self, kept: Sequence[int], **changes: Any) -> TrainingSequence:
         """A copy with the loss tokens at these indices alone, and other `changes`."""
         replies = self.reply_numbers()
-        selected = {
+        selected: dict[str, Any] = {
             "positions": [self.positions[index] for index in kept],
             "logp": [self.logp[index] for index in kept],
             "allowed": [self.allowed[index] for index in kept],

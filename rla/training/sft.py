@@ -99,8 +99,9 @@ def sft(
             load_state_weights(model, previous.state, WEIGHTS)
     trained = "" if lora is None else f" {lora.lora} {lora.dtype}"
     progress = SftProgress.load(out, model=f"{previous.digest or previous.model}{trained}", parts=parts, seed=seed)
-    for step in progress.steps if log is not None else ():
-        log(step)
+    if log is not None:
+        for step in progress.steps:
+            log(step)
     for number, (useful, its) in enumerate(parts):
         if number >= progress.part:  # earlier parts are in the weights that a later one was stopped with
             progress.begin(number)
