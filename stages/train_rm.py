@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
-    """Writes the next reward model checkpoint. Where no sample trains, it is unchanged, and the stage says so.
+    """Writes the next reward model checkpoint. If no sample trains, it is unchanged, and the stage says so.
 
-    Where a chat server judges, it is always unchanged, because nothing that such a server says can train.
+    If a chat server judges, it is always unchanged, because replies of such a server cannot train.
     """
     scores, rewards = ctx.path("scores"), ctx.path("rewards")
     config = replace(ctx.config.train_rm, enabled=ctx.config.train_rm.enabled and ctx.config.judge.trains)

@@ -12,7 +12,7 @@ from rla.store.slices import read_json
 from rla.training.checkpoints import finished_checkpoint
 from rla.training.warm_start import given_examples, needs_agent, warm_start_model
 
-# What each of the two depends on: a change of the judge's part leaves the policy as it is.
+# The parameters that each of the two depends on: a change of the judge's part leaves the policy as it is.
 SHARED = (
     *("env", "tasks", "model", "policy.reply", "policy.repeat_task"),
     *(f"warm_start.{key}" for key in ("enabled", "scenes", "threads")),
@@ -28,7 +28,7 @@ SECTIONS = {
 
 
 def asked_as(ctx: StageContext, option: str) -> str:
-    """What else a model depends on: its adapter, and what it is shown where that is a window of the episode."""
+    """Further dependencies of a model: its adapter, and the view of the episode if it is shown a window."""
     lora = ctx.config.taught_by_adapter(option)
     kind = "" if lora is None else f"{lora.lora} {lora.dtype}"
     if not needs_agent(ctx):

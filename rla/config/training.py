@@ -1,14 +1,14 @@
 """Parameters of the stages that train: one optimisation stage, its adapter, and the supervised start.
 
-Some follow from the engine's precision where the params file leaves them open (`protected`). An engine that computes in
+Some follow from the engine's precision if the params file leaves them open (`protected`). An engine that computes in
 bf16 samples from another distribution than the trainer's: its log-probabilities are off by hundredths, and by far more
 on tokens that are improbable. Importance ratios against them are wrong before the first update. Behind such an engine
 the ratio starts from the trainer's own log-probabilities (`old: trainer`), the sampler's are corrected for token by
 token (`correction: token`, truncated importance sampling, Yao et al. 2025), and the second bound of the clip is on
 (`dual_clip: 3`, Ye et al. 2020). An engine in fp32 needs none of this.
 
-Learning rates follow from what trains (`RATES`), and a warm start is made for new models alone, unless the file says
-otherwise (`warmed`). What the params file says is kept.
+Learning rates depend on whether all weights or an adapter train (`RATES`), and only new models get a warm start, unless
+the file says otherwise (`warmed`). Keys that the params file sets are kept.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class TrainConfig:
     """One optimisation stage: policy or reward model."""
 
     enabled: bool = True  # false: the checkpoint goes on as it is
-    vision: Literal["trained", "frozen"] = "trained"  # the vision tower, of a model that has one
+    vision: Literal["trained", "frozen"] = "trained"  # the vision encoder, if the model has one
     lr: float | None = fraction(None)  # the highest learning rate; none: 1e-6, with LoRA 4e-5
     beta1: float = ranged(0.9, least=0.0, below=1.0)  # of Adam
     beta2: float = ranged(0.99, least=0.0, below=1.0)  # of Adam
@@ -49,18 +49,18 @@ class TrainConfig:
     tokens_per_batch: int = from_one(8192)  # tokens of one forward pass
     max_tokens: int = from_one(4096)  # of a text; replies that end beyond it are counted and do not train
     loss: Literal["ppo_clip", "cispo", "gspo"] = "ppo_clip"  # `docs/guide/training.md`
-    # what an importance ratio is taken over; `gspo`: segment where that is named, else reply
+    # unit of an importance ratio; `gspo`: segment if that is named, else reply
     ratio: Literal["token", "reply", "segment"] = "token"
     clip_low: float = ranged(0.2, least=0.0, most=1e6)  # ratios are clipped to 1 - clip_low and 1 + clip_high
     clip_high: float = ranged(0.2, least=0.0, most=1e6)  # `cispo`: the largest ratio itself
-    # The largest ratio where the advantage is negative; 0: no bound.
+    # The largest ratio if the advantage is negative; 0: unbounded.
     # `auto`, and none for dual_clip: trainer, token and 3 behind an engine in bf16, otherwise sampler, none and 0.
     dual_clip: float | None = ranged(None, above=1.0, most=1e6, or_zero=True)
     old: Literal["auto", "sampler", "trainer"] = "auto"  # whose log-probabilities the ratio starts from
     correction: Literal["auto", "none", "token", "reply"] = "auto"  # of the sampler's log-probabilities; old: trainer
-    # a token does not train where trainer / sampler is less; 0: no bound; old: trainer
+    # a token does not train if trainer / sampler is less; 0: off; old: trainer
     mask_low: float = ranged(0.0, least=0.0, below=1.0)
-    # a token does not train where trainer / sampler is more; 0: no bound; old: trainer
+    # a token does not train if trainer / sampler is more; 0: off; old: trainer
     mask_high: float = ranged(0.0, above=1.0, most=1e9, or_zero=True)
     aggregation: Literal["token", "sequence", "trajectory", "fixed", "trajectory_fixed"] = "token"  # of tokens
     # `fixed`: tokens that a reply is divided by; `trajectory_fixed`: that a trajectory is
@@ -70,8 +70,8 @@ class TrainConfig:
     kl_reference: Literal["initial", "previous"] = "initial"  # the run's first weights, or the iteration's
     max_grad_norm: float = ranged(1.0, above=0.0, most=1e9)  # larger gradients are scaled down to it
     max_samples: int = from_zero(0)  # steps of an iteration that may train, drawn by seed; 0: all
-    dtype: Literal["float32", "bfloat16"] = "float32"  # what forward and backward passes compute in; weights stay fp32
-    fp32_head: bool = False  # the output layer computes in fp32 where the rest is in bf16
+    dtype: Literal["float32", "bfloat16"] = "float32"  # of forward and backward passes; weights stay fp32
+    fp32_head: bool = False  # the output layer computes in fp32 if the rest is in bf16
     gradient_checkpointing: bool = False  # activations are computed again: less memory, more time
     lora: LoraConfig = field(default_factory=LoraConfig)
     threads: int = ranged(0, least=0, most=4096)  # CPU threads; 0: as many as the process may use
@@ -163,13 +163,13 @@ class SftConfig(RewardLessonConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmStartConfig:
-    """Supervised start of both models, for those that do not know how to act and judge yet."""
+    """Supervised start of both models, if they cannot act and judge yet."""
 
-    enabled: bool | None = None  # false: both models go on as they are; none: true where `model.policy` is init
+    enabled: bool | None = None  # false: both models go on as they are; none: true if `model.policy` is init
     reward_from_policy: bool = False  # the reward model starts from the policy's clone, not from `model.reward`
     scenes: int = from_zero(0)  # built-in scenes of its own to demonstrate on; 0: the tasks of the pool
     # The policy first learns from demonstrations of an expert; `noise` is the share of its random actions. A model
-    # learns slow things, such as where something stands on a screen, sooner from demonstrations without errors.
+    # learns slow things, such as positions on a screen, sooner from demonstrations without errors.
     expert: ExpertConfig = field(default_factory=ExpertConfig)
     policy: SftConfig = field(default_factory=SftConfig)
     reward: RewardLessonConfig = field(default_factory=RewardLessonConfig)

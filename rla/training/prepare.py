@@ -41,11 +41,11 @@ VISION_LAYERS = r".*\bvisual\b.*"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedStage:
-    """What the updates of a stage share.
+    """The state that all updates of a stage share.
 
-    Log-probabilities have an entry for each sequence: `reference` is None without KL, `old` is None if the sampler's
-    are the old ones. `loading_s`: seconds that reading model and state took. `adapter`: peft's settings of the adapter
-    that trains.
+    Log-probabilities have an entry for each sequence: `reference` is None without KL, `old` is None if they are the
+    sampler's. `loading_s`: seconds that reading model and state took. `adapter`: peft's settings of the adapter that
+    trains.
     """
 
     config: TrainConfig

@@ -179,7 +179,7 @@ def train_stage(
 
 
 def check_inputs(config: TrainConfig, source: Path, shards: Sequence[Path]) -> None:
-    """Check what is known before rows are read and a model is loaded; `shards` have the token ids. Raises UserError."""
+    """Check the inputs before rows are read and a model is loaded; `shards` have the token ids. Raises UserError."""
     if not config.enabled:
         return
     verify_model(model_folder(source), weights=False)

@@ -54,7 +54,7 @@ LEAST_SHARE = 10  # saving takes at most a tenth of the time: a large model's sa
 
 @dataclass(slots=True, kw_only=True)
 class TrainState:
-    """What an update changes. `updates` counts optimizer steps over all iterations.
+    """Everything that an update changes. `updates` counts optimizer steps over all iterations.
 
     `save` and `load` are collective calls of all ranks; rank 0 writes.
     """
@@ -80,7 +80,7 @@ class TrainState:
             (folder / COUNTS).write_text(json.dumps({"updates": self.updates}) + "\n")
 
     def load(self, folder: Path) -> None:
-        """Load what `save` wrote. A folder with weights alone (a warm start) leaves the optimizer new.
+        """Load the files that `save` wrote. A folder with weights alone (a warm start) leaves the optimizer new.
 
         Raises UserError for a file that cannot be read or belongs to another model.
         """
@@ -175,7 +175,7 @@ class TrainingProgress:
         self.last, self.took = time.monotonic(), loading_s
 
     def save(self, state: TrainState, history: Sequence[dict[str, Any]], *, now: bool = False) -> None:
-        """Save after an update if it is due: `interval_s`, and ten times what a save takes, after the last one.
+        """Save after an update if it is due: `interval_s`, and ten times as long as a save takes, after the last one.
 
         A collective call of all ranks: the clock of rank 0 decides. Before the first update there is nothing to save.
         """
