@@ -47,11 +47,11 @@ from rla.seeds import derive
 from rla.store.frames import episode_frames, with_scores
 from rla.store.records import Task
 from rla.store.schema import to_table
-from rla.training.batching import collate, micro_batches, plan_updates
-from rla.training.data import TrainingSequence, policy_sequences, reward_model_sequences
+from rla.training.batches import collate, micro_batches, plan_updates
 from rla.training.logprobs import TokenScorer
 from rla.training.losses import LossInputs, policy_loss, token_weights
-from rla.training.optimizing import make_optimizer
+from rla.training.sequences import TrainingSequence, policy_sequences, reward_model_sequences
+from rla.training.shared import make_optimizer
 
 PARAMS: dict[str, Any] = {
     "env": {"name": "alfworld", "max_steps": 12, "omit_commands": ["look", "inventory", "help", "examine"]},

@@ -10,7 +10,7 @@ from rla.store.images import images_folder
 from rla.training.stage import Rows, joined_sequences, train_stage
 
 if TYPE_CHECKING:
-    from rla.training.data import TrainingSequence
+    from rla.training.sequences import TrainingSequence
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
@@ -18,7 +18,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
     trajectories, rewards = ctx.path("trajectories"), ctx.path("rewards")
 
     def sequences() -> Iterator[TrainingSequence]:
-        from rla.training.data import policy_sequences
+        from rla.training.sequences import policy_sequences
 
         return joined_sequences(
             policy_sequences,

@@ -12,20 +12,20 @@ from rla.store.layout import PATHS, earlier_judgements
 from rla.training.stage import Rows, joined_sequences, train_stage
 
 if TYPE_CHECKING:
-    from rla.training.data import TrainingSequence
+    from rla.training.sequences import TrainingSequence
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
-    """Writes the next reward model checkpoint. Where no sample trains, it is unchanged, and the stage says so.
+    """Writes the next reward model checkpoint. If no sample trains, it is unchanged, and the stage says so.
 
-    Where a chat server judges, it is always unchanged, because nothing that such a server says can train.
+    If a chat server judges, it is always unchanged, because replies of such a server cannot train.
     """
     scores, rewards = ctx.path("scores"), ctx.path("rewards")
     config = replace(ctx.config.train_rm, enabled=ctx.config.train_rm.enabled and ctx.config.judge.trains)
     earlier = earlier_judgements(ctx.run, ctx.iteration, count=config.replay if config.enabled else 0)
 
     def sequences() -> Iterator[TrainingSequence]:
-        from rla.training.data import reward_model_sequences
+        from rla.training.sequences import reward_model_sequences
 
         for judged, paid in (*earlier, (scores, rewards)):
             yield from joined_sequences(

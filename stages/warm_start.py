@@ -8,10 +8,10 @@ from rla.pipeline.context import StageContext
 from rla.pipeline.origins import origin, policy_of, pool_of
 from rla.store.digests import digest
 from rla.store.slices import read_json
-from rla.training.stage import finished_checkpoint
-from rla.training.warm_start import as_it_is_asked, given_examples, warm_start_model
+from rla.training.checkpoints import finished_checkpoint
+from rla.training.warm_start import given_examples, needs_agent, warm_start_model
 
-# What each of the two depends on: a change of the judge's part leaves the policy as it is.
+# The parameters that each of the two depends on: a change of the judge's part leaves the policy as it is.
 SHARED = (
     *("env", "tasks", "model", "policy.reply", "policy.repeat_task"),
     *(f"warm_start.{key}" for key in ("enabled", "scenes", "threads")),
@@ -27,10 +27,10 @@ SECTIONS = {
 
 
 def asked_as(ctx: StageContext, option: str) -> str:
-    """What else a model depends on: its adapter, and what it is shown where that is a window of the episode."""
+    """Further dependencies of a model: its adapter, and the view of the episode if it is shown a window."""
     lora = ctx.config.taught_by_adapter(option)
     kind = "" if lora is None else f"{lora.lora} {lora.dtype}"
-    if not as_it_is_asked(ctx):
+    if not needs_agent(ctx):
         return kind
     shown = f"{ctx.config.policy.history} {ctx.config.policy.images}" if option == "policy" else ctx.config.judge.images
     return f"{shown}{kind}"
@@ -41,11 +41,8 @@ def run(ctx: StageContext) -> dict[str, Any]:
     tasks_folder = pool_of(ctx, "tasks")
     summary: dict[str, Any] = {}
     given = given_examples(ctx)
-    for option, initial, config in (
-        ("policy", "init-policy", ctx.config.warm_start.policy),
-        ("rm", "init-rm", ctx.config.warm_start.reward),
-    ):
-        model = policy_of(ctx, initial, option)
+    for option in ("policy", "rm"):
+        model = policy_of(ctx, f"init-{option}", option)
         if option == "rm" and ctx.config.warm_start.reward_from_policy:
             model = ctx.path("policy")
         learnt = given.files if option == "policy" and given is not None else ()
@@ -53,15 +50,6 @@ def run(ctx: StageContext) -> dict[str, Any]:
         marker = {"origin": made_from.as_json(), **made_from.named()}
         out = ctx.path(option)
         if not finished_checkpoint(out, marker, overwrite=ctx.overwrite, folders=made_from.folders):
-            warm_start_model(
-                ctx,
-                option,
-                model=model,
-                out=out,
-                config=config,
-                tasks_folder=tasks_folder,
-                marker=marker,
-                given=given,
-            )
+            warm_start_model(ctx, option, model=model, out=out, tasks_folder=tasks_folder, marker=marker, given=given)
         summary[option] = {"folder": str(out), "digest": digest(out), **read_json(out / "metrics.json")}
     return summary

@@ -50,8 +50,8 @@ def check_config(config: Config, where: str) -> None:
             "set it to as much at most"
         )
     for key in ("policy", "reward"):
-        if not getattr(config.warm_start, key).trains:  # of the expert and of the calibration 0 is possible
-            raise UserError(f"{where}: warm_start.{key}.steps is 0; it must be 1 or more, or set epochs")
+        if not getattr(config.warm_start, key).trains:  # 0 steps of the expert and the calibration are possible
+            raise UserError(f"{where}: warm_start.{key}.steps is 0; it must be 1 or more")
     ranks = (config.train_policy.lora.rank, config.train_rm.lora.rank)
     if config.warm_start.reward_from_policy and all(ranks) and ranks[0] != ranks[1]:
         raise UserError(
@@ -61,7 +61,7 @@ def check_config(config: Config, where: str) -> None:
     if config.warm_start.expert.trains and config.warm_start.conversations:
         raise UserError(
             f"{where}: warm_start.expert plays demonstrations, and warm_start.conversations takes their place; set "
-            "warm_start.expert.steps and warm_start.expert.epochs to 0"
+            "warm_start.expert.steps to 0"
         )
 
 
@@ -86,10 +86,8 @@ def check_training(config: Config, where: str) -> None:
             )
         if train.dual_clip and train.dual_clip <= 1 + train.clip_high:
             raise UserError(f"{where}: {name}.dual_clip is {train.dual_clip}; it must be 0 or above 1 + clip_high")
-        if train.lr_schedule != "constant" and train.lr_steps <= train.warmup_steps:
-            raise UserError(
-                f"{where}: {name}.lr_schedule: {train.lr_schedule} ends at lr_steps; set it above warmup_steps"
-            )
+        if 0 < train.lr_steps <= train.warmup_steps:
+            raise UserError(f"{where}: {name}.lr_steps is {train.lr_steps}; set it to 0, or above warmup_steps")
 
 
 def check_splits(tasks: TasksConfig, where: str) -> None:

@@ -1,19 +1,19 @@
 """Parameters of the stages that train: one optimisation stage, its adapter, and the supervised start.
 
-Some follow from the engine's precision where the params file leaves them open (`protected`). An engine that computes in
+Some follow from the engine's precision if the params file leaves them open (`protected`). An engine that computes in
 bf16 samples from another distribution than the trainer's: its log-probabilities are off by hundredths, and by far more
 on tokens that are improbable. Importance ratios against them are wrong before the first update. Behind such an engine
 the ratio starts from the trainer's own log-probabilities (`old: trainer`), the sampler's are corrected for token by
 token (`correction: token`, truncated importance sampling, Yao et al. 2025), and the second bound of the clip is on
 (`dual_clip: 3`, Ye et al. 2020). An engine in fp32 needs none of this.
 
-Learning rates follow from what trains (`RATES`), and a warm start is made for new models alone, unless the file says
-otherwise (`warmed`). What the params file says is kept.
+Learning rates depend on whether all weights or an adapter train (`RATES`), and only new models get a warm start, unless
+the file says otherwise (`warmed`). Keys that the params file sets are kept.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal, TypeVar
 
 from rla.config.schema import fraction, from_one, from_zero, ranged, without_effect
@@ -33,15 +33,13 @@ class TrainConfig:
     """One optimisation stage: policy or reward model."""
 
     enabled: bool = True  # false: the checkpoint goes on as it is
-    vision: Literal["trained", "frozen"] = "trained"  # the vision tower, of a model that has one
+    vision: Literal["trained", "frozen"] = "trained"  # the vision encoder, if the model has one
     lr: float | None = fraction(None)  # the highest learning rate; none: 1e-6, with LoRA 4e-5
     beta1: float = ranged(0.9, least=0.0, below=1.0)  # of Adam
     beta2: float = ranged(0.99, least=0.0, below=1.0)  # of Adam
     weight_decay: float = fraction(0.0)  # of AdamW
     warmup_steps: int = from_zero(0)  # updates of the run in which the rate rises to `lr`
-    lr_schedule: Literal["constant", "linear", "cosine"] = "constant"  # how the rate falls over the updates of the run
-    lr_steps: int = from_zero(0)  # `linear`, `cosine`: the update of the run at which the rate is least
-    lr_min: float = fraction(0.0)  # the least rate, as a share of lr
+    lr_steps: int = from_zero(0)  # updates of the run over which the rate falls linearly to zero; 0: it is constant
     epochs: int = from_one(1)  # how often an iteration trains on its sequences
     updates: int = from_one(4)  # optimizer steps per epoch
     sequences_per_update: int = from_zero(0)  # as many steps as it takes with so many sequences in each; 0: `updates`
@@ -51,19 +49,18 @@ class TrainConfig:
     tokens_per_batch: int = from_one(8192)  # tokens of one forward pass
     max_tokens: int = from_one(4096)  # of a text; replies that end beyond it are counted and do not train
     loss: Literal["ppo_clip", "cispo", "gspo"] = "ppo_clip"  # `docs/guide/training.md`
-    # what an importance ratio is taken over; `gspo`: segment where that is named, else reply
+    # unit of an importance ratio; `gspo`: segment if that is named, else reply
     ratio: Literal["token", "reply", "segment"] = "token"
     clip_low: float = ranged(0.2, least=0.0, most=1e6)  # ratios are clipped to 1 - clip_low and 1 + clip_high
     clip_high: float = ranged(0.2, least=0.0, most=1e6)  # `cispo`: the largest ratio itself
-    # The largest ratio where the advantage is negative; 0: no bound.
+    # The largest ratio if the advantage is negative; 0: unbounded.
     # `auto`, and none for dual_clip: trainer, token and 3 behind an engine in bf16, otherwise sampler, none and 0.
     dual_clip: float | None = ranged(None, above=1.0, most=1e6, or_zero=True)
     old: Literal["auto", "sampler", "trainer"] = "auto"  # whose log-probabilities the ratio starts from
     correction: Literal["auto", "none", "token", "reply"] = "auto"  # of the sampler's log-probabilities; old: trainer
-    correction_cap: float = ranged(2.0, above=0.0, most=1e6)  # the largest such correction
-    # a token does not train where trainer / sampler is less; 0: no bound; old: trainer
+    # a token does not train if trainer / sampler is less; 0: off; old: trainer
     mask_low: float = ranged(0.0, least=0.0, below=1.0)
-    # a token does not train where trainer / sampler is more; 0: no bound; old: trainer
+    # a token does not train if trainer / sampler is more; 0: off; old: trainer
     mask_high: float = ranged(0.0, above=1.0, most=1e9, or_zero=True)
     aggregation: Literal["token", "sequence", "trajectory", "fixed", "trajectory_fixed"] = "token"  # of tokens
     # `fixed`: tokens that a reply is divided by; `trajectory_fixed`: that a trajectory is
@@ -72,10 +69,9 @@ class TrainConfig:
     kl_coef: float = ranged(0.01, least=0.0, most=1e6)  # of the penalty; 0: no reference model is needed
     kl_reference: Literal["initial", "previous"] = "initial"  # the run's first weights, or the iteration's
     max_grad_norm: float = ranged(1.0, above=0.0, most=1e9)  # larger gradients are scaled down to it
-    max_skipped: int = without_effect(3, least=0)  # updates that may be skipped, for a gradient that is not finite
     max_samples: int = from_zero(0)  # steps of an iteration that may train, drawn by seed; 0: all
-    dtype: Literal["float32", "bfloat16"] = "float32"  # what forward and backward passes compute in; weights stay fp32
-    fp32_head: bool = False  # the output layer computes in fp32 where the rest is in bf16
+    dtype: Literal["float32", "bfloat16"] = "float32"  # of forward and backward passes; weights stay fp32
+    fp32_head: bool = False  # the output layer computes in fp32 if the rest is in bf16
     gradient_checkpointing: bool = False  # activations are computed again: less memory, more time
     lora: LoraConfig = field(default_factory=LoraConfig)
     threads: int = ranged(0, least=0, most=4096)  # CPU threads; 0: as many as the process may use
@@ -94,17 +90,56 @@ class JudgeTrainConfig(TrainConfig):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SftConfig:
-    """Supervised training before reinforcement: `examples` demonstrations or judgements."""
+class LessonConfig:
+    """Supervised training before reinforcement: its examples and how long it lasts."""
 
     examples: int = from_one(1000)  # demonstrations or judgements
-    vision: Literal["trained", "frozen"] = "trained"  # the vision tower, of a model that has one
     steps: int = from_zero(200)  # updates
     batch_size: int = from_one(16)  # examples of an update
     lr: float | None = fraction(None)  # learning rate; none: 2e-5, with LoRA 2e-4, of a new model 3e-3
-    # policy: a demonstration's share of random actions is drawn between 0 and twice this, and is 1 at most; reward
-    # model: share of flipped labels
+    # policy and expert: a demonstration's share of random actions is drawn between 0 and twice this, and is 1 at most;
+    # reward model: share of flipped labels
     noise: float = fraction(0.0)
+
+    @property
+    def rate(self) -> float:
+        """`lr`; the rate of all weights of a pretrained model if nothing has decided it."""
+        return TAUGHT_RATES[0] if self.lr is None else self.lr
+
+    @property
+    def trains(self) -> bool:
+        return self.steps > 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertConfig(LessonConfig):
+    """Supervised training on an expert before that of `policy`, which has its other settings; `steps: 0`: none."""
+
+    steps: int = from_zero(0)  # updates
+    observed: float = fraction(0.3)  # loss weight of the tokens that the policy reads in demonstrations
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardLessonConfig(LessonConfig):
+    """Supervised training of the reward model on labelled judgements."""
+
+    vision: Literal["trained", "frozen"] = "trained"  # the vision encoder, if the model has one
+    # an update adds up passes of at most so many tokens; 0: as many as 2 GiB of activations allow, 8 GiB on a GPU
+    tokens_per_pass: int = from_zero(0)
+    gradient_checkpointing: bool = False  # activations are computed again: less memory, more time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationConfig(LessonConfig):
+    """Supervised training after that of `reward`, which has its other settings; `steps: 0`: none."""
+
+    steps: int = from_zero(0)  # updates
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SftConfig(RewardLessonConfig):
+    """Supervised training of the policy, with all settings that a supervised training has."""
+
     epochs: int = from_zero(0)  # passes over the examples, whole batches of each, in place of `steps`; 0: `steps`
     lr_schedule: Literal["constant", "linear", "cosine"] = "cosine"  # how the rate falls after the warm-up, to zero
     warmup_share: float = fraction(0.05)  # of the updates, in which the rate rises to `lr`; 0: none
@@ -113,22 +148,12 @@ class SftConfig:
     beta2: float = ranged(0.99, least=0.0, below=1.0)  # of Adam
     max_grad_norm: float = ranged(1.0, above=0.0, most=1e9)  # larger gradients are scaled down to it
     packing: bool = False  # examples of a pass share a row without seeing each other; false: rows are padded
-    # an update adds up passes of at most so many tokens; 0: as many as 2 GiB of activations allow, 8 GiB on a GPU
-    tokens_per_pass: int = from_zero(0)
     # conversations, and no others, are cut on the right to so many tokens; 0: longer ones are left out
     max_length: int = from_zero(0)
-    gradient_checkpointing: bool = False  # activations are computed again: less memory, more time
-    # policy: loss weight of what it reads in demonstrations, against 1 of what it says
-    observed: float = fraction(0.3)
-
-    @property
-    def rate(self) -> float:
-        """`lr`; that of all weights of a pretrained model if nothing has decided it."""
-        return TAUGHT_RATES[0] if self.lr is None else self.lr
+    observed: float = fraction(0.3)  # loss weight of the tokens that the policy reads in demonstrations
 
     @property
     def trains(self) -> bool:
-        """Whether anything is to be learnt."""
         return bool(self.steps or self.epochs)
 
     def updates(self, examples: int) -> int:
@@ -137,31 +162,37 @@ class SftConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExpertConfig(SftConfig):
-    """Supervised training on an expert before that of `policy`; none where `steps` and `epochs` are 0."""
-
-    steps: int = from_zero(0)  # updates
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WarmStartConfig:
-    """Supervised start of both models, for those that do not know how to act and judge yet."""
+    """Supervised start of both models, if they cannot act and judge yet."""
 
-    enabled: bool | None = None  # false: both models go on as they are; none: true where `model.policy` is init
+    enabled: bool | None = None  # false: both models go on as they are; none: true if `model.policy` is init
     reward_from_policy: bool = False  # the reward model starts from the policy's clone, not from `model.reward`
     scenes: int = from_zero(0)  # built-in scenes of its own to demonstrate on; 0: the tasks of the pool
     # The policy first learns from demonstrations of an expert; `noise` is the share of its random actions. A model
-    # learns slow things, such as where something stands on a screen, sooner from demonstrations without errors.
+    # learns slow things, such as positions on a screen, sooner from demonstrations without errors.
     expert: ExpertConfig = field(default_factory=ExpertConfig)
     policy: SftConfig = field(default_factory=SftConfig)
-    reward: SftConfig = field(default_factory=SftConfig)
+    reward: RewardLessonConfig = field(default_factory=RewardLessonConfig)
     alike: int = from_zero(0)  # of the same judgement, how many an episode teaches the reward model at most; 0: all
     # Then the reward model goes on, on whole episodes: it learns how often each judgement is due. steps 0: no more.
-    calibration: SftConfig = field(default_factory=lambda: SftConfig(steps=0))
+    calibration: CalibrationConfig = field(default_factory=CalibrationConfig)
     threads: int = ranged(0, least=0, most=4096)  # CPU threads; 0: as many as the process may use
     # The policy learns from conversations in place of demonstrations: a shard, a Parquet or JSONL file, a folder of
     # those, hub:owner/name, or `collected` (`docs/guide/sft.md`).
     conversations: str = without_effect("")
+
+    def settings(self, name: str) -> SftConfig:
+        """All settings of the training `name` (expert, policy, reward, calibration)."""
+        if name == "policy":
+            return self.policy
+        if name == "expert":
+            return _over(replace(self.policy, epochs=0), self.expert)
+        reward = _over(SftConfig(), self.reward)
+        return reward if name == "reward" else _over(reward, self.calibration)
+
+
+def _over(base: SftConfig, lesson: LessonConfig) -> SftConfig:
+    return replace(base, **{key.name: getattr(lesson, key.name) for key in fields(lesson)})
 
 
 DUAL_CLIP = 3.0
@@ -170,13 +201,13 @@ DUAL_CLIP = 3.0
 RATES, TAUGHT_RATES, NEW_RATE = (1e-6, 4e-5), (2e-5, 2e-4), 3e-3
 
 Section = TypeVar("Section", bound=TrainConfig)
-Taught = TypeVar("Taught", bound=SftConfig)
+Lesson = TypeVar("Lesson", bound=LessonConfig)
 
 
 def warmed(warm: WarmStartConfig, *, new: tuple[bool, bool], lora: tuple[bool, bool]) -> WarmStartConfig:
     """`warm` with everything decided. Of policy and reward model: whether each is a new one, and trains an adapter."""
 
-    def with_rate(one: Taught, place: int) -> Taught:
+    def with_rate(one: Lesson, place: int) -> Lesson:
         rate = NEW_RATE if new[place] else TAUGHT_RATES[lora[place]]
         return one if one.lr is not None else replace(one, lr=rate)
 

@@ -1,16 +1,14 @@
-"""Checkpoint folders (`rla.models.checkpoint` says what lies in one): opening one to train on, and writing the next.
+"""Checkpoint folders: finding one that is finished, opening one to train on, and writing the next.
 
-Opening: a file that the train state lacks is an error, before any model is loaded.
+`rla.models.checkpoint` says what lies in a folder, and readers of `model/` open it with `open_checkpoint`. To train on
+it, its train state must be complete as well, or training would quietly start over from the exported weights, or measure
+KL to them:
 
-    trained            weights, moments, rng, state.json, and the reference, which is the base where there is an adapter
-    a start of a run   no state, as a plain model folder has none: a warm start, or a model that was carried over
+    trained            weights, moments, rng, state.json, and the reference (with an adapter, the base is the reference)
+    start of a run     no state, like a plain model folder: a warm start, or a model that was carried over
 
-Without this, training would quietly begin anew from the exported weights, or measure KL to them. A file that changed is
-an error as well (`verify_together`). Whoever reads `model/` alone opens it with `open_checkpoint`, which asks for
-nothing else.
-
-Writing: whole or not at all. A checkpoint that is replaced stays, with its own record, until the new one is complete
-(`rla.store.replacing`).
+A checkpoint is written whole or not at all. One that is replaced stays, with its own record, until the new one is
+complete (`rla.store.replacing`).
 """
 
 from __future__ import annotations
@@ -18,8 +16,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,18 +46,52 @@ from rla.models.verifying import (
 )
 from rla.store.atomic import building, write_json
 from rla.store.digests import FILES, Records, below, joint_digest, read_records, record_files, write_records
+from rla.store.origin import PARAMETERS, unlike_text
 from rla.store.pruned import MODEL, PARTS, PRUNED, STATE, refuse_pruned
 from rla.store.removing import refuse_unlike
-from rla.store.replacing import take_place
-from rla.store.slices import sealed
+from rla.store.replacing import settle, take_place
+from rla.store.slices import read_json, sealed
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from rla.training.ranks import Ranks
+    from rla.training.shared import Ranks
 
-TRAINED = ("weights", "moments", "rng")  # `<name>.safetensors`, or `<name>-00000.safetensors` and on
 COUNTS = "state.json"
+
+
+def finished_checkpoint(
+    out: Path, marker: dict[str, Any], *, overwrite: bool, folders: Mapping[str, str] | None = None
+) -> bool:
+    """Whether `out` is a complete checkpoint of the origin in `marker`.
+
+    With `overwrite` one of another origin may be replaced, and stays until the new one is complete. Raises UserError
+    for one of another origin otherwise, for a folder without a record, and for one with foreign files.
+    """
+    settle(out, checkpoint_file)  # a killed call may have begun to replace it
+    manifest = out / MANIFEST
+    if not manifest.exists():
+        refuse_existing(out)
+        return False
+    try:
+        content = read_json(manifest)
+    except UserError:
+        damaged = overwrite and all(f'"{key}"'.encode() in manifest.read_bytes() for key in ("updates", "digest"))
+        if not damaged:  # not ours at all
+            raise
+        content = {}
+    if content and content.get("origin") == marker["origin"]:
+        shutil.rmtree(out.with_name(f"{out.name}.partial"), ignore_errors=True)  # of a call killed at its very end
+        return True
+    if overwrite:
+        refuse_existing(out, replace=True)
+        return False
+    found, wanted = (
+        (one["origin"] if isinstance(one.get("origin"), dict) else {}) | {PARAMETERS: one.get(PARAMETERS)}
+        for one in (content, marker)
+    )
+    unlike = unlike_text(found, wanted, folders=folders)
+    raise UserError(f"{out}: a checkpoint {unlike}; rerun with --overwrite or choose another folder")
 
 
 def open_to_train(source: Path | str) -> Checkpoint:
@@ -68,38 +100,33 @@ def open_to_train(source: Path | str) -> Checkpoint:
     refuse_pruned(Path(source), STATE)
     if checkpoint.digest is None or not checkpoint.updates:
         return checkpoint
-    state = Path(checkpoint.model).parent / "state"
-    for name in (*TRAINED, *(() if checkpoint.adapter else (REFERENCE,))):
-        if not any((state / f"{name}{number}.safetensors").is_file() for number in ("", "-00000")):
-            raise UserError(_missing(state / f"{name}.safetensors"))
-    if not (state / COUNTS).is_file():
-        raise UserError(_missing(state / COUNTS))
+    state = Path(checkpoint.model).parent / STATE
+    stems = ("weights", "moments", "rng", *(() if checkpoint.adapter else (REFERENCE,)))
+    wanted = {state / f"{stem}.safetensors": (f"{stem}.safetensors", f"{stem}-00000.safetensors") for stem in stems}
+    for file, names in {**wanted, state / COUNTS: (COUNTS,)}.items():
+        if not any((state / name).is_file() for name in names):
+            raise UserError(
+                f"{file}: missing, so training cannot go on from this checkpoint; restore the file or take another "
+                f"checkpoint (to start over from the weights alone, name {state.with_name(MODEL)})"
+            )
     return checkpoint
 
 
 def verify_together(checkpoint: Checkpoint, ranks: Ranks) -> None:
-    """A common call of all ranks: each digests its part of the files, so that all are read once.
+    """Compare the files with their record; each rank digests its share, so all are read once. Collective.
 
-    Raises UserError at every rank where one of them finds a file that changed since it was written.
+    Raises UserError on every rank if one of them finds a damaged file.
     """
     verify = verify_model if checkpoint.state is None else verify_parts  # the weights alone were named
-    ranks.agree(lambda: verify(checkpoint.model, share=(ranks.rank, ranks.world)))
+    ranks.check(lambda: verify(checkpoint.model, share=(ranks.rank, ranks.world)))
 
 
 def record_together(folder: Path, ranks: Ranks) -> dict[str, dict[str, Any]]:
-    """The records of a folder that the first rank has written. A common call of all ranks, as `verify_together` is."""
-    ranks.wait()
+    """The records of a folder that rank 0 has written. Collective, like `verify_together`."""
+    ranks.barrier()
     own: dict[str, dict[str, Any]] = {}
-    ranks.agree(lambda: own.update(record_files(folder, share=(ranks.rank, ranks.world))))
-    found = {name: one for some in ranks.gather(own) for name, one in some.items()}
-    return {name: found[name] for name in sorted(found)}
-
-
-def _missing(file: Path) -> str:
-    return (
-        f"{file}: missing, so training cannot go on from this checkpoint; restore the file or take another "
-        f"checkpoint (to begin anew from the weights alone, name {file.parent.with_name('model')})"
-    )
+    ranks.check(lambda: own.update(record_files(folder, share=(ranks.rank, ranks.world))))
+    return dict(sorted(item for records in ranks.gather(own) for item in records.items()))
 
 
 def write_checkpoint(
@@ -117,30 +144,37 @@ def write_checkpoint(
     record: Mapping[str, Any] | None = None,
     replace: bool = False,
 ) -> None:
-    """Write `out` atomically from a model and a folder with its state, which moves into it, or from an adapter's.
+    """Write `out` atomically from a `model`, or an `adapter` folder in its place.
 
-    `recorded`: the files of `state`. Without `state` (a warm start) the checkpoint is the start of a run. An `adapter`
-    takes the place of `model`. Converts `model` to `dtype`, so it cannot train further. Tokenizer files come from
-    `previous`. `replace`: a checkpoint at `out` makes room in the end.
+    The folder `state` (whose files `recorded` describes) moves into it; without one the checkpoint is the start of a
+    run. Converts `model` to `dtype`, so it cannot train further. Tokenizer files come from `previous`. With `replace` a
+    checkpoint at `out` makes room in the end.
     """
     import torch
 
-    from rla.training.tensors import FILE_BYTES
+    from rla.training.tensors import FILE_BYTES, save_weights
 
-    known = {f"state/{name}": one for name, one in (recorded or {}).items()}
-    with _fresh(out, replace=replace) as partial:
+    known = {f"{STATE}/{name}": one for name, one in (recorded or {}).items()}
+    refuse_existing(out, replace=replace)
+    with building(out) as partial:
         if state is not None:
-            state.rename(partial / "state")
-        _export_companions(previous.model, partial / "model")
+            state.rename(partial / STATE)
+        _copy_companions(previous.model, partial / MODEL)
         if adapter is not None:
             adapter.rename(partial / ADAPTER)
-            write_base(partial / "model", base_under(previous.model), place=out / "model", adapter=partial / ADAPTER)
+            write_base(partial / MODEL, base_under(previous.model), place=out / MODEL, adapter=partial / ADAPTER)
         elif model is not None:
-            if state is not None:
-                _keep_reference(previous, partial / "state", dtype=dtype)
-                known |= _linked(previous, (REFERENCE,))
-            # Files of a few GiB are digested side by side, one large file is not.
-            model.to(getattr(torch, dtype)).save_pretrained(partial / "model", max_shard_size=FILE_BYTES)
+            if state is not None and previous.reference is not None:
+                for file in previous.reference.glob(f"{REFERENCE}*.safetensors"):
+                    _link_or_copy(str(file), str(partial / STATE / file.name))
+                start = f"{STATE}/{REFERENCE}"
+                known |= {name: one for name, one in _recorded(previous).items() if name.startswith(start)}
+            elif state is not None:
+                from rla.models.load import load_model
+
+                save_weights(load_model(previous.model), partial / STATE, REFERENCE, dtype=getattr(torch, dtype))
+            # Files of a few GiB are digested in parallel, one large file is not.
+            model.to(getattr(torch, dtype)).save_pretrained(partial / MODEL, max_shard_size=FILE_BYTES)
         (partial / HISTORY).write_text("".join(json.dumps(one, allow_nan=False) + "\n" for one in history))
         _finish(partial, out, updates=updates, metrics=metrics, record=record, known=known)
 
@@ -153,87 +187,62 @@ def carry_over(
     record: Mapping[str, Any] | None = None,
     replace: bool = False,
 ) -> None:
-    """`out` becomes a checkpoint with the very same weights and state, as hard links where possible.
+    """Make `out` a checkpoint with the same weights and state, as hard links where possible.
 
-    `replace` as `write_checkpoint` takes it. Raises UserError where a file changed since `previous` recorded it: a
-    damaged file would be damaged wherever it is linked, and its own stage alone can make it again.
+    Raises UserError if a file is not as `previous` recorded it: damage would spread with every link.
     """
-    own = {MODEL: previous.model, STATE: previous.state, ADAPTER: previous.adapter}
-    verify_parts(previous.model, [part for part, folder in own.items() if folder is not None])
-    base, known = base_of(previous.model), _linked(previous, ("",))
-    with _fresh(out, replace=replace) as partial:
+    parts = {MODEL: previous.model, STATE: previous.state, ADAPTER: previous.adapter}
+    verify_parts(previous.model, [part for part, folder in parts.items() if folder is not None])
+    base, known = base_of(previous.model), _recorded(previous)
+    refuse_existing(out, replace=replace)
+    with building(out) as partial:
         if not Path(previous.model).is_dir() or (base is not None and previous.adapter is None):
             from rla.models.load import load_model
 
             known = {}
-            _export_companions(previous.model, partial / "model")
-            load_model(previous.model).save_pretrained(partial / "model")
-        else:
-            ignored = shutil.ignore_patterns(".*", BASE)
-            shutil.copytree(previous.model, partial / "model", copy_function=_link_or_copy, ignore=ignored)
-        if previous.state is not None:
-            shutil.copytree(previous.state, partial / "state", copy_function=_link_or_copy)
-        if previous.adapter is not None:
-            shutil.copytree(previous.adapter, partial / ADAPTER, copy_function=_link_or_copy)
+            _copy_companions(previous.model, partial / MODEL)
+            load_model(previous.model).save_pretrained(partial / MODEL)
+            parts.pop(MODEL)
+        for part, folder in parts.items():
+            if folder is not None:
+                ignored = shutil.ignore_patterns(".*", BASE) if part == MODEL else None
+                shutil.copytree(folder, partial / part, copy_function=_link_or_copy, ignore=ignored)
         if base is not None and previous.adapter is not None:
-            known = {name: one for name, one in known.items() if name != f"{MODEL}/{BASE}"}
-            write_base(partial / "model", base, place=out / "model", adapter=partial / ADAPTER)
+            known.pop(f"{MODEL}/{BASE}", None)
+            write_base(partial / MODEL, base, place=out / MODEL, adapter=partial / ADAPTER)
         (partial / HISTORY).touch()
         _finish(partial, out, updates=previous.updates, metrics=metrics or {}, record=record, known=known)
 
 
 def publish(partial: Path, place: Path) -> None:
     """Flush every file of `partial` to the disk, then rename it to `place`."""
-    _flush_all(partial)
+    _flush(*partial.rglob("*"), partial)
     partial.rename(place)
     _flush(place.parent)
 
 
-def _flush_all(folder: Path) -> None:
-    for path in [*folder.rglob("*"), folder]:
-        _flush(path)
-
-
 def checkpoint_file(folder: Path) -> Callable[[Path], bool]:
-    """Whether a path below the checkpoint `folder` is one that `rla` writes there: of its parts, what it says that it
-    wrote, or anything where it does not say so.
+    """Whether a path below the checkpoint `folder` is one that rla wrote: in its parts, the files that it recorded, or
+    any file if there is no record.
     """
-    files = {MANIFEST, METRICS, HISTORY, PRUNED, FILES}
     recorded = None
-    with suppress(UserError):  # a damaged record says nothing
+    with suppress(UserError):  # a damaged record
         recorded = read_records(folder / FILES)
 
     def ours(path: Path) -> bool:
         if path.parts[0] in PARTS:
             return recorded is None or path.as_posix() in recorded
-        return str(path) in files
+        return str(path) in {MANIFEST, METRICS, HISTORY, PRUNED, FILES}
 
     return ours
 
 
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def refuse_existing(out: Path, *, replace: bool = False) -> None:
-    """Raises UserError unless `out` is free (an empty folder is), or is to be replaced and a checkpoint of ours."""
+    """Raises UserError unless `out` is absent, empty, or a checkpoint of ours that is to be replaced."""
     if replace and (out / MANIFEST).is_file():
         refuse_unlike(out, checkpoint_file(out))
     elif out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} exists already: remove it or name another folder")
-
-
-@contextmanager
-def _fresh(out: Path, *, replace: bool) -> Iterator[Path]:
-    """An empty folder to fill and to give its name. Of equal calls at once the later one finds the checkpoint there."""
-    refuse_existing(out, replace=replace)
-    with building(out) as partial:
-        refuse_existing(out, replace=replace)
-        yield partial
 
 
 def _finish(
@@ -252,48 +261,39 @@ def _finish(
     write_records(partial, files)
     (partial / MANIFEST).write_text(json.dumps(sealed(content), indent=2) + "\n")
     write_json(partial / METRICS, dict(metrics))
-    _flush_all(partial)
+    _flush(*partial.rglob("*"), partial)
     take_place(partial, out, checkpoint_file)
     _flush(out.parent)
 
 
-def _linked(previous: Checkpoint, names: tuple[str, ...]) -> Records:
-    """What `previous` has recorded of the files that a new checkpoint links: those of `state/` that begin with one of
-    `names`, and all others where that is any name.
-    """
+def _flush(*paths: Path) -> None:
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _recorded(previous: Checkpoint) -> dict[str, Mapping[str, Any]]:
+    """The recorded size and digest of each file of `previous`: its hard links need not be digested again."""
     around = checkpoint_around(previous.model)
-    if around is None:
-        found = {f"{MODEL}/{name}": one for name, one in (model_records(previous.model) or {}).items()}
-    else:
-        found = checkpoint_records(around) or {}
-    starts = tuple("" if not name else f"state/{name}" for name in names)
-    return {name: one for name, one in found.items() if name.startswith(starts)}
+    if around is not None:
+        return dict(checkpoint_records(around))
+    return {f"{MODEL}/{name}": one for name, one in (model_records(previous.model) or {}).items()}
 
 
-def _keep_reference(previous: Checkpoint, folder: Path, *, dtype: str) -> None:
-    if previous.reference is not None:
-        for file in previous.reference.glob(f"{REFERENCE}*.safetensors"):
-            _link_or_copy(str(file), str(folder / file.name))
-        return
-    import torch
-
-    from rla.models.load import load_model
-    from rla.training.state import save_weights
-
-    save_weights(load_model(previous.model), folder, REFERENCE, dtype=getattr(torch, dtype))
-
-
-def _export_companions(source: Path | str, folder: Path) -> None:
-    """Tokenizer and templates, byte for byte where there is a folder to copy from."""
+def _copy_companions(source: Path | str, folder: Path) -> None:
+    """Copy tokenizer, configuration and templates, byte for byte if `source` is a folder."""
     folder.mkdir(parents=True)
-    if isinstance(source, Path) or Path(source).is_dir():
-        for file in Path(source).iterdir():
-            if file.is_file() and not file.name.startswith(".") and is_companion(file.name) and file.name != BASE:
-                shutil.copy(file, folder / file.name)
-        return
-    from rla.models.load import load_tokenizer
+    if not Path(source).is_dir():
+        from rla.models.load import load_tokenizer
 
-    load_tokenizer(source).save_pretrained(folder)
+        load_tokenizer(source).save_pretrained(folder)
+        return
+    for file in Path(source).iterdir():
+        if file.is_file() and not file.name.startswith(".") and is_companion(file.name) and file.name != BASE:
+            shutil.copy(file, folder / file.name)
 
 
 def _link_or_copy(source: str, target: str) -> None:

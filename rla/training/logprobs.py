@@ -1,8 +1,9 @@
 """Log-probabilities of chosen tokens under a causal language model, as the sampler defines them.
 
     logp(token) = log_softmax(logits / temperature) over the allowed ids, or over the vocabulary
-The output layer runs on the chosen positions only, in chunks that are computed again in the backward pass, so
-no tensor of batch x tokens x vocabulary ever exists.
+
+The output layer runs on the chosen positions only, in chunks that are recomputed in the backward pass, so no tensor of
+batch x tokens x vocabulary ever exists.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from rla.errors import UserError
-from rla.models.sight import image_features, joined_features, seeing_states
-from rla.training.batching import Batch, Looks
-from rla.training.packing import prefer
+from rla.training.batches import Batch
+from rla.training.packing import enable_packing
+from rla.training.pictures import vision_states
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,10 +41,10 @@ SCALED_LOGITS = (
 class TokenScorer(nn.Module):
     """The model and its output layer as one module from a batch to (logp (N), entropy (N)), both fp32.
 
-    The entropy carries a gradient with `train_entropy` only. `mixed`: the forward pass runs in bf16. That rounds logits
-    and moves log-probabilities by hundredths; with `fp32_head` the output layer runs in fp32 all the same. `packs`:
-    whether the model takes packed batches. `banned`: ids that the sampler never drew, whose logits count as -inf.
-    Raises UserError for a model that rescales its logits afterwards.
+    The entropy has a gradient only with `train_entropy`. `mixed`: the forward pass runs in bf16, which moves
+    log-probabilities by hundredths; with `fp32_head` the output layer runs in fp32 all the same. `packs`: whether the
+    model takes packed batches. `banned`: ids that the sampler never drew, whose logits count as -inf. Raises UserError
+    for a model that rescales its logits.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class TokenScorer(nn.Module):
         scaled = [name for name in SCALED_LOGITS if getattr(text, name, None) not in (None, 1.0)]
         if scaled:
             raise UserError(f"models of type {text.model_type} rescale their logits ({scaled[0]}): not supported")
-        self.packs = prefer(model)
+        self.packs = enable_packing(model)
         self.model = model
         self.temperature = temperature
         self.chunk_logits = chunk_logits
@@ -72,41 +73,35 @@ class TokenScorer(nn.Module):
         self.banned = list(banned)
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        # Here and not around the call: DeepSpeed's engine switches off what it finds around itself.
+        # Not around the call: DeepSpeed's engine switches off an autocast that it finds around itself.
         device = batch.input_ids.device.type
         with torch.autocast(device, dtype=torch.bfloat16) if self.mixed else contextlib.nullcontext():
-            return self._scores(batch)
-
-    def _scores(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        hidden = self._hidden(batch)
-        chosen = hidden[batch.rows, batch.columns]
-        head = self.model.get_output_embeddings()
-        weight, bias = head.weight, head.bias
-        if self.fp32_head:
-            chosen, weight = chosen.float(), weight.float()
-            bias = None if bias is None else bias.float()
-        banned = torch.tensor(self.banned, device=chosen.device) if self.banned else None
-        size = max(1, self.chunk_logits // head.weight.shape[0])
-        count = len(batch.targets)
-        parts: list[tuple[Tensor, Tensor]] = []
-        for low in range(0, count, size):
-            part = slice(low, low + size)
-            arguments = (
-                chosen[part],
-                weight,
-                bias,
-                batch.targets[part],
-                None if batch.allowed is None else batch.allowed[part],
-                None if batch.restricted is None else batch.restricted[part],
-                self.temperature,
-                self.train_entropy,
-                self.fp32_head,
-                banned,
-            )
+            chosen = self._hidden(batch)[batch.rows, batch.columns]
+            head = self.model.get_output_embeddings()
+            weight, bias = head.weight, head.bias
+            if self.fp32_head:
+                chosen, weight = chosen.float(), weight.float()
+                bias = None if bias is None else bias.float()
+            banned = torch.tensor(self.banned, device=chosen.device) if self.banned else None
+            count, size = len(batch.targets), max(1, self.chunk_logits // head.weight.shape[0])
             recompute = count > size and torch.is_grad_enabled()
-            parts.append(checkpoint(_score, *arguments, use_reentrant=False) if recompute else _score(*arguments))
-        logp, entropy = zip(*parts, strict=True)
-        return torch.cat(logp), torch.cat(entropy)
+            parts: list[tuple[Tensor, Tensor]] = []
+            for low in range(0, count, size):
+                part = slice(low, low + size)
+                arguments = (
+                    chosen[part],
+                    weight,
+                    bias,
+                    batch.targets[part],
+                    None if batch.allowed is None else batch.allowed[part],
+                    None if batch.restricted is None else batch.restricted[part],
+                    banned,
+                )
+                parts.append(
+                    checkpoint(self._score, *arguments, use_reentrant=False) if recompute else self._score(*arguments)
+                )
+            logp, entropy = zip(*parts, strict=True)
+            return torch.cat(logp), torch.cat(entropy)
 
     def _hidden(self, batch: Batch) -> Tensor:
         """Last hidden states (B, L, H)."""
@@ -115,47 +110,32 @@ class TokenScorer(nn.Module):
             options = {"packing": batch.packing, "position_ids": batch.packing.places}
         elif batch.forks is not None:
             options = {"attention_mask": batch.forks.mask(self.model), "position_ids": batch.forks.place}
-        if batch.looks is not None:
+        if batch.vision is not None:
             options.pop("position_ids", None)
-            return looking_states(self.model, batch.input_ids, batch.looks, **options)
+            return vision_states(self.model, batch.input_ids, batch.vision, **options)
         hidden: Tensor = self.model.base_model(input_ids=batch.input_ids, use_cache=False, **options).last_hidden_state
         return hidden
 
-
-def looking_states(model: PreTrainedModel, input_ids: Tensor, looks: Looks, **options: Any) -> Tensor:
-    """The same of a vision-language model."""
-    features = None
-    found = [] if looks.pixels is None or looks.grids is None else image_features(model, looks.pixels, looks.grids)
-    if looks.order:
-        features = joined_features([found[place] for place in looks.order])
-    hidden = seeing_states(
-        model, input_ids, looks.positions, looked=looks.looked, features=features, use_cache=False, **options
-    )
-    if found and features is None:
-        hidden = hidden + 0.0 * sum(part.sum() for one in found for part in (one.embeds, *one.deep))
-    return hidden
-
-
-def _score(
-    hidden: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    targets: Tensor,
-    allowed: Tensor | None,
-    restricted: Tensor | None,
-    temperature: float,
-    train_entropy: bool,
-    full: bool = False,
-    banned: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    with torch.autocast(hidden.device.type, enabled=False) if full else contextlib.nullcontext():
-        logits = F.linear(hidden, weight, bias).float() / temperature
-    if banned is not None:
-        logits = logits.index_fill(1, banned, -torch.inf)
-    if allowed is not None and restricted is not None:
-        offered = torch.zeros_like(logits, dtype=torch.bool).scatter_(1, allowed, True)
-        logits = logits.masked_fill(~(offered | ~restricted[:, None]), -torch.inf)
-    logp = logits.log_softmax(-1)
-    with torch.set_grad_enabled(train_entropy and torch.is_grad_enabled()):
-        entropy = -(logp.exp() * logp.clamp(min=torch.finfo(logp.dtype).min)).sum(-1)
-    return logp.gather(1, targets[:, None]).squeeze(1), entropy
+    def _score(
+        self,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        allowed: Tensor | None,
+        restricted: Tensor | None,
+        banned: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
+        """Log-probability and entropy of one chunk of tokens."""
+        full = torch.autocast(hidden.device.type, enabled=False) if self.fp32_head else contextlib.nullcontext()
+        with full:
+            logits = F.linear(hidden, weight, bias).float() / self.temperature
+        if banned is not None:
+            logits = logits.index_fill(1, banned, -torch.inf)
+        if allowed is not None and restricted is not None:
+            offered = torch.zeros_like(logits, dtype=torch.bool).scatter_(1, allowed, True)
+            logits = logits.masked_fill(~(offered | ~restricted[:, None]), -torch.inf)
+        logp = logits.log_softmax(-1)
+        with torch.set_grad_enabled(self.train_entropy and torch.is_grad_enabled()):
+            entropy = -(logp.exp() * logp.clamp(min=torch.finfo(logp.dtype).min)).sum(-1)
+        return logp.gather(1, targets[:, None]).squeeze(1), entropy

@@ -5,11 +5,10 @@
     gspo       the same with the reply's r, or the segment's (Zheng et al. 2025)
     cispo      -min(r, high) A logp, the factor without gradient: no token loses its gradient (MiniMax 2025)
 
-A reply is what one request was answered with: the tokens of one step, or of one judgement. A segment is what one prompt
-was continued with: all replies of an episode where its history is one dialogue, without what it was told between them.
-Steps of a segment may have different advantages, and each token is to follow its own. Therefore the gradient of a
-segment's r is that of GSPO-token, r without gradient times the token's own ratio; where all advantages of a segment are
-equal, both are the same.
+A reply answers one request: the tokens of one step, or of one judgement. A segment continues one prompt: all replies of
+an episode whose history is one dialogue, without the observations between them. Steps of a segment may have different
+advantages, and each token has to follow its own. So the gradient of a segment's r is taken as in GSPO-token, r without
+gradient times the token's own ratio; if all advantages of a segment are equal, both are the same.
 Sources: Schulman et al. 2017; Ye et al. 2020 (dual clip); names and conventions as in TRL.
 
 `token_weights` leads from losses per token to the loss of an optimizer step, which is a weighted sum:
@@ -20,9 +19,9 @@ Sources: Schulman et al. 2017; Ye et al. 2020 (dual clip); names and conventions
     fixed        1 / (R L)                  L: `fixed_length` (Dr. GRPO: the longest reply that is allowed)
     trajectory_fixed   1 / (T L)            the same of whole trajectories; L = 1 adds up the tokens of each
 
-verl's names for these are token-mean, seq-mean-token-mean (`sequence` where a trajectory is one reply, else
+verl's names for these are token-mean, seq-mean-token-mean (`sequence` if a trajectory is one reply, else
 `trajectory`), seq-mean-token-sum-norm and seq-mean-token-sum (`fixed` and `trajectory_fixed`, with L and with 1). Its
-token-mean is that of each micro-batch, so it depends on the cut; the one here does not.
+token-mean is taken over each micro-batch, so it depends on the cut; the one here does not.
 
 The weights are computed from the whole step before it is cut into passes and spread over processes, so the sums are
 exact whatever the cut.
@@ -49,10 +48,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from rla.config.training import TrainConfig
-    from rla.training.data import TrainingSequence
+    from rla.training.sequences import TrainingSequence
 
 Marks = dict[str, "Tensor"]
 MOST_LOG_RATIO = 20.0  # as verl bounds it: a ratio of 5e8 is a fault of the engine, and e^89 is infinite in fp32
+CORRECTION_CAP = 2.0  # as in the paper of truncated importance sampling
 Level = Literal["token", "reply", "segment"]
 Correction = Literal["auto", "none", "token", "reply"]
 Aggregation = Literal["token", "sequence", "trajectory", "fixed", "trajectory_fixed"]
@@ -111,7 +111,7 @@ def importance(inputs: LossInputs, level: Level) -> tuple[Tensor, Tensor]:
         log_ratio = unit_mean(log_ratio, mask, inputs.reply)
     elif level == "segment":
         fixed = log_ratio.detach()
-        log_ratio = unit_mean(fixed, mask, inputs.segment) + (log_ratio - fixed)  # the value is that of the mean
+        log_ratio = unit_mean(fixed, mask, inputs.segment) + (log_ratio - fixed)  # the value of the mean
     outside = outside | extreme(log_ratio)
     return log_ratio.masked_fill(outside, 0.0), outside
 
@@ -119,7 +119,7 @@ def importance(inputs: LossInputs, level: Level) -> tuple[Tensor, Tensor]:
 def ppo_clip(
     inputs: LossInputs, *, clip_low: float, clip_high: float, dual_clip: float = 0.0, level: Level = "token"
 ) -> tuple[Tensor, Marks]:
-    """Loss per token and, per token and without gradient, what the metrics are made of.
+    """Loss per token, and the values per token, without gradient, that the metrics are made of.
 
     `clip_low_share` and `clip_high_share` mark tokens whose gradient the clip removed, `dual_clip_share` those that the
     second bound removed (0: no such bound), `approx_kl` estimates KL(old, new) by k3, `ratio` is r, `extreme_tokens`
@@ -183,14 +183,14 @@ def sampler_ratio(inputs: LossInputs, *, level: Correction) -> Tensor:
     return (unit_sum(gap, inputs.mask, inputs.reply) if level == "reply" else gap).clamp(max=MOST_LOG_RATIO).exp()
 
 
-def correction(inputs: LossInputs, *, level: Correction, cap: float) -> Tensor:
+def correction(inputs: LossInputs, *, level: Correction, cap: float = CORRECTION_CAP) -> Tensor:
     """The factor of every token's loss, at most `cap`."""
     ratio = sampler_ratio(inputs, level=level)
     return ratio.clamp(max=cap) if level in ("token", "reply") else ratio.new_ones(ratio.shape)
 
 
 def masked(inputs: LossInputs, *, level: Correction, low: float, high: float) -> Tensor:
-    """Of every token whether its ratio leaves [low, high]; a `high` of 0 is no bound."""
+    """Of every token whether its ratio leaves [low, high]; a `high` of 0 means unbounded."""
     ratio = sampler_ratio(inputs, level=level)
     return (ratio < low) | (ratio > (high or float("inf")))
 
@@ -200,7 +200,7 @@ def token_weights(
 ) -> Callable[[TrainingSequence], list[float]]:
     """Of an optimizer step's sequences, which are counted one by one: the weights of the loss tokens of one of them.
 
-    All weights of the step add up to 1, but for those that are divided by a fixed length.
+    All weights of the step add up to 1, unless they are divided by a fixed length.
     """
     sizes: Counter[tuple[str, int]] = Counter()
     replies = 0
@@ -227,6 +227,6 @@ def token_weights(
 
 
 def _units(one: TrainingSequence, aggregation: Aggregation) -> list[tuple[str, int]]:
-    """What each loss token belongs to: its trajectory, or its reply, which lies in one sequence."""
+    """The unit of each loss token: its trajectory, or its reply, which lies in one sequence."""
     whole = aggregation in ("trajectory", "trajectory_fixed")
     return [(one.owner, 0 if whole else reply) for reply in one.reply_numbers()]

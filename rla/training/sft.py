@@ -1,10 +1,15 @@
-"""Supervised start of a model with TRL's `SFTTrainer`: token ids and a weight per token -> a checkpoint.
+"""Supervised start of a model with TRL's `SFTTrainer`: token ids with a weight per token -> a checkpoint.
 
     loss = sum of w_t * -log p(token t | tokens before) / sum of w_t    over an optimizer step
-The weights are 1 on what the model shall say, 0 on what it only reads, and may lie between. The checkpoint
-has a new optimizer, and its weights become the reference of the run. Where an adapter learns (`lora`), it goes on
-training in the loop, and the model that it began with stays the base. Ctrl-C saves the steps made so far in
-`<out>.partial/`, and the same call goes on from there. A warm start that is killed starts again.
+
+The weights are 1 on tokens that the model shall say, 0 on tokens that it only reads, and may lie between. The
+checkpoint has a new optimizer, and its weights become the reference of the run. If an adapter learns (`lora`), it goes
+on training in the loop over the same base. Ctrl-C saves the steps so far in `<out>.partial/`, and the same call goes on
+from there; a warm start that is killed starts again.
+
+No other module of the core knows TRL. `compute_loss` is the method that TRL names for a custom loss.
+`fused_lm_head=True` is a private argument of the models that `SFTTrainer` prepares: with it they return the
+log-probabilities of labels[:, 1:], zero if a label is -100.
 """
 
 from __future__ import annotations
@@ -15,40 +20,45 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from datasets import Dataset
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.checkpoint import checkpoint
+from transformers import PreTrainedModel
+from transformers.trainer_callback import PrinterCallback, TrainerCallback
+from trl import SFTConfig as TrlConfig
+from trl import SFTTrainer
 
 from rla.config.training import SftConfig, TrainConfig
 from rla.errors import UserError
-from rla.llm.base import PlacedImage
 from rla.models.checkpoint import open_checkpoint
+from rla.models.load import load_model, load_tokenizer
+from rla.models.sight import vision_tower
+from rla.models.vision import VisionFormat, load_vision
 from rla.store.atomic import write_json
-from rla.store.records import columns
+from rla.store.records import ImageSpan, columns
 from rla.training.checkpoints import refuse_existing, write_checkpoint
-from rla.training.footprint import layer_sizes, pass_tokens, return_freed_memory
+from rla.training.cost import layer_sizes, pass_tokens, return_freed_memory
+from rla.training.logprobs import CHUNK_LOGITS
+from rla.training.packing import enable_branches, enable_packing, forks, pack
+from rla.training.pictures import VisionCollator, VisionText, vision_states
+from rla.training.prepare import load_adapted, write_adapter
+from rla.training.sequences import Example
+from rla.training.shared import Ranks
+from rla.training.state import WEIGHTS, DeferredInterrupts, load_state_weights, trainable
+from rla.training.tensors import save_tensors
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-    from rla.models.vision import VisionFormat
+    from transformers import PreTrainedTokenizerBase
 
 STOPPED = "stopped.json"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Example:
-    """Token ids with a loss weight each. A branch (start, end, anchor) is a run of tokens that continues the first
-    `anchor` tokens and sees nothing else but itself: many short replies to one long text, in one pass. `images`: those
-    that stand among the tokens, in branches too.
-    """
-
-    token_ids: Sequence[int]
-    weights: Sequence[float]
-    branches: Sequence[tuple[int, int, int]] = ()
-    images: Sequence[PlacedImage] = ()
-
-
+IGNORED = -100
+SCHEDULES = {"constant": "constant_with_warmup", "linear": "linear", "cosine": "cosine"}
 Log = Callable[[dict[str, Any]], None]
 
 
@@ -67,70 +77,62 @@ def sft(
     replace: bool = False,
     lora: TrainConfig | None = None,
 ) -> dict[str, Any]:
-    """Train `config.steps` or `config.epochs`, by optimizer steps of `config.batch_size` examples, and write the
-    checkpoint `out`.
+    """Train `config.steps` or `config.epochs` on `examples`, and write the checkpoint `out`.
 
-    `then`: a second training that goes on from the first one's weights, with an optimizer of its own.
-    `measured`: of how the examples were made; kept among the metrics. `lora`: with which the loop will train; the
-    adapter learns, and nothing else. None: all weights do.
+    `then`: a second training that goes on from the weights of the first, with a new optimizer. `measured`: numbers
+    about the examples, kept among the metrics. `lora`: the parameters of the loop's training; the adapter alone learns.
     Returns the metrics; `log` gets those of every step; `record` is added to the checkpoint's manifest. With `replace`
-    a checkpoint at `out` stays until the new one is complete. Raises UserError where `out` exists otherwise, where no
-    token has a weight, and where an example has fewer or more weights than tokens.
+    a checkpoint at `out` stays until the new one is complete. Raises UserError if `out` exists otherwise, if no token
+    has a weight, and if an example has fewer or more weights than tokens.
     """
-    import torch
-
-    from rla.models.load import load_model, load_tokenizer
-    from rla.models.vision import load_vision
-    from rla.training.prepare import taught_adapter, write_adapter
-    from rla.training.state import WEIGHTS, trainable
-    from rla.training.tensors import save_tensors
-
     started = time.perf_counter()
     refuse_existing(out, replace=replace)
-    parts = [(_useful(taught), its) for taught, its in ((examples, config), *([then] if then else []))]
+    parts = [(_useful(given), its) for given, its in ((examples, config), *([then] if then else []))]
     if threads:
         torch.set_num_threads(threads)
     return_freed_memory()
     previous = open_checkpoint(model_folder)
-    model, settings = (
-        (load_model(previous.model, dtype="float32"), None) if lora is None else taught_adapter(previous, lora)
-    )
-    vision = load_vision(previous.model)
-    tokenizer = load_tokenizer(previous.model)
-    kind = "" if lora is None else f" {lora.lora} {lora.dtype}"
-    stopped = StoppedSft.of(out, model=f"{previous.digest or previous.model}{kind}", parts=parts, seed=seed)
-    steps = stopped.restored()
+    if lora is None:
+        model, settings = load_model(previous.model, dtype="float32"), None
+    else:
+        model, settings = load_adapted(previous, lora)
+        if previous.adapter is not None and previous.state is not None:
+            load_state_weights(model, previous.state, WEIGHTS)
+    trained = "" if lora is None else f" {lora.lora} {lora.dtype}"
+    progress = SftProgress.load(out, model=f"{previous.digest or previous.model}{trained}", parts=parts, seed=seed)
     if log is not None:
-        for step in steps:
+        for step in progress.steps:
             log(step)
-    last = stopped.last
     for number, (useful, its) in enumerate(parts):
-        if number < stopped.part:  # its weights are in those that the later part was stopped with
-            continue
-        last = last if number == stopped.part else len(steps)
-        _fit(
-            model,
-            tokenizer,
-            useful,
-            config=its,
-            seed=seed,
-            log=log,
-            vision=vision,
-            steps=steps,
-            stopped=stopped.begin(number, last),
-            half=lora is not None and lora.dtype == "bfloat16",
-        )
+        if number >= progress.part:  # earlier parts are in the weights that a later one was stopped with
+            progress.begin(number)
+            _fit(
+                model,
+                load_tokenizer(previous.model),
+                useful,
+                config=its,
+                seed=seed,
+                log=log,
+                vision=load_vision(previous.model),
+                progress=progress,
+                half=lora is not None and lora.dtype == "bfloat16",
+            )
     state = adapter = None
     if lora is not None:
-        state = stopped.folder / "state"
+        state = progress.folder / "state"
         save_tensors(((name, value.detach()) for name, value in trainable(model).items()), state, WEIGHTS)
         adapter = write_adapter(state, settings)
-    model.requires_grad_(True)  # a frozen tower, too, belongs to the checkpoint
-    seconds = round(time.perf_counter() - started, 3)
+    model.requires_grad_(True)  # a frozen vision encoder belongs to the checkpoint as well
+    steps = progress.steps
+    tail = steps[-max(1, (len(steps) - progress.before) // 10) :]  # a tenth of the last part
     metrics = {
-        **_summary(steps, last=len(steps) - last),
+        "steps": len(steps),
+        "tokens": sum(one["tokens"] for one in steps),
+        "first_loss": steps[0]["loss"],
+        "last_loss": sum(one["loss"] for one in tail) / len(tail),
+        "last_accuracy": sum(one["accuracy"] for one in tail) / len(tail),
         "examples": sum(len(useful) for useful, _ in parts),
-        "seconds": seconds,
+        "seconds": round(time.perf_counter() - started, 3),
         **(measured or {}),
     }
     write_checkpoint(
@@ -144,66 +146,57 @@ def sft(
         record=record,
         replace=replace,
     )
-    stopped.clear()
+    progress.clear()
     return metrics
 
 
 @dataclass(slots=True, kw_only=True)
-class StoppedSft:
-    """What a call that Ctrl-C stopped has saved: which of the trainings it was in, and the metrics of the steps.
-
-    `<out>.partial/sft/checkpoint-<n>/` is the trainer's own checkpoint. It belongs to exactly one input.
+class SftProgress:
+    """The steps of all parts so far, and the training that Ctrl-C stopped: its part, and the trainer's own checkpoint
+    in `<out>.partial/sft/`. It belongs to exactly one input, which `digest` identifies.
     """
 
     folder: Path
     digest: str
     part: int = 0
-    last: int = 0  # steps before this part
+    before: int = 0  # steps of earlier parts
+    steps: list[dict[str, Any]] = field(default_factory=list)  # metrics
+    checkpoint: str | None = None
 
     @classmethod
-    def of(
+    def load(
         cls, out: Path, *, model: str, parts: Sequence[tuple[Sequence[Example], SftConfig]], seed: int
-    ) -> StoppedSft:
-        """Of the call that makes `out` from these inputs."""
+    ) -> SftProgress:
+        """The saved progress of the call that makes `out` from these inputs; that of other inputs is removed."""
         digest = hashlib.sha256(json.dumps([model, seed]).encode())
         for examples, config in parts:
             digest.update(repr(config).encode())
             for one in examples:
-                shown = [columns(image.span()) for image in one.images]
-                row = [list(one.token_ids), [float(x) for x in one.weights], list(one.branches), shown]
+                images = [columns(image.span()) for image in one.images]
+                row = [list(one.token_ids), [float(x) for x in one.weights], list(one.branches), images]
                 digest.update(json.dumps(row).encode())
-        return cls(folder=out.with_name(f"{out.name}.partial") / "sft", digest=digest.hexdigest())
+        found = cls(folder=out.with_name(f"{out.name}.partial") / "sft", digest=digest.hexdigest())
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            saved = json.loads((found.folder / STOPPED).read_text())
+            place = found.folder / saved["checkpoint"]
+            if saved["digest"] == found.digest and place.is_dir():
+                found.part, found.before, found.steps = saved["part"], saved["before"], list(saved["steps"])
+                found.checkpoint = str(place)
+                return found
+        found.clear()
+        return found
 
-    def restored(self) -> list[dict[str, Any]]:
-        """The metrics of the steps that are saved. What belongs to another input is removed."""
-        try:
-            saved = json.loads((self.folder / STOPPED).read_text())
-            if saved["digest"] == self.digest and (self.folder / saved["checkpoint"]).is_dir():
-                self.part, self.last = saved["part"], saved["last"]
-                return list(saved["steps"])
-        except (OSError, ValueError, KeyError, TypeError):
-            pass
-        self.clear()
-        return []
-
-    def begin(self, part: int, last: int) -> StoppedSft:
-        """A part of the training begins, after `last` steps of those before."""
+    def begin(self, part: int) -> None:
+        """Begin a part, unless it is the one that was stopped."""
         if part != self.part:
             shutil.rmtree(self.folder, ignore_errors=True)
-        self.part, self.last = part, last
-        return self
+            self.part, self.before, self.checkpoint = part, len(self.steps), None
 
-    @property
-    def checkpoint(self) -> str | None:
-        """Where the trainer goes on from."""
-        found = sorted(self.folder.glob("checkpoint-*"), key=lambda path: path.stat().st_mtime)
-        return str(found[-1]) if found and (self.folder / STOPPED).is_file() else None
-
-    def save(self, steps: Sequence[dict[str, Any]]) -> None:
-        """The trainer has saved its checkpoint. This record comes last, so half a checkpoint is never gone on from."""
-        count = len(steps) - self.last
-        content = {"digest": self.digest, "part": self.part, "last": self.last, "steps": list(steps)}
-        write_json(self.folder / STOPPED, {**content, "checkpoint": f"checkpoint-{count}"})
+    def save(self) -> None:
+        """Record the checkpoint that the trainer has saved: last, so that half a checkpoint never counts."""
+        content = {"digest": self.digest, "part": self.part, "before": self.before, "steps": self.steps}
+        name = f"checkpoint-{len(self.steps) - self.before}"
+        write_json(self.folder / STOPPED, {**content, "checkpoint": name})
 
     def clear(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -211,20 +204,8 @@ class StoppedSft:
             self.folder.parent.rmdir()
 
 
-def _summary(steps: Sequence[dict[str, Any]], *, last: int) -> dict[str, Any]:
-    """First loss, and loss and accuracy over a tenth of the `last` steps."""
-    tail = steps[-max(1, last // 10) :]
-    return {
-        "steps": len(steps),
-        "tokens": sum(one["tokens"] for one in steps),
-        "first_loss": steps[0]["loss"],
-        "last_loss": sum(one["loss"] for one in tail) / len(tail),
-        "last_accuracy": sum(one["accuracy"] for one in tail) / len(tail),
-    }
-
-
 def _useful(examples: Sequence[Example]) -> list[Example]:
-    """The examples of which a token trains: the first one is never predicted."""
+    """The examples in which a token trains; the first token is never predicted."""
     for number, one in enumerate(examples):
         if len(one.token_ids) != len(one.weights):
             raise UserError(
@@ -245,54 +226,263 @@ def _fit(
     seed: int,
     log: Log | None,
     vision: VisionFormat | None,
-    steps: list[dict[str, Any]],
-    stopped: StoppedSft,
+    progress: SftProgress,
     half: bool,
 ) -> None:
-    """Train `model` in place, in bf16 with `half`; the metrics of every step are added to `steps`.
+    """Train `model` in place, in bf16 with `half`, and add the metrics of every step to `progress`.
 
-    Raises KeyboardInterrupt after the step in which Ctrl-C was pressed, when what it led to is saved.
+    Raises KeyboardInterrupt after the step in which Ctrl-C was pressed, with the progress saved.
     """
-    import torch
-    from datasets import Dataset
-
-    from rla.models.sight import vision_tower
-    from rla.training.ranks import Ranks
-    from rla.training.resume import HeldInterrupts
-    from rla.training.sft_trainer import WeightedTrainer, arguments
-
-    eyes = None
+    collator = None
     if vision is not None:
-        from rla.training.batching import Eyes
-
         vision_tower(model).requires_grad_(config.vision == "trained")
-        eyes = Eyes(vision, {image.digest: image.png for one in examples for image in one.images})
-
+        collator = VisionCollator(vision, {image.digest: image.png for one in examples for image in one.images})
     rows = [
         {
             "input_ids": list(one.token_ids),
             "loss_weights": [float(x) for x in one.weights],
             "branches": [list(branch) for branch in one.branches],
-            **({"shown": [columns(image.span()) for image in one.images]} if eyes is not None else {}),
+            **({"images": [columns(image.span()) for image in one.images]} if vision is not None else {}),
         }
         for one in examples
     ]
     sizes, recomputed = layer_sizes(model.config), config.gradient_checkpointing
     bound = pass_tokens(sizes, recomputed=recomputed, cuda=torch.cuda.is_available())
-    with HeldInterrupts(Ranks()) as interrupts:
+    with DeferredInterrupts(Ranks()) as interrupts:
         trainer = WeightedTrainer(
             model=model,
-            args=arguments(str(stopped.folder), config=config, examples=len(examples), seed=seed, half=half),
+            args=arguments(str(progress.folder), config=config, examples=len(examples), seed=seed, half=half),
             train_dataset=Dataset.from_list(rows),
             processing_class=tokenizer,
             packing=config.packing,
             tokens_per_pass=config.tokens_per_pass or bound,
-            on_step=log,
-            eyes=eyes,
-            interrupts=interrupts,
+            steps=progress.steps,
+            log_step=log,
+            vision=collator,
         )
-        trainer.steps = steps
-        trainer.train(resume_from_checkpoint=stopped.checkpoint)
+        trainer.add_callback(SaveWhenInterrupted(interrupts))
+        trainer.train(resume_from_checkpoint=progress.checkpoint)
         if interrupts.asked:
-            stopped.save(steps)
+            progress.save()
             raise KeyboardInterrupt
+
+
+class WeightedTrainer(SFTTrainer):
+    """`SFTTrainer` with a weight per token. It appends loss, accuracy (on tokens of full weight) and tokens of every
+    optimizer step to `steps`.
+
+    A batch is a list of passes (`Collator`). Their losses share the sum of weights of the whole batch, so an update is
+    the same however it is divided.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: PreTrainedModel,
+        packing: bool,
+        tokens_per_pass: int,
+        steps: list[dict[str, Any]],
+        log_step: Log | None,
+        vision: VisionCollator | None,
+        **arguments: Any,
+    ) -> None:
+        packs = packing and enable_packing(model)
+        super().__init__(model=model, data_collator=Collator(packs=packs, tokens_per_pass=tokens_per_pass), **arguments)
+        enable_branches(model)
+        self.remove_callback(PrinterCallback)
+        self.whole = model
+        self.vision = vision
+        self.steps, self._log_step = steps, log_step
+        self._counts: list[Tensor] = []  # of each pass of an update: right tokens, tokens of full weight
+
+    def training_step(self, model: nn.Module, inputs: Any, num_items_in_batch: Tensor | int | None = None) -> Tensor:
+        passes = inputs["passes"]
+        self._counts = []
+        losses = [super(WeightedTrainer, self).training_step(model, one, num_items_in_batch) for one in passes]
+        loss = torch.stack(losses).sum()
+        right, full = torch.stack(self._counts).sum(0)
+        step = {
+            "step": len(self.steps) + 1,
+            "loss": float(loss),
+            "accuracy": float(right / full.clamp(min=1)),
+            "tokens": sum(one["input_ids"].numel() for one in passes),
+        }
+        self.steps.append(step)
+        if self._log_step is not None:
+            self._log_step(step)
+        return loss
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Tensor:
+        ids, weights = inputs["input_ids"], inputs["loss_weights"][:, 1:]
+        # Padding follows the tokens of a row, where causal attention does not look: no mask is faster.
+        attention: dict[str, Any] = {}
+        if inputs["packed"]:
+            packing = pack(inputs["sizes"], inputs["branches"], device=ids.device)
+            attention = {"packing": packing, "position_ids": packing.places}
+        elif (found := forks(inputs["branches"], ids.shape[1], device=ids.device)) is not None:
+            attention = {"attention_mask": found.mask(self.whole), "position_ids": found.place}
+        if self.vision is None:
+            labels = ids.masked_fill(inputs["loss_weights"] == 0, IGNORED)
+            outputs = model(input_ids=ids, labels=labels, use_cache=False, fused_lm_head=True, **attention)
+            log_probs, is_top1 = outputs.log_probs, outputs.is_top1
+        else:
+            texts = [
+                VisionText(length=length, images=[ImageSpan(**one) for one in images], branches=branches)
+                for length, images, branches in zip(inputs["sizes"], inputs["images"], inputs["branches"], strict=True)
+            ]
+            attention.pop("position_ids", None)
+            vision = self.vision.inputs(texts, packed=inputs["packed"], device=ids.device)
+            hidden = vision_states(self.whole, ids, vision, **attention)
+            banned = self.vision.vision.banned
+            log_probs, is_top1 = next_log_probs(self.whole, hidden, ids, counted=weights != 0, banned=banned)
+        full = weights == 1
+        self._counts.append(torch.stack([(is_top1 * full).sum(), full.sum()]))
+        return cast("Tensor", -(log_probs * weights).sum() / inputs["total"])
+
+
+class SaveWhenInterrupted(TrainerCallback):
+    """Ends the training with a checkpoint after the step in which Ctrl-C was pressed."""
+
+    def __init__(self, interrupts: DeferredInterrupts) -> None:
+        self.interrupts = interrupts
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if self.interrupts.asked:
+            control.should_save = control.should_training_stop = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collator:
+    """Cuts the examples of an update into passes of at most `tokens_per_pass` tokens, or one longer text.
+
+    `packs`: examples follow each other in one row instead of being padded rows.
+    """
+
+    packs: bool
+    tokens_per_pass: int
+
+    def __call__(self, examples: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        groups: list[list[dict[str, Any]]] = [[]]
+        for piece in (piece for example in examples for piece in pieces(example, most=self.tokens_per_pass)):
+            sizes = [len(one["input_ids"]) for one in (*groups[-1], piece)]
+            tokens = sum(sizes) if self.packs else len(sizes) * max(sizes)
+            if groups[-1] and tokens > self.tokens_per_pass:
+                groups.append([])
+            groups[-1].append(piece)
+        passes = [self._collate(group) for group in groups]
+        total = sum(one["loss_weights"][:, 1:].sum() for one in passes)
+        return {"passes": [one | {"total": total} for one in passes]}
+
+    def _collate(self, examples: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """(B, L) ids and weights, padded on the right with weight 0, or packed (1, T), where no token predicts the
+        first one of the next example. `branches`, `sizes` and `images` are lists by example.
+        """
+        ids = [torch.tensor(one["input_ids"]) for one in examples]
+        weights = [torch.tensor(one["loss_weights"], dtype=torch.float32) for one in examples]
+        for one in weights if self.packs else ():
+            one[0] = 0.0
+        return {
+            "input_ids": torch.cat(ids)[None] if self.packs else pad_sequence(ids, batch_first=True),
+            "loss_weights": torch.cat(weights)[None] if self.packs else pad_sequence(weights, batch_first=True),
+            "branches": [one["branches"] for one in examples],
+            "sizes": [len(one) for one in ids],
+            "images": [one.get("images", []) for one in examples],
+            "packed": self.packs,
+        }
+
+
+def pieces(example: dict[str, Any], *, most: int) -> list[dict[str, Any]]:
+    """An example of more than `most` tokens as several, each with some of its branches (at least one) and the text that
+    they continue. Branches do not see each other, so the losses are those of the whole example.
+    """
+    branches, weights = example["branches"], example["loss_weights"]
+    if len(weights) <= most or not branches or any(weights[: min(start for start, _, _ in branches)]):
+        return [example]
+    groups: list[list[list[int]]] = []
+    for branch in branches:
+        together = [*groups[-1], branch] if groups else []
+        if together and max(at for _, _, at in together) + sum(end - start for start, end, _ in together) <= most:
+            groups[-1] = together
+        else:
+            groups.append([branch])
+    return [_with_branches(example, group) for group in groups]
+
+
+def _with_branches(example: dict[str, Any], branches: Sequence[Sequence[int]]) -> dict[str, Any]:
+    reach, given = max(anchor for _, _, anchor in branches), example.get("images", [])
+    ids, weights, kept = list(example["input_ids"][:reach]), [0.0] * reach, []
+    images = [one for one in given if one["start"] + one["length"] <= reach]
+    for start, end, anchor in branches:
+        moved = len(ids) - start
+        images += [one | {"start": one["start"] + moved} for one in given if start <= one["start"] < end]
+        kept.append([len(ids), len(ids) + end - start, anchor])
+        ids += example["input_ids"][start:end]
+        weights += example["loss_weights"][start:end]
+    return {"input_ids": ids, "loss_weights": weights, "branches": kept, "images": images}
+
+
+def next_log_probs(
+    model: PreTrainedModel, hidden: Tensor, ids: Tensor, *, counted: Tensor, banned: Sequence[int]
+) -> tuple[Tensor, Tensor]:
+    """(B, L - 1) log-probabilities of the next tokens, and whether each is the likeliest; zero if not `counted`.
+
+    Logits exist for a chunk of tokens at a time.
+    """
+    head: Any = model.get_output_embeddings()
+    chosen, targets = hidden[:, :-1][counted], ids[:, 1:][counted]
+    idle = torch.tensor(list(banned), device=ids.device)
+
+    def predicted(part: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+        logits = head(part).float().index_fill(1, idle, -torch.inf)
+        return logits.log_softmax(-1).gather(1, wanted[:, None])[:, 0], logits.argmax(-1) == wanted
+
+    size = max(1, CHUNK_LOGITS // head.weight.shape[0])
+    parts = [
+        checkpoint(predicted, part, wanted, use_reentrant=False)
+        for part, wanted in zip(chosen.split(size), targets.split(size), strict=True)
+    ]
+    log_probs = hidden.new_zeros(counted.shape, dtype=torch.float32)
+    is_top1 = torch.zeros_like(counted)
+    if parts:
+        found, top = (torch.cat(one) for one in zip(*parts, strict=True))
+        log_probs = log_probs.masked_scatter(counted, found)
+        is_top1 = is_top1.masked_scatter(counted, top)
+    return log_probs, is_top1
+
+
+def arguments(folder: str, *, config: SftConfig, examples: int, seed: int, half: bool = False) -> TrlConfig:
+    """Settings of a trainer that writes, reports and prepares nothing: the examples are tokens already."""
+    updates = config.updates(examples)
+    return TrlConfig(
+        output_dir=folder,
+        max_steps=updates,
+        per_device_train_batch_size=config.batch_size,
+        learning_rate=config.rate,
+        lr_scheduler_type=SCHEDULES[config.lr_schedule],
+        warmup_steps=max(1, round(updates * config.warmup_share)) if config.warmup_share else 0,
+        weight_decay=config.weight_decay,
+        adam_beta1=config.beta1,
+        adam_beta2=config.beta2,
+        max_grad_norm=config.max_grad_norm,
+        seed=seed % 2**32,  # NumPy takes no larger one
+        train_sampling_strategy="random" if config.packing else "group_by_length",
+        dataloader_drop_last=bool(config.epochs) and examples >= config.batch_size,
+        dataset_kwargs={"skip_prepare_dataset": True},
+        remove_unused_columns=False,
+        max_length=None,
+        bf16=half,  # TRL decides by the device unless told
+        use_cpu=not torch.cuda.is_available(),  # without it, bf16 on a CPU is refused
+        gradient_checkpointing=config.gradient_checkpointing,
+        gradient_checkpointing_kwargs={"use_reentrant": False},  # the other kind gives an adapter no gradient
+        dataloader_pin_memory=False,
+        save_strategy="no",
+        logging_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+    )

@@ -1,19 +1,24 @@
-"""What `train-policy` and `train-rm` share: one checkpoint in, sequences, one checkpoint out."""
+"""`train-policy` and `train-rm`: open the inputs, choose a launcher, and let it train.
+
+ThisProcess        no `launch.training`, or this process is a rank of a launcher
+Accelerate         `launch.training` names a configuration of `accelerate launch`
+another package's  `launch.training: ray`, registered in `rla.launchers` (`rla.config.load`)
+"""
 
 from __future__ import annotations
 
 import math
-import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from rla.config import Config
 from rla.config.training import TrainConfig
 from rla.errors import UserError
 from rla.llm.factory import free_memory
-from rla.models.checkpoint import MANIFEST, model_folder
+from rla.models.checkpoint import METRICS, model_folder
 from rla.models.fingerprint import refuse_other_tokenizer
 from rla.models.verifying import verify_model
 from rla.pipeline.context import StageContext, called_again
@@ -22,33 +27,58 @@ from rla.plugins import need_package
 from rla.processes.launch import launch, launcher
 from rla.processes.ranks import launched, world
 from rla.seeds import derive
-from rla.store.origin import PARAMETERS, unlike_text
 from rla.store.reading import read_manifest, stream_rows
-from rla.store.replacing import settle
 from rla.store.slices import read_json
-from rla.training.checkpoints import checkpoint_file, open_to_train, refuse_existing
+from rla.training.checkpoints import finished_checkpoint, open_to_train
 
 if TYPE_CHECKING:
-    from rla.training.data import TrainingSequence
-    from rla.training.sequence_file import Facts
+    from rla.training.batches import SequenceStats
+    from rla.training.sequences import TrainingSequence
 
 
-class OwnTraining(Protocol):
-    """What a launcher's `Training` is (`rla.config.load`); `config.launch.own` is an instance."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingJob:
+    """One call of a training stage. `run` trains in this process, as one of the ranks if there are several."""
 
-    configuration: str  # of accelerate: how the processes share the model
+    ctx: StageContext  # names the path of every option
+    out: Path  # the checkpoint to write
+    reads: tuple[Path, ...]  # folders that the stage reads
+    configuration: Path | None  # of accelerate: how the processes share the model
+    run: Callable[[], None]
 
-    def train(self, ctx: StageContext, file: Path, *, out: Path, reads: Sequence[Path]) -> None:
-        """Run the stage of `ctx`, whose paths are all named, in processes elsewhere, until the checkpoint is at `out`.
 
-        Each process has the variables RANK, WORLD_SIZE and those of accelerate for `file`. `reads`: the folders that
-        it needs. Raises UserError as the stage does.
+class Launcher(Protocol):
+    """Trains on some processes; a launcher of another package is the dataclass of `launch.own`."""
+
+    def train(self, job: TrainingJob) -> None:
+        """Return when the checkpoint is at `job.out`.
+
+        Each process gets the variables RANK, WORLD_SIZE and those of accelerate for `job.configuration`, and runs the
+        stage of `job.ctx` again. Raises UserError as the stage does.
         """
-        ...
+
+
+class ThisProcess:
+    def train(self, job: TrainingJob) -> None:
+        job.run()
+
+
+class Accelerate:
+    def train(self, job: TrainingJob) -> None:
+        assert job.configuration is not None
+        with called_again(job.ctx, job.ctx.paths) as arguments:
+            launch(job.configuration, arguments)
+
+
+def choose_launcher(config: Config) -> Launcher:
+    if config.launch.training is None or launched():
+        return ThisProcess()
+    own: Launcher | None = config.launch.own
+    return own or Accelerate()
 
 
 class Rows(NamedTuple):
-    """A shard, its kind, and the columns of it that training needs."""
+    """The columns of a shard that training needs."""
 
     folder: Path
     kind: str
@@ -58,9 +88,9 @@ class Rows(NamedTuple):
 def joined_sequences(
     make: Callable[..., Iterator[TrainingSequence]], tokens: Rows, rewards: Rows, *, config: TrainConfig, seed: int
 ) -> Iterator[TrainingSequence]:
-    """What `make` (of `rla.training.data`) makes of the rows of `tokens` and of the rewards that train.
+    """The sequences that `make` (of `rla.training.sequences`) makes of the rows of `tokens` and their rewards.
 
-    Of the rewards the columns are those of their key. A UserError in the rows names both folders.
+    `rewards` names the columns of the key. A UserError in the rows names both folders.
     """
 
     def rewarded() -> Iterator[dict[str, Any]]:
@@ -69,9 +99,9 @@ def joined_sequences(
         return (row for row in found if row["advantage"] or config.zero_advantage == "count")
 
     wanted = {row["trajectory_id"] for row in rewarded()}
-    shown = stream_rows(tokens.folder, tokens.kind, tokens.columns, keys=wanted)
+    rows = stream_rows(tokens.folder, tokens.kind, tokens.columns, keys=wanted)
     try:
-        yield from make(shown, rewarded(), max_samples=config.max_samples, seed=seed)
+        yield from make(rows, rewarded(), max_samples=config.max_samples, seed=seed)
     except UserError as error:
         raise UserError(f"{tokens.folder} with {rewards.folder}: {error}") from error
 
@@ -87,68 +117,68 @@ def train_stage(
     images: Path | None = None,
     earlier: Sequence[tuple[Path, Path]] = (),
 ) -> dict[str, Any]:
-    """Train `checkpoint` (an option's name) on `sequences`. A finished checkpoint of the same origin is kept.
+    """Train `checkpoint` (an option's name) on `sequences`, unless a finished checkpoint of the same origin is there.
 
-    The first folder of `data` is the shard that holds the token ids: it must have the checkpoint's tokenizer. `images`:
-    the shard with the pictures of the sequences; it is opened where they show any. `earlier`: (token ids, rewards) of
-    earlier iterations, of which there are sequences, too.
+    The first folder of `data` is the shard with the token ids, made with the checkpoint's tokenizer. `images`: the
+    shard with the pictures of the sequences. `earlier`: (token ids, rewards) of earlier iterations that train as well.
     """
     shards = (*data, *chain(*earlier))
     for shard in shards:
         read_manifest(shard)  # before a model is made for nothing
     for tokens, made in chain(((data[0], rewards) for rewards in data[1:]), earlier):
         refuse_stale(made, source=tokens)
-    source = policy_of(ctx, checkpoint, checkpoint)
-    out = ctx.path("out")
+    source, out = policy_of(ctx, checkpoint, checkpoint), ctx.path("out")
     made_from = origin(ctx, [source, *shards])
     marker = {"origin": made_from.as_json(), **made_from.named()}
-    if agreed_answer(lambda: finished_checkpoint(out, marker, overwrite=ctx.overwrite, folders=made_from.folders)):
-        return {checkpoint: str(out), **read_json(out / "metrics.json")}
-    check_inputs(config, source, [data[0], *(tokens for tokens, _ in earlier)])
-    file = launcher(ctx.config)
-    if not launched():
-        free_memory(ctx.config.generator)
 
-    from rla.tracking.trackers import Trackers
+    def finished() -> bool:
+        return finished_checkpoint(out, marker, overwrite=ctx.overwrite, folders=made_from.folders)
 
-    with Trackers(config=ctx.config.tracking, run=ctx.run, stage=ctx.spec.name) as trackers:
-        if file is not None:
+    if not decided_by_first(finished):
+        check_inputs(config, source, [data[0], *(tokens for tokens, _ in earlier)])
+        configuration = launcher(ctx.config)
+        if not launched():
+            free_memory(ctx.config.generator)
+
+        from rla.tracking.trackers import Trackers
+
+        with Trackers(config=ctx.config.tracking, run=ctx.run, stage=ctx.spec.name) as trackers:
+
+            def log(update: dict[str, Any]) -> None:
+                ctx.progress.advance(loss=update.get("loss", math.nan))
+                trackers.log(update)
+
+            def run() -> None:
+                from rla.training.loop import train
+
+                ctx.progress.start(ctx.spec.name, total=config.updates * config.epochs)
+                train(
+                    model_folder=source,
+                    out=out,
+                    sequences=sequences() if config.enabled else (),
+                    config=config,
+                    temperature=temperature,
+                    seed=derive(ctx.config.seed, ctx.spec.name, ctx.iteration),
+                    record=marker,
+                    log=log,
+                    launch=ctx.config.launch,
+                    replace=ctx.overwrite,
+                    check=lambda stats: refuse_long(stats, ctx, config, data[0]),
+                    images=images,
+                    earlier=bool(earlier),
+                )
+
             options = [option for option, _ in (*ctx.spec.reads, *ctx.spec.writes)]
             paths = {option: ctx.path(option) for option in options} | {checkpoint: source}
-            elsewhere: OwnTraining | None = ctx.config.launch.own
-            if elsewhere is not None:
-                elsewhere.train(replace(ctx, paths=paths), file, out=out, reads=(source, *shards))
-            else:
-                with called_again(ctx, paths) as arguments:
-                    launch(file, arguments)
-            return {checkpoint: str(out), **read_json(out / "metrics.json")}
-        from rla.training.loop import train
-
-        def log(update: dict[str, Any]) -> None:
-            ctx.progress.advance(loss=update.get("loss", math.nan))
-            trackers.log(update)
-
-        ctx.progress.start(ctx.spec.name, total=config.updates * config.epochs)
-        metrics = train(
-            model_folder=source,
-            out=out,
-            sequences=sequences() if config.enabled else (),
-            config=config,
-            temperature=temperature,
-            seed=derive(ctx.config.seed, ctx.spec.name, ctx.iteration),
-            record=marker,
-            log=log,
-            launch=ctx.config.launch,
-            replace=ctx.overwrite,
-            check=lambda facts: refuse_long(facts, ctx, config, data[0]),
-            images=images,
-            earlier=bool(earlier),
-        )
-    return {checkpoint: str(out), **metrics}
+            job = TrainingJob(
+                ctx=replace(ctx, paths=paths), out=out, reads=(source, *shards), configuration=configuration, run=run
+            )
+            choose_launcher(ctx.config).train(job)
+    return {checkpoint: str(out), **read_json(out / METRICS)}
 
 
 def check_inputs(config: TrainConfig, source: Path, shards: Sequence[Path]) -> None:
-    """What can be known before rows are read and a model is loaded; `shards` have the token ids. Raises UserError."""
+    """Check the inputs before rows are read and a model is loaded; `shards` have the token ids. Raises UserError."""
     if not config.enabled:
         return
     verify_model(model_folder(source), weights=False)
@@ -159,62 +189,22 @@ def check_inputs(config: TrainConfig, source: Path, shards: Sequence[Path]) -> N
         need_package("peft", install="rla[lora]", why="lora.rank is set")
 
 
-def refuse_long(facts: Facts, ctx: StageContext, config: TrainConfig, shard: Path) -> None:
-    """Raises UserError where more replies than a stated share are too long to train."""
+def refuse_long(stats: SequenceStats, ctx: StageContext, config: TrainConfig, shard: Path) -> None:
+    """Raises UserError if more than a stated share of the replies are too long to train."""
     limit = ctx.config.rollout.max_failed_share
-    if facts.replies_too_long > limit * facts.replies:
+    if stats.replies_too_long > limit * stats.replies:
         key = f"{ctx.spec.name.replace('-', '_')}.max_tokens"
         raise UserError(
-            f"{shard}: {facts.replies_too_long} of {facts.replies} replies end beyond {key} = {config.max_tokens} and "
+            f"{shard}: {stats.replies_too_long} of {stats.replies} replies end beyond {key} = {config.max_tokens} and "
             f"would not train, more than rollout.max_failed_share = {limit}; raise {key}, or the share"
         )
 
 
-def agreed_answer(question: Callable[[], bool]) -> bool:
-    """Of several processes the first one finds the answer."""
+def decided_by_first(question: Callable[[], bool]) -> bool:
+    """The answer of rank 0, on every rank."""
     if world() == 1:
         return question()
-    from rla.training.ranks import Ranks
+    from rla.training.shared import Ranks
 
     ranks = Ranks.join()
-    return ranks.tell(question() if ranks.first else None)
-
-
-def finished_checkpoint(
-    out: Path, marker: dict[str, Any], *, overwrite: bool, folders: Mapping[str, str] | None = None
-) -> bool:
-    """True where `out` is a complete checkpoint of this origin. One of another origin is refused, or is to be replaced:
-    it stays until the new one is complete.
-
-    Raises UserError for a folder without a record, and for one that holds other files than a checkpoint does.
-    """
-    settle(out, checkpoint_file)  # a killed call may have begun to replace it
-    record = out / MANIFEST
-    if not record.exists():
-        refuse_existing(out)
-        return False
-    if recorded_origin(record, overwrite=overwrite) != marker["origin"]:
-        if overwrite:
-            refuse_existing(out, replace=True)
-            return False
-        found = flat_origin(read_json(record))
-        unlike = unlike_text(found, flat_origin(marker), folders=folders)
-        raise UserError(f"{out}: a checkpoint {unlike}; rerun with --overwrite or choose another folder")
-    shutil.rmtree(out.with_name(f"{out.name}.partial"), ignore_errors=True)  # of a call that was killed at its very end
-    return True
-
-
-def recorded_origin(record: Path, *, overwrite: bool) -> Any:
-    """What a checkpoint says it was made from; None for a damaged record that is to be replaced, if it was ours."""
-    try:
-        return read_json(record).get("origin")
-    except UserError:
-        if overwrite and all(f'"{key}"'.encode() in record.read_bytes() for key in ("updates", "digest")):
-            return None
-        raise
-
-
-def flat_origin(record: dict[str, Any]) -> dict[str, Any]:
-    """What a checkpoint was made from, with the parameters that lie beside its origin."""
-    found = record.get("origin")
-    return (found if isinstance(found, dict) else {}) | {PARAMETERS: record.get(PARAMETERS)}
+    return ranks.broadcast(question() if ranks.first else None)

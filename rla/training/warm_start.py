@@ -2,8 +2,8 @@
 
 The policy learns from expert episodes, the reward model from labelled judgements of steps. A scene that its environment
 breaks costs its own episode, and many such scenes cost the stage (`FailedScenes`). Demonstrations with pictures or a
-window of the history are made by a policy agent that is told what the expert says (`dialogue_examples`), so prompts are
-those of a rollout to the token, and pictures stand where they stand there.
+window of the history are made by a policy agent that is told the expert's replies (`agent_examples`), so their prompts
+equal those of a rollout to the token.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from rla.agents.judge import judged_with_pictures, views
-from rla.agents.policy import CommandTries, Growing, PolicyAgent, check_calls
-from rla.config.sections import JudgeConfig
+from rla.agents.policy import CommandTries, PolicyAgent, check_calls
 from rla.config.training import SftConfig
 from rla.envs.observation import EnvironmentFailure
 from rla.envs.pictures import shows_images
@@ -42,19 +41,20 @@ from rla.plugins import need_package
 from rla.seeds import derive
 from rla.store.pools import read_tasks
 from rla.store.records import Task
-from rla.training.sft import Example
+from rla.training.checkpoints import carry_over, open_to_train
+from rla.training.sequences import Example
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-MOST_FAILED = 0.1  # the share of scenes that may fail
-Answer = TypeVar("Answer")
-OTHERS = 2  # actions not taken that the judge learns on beside each that was
+MOST_FAILED = 0.1  # share of the scenes
+OTHERS = 2  # actions not taken that the judge learns on, for each action that was taken
 JUDGED = (0.0, 0.9)  # shares of random actions in the episodes that the judge learns on
+Answer = TypeVar("Answer")
 
 
 class GivenExamples(Protocol):
-    """What the policy learns from in place of demonstrations. `files`: those that the training depends on."""
+    """Examples that replace the policy's demonstrations. `files`: those that the training depends on."""
 
     files: Sequence[Path]
 
@@ -64,7 +64,7 @@ class GivenExamples(Protocol):
 
 
 def given_examples(ctx: StageContext) -> GivenExamples | None:
-    """Those that `warm_start.conversations` names; None: the policy learns from demonstrations."""
+    """The examples that `warm_start.conversations` names, or None if the policy learns from demonstrations."""
     if not (ctx.config.warm_start.conversations and ctx.config.warm_start.enabled):
         return None
     found: GivenExamples = implementation("warm_start.conversations")(ctx)
@@ -77,47 +77,48 @@ def warm_start_model(
     *,
     model: Path,
     out: Path,
-    config: SftConfig,
     tasks_folder: Path,
     marker: dict[str, Any],
     given: GivenExamples | None = None,
 ) -> None:
-    """`given`: what the policy learns from in place of demonstrations. A model that shall learn for no step is carried
-    over as it is.
-    """
-    from rla.models.load import load_tokenizer
-    from rla.training.checkpoints import carry_over, open_to_train
-    from rla.training.sft import sft
+    """Train `model` (`option`: policy or rm) into the checkpoint `out`; one that is to learn nothing is carried over.
 
+    `given`: examples that replace the policy's demonstrations.
+    """
+    warm, policy = ctx.config.warm_start, option == "policy"
+    purpose = "expert" if policy else "calibration"
+    config, further = warm.settings("policy" if policy else "reward"), warm.settings(purpose)
     parts: list[tuple[list[Example], SftConfig]] = []
-    purpose = "expert" if option == "policy" else "calibration"
-    further: SftConfig = getattr(ctx.config.warm_start, purpose)
     failed = FailedScenes(f"{option} episodes", config.examples)
     further_failed = FailedScenes(f"{purpose} episodes", further.examples)
-    taught = ctx.config.warm_start.enabled and (option == "policy" or judged_here(ctx.config.judge))
-    if taught:
-        verify_model(model_folder(model))
-        tokenizer = load_tokenizer(model_folder(model))
-        chat, tasks = ChatFormat(tokenizer), shown_tasks(ctx, tasks_folder)
-        if option == "policy":
-            check_calls(chat, environment(ctx.config.env.name).policy_prompt(ctx.config), taught=True)
-        pictures = picture_chat(ctx, chat, model)
-        if option == "policy" and given is not None:
+    # A judge that is not asked, or that is a server, is not taught.
+    if warm.enabled and (policy or (ctx.config.judge.enabled and ctx.config.judge.trains)):
+        from rla.models.load import load_tokenizer
+
+        folder, env = model_folder(model), environment(ctx.config.env.name)
+        verify_model(folder)
+        tokenizer = load_tokenizer(folder)
+        chat, tasks = ChatFormat(tokenizer), demonstrated_tasks(ctx, tasks_folder)
+        if policy:
+            check_calls(chat, env.policy_prompt(ctx.config), taught=True)
+        vision = vision_for(folder, environment=ctx.config.env.name, shows=shows_images(env, ctx.config))
+        pictures = None if vision is None else PictureChat(chat, vision)
+        if policy and given is not None:
             if pictures is not None:
                 raise UserError(
-                    f"warm_start.conversations: {ctx.config.warm_start.conversations} holds texts, and the policy is "
-                    "shown pictures; leave it empty, and the policy learns from demonstrations"
+                    f"warm_start.conversations: {warm.conversations} holds texts, and the policy is shown pictures; "
+                    "leave it empty, and the policy learns from demonstrations"
                 )
             examples = given.examples(tokenizer, config)
         else:
-            make = policy_examples if option == "policy" else reward_examples
+            make = policy_examples if policy else reward_examples
             examples = make(ctx, chat, tasks, config, pictures, failed=failed)
         parts.append((examples, config))
         if further.trains:
-            again = policy_examples if option == "policy" else partial(judge_examples, alike=0)
+            again = policy_examples if policy else partial(judge_examples, alike=0)
             more = again(ctx, chat, tasks, further, pictures=pictures, failed=further_failed, purpose=purpose)
             # The expert comes before the demonstrator that errs, the calibration after the judge's other lessons.
-            parts.insert(0 if option == "policy" else 1, (more, further))
+            parts.insert(0 if policy else 1, (more, further))
     if not all(examples for examples, _ in parts):
         raise UserError(f"{out}: no demonstration fits model.context = {ctx.config.model.context}; raise it")
     if not parts:
@@ -128,6 +129,8 @@ def warm_start_model(
         need_package("peft", install="rla[lora]", why="lora.rank is set")
     free_memory(ctx.config.generator)
     ctx.progress.start(f"warm-start {option}", total=sum(its.updates(len(examples)) for examples, its in parts))
+    from rla.training.sft import sft
+
     (first, first_config), *then = parts
     sft(
         model_folder=model,
@@ -135,7 +138,7 @@ def warm_start_model(
         examples=first,
         config=first_config,
         seed=derive(ctx.config.seed, "warm-start", option) % 2**32,
-        threads=ctx.config.warm_start.threads,
+        threads=warm.threads,
         log=lambda step: ctx.progress.advance(**step),
         record=marker,
         then=then[0] if then else None,
@@ -145,20 +148,8 @@ def warm_start_model(
     )
 
 
-def picture_chat(ctx: StageContext, chat: ChatFormat, model: Path) -> PictureChat | None:
-    """Of a model that learns from pictures. UserError where the environment shows some and the model sees none."""
-    shows = shows_images(environment(ctx.config.env.name), ctx.config)
-    vision = vision_for(model_folder(model), environment=ctx.config.env.name, shows=shows)
-    return None if vision is None else PictureChat(chat, vision)
-
-
-def judged_here(judge: JudgeConfig) -> bool:
-    """Whether a reward model of the run judges: what nobody asks is not taught."""
-    return judge.enabled and judge.trains
-
-
-def shown_tasks(ctx: StageContext, tasks_folder: Path) -> list[Task]:
-    """The tasks that are demonstrated. A small pool is soon learnt by heart: scenes of their own may be asked for."""
+def demonstrated_tasks(ctx: StageContext, tasks_folder: Path) -> list[Task]:
+    """The tasks to demonstrate. A small pool is soon learnt by heart, so `warm_start.scenes` makes further scenes."""
     scenes = ctx.config.warm_start.scenes
     if not scenes:
         return read_tasks(tasks_folder)
@@ -169,9 +160,9 @@ def shown_tasks(ctx: StageContext, tasks_folder: Path) -> list[Task]:
 
 @dataclass(slots=True)
 class FailedScenes:
-    """Of `asked` scenes those that failed while they were demonstrated or labelled: `count`."""
+    """Counts the scenes, of `asked`, that failed while they were demonstrated or labelled."""
 
-    what: str  # "demonstrations of the policy", say
+    what: str  # such as "policy episodes"
     asked: int
     count: int = 0
 
@@ -181,8 +172,8 @@ class FailedScenes:
         return self.asked - self.count
 
     def tried(self, scene: Callable[[], Answer]) -> Answer | None:
-        """What `scene` gives, and None where its environment fails. Raises UserError at the first failure that is one
-        too many: an environment that is gone fails in every scene, and each failure may cost a minute.
+        """The result of `scene`, or None if its environment fails. Raises UserError at the first failure too many: an
+        environment that is gone fails in every scene, and each failure may cost a minute.
         """
         try:
             return scene()
@@ -197,12 +188,12 @@ class FailedScenes:
             return None
 
 
-def as_it_is_asked(ctx: StageContext) -> bool:
-    """Whether demonstrations must be told by an agent: growing texts are built without one."""
+def needs_agent(ctx: StageContext) -> bool:
+    """Whether demonstrations must be told to an agent. Growing texts are built without one."""
     return ctx.config.policy.history == "window" or shows_images(environment(ctx.config.env.name), ctx.config)
 
 
-def dialogue_examples(
+def agent_examples(
     ctx: StageContext,
     chat: ChatFormat,
     pictures: PictureChat | None,
@@ -210,7 +201,7 @@ def dialogue_examples(
     shown: Demonstration,
     config: SftConfig,
 ) -> Iterator[Example]:
-    """One example a segment: with `policy.history: window` one a step. Those that do not fit are left out."""
+    """One example for each segment (with `policy.history: window`, each step) that fits the context."""
     prompt = environment(ctx.config.env.name).policy_prompt(ctx.config)
     agent = PolicyAgent(
         chat=chat,
@@ -226,22 +217,18 @@ def dialogue_examples(
     ):
         agent.prompt(observation, commands, images=tuple(images))
         reply = [*chat.encode(prompt.render(action, commands)), chat.end_id]
-        count = len(reply)  # of tokens that nobody sampled
+        count = len(reply)  # of tokens that were not sampled
         said = Completion(
             token_ids=reply, logprobs=[0.0] * count, allowed=[[]] * count, finish_reason=FinishReason.STOP
         )
         agent.read(said, observation, commands)
     for segment in agent.dialogue():
-        if len(segment.token_ids) <= ctx.config.model.context:
-            yield taught_segment(segment, config)
-
-
-def taught_segment(segment: Growing, config: SftConfig) -> Example:
-    """What is said counts whole, what is read counts `config.observed`; tokens of pictures are never predicted."""
-    weights = [1.0 if sampled else config.observed for sampled in segment.sampled]
-    for one in segment.images:
-        weights[one.start - 1 : one.end + 1] = [0.0] * (one.length + 2)  # with the two tokens that frame them
-    return Example(token_ids=segment.token_ids, weights=weights, images=tuple(segment.images))
+        if len(segment.token_ids) > ctx.config.model.context:
+            continue
+        weights = [1.0 if sampled else config.observed for sampled in segment.sampled]
+        for one in segment.images:  # tokens of pictures, and the two that frame them, are never predicted
+            weights[one.start - 1 : one.end + 1] = [0.0] * (one.length + 2)
+        yield Example(token_ids=segment.token_ids, weights=weights, images=tuple(segment.images))
 
 
 def demonstrations(
@@ -253,8 +240,8 @@ def demonstrations(
     purpose: str,
     failed: FailedScenes,
 ) -> list[tuple[Task, Demonstration]]:
-    """`count` expert episodes over the tasks in turn, without those `failed`; each one's share of random actions is
-    drawn between bounds.
+    """`count` expert episodes over the tasks in turn, less the failed ones. Each draws its share of random actions
+    between two bounds.
     """
     player = need(environment(ctx.config.env.name), Demonstrates, "warm-start")
     rng = random.Random(derive(ctx.config.seed, "demonstrations", purpose))
@@ -285,20 +272,19 @@ def policy_examples(
     failed: FailedScenes,
     purpose: str = "policy",
 ) -> list[Example]:
-    """One growing sequence per episode, as a rollout with `history: full` would see it. With `history: window`, and
-    where the model sees pictures, an agent is told what the expert says (`dialogue_examples`).
+    """One growing sequence per episode, as a rollout with `history: full` sees it, or the segments of an agent.
 
-    Random actions are cloned like the expert's: a demonstrator that errs leaves reinforcement something to mend.
-    `purpose`: of the demonstrations; each has episodes of its own.
+    Random actions are cloned like the expert's: a demonstrator that errs leaves reinforcement something to improve.
+    Each `purpose` has demonstrations of its own. Replies have weight 1, and read tokens `config.observed`.
     """
     prompt = environment(ctx.config.env.name).policy_prompt(ctx.config)
-    examples: list[Example] = []
-    for task, shown in demonstrations(
+    played = demonstrations(
         ctx, tasks, count=config.examples, random_shares=(0.0, 2 * config.noise), purpose=purpose, failed=failed
-    ):
-        if as_it_is_asked(ctx):
-            examples += dialogue_examples(ctx, chat, pictures, task, shown, config)
-            continue
+    )
+    if needs_agent(ctx):
+        return [one for task, shown in played for one in agent_examples(ctx, chat, pictures, task, shown, config)]
+    examples: list[Example] = []
+    for task, shown in played:
         ids: list[int] = []
         weights: list[float] = []
         for index, (observation, commands, action) in enumerate(
@@ -315,14 +301,13 @@ def policy_examples(
             weights += [config.observed] * len(asked) + [1.0] * len(reply)
         if len(ids) <= ctx.config.model.context:
             examples.append(Example(token_ids=ids, weights=weights))
-    if not as_it_is_asked(ctx):
-        say_left_out(ctx, failed.whole - len(examples), "demonstrations")
+    note_left_out(ctx, failed.whole - len(examples), "demonstrations")
     return examples
 
 
-def say_left_out(ctx: StageContext, count: int, what: str) -> None:
+def note_left_out(ctx: StageContext, count: int, kind: str) -> None:
     if count:
-        ctx.progress.note(f"warm-start: {count} {what} are longer than model.context")
+        ctx.progress.note(f"warm-start: {count} {kind} are longer than model.context")
 
 
 def reward_examples(
@@ -334,7 +319,7 @@ def reward_examples(
     *,
     failed: FailedScenes,
 ) -> list[Example]:
-    """Judgements of demonstrated steps, or what the environment teaches on whole tasks: an example is a task's lesson,
+    """Judgements of demonstrated steps, or the environment's own lessons on whole tasks: one example for each lesson,
     its replies as branches of the prompt.
     """
     teacher = environment(ctx.config.env.name)
@@ -350,8 +335,8 @@ def reward_examples(
         asked = PromptTokens(ids=chat.first(lesson.messages))
         replies = [[*chat.encode(reply), chat.end_id] for reply in lesson.replies]
         if len(asked.ids) + max(map(len, replies)) <= ctx.config.model.context:
-            examples.append(branching([asked] * len(replies), replies))
-    say_left_out(ctx, failed.whole - len(examples), "lessons")
+            examples.append(branching_example([asked] * len(replies), replies))
+    note_left_out(ctx, failed.whole - len(examples), "lessons")
     return examples
 
 
@@ -366,13 +351,12 @@ def judge_examples(
     pictures: PictureChat | None = None,
     failed: FailedScenes,
 ) -> list[Example]:
-    """One example per episode, its judgements as branches of the last prompt; `noise`: share of flipped labels.
+    """One example per episode, its judgements as branches of the last prompt; `noise`: the share of flipped labels.
 
-    Beside each action that was taken, others are judged that were not: in the same place, so that what tells them
-    apart is the action, not the manner of the episode. With `alike` an episode teaches the same judgement no more
-    often than that: nearly two thirds of all are returns and vain looks. It is then judged up to a random step alone,
-    which costs half as much. `purpose`: of the demonstrations; each has episodes of its own. `pictures`: of a judge
-    that sees them. `failed`: counts the episodes that fail as they are played or labelled.
+    For each action that was taken, others that were not are judged in the same place, so that the action tells them
+    apart and not the manner of the episode. With `alike` an episode teaches the same judgement no more often than that,
+    because nearly two thirds of all judgements repeat. It is then judged up to a random step only, at half the cost.
+    Each `purpose` has episodes of its own. `pictures`: the chat of a judge that sees pictures.
     """
     chosen = environment(ctx.config.env.name)
     labeller = need(chosen, Labels, "warm-start")
@@ -393,16 +377,15 @@ def judge_examples(
         judged = [
             (view, one, rng.random() < config.noise)
             for view, labelled in islice(steps, until)
-            for one in reversed(labelled)  # the action taken last: its prompt shares most with those that follow
+            for one in reversed(labelled)  # the taken action last: its prompt shares most with those that follow
         ]
         asked, replies = [], []
         for number in few_alike(rng, [(one.score, one.reason) for _, one, _ in judged], alike):
             view, one, flipped = judged[number]
-            said = policy_prompt.render(one.action, view.commands)
             tried = replace(
                 view,
                 action=one.action,
-                reply=said,
+                reply=policy_prompt.render(one.action, view.commands),
                 next_observation=one.next_observation,
                 next_images=one.next_images,
             )
@@ -413,13 +396,13 @@ def judge_examples(
             reply = prompt.render(-one.score if flipped else one.score, one.reason)
             replies.append([*chat.encode(reply), chat.end_id])
         if max(map(operator.add, (len(one.ids) for one in asked), map(len, replies))) <= ctx.config.model.context:
-            examples.append(branching(asked, replies))
-    say_left_out(ctx, failed.whole - len(examples), "judged episodes")
+            examples.append(branching_example(asked, replies))
+    note_left_out(ctx, failed.whole - len(examples), "judged episodes")
     return examples
 
 
 def few_alike(rng: random.Random, kinds: Sequence[Hashable], most: int) -> list[int]:
-    """The places of at most `most` of each kind, drawn at random, in their order; 0: of all."""
+    """The indices of at most `most` of each kind (0: all), drawn at random, in their order."""
     places: defaultdict[Hashable, list[int]] = defaultdict(list)
     for place, kind in enumerate(kinds):
         places[kind].append(place)
@@ -427,9 +410,10 @@ def few_alike(rng: random.Random, kinds: Sequence[Hashable], most: int) -> list[
     return sorted(chain.from_iterable(drawn))
 
 
-def branching(prompts: list[PromptTokens], replies: list[list[int]]) -> Example:
-    """The last prompt as the trunk; each reply, with what its own prompt does not share with the trunk, as a branch.
-    Tokens of different pictures are different ones.
+def branching_example(prompts: list[PromptTokens], replies: list[list[int]]) -> Example:
+    """The last prompt as the trunk; each reply, after the part of its prompt that differs from the trunk, as a branch.
+
+    Tokens of different pictures count as different.
     """
     last = prompts[-1]
     trunk = cache_keys(last.ids, last.images).tolist()
@@ -450,6 +434,7 @@ def branching(prompts: list[PromptTokens], replies: list[list[int]]) -> Example:
 
 def as_row(task: Task, shown: Demonstration, render: Any) -> dict[str, Any]:
     """A demonstration in the columns of a trajectory row that a judge reads."""
+    told = zip(shown.observations, shown.commands, shown.actions, strict=True)
     steps = [
         {
             "observation": observation,
@@ -458,10 +443,6 @@ def as_row(task: Task, shown: Demonstration, render: Any) -> dict[str, Any]:
             "action": action,
             "valid": True,
         }
-        for observation, commands, action in zip(shown.observations, shown.commands, shown.actions, strict=True)
+        for observation, commands, action in told
     ]
-    return {
-        "instruction": task.instruction,
-        "steps": steps,
-        "final_observation": shown.final_observation,
-    }
+    return {"instruction": task.instruction, "steps": steps, "final_observation": shown.final_observation}

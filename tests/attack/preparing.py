@@ -24,7 +24,7 @@ from rla.cli.loop import FORKABLE, PRELOADED
 TOP = Path(__file__).parents[2]
 SOURCE = Path(__file__).with_name("file_operations.c")
 BESIDES = (  # imported late
-    *("deepspeed", "datasets", "peft", "trl", "rla.training.sft", "rla.training.sft_trainer"),
+    *("deepspeed", "datasets", "peft", "trl", "rla.training.sft"),
     *("matplotlib.figure", "matplotlib.backends.backend_svg"),
 )
 

@@ -13,7 +13,7 @@ import torch
 from transformers import PreTrainedModel, Qwen3Config
 from transformers.models.qwen3.modeling_qwen3 import Qwen3ForCausalLM
 
-from rla.training.packing import Branch, Forks, forks, preferring_branches
+from rla.training.packing import Branch, Forks, enable_branches, forks
 
 TRUNKS, STEPS, OTHERS, REPLY = (1000, 960), 30, 3, 24
 REPEATS = 5
@@ -31,7 +31,7 @@ def model(*, blocks: bool) -> PreTrainedModel:
     torch.manual_seed(0)
     made = Qwen3ForCausalLM(Qwen3Config(**SHAPE, num_attention_heads=4, num_key_value_heads=4))
     if blocks:
-        preferring_branches(made)
+        enable_branches(made)
     return made
 
 

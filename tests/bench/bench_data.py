@@ -15,8 +15,8 @@ from typing import Any
 
 from rla.store.reading import stream_rows
 from rla.store.shards import Origin, ShardWriter
-from rla.training.data import policy_sequences
-from rla.training.sequence_file import StoredSequences, write_sequences
+from rla.training.batches import StoredSequences, write_sequences
+from rla.training.sequences import policy_sequences
 from tests.bench.resident import peak_resident
 
 PARTS, ROWS, LENGTH = (4, 32), 16, 4096  # parts of the two shards, trajectories of a part, tokens of a trajectory

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rla.cli.app import run
-from rla.training.resume import TrainingProgress
+from rla.training.state import TrainingProgress
 
 
 def main() -> int:

@@ -13,9 +13,9 @@ from pathlib import Path
 from rla.config.training import TrainConfig
 from rla.models.checkpoint import Checkpoint
 from rla.processes.ranks import leave, rank
+from rla.training.batches import StoredSequences, write_sequences
 from rla.training.prepare import PreparedStage, prepare
-from rla.training.ranks import Compute, Ranks
-from rla.training.sequence_file import StoredSequences, write_sequences
+from rla.training.shared import Compute, Ranks
 from tests.unit.training.builders import random_sequences
 
 CONFIG = TrainConfig(kl_coef=0.0, threads=1)
@@ -74,5 +74,5 @@ if __name__ == "__main__":
     ranks = Ranks.join()
     opened(tiny, out, ranks)  # everything that is imported on the way is there
     (out / f"rank-{rank()}.json").write_text(json.dumps(peak_of_opening(large, out, ranks)))
-    ranks.wait()
+    ranks.barrier()
     leave(0)

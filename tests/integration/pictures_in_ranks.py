@@ -6,10 +6,10 @@ from pathlib import Path
 from rla.config.training import TrainConfig
 from rla.models.vision import load_vision
 from rla.processes.ranks import leave
-from rla.training.data import TrainingSequence
 from rla.training.loop import train
+from rla.training.sequences import TrainingSequence
 from tests.seeing import png_of
-from tests.unit.training.test_eyes import FILES, sequence
+from tests.unit.training.test_vision_inputs import FILES, sequence
 
 CONFIG = {"lr": 1e-3, "updates": 2, "kl_coef": 0.1, "tokens_per_batch": 48, "threads": 1, "old": "trainer"}
 

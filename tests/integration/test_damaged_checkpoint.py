@@ -20,8 +20,9 @@ from rla.models.verifying import adopt, keep_or_make, verify_model  # noqa: E402
 from rla.store.digests import write_records  # noqa: E402
 from rla.store.slices import read_json  # noqa: E402
 from rla.training.loop import train  # noqa: E402
-from rla.training.ranks import Ranks  # noqa: E402
-from rla.training.sft import Example, sft  # noqa: E402
+from rla.training.sequences import Example  # noqa: E402
+from rla.training.sft import sft  # noqa: E402
+from rla.training.shared import Ranks  # noqa: E402
 from tests.unit.training.builders import random_sequences, tiny_model  # noqa: E402
 
 PARTS = ("model", "state", "adapter")
@@ -190,7 +191,7 @@ def test_a_saved_update_that_changed_is_made_again(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("rla.training.resume.LEAST_SHARE", 0)
+    monkeypatch.setattr("rla.training.state.LEAST_SHARE", 0)
     saved, logged = tmp_path / "2.partial/update-000001", []
 
     def killed(_: object) -> None:
@@ -202,7 +203,7 @@ def test_a_saved_update_that_changed_is_made_again(
     damage(saved / name)
     again = trained(run / "1", tmp_path / "2", log=logged.append)
     assert len(logged) == 2 and open_checkpoint(again).updates == 4
-    assert f"update-000001 cannot be gone on from, so its updates are made again: {saved / name}: {why}" in caplog.text
+    assert f"update-000001 cannot be resumed, so its updates are made again: {saved / name}: {why}" in caplog.text
 
 
 def test_the_old_checkpoint_stays_until_the_new_one_is_complete(
@@ -227,5 +228,5 @@ def test_ranks_agree_on_a_refusal() -> None:
         raise UserError("weights: changed")
 
     with pytest.raises(UserError, match="weights: changed"):
-        Ranks().agree(changed)
-    Ranks().agree(lambda: None)
+        Ranks().check(changed)
+    Ranks().check(lambda: None)

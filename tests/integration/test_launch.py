@@ -18,7 +18,7 @@ from rla.errors import UserError
 from rla.processes.launch import launcher
 from rla.processes.ranks import LAUNCHED
 from rla.store.resources import resource
-from rla.training.resume import TrainingProgress
+from rla.training.state import TrainingProgress
 from tests.integration.pipelines import PARAMS, forked, until
 from tests.unit.builders import configured
 
@@ -85,8 +85,10 @@ from importlib import import_module
 class Training:
     configuration: str = "pipelines/accelerate/ddp.yaml"
 
-    def train(self, ctx, file, *, out, reads):
-        assert file.name == "ddp.yaml" and all(folder.exists() for folder in reads) and ctx.path("out") == out
+    def train(self, job):
+        ctx = job.ctx
+        assert job.configuration.name == "ddp.yaml" and ctx.path("out") == job.out
+        assert all(folder.exists() for folder in job.reads)
         ctx.progress.note("the farm trains")
         import_module(ctx.spec.module).run(replace(ctx, config=replace(ctx.config, launch=type(ctx.config.launch)())))
 
@@ -150,12 +152,12 @@ def test_processes_end_with_the_one_that_waits_for_them(judged: Path, call: Call
 def test_one_output_is_trained_by_one_call(tmp_path: Path) -> None:
     first, second = (TrainingProgress(out=tmp_path / "out", interval_s=60.0) for _ in range(2))
     with (
-        first.alone(first=True),
+        first.locked(first=True),
         pytest.raises(UserError, match="out: another process is training it"),
-        second.alone(first=True),
+        second.locked(first=True),
     ):
         pass
-    with second.alone(first=True):
+    with second.locked(first=True):
         assert (tmp_path / "out.partial").exists()
     assert list(tmp_path.iterdir()) == []
 

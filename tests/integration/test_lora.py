@@ -185,7 +185,8 @@ def test_without_signal_the_adapter_is_carried_over(start: Path, tmp_path: Path)
 
 def test_a_warm_start_is_the_base(start: Path, tmp_path: Path) -> None:
     pytest.importorskip("trl", reason="the warm start needs TRL")
-    from rla.training.sft import Example, sft
+    from rla.training.sequences import Example
+    from rla.training.sft import sft
 
     examples = [Example(token_ids=list(range(n, n + 12)), weights=[1.0] * 12) for n in range(10, 60)]
     sft(model_folder=start, out=tmp_path / "0", examples=examples, config=SftConfig(steps=20, lr=1e-2), seed=0)
@@ -197,7 +198,8 @@ def test_a_warm_start_is_the_base(start: Path, tmp_path: Path) -> None:
 
 def test_a_warm_start_teaches_the_adapter_that_the_loop_goes_on_with(start: Path, tmp_path: Path) -> None:
     pytest.importorskip("trl", reason="the warm start needs TRL")
-    from rla.training.sft import Example, sft
+    from rla.training.sequences import Example
+    from rla.training.sft import sft
 
     examples = [Example(token_ids=list(range(n, n + 12)), weights=[1.0] * 12) for n in range(10, 60)]
     taught: dict[str, Any] = {"examples": examples, "config": SftConfig(steps=20, lr=1e-2), "seed": 0}

@@ -10,8 +10,8 @@ from rla.llm.chat import ChatFormat
 from rla.llm.picture_chat import PromptTokens
 from rla.models.init import init_model
 from rla.models.load import load_model, load_tokenizer
-from rla.training.packing import FORKED, forks, preferring_branches
-from rla.training.warm_start import branching
+from rla.training.packing import FORKED, enable_branches, forks
+from rla.training.warm_start import branching_example
 
 TEXTS = ["you see a mug 1 . take go desk judge: it helps does not score +1 -1"]
 
@@ -27,13 +27,13 @@ def test_a_branch_is_scored_as_if_it_stood_alone(tmp_path: Path, implementation:
     second = chat.first([*longer, {"role": "user", "content": "you see a judge:"}])
     replies = [[*chat.encode("it helps score +1"), chat.end_id], [*chat.encode("it does not score -1"), chat.end_id]]
 
-    example = branching([PromptTokens(ids=first), PromptTokens(ids=second)], replies)
+    example = branching_example([PromptTokens(ids=first), PromptTokens(ids=second)], replies)
     assert sum(w == 1.0 for w in example.weights) == sum(map(len, replies))
     ids = torch.tensor([example.token_ids])
     found = forks([example.branches], ids.shape[1])
     assert found is not None
     if implementation == FORKED:
-        preferring_branches(model)
+        enable_branches(model)
     else:
         model.set_attn_implementation(implementation)
     assert model.config._attn_implementation == implementation

@@ -21,9 +21,12 @@ from rla.models.load import load_model, load_tokenizer  # noqa: E402
 from rla.store.records import Segment  # noqa: E402
 from rla.store.shards import Origin, write_shard  # noqa: E402
 from rla.training import loop, prepare  # noqa: E402
-from rla.training.data import TrainingSequence, policy_sequences  # noqa: E402
 from rla.training.loop import NO_SIGNAL, train  # noqa: E402
-from rla.training.sft import Example  # noqa: E402
+from rla.training.sequences import (  # noqa: E402
+    Example,
+    TrainingSequence,
+    policy_sequences,
+)
 from rla.training.stage import Rows, joined_sequences  # noqa: E402
 from rla.training.state import TrainState  # noqa: E402
 from tests.unit.builders import step, trajectory  # noqa: E402
@@ -122,7 +125,7 @@ def test_ctrl_c_saves_the_updates_made_so_far(
     [
         ({"prepare": 1800.0}, ["last"]),  # the updates take no time: there is nothing to save before the end
         ({"update": 1800.0}, ["update-000001.tmp", "update-000002.tmp", "update-000003.tmp", "last"]),
-        ({"_model": 500.0, "update": 1800.0}, ["update-000003.tmp", "last"]),  # a save may take as long as loading
+        ({"_load": 500.0, "update": 1800.0}, ["update-000003.tmp", "last"]),  # a save may take as long as loading
     ],
 )
 def test_the_train_state_is_written_when_updates_that_took_long_would_be_lost(
@@ -147,7 +150,7 @@ def test_the_train_state_is_written_when_updates_that_took_long_would_be_lost(
         monkeypatch.setattr(module, name, slowly)
 
     for name in seconds:
-        slowed(prepare if name == "_model" else loop, name)
+        slowed(prepare if name == "_load" else loop, name)
     found: list[str] = []
     save = TrainState.save
     monkeypatch.setattr(TrainState, "save", lambda state, folder: (found.append(folder.name), save(state, folder))[1])
@@ -199,13 +202,14 @@ def test_a_gradient_that_is_not_finite_is_skipped_and_counted(
     assert_same(tmp_path / "out", tmp_path / "again")
 
 
-def test_more_skipped_updates_than_stated_end_the_stage(
-    start: Path, sequences: list[TrainingSequence], tmp_path: Path
+def test_too_many_skipped_updates_end_the_stage(
+    start: Path, sequences: list[TrainingSequence], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = poisoned(sequences, *range(11))
-    with pytest.raises(UserError, match=r"updates 1, 2: the gradient is not finite, in more updates than max_skipped"):
-        run(start, tmp_path / "out", rows, config=replace(CONFIG, max_skipped=1))
-    metrics = run(start, tmp_path / "none", rows, config=replace(CONFIG, max_skipped=4))
+    with pytest.raises(UserError, match=r"updates 1, 2, 3, 4: the gradient is not finite, more than 3 times"):
+        run(start, tmp_path / "out", rows)
+    monkeypatch.setattr(loop, "MAX_SKIPPED", 4)
+    metrics = run(start, tmp_path / "none", rows)
     assert (metrics["updates"], metrics["skipped_updates"]) == (4, 4)
     before = load_file(start / "model.safetensors")
     after = load_file(tmp_path / "none/model/model.safetensors")
@@ -388,7 +392,7 @@ def test_one_token_at_minus_9999_costs_its_own_gradient_and_no_update(
     """So vLLM writes minus infinity. The other tokens of the update train, and the metrics count this one."""
     first, *others = sequences
     damaged = [replace(first, logp=[-9999.0, *first.logp[1:]]), *others]
-    config = replace(CONFIG, old=old, correction="none" if old == "sampler" else "token", updates=1, max_skipped=0)
+    config = replace(CONFIG, old=old, correction="none" if old == "sampler" else "token", updates=1)
     seen: list[dict[str, Any]] = []
     metrics = run(start, tmp_path / "out", damaged, config=config, log=seen.append)
     assert seen[0]["extreme_tokens"] == metrics["extreme_tokens"] == 1 and metrics["skipped_updates"] == 0

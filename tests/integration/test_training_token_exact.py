@@ -13,8 +13,8 @@ from rla.config.sections import GeneratorConfig  # noqa: E402
 from rla.config.training import TrainConfig  # noqa: E402
 from rla.llm.base import Completion, Request  # noqa: E402
 from rla.llm.factory import make_generator  # noqa: E402
-from rla.training.data import policy_sequences, reward_model_sequences  # noqa: E402
 from rla.training.loop import train  # noqa: E402
+from rla.training.sequences import policy_sequences, reward_model_sequences  # noqa: E402
 from tests.integration.episodes import TEMPERATURE, play  # noqa: E402
 from tests.unit.training.builders import reward, tiny_model  # noqa: E402
 

@@ -33,8 +33,8 @@ from rla.models.checkpoint import open_checkpoint
 from rla.models.init import init_model
 from rla.models.load import load_model, load_tokenizer
 from rla.training.checkpoints import write_checkpoint
-from rla.training.data import policy_sequences
 from rla.training.loop import train
+from rla.training.sequences import policy_sequences
 from tests.integration.episodes import TEMPERATURE, TURNS, play
 from tests.unit.llm.test_chat import byte_tokenizer
 from tests.unit.training.builders import reward

@@ -14,7 +14,7 @@ from rla.envs.registry import environment
 from rla.envs.views import Demonstration
 from rla.store.digests import digest
 from rla.store.slices import read_json
-from rla.training.sft import Example
+from rla.training.sequences import Example
 from tests.integration.pipelines import PARAMS, contents
 
 SMALL = PARAMS.replace(

@@ -177,7 +177,7 @@ def test_where_a_server_is_and_how_many_workers_there_are_do_not_enter_a_digest(
 
 def test_an_expert_and_conversations_exclude_each_other() -> None:
     with pytest.raises(UserError, match=r"set warm_start\.expert\.steps"):
-        configured("warm_start.expert.epochs=1", "warm_start.conversations=collected")
+        configured("warm_start.expert.steps=1", "warm_start.conversations=collected")
 
 
 def test_the_schema_file_is_the_one_that_the_classes_give() -> None:

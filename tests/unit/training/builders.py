@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rla.config.sections import ModelConfig
-from rla.training.data import TrainingSequence
+from rla.training.sequences import TrainingSequence
 
 WORDS = "go to cabinet drawer shelf take put open close mug apple book with in/on"
 SIZES = ModelConfig(hidden_size=16, layers=2, heads=2, intermediate_size=32, context=128)

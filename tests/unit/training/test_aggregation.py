@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rla.training.data import TrainingSequence
 from rla.training.losses import Aggregation, token_weights
+from rla.training.sequences import TrainingSequence
 
 
 def sequence(owner: str, replies: list[int]) -> TrainingSequence:

@@ -7,7 +7,7 @@ from transformers.models.mistral.modeling_mistral import MistralForCausalLM
 from transformers.models.qwen3.modeling_qwen3 import Qwen3ForCausalLM
 
 from rla.errors import UserError
-from rla.training.packing import FORKED, blocks, forks, preferring_branches
+from rla.training.packing import FORKED, enable_branches, forks, mask_blocks
 
 SIZE = {"vocab_size": 32, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "head_dim": 8}
 HEADS = {"num_attention_heads": 2, "num_key_value_heads": 1}
@@ -46,7 +46,7 @@ def test_our_attention_gives_the_values_and_gradients_of_a_full_mask(
     results = []
     for implementation in ("sdpa", FORKED):
         if implementation == FORKED:
-            preferring_branches(model)
+            enable_branches(model)
         assert model.config._attn_implementation == implementation
         mask = found.mask(model)
         assert mask.shape == (3, 1, 12 if implementation == "sdpa" else 7, 12)
@@ -65,19 +65,20 @@ def test_a_block_leaves_out_what_none_of_its_queries_sees(monkeypatch: pytest.Mo
     assert found is not None
     seen = found.visible[:, :, found.trunk :]
     mask = torch.zeros(seen.shape).masked_fill(~seen, float("-inf"))
-    assert blocks(mask) is None, "6 of 12 pairs are left"
+    assert mask_blocks(mask) is None, "6 of 12 pairs are left"
     monkeypatch.setattr("rla.training.packing.WORTHWHILE", 0.6)
-    assert blocks(mask) is None, "worked out once for a mask"
-    cut = blocks(mask.clone())
+    assert mask_blocks(mask) is None, "worked out once for a mask"
+    cut = mask_blocks(mask.clone())
     assert cut is not None
-    assert cut.columns.tolist() == [0, 1, 3, 4, 0, 5]
+    masks, columns = cut
+    assert columns.tolist() == [0, 1, 3, 4, 0, 5]
     hidden = float("-inf")
-    assert [one[0, 0].tolist() for one in cut.masks] == [[[0, 0, 0, hidden], [0, 0, 0, 0]], [[0, 0]]]
+    assert [one[0, 0].tolist() for one in masks] == [[[0, 0, 0, hidden], [0, 0, 0, 0]], [[0, 0]]]
 
 
 def test_a_window_is_left_as_it_is_and_must_hold_the_row() -> None:
     model = MistralForCausalLM(MistralConfig(**SIZE, **HEADS, sliding_window=4, attn_implementation="sdpa"))
-    preferring_branches(model)
+    enable_branches(model)
     assert model.config._attn_implementation == "sdpa"
     short, long = forks([[(2, 4, 1)]], 4), forks([[(3, 5, 2)]], 5)
     assert short is not None

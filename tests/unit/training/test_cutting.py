@@ -9,9 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rla.training.data import TrainingSequence
 from rla.training.logprobs import TokenScorer
-from rla.training.sequence_file import split_branches, without_long_replies
+from rla.training.sequences import TrainingSequence, split_branches, without_long_replies
 from tests.unit.training.test_packing import family, forked, gradients
 
 # A prompt of three tokens and replies of 2, 1 and 3.

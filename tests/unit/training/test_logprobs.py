@@ -10,9 +10,9 @@ import torch
 
 from rla.errors import UserError
 from rla.models.load import load_model
-from rla.training.batching import collate
-from rla.training.data import TrainingSequence, reward_model_sequences
-from rla.training.logprobs import TokenScorer, _score
+from rla.training.batches import collate
+from rla.training.logprobs import TokenScorer
+from rla.training.sequences import TrainingSequence, reward_model_sequences
 from tests.unit.training.builders import random_sequences, reward, tiny_model
 from tests.unit.training.test_packing import family
 
@@ -98,8 +98,9 @@ def test_an_output_layer_in_fp32_spares_what_bf16_rounds() -> None:
     exact = (hidden.double() @ weight.double().T).log_softmax(-1).gather(1, targets[:, None])[:, 0]
     gaps = {}
     for full in (False, True):
+        scorer = TokenScorer(family("qwen2"), temperature=1.0, fp32_head=full)
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            logp, _ = _score(hidden, weight, None, targets, None, None, 1.0, False, full)
+            logp, _ = scorer._score(hidden, weight, None, targets, None, None, None)
         gaps[full] = float((logp - exact).abs().mean())
     assert gaps[False] > 0.01 and gaps[True] < 1e-5
 

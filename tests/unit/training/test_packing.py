@@ -24,11 +24,11 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from rla.training.batching import collate
-from rla.training.data import TrainingSequence
+from rla.training.batches import collate
 from rla.training.logprobs import TokenScorer
-from rla.training.packing import IMPLEMENTATION, forks, pack, prefer
+from rla.training.packing import PACKED, enable_packing, forks, pack
 from rla.training.prepare import checkpoint_gradients
+from rla.training.sequences import TrainingSequence
 from tests.unit.training.builders import random_sequences
 
 CPU = torch.device("cpu")
@@ -88,7 +88,7 @@ def test_packed_and_unpacked_give_the_same_gradient(name: str, checkpointing: bo
         checkpoint_gradients(model)
     scorer = TokenScorer(model, temperature=0.8)
     assert scorer.packs
-    assert model.config._attn_implementation == IMPLEMENTATION
+    assert model.config._attn_implementation == PACKED
     sequences = random_sequences(9)
     logp, packed = gradients(scorer, sequences, packed=True)
     expected, unpacked = gradients(alone, sequences, packed=False)
@@ -141,9 +141,9 @@ def test_a_model_without_the_attention_interface_keeps_padded_rows() -> None:
 def test_layers_that_are_no_attention_are_not_packed() -> None:
     model = family("qwen3")
     model.config.layer_types = ["linear_attention", "full_attention"]
-    assert not prefer(model)
+    assert not enable_packing(model)
     model.config.layer_types = ["full_attention", "full_attention"]
-    assert prefer(model)
+    assert enable_packing(model)
 
 
 def test_the_layout_of_a_worked_example() -> None:

@@ -12,8 +12,7 @@ from rla.errors import UserError
 from rla.store.digests import record_files, write_records
 from rla.store.replacing import take_place
 from rla.store.slices import sealed
-from rla.training.checkpoints import checkpoint_file
-from rla.training.stage import finished_checkpoint
+from rla.training.checkpoints import checkpoint_file, finished_checkpoint
 
 OURS, OTHER = {"origin": {"seed": 1}}, {"origin": {"seed": 2}}
 

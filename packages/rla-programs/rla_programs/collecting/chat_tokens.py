@@ -29,7 +29,7 @@ from rla_programs.collecting.conversations import Conversation, template_message
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from rla.training.sft import Example
+    from rla.training.sequences import Example
 
 Span = tuple[int, int]
 THOUGHT = re.compile(r"<think>(.*?)</think>", re.DOTALL)
@@ -60,7 +60,7 @@ class ChatTokens:
 
     def example(self, conversation: Conversation, *, most: int = 0) -> Example:
         """Its ids and weights, cut on the right to `most` tokens (0: whole). Raises NotRendered."""
-        from rla.training.sft import Example
+        from rla.training.sequences import Example
 
         ids: list[int] = []
         weights: list[float] = []

@@ -22,7 +22,7 @@ from rla_programs.collecting.published import conversations_at, parts_of_source
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from rla.training.sft import Example
+    from rla.training.sequences import Example
 
 COLLECTED = "collected"  # the shard that `rla collect` makes of the run
 

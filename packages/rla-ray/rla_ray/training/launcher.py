@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from rla.config.schema import LONGEST_WAIT, MOST_PROCESSES, ranged
@@ -13,7 +12,7 @@ from rla.config.sections import Config
 
 if TYPE_CHECKING:
     from rla.envs.pool.hosting import Environments
-    from rla.pipeline.context import StageContext
+    from rla.training.stage import TrainingJob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,11 +33,11 @@ class RayTraining:
         if self.workers and self.fewest > self.workers:
             raise ValueError(f"fewest is {self.fewest}; it must be at most launch.own.workers")
 
-    def train(self, ctx: StageContext, file: Path, *, out: Path, reads: Sequence[Path]) -> None:
-        """Train the stage of `ctx` on the cluster (`rla_ray.training.on_ray`)."""
+    def train(self, job: TrainingJob) -> None:
+        """Train on the workers of the cluster (`rla_ray.training.on_ray`)."""
         from rla_ray.training.on_ray import train_on_ray
 
-        train_on_ray(ctx, file, out=out, reads=reads)
+        train_on_ray(job)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,7 +28,8 @@ from rla.pipeline.context import Progress, StageContext
 from rla.plugins import from_checkout
 from rla.processes.devices import USED
 from rla.processes.ranks import end_with_parent
-from rla.training.resume import TrainingProgress
+from rla.training.stage import TrainingJob
+from rla.training.state import TrainingProgress
 from rla_ray.code_digest import code_digest
 from rla_ray.connection import address_of, connected, first_line
 from rla_ray.crew import Crew, crew_of_rest, first_crew, living_resources
@@ -53,27 +53,28 @@ class Ended(Exception):
     lost: bool
 
 
-def train_on_ray(ctx: StageContext, file: Path, *, out: Path, reads: Sequence[Path]) -> None:
-    """Train the stage of `ctx` into `out`; `file` is the configuration of accelerate, `reads` are the stage's inputs.
+def train_on_ray(job: TrainingJob) -> None:
+    """Train a stage on the workers of the cluster.
 
-    Raises UserError where the cluster has too little, where workers are lost more than `launch.own.restarts` times,
-    and what the stage raises in a worker.
+    Raises UserError if the cluster has too little, if workers are lost more than `launch.own.restarts` times, and for
+    an error that the stage raises in a worker.
     """
-    launch = ctx.config.launch
+    ctx, out, launch = job.ctx, job.out, job.ctx.config.launch
+    assert job.configuration is not None
     ray = connected(address_of(launch.own, ctx.config.generator), what=f"{KEY} ray")
     crew = first_crew(launch, living_resources(ray))
     if crew.gpus:
         crew = replace(crew, gpu_share=worker_share(ray, ctx.config.generator))
-    told = told_by_launcher(file)
+    told = told_by_launcher(job.configuration)
     board = progress_board(ray)
     losses, since, before = 0, time.monotonic(), checkpoint_manifest(out)
     while True:
-        TrainingProgress(out=out, interval_s=0.0).wait_until_free(seconds=RELEASE)
+        TrainingProgress(out=out, interval_s=0.0).wait_until_unlocked(seconds=RELEASE)
         try:
             order = RankOrder(
                 ctx=replace(ctx, config=with_replicas(ctx.config, crew), progress=ReportedProgress(None)),
                 folder=Path.cwd(),
-                reads=tuple(reads),
+                reads=job.reads,
                 environment=told,
                 code=code_digest(),
                 board=board,
@@ -191,14 +192,14 @@ def make_trainer(order: RankOrder, crew: Crew) -> Any:
         raise UserError(f"{KEY} ray: {first_line(error)}; {from_checkout('rla-ray')}") from error
     from torch.distributed import is_nccl_available
 
-    from rla.training.ranks import PATIENCE
+    from rla.training.shared import TIMEOUT
 
     backend = "nccl" if crew.gpus and is_nccl_available() else "gloo"
     once = FailureConfig(max_failures=0, controller_failure_limit=0, max_preemption_failures=0)
     resources = {"CPU": crew.cpus, **({"GPU": crew.gpus * crew.gpu_share} if crew.gpus else {})}
     return TorchTrainer(
         partial(run_rank, order),
-        torch_config=TorchConfig(backend=backend, timeout_s=int(PATIENCE.total_seconds())),
+        torch_config=TorchConfig(backend=backend, timeout_s=int(TIMEOUT.total_seconds())),
         # workers without GPUs are one on each node, as far as there are nodes
         scaling_config=ScalingConfig(
             num_workers=crew.workers,

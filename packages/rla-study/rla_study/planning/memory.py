@@ -9,7 +9,7 @@
     output layer   chunks of `CHUNK` logits, a few fp32 tensors of that size at once
     inference      weights, and keys and values of the tokens that it holds
 
-Activations of a token: `rla.training.footprint`.
+Activations of a token: `rla.training.cost`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rla.config.training import TrainConfig
-from rla.training.footprint import token_bytes
+from rla.training.cost import token_bytes
 from rla_study.planning.shapes import ModelShape
 
 STATE = 16  # bytes a trained weight: weight, gradient, two moments
@@ -25,7 +25,7 @@ CHUNK = 2**25  # logits of a chunk, as rla.training.logprobs has it
 CHUNK_TENSORS = 4  # logits, their logarithm, a gradient of each
 BYTES = {"float32": 4, "bfloat16": 2}
 ENGINE = 3e9  # of an inference engine beside weights and cache: activations of a pass, graphs, the CUDA context
-CPU_TOKENS = 2048  # of a forward pass on a CPU at most, as rla.training.ranks has it
+CPU_TOKENS = 2048  # of a forward pass on a CPU at most, as rla.training.shared has it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

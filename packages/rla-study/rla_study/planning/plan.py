@@ -13,7 +13,7 @@ from rla.config.training import LoraConfig, TrainConfig
 from rla.errors import UserError
 from rla.store.resources import resource
 from rla.store.sizes import readable_bytes
-from rla.training.footprint import pass_tokens
+from rla.training.cost import pass_tokens
 from rla_study.planning.memory import BYTES, Launched, held_tokens, inference_bytes, training_bytes
 from rla_study.planning.shapes import ModelShape
 from rla_study.planning.work import (
@@ -210,18 +210,19 @@ def warm_start_need(config: Config, models: Models, machine: Machine, guesses: G
     pretrained model trains alone.
     """
     own, length = config.warm_start, played(config, guesses, 1).length
-    sections = [("policy", models.policy, own.policy), ("expert", models.policy, own.expert)]
+    sections = [("policy", models.policy, "policy"), ("expert", models.policy, "policy")]
     if config.judge.enabled and config.judge.trains:
-        sections += [("reward", models.reward, own.reward), ("calibration", models.reward, own.calibration)]
+        sections += [("reward", models.reward, "reward"), ("calibration", models.reward, "reward")]
     needs = []
-    for name, shape, sft in sections if own.enabled else ():
+    for name, shape, settings in sections if own.enabled else ():
+        sft = own.settings(name)
         if not sft.trains:
             continue
         bound = pass_tokens(shape.sizes, recomputed=sft.gradient_checkpointing, cuda=machine.gpus > 0)
         longest = min(config.model.context, config.generator.context)
         most = min(max(sft.tokens_per_pass or bound, longest), sft.batch_size * longest)
         lora = config.taught_by_adapter("policy" if name in ("policy", "expert") else "rm")
-        recompute = "" if sft.gradient_checkpointing else f"warm_start.{name}.gradient_checkpointing: true, or "
+        recompute = "" if sft.gradient_checkpointing else f"warm_start.{settings}.gradient_checkpointing: true, or "
         trained = sft.updates(sft.examples) * sft.batch_size * length
         needs.append(
             training_need(

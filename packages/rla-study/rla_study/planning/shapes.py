@@ -19,7 +19,7 @@ from typing import Any
 from rla.config.sections import ModelConfig
 from rla.errors import UserError
 from rla.models.checkpoint import check_model_folder
-from rla.training.footprint import LayerSizes
+from rla.training.cost import LayerSizes
 
 NEW_VOCABULARY = 2000  # tokens of a new small model's tokenizer, which its environment's texts decide: an upper guess
 

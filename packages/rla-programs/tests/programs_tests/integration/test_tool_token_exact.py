@@ -24,8 +24,8 @@ from rla.llm.factory import make_generator  # noqa: E402
 from rla.models.init import init_model  # noqa: E402
 from rla.rollouts.play import Rollouts, episodes_of, play_groups  # noqa: E402
 from rla.store.records import Task, Trajectory  # noqa: E402
-from rla.training.data import policy_sequences  # noqa: E402
 from rla.training.loop import train  # noqa: E402
+from rla.training.sequences import policy_sequences  # noqa: E402
 from tests.unit.training.builders import reward  # noqa: E402
 
 PROGRAMS = ("print(6 * 7)", "print('a' * 300)", "print(undefined)")

@@ -24,9 +24,10 @@ from rla.showing.episodes import played_in, read_episodes_whole
 from rla.store.parts import shard_parts
 from rla.store.reading import read_rows
 from rla.store.records import ImageSpan
-from rla.training.batching import Eyes, collate
-from rla.training.data import TrainingSequence
+from rla.training.batches import collate
 from rla.training.logprobs import TokenScorer
+from rla.training.pictures import VisionCollator
+from rla.training.sequences import TrainingSequence
 
 pytestmark = pytest.mark.skipif(shutil.which(PROGRAM) is None, reason=f"needs {PROGRAM}")
 PARAMS = """
@@ -94,7 +95,7 @@ def sequences(rows: list[dict[str, Any]]) -> list[TrainingSequence]:
 
 def scored(scorer: TokenScorer, rows: list[dict[str, Any]], *, packed: bool) -> Tensor:
     pngs = {digest: png for row in rows for digest, png in row["pngs"].items()}
-    logp, _ = scorer(collate(sequences(rows), device=CPU, packed=packed, eyes=Eyes(vision(), pngs)))
+    logp, _ = scorer(collate(sequences(rows), device=CPU, packed=packed, vision=VisionCollator(vision(), pngs)))
     assert isinstance(logp, Tensor)
     return logp
 

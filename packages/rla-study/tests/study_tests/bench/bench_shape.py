@@ -21,14 +21,13 @@ from rla_study.planning.shapes import SHAPES, ModelShape
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen3_5TextConfig, Qwen3Config
 
 from rla.config.training import LoraConfig, TrainConfig
-from rla.training.data import TrainingSequence
+from rla.training.batches import StoredSequences, write_sequences
+from rla.training.cost import Work, matrix_rate
 from rla.training.logprobs import TokenScorer
 from rla.training.loop import update
-from rla.training.metrics import Work, matrix_rate
-from rla.training.optimizing import make_optimizing
-from rla.training.prepare import PreparedStage, adapted, checkpoint_gradients
-from rla.training.ranks import Compute, Ranks
-from rla.training.sequence_file import StoredSequences, write_sequences
+from rla.training.prepare import PreparedStage, add_new_adapter, checkpoint_gradients
+from rla.training.sequences import TrainingSequence
+from rla.training.shared import Compute, Ranks, make_backend
 from rla.training.state import TrainState
 
 
@@ -83,7 +82,7 @@ def prepared(
             config_of(shape), dtype=getattr(torch, frozen if settings.lora.rank else weights)
         ).eval()
     if settings.lora.rank:
-        model = adapted(model, settings.lora).get_base_model().to(compute.device)
+        model = add_new_adapter(model, settings)[0].to(compute.device)
     if settings.gradient_checkpointing:
         checkpoint_gradients(model)
     scorer = TokenScorer(model, temperature=1.0, mixed=compute.mixed)
@@ -94,7 +93,7 @@ def prepared(
             config=settings,
             compute=compute,
             scorer=scorer,
-            state=TrainState(model=model, optimizing=make_optimizing(scorer, settings, compute), ranks=compute.ranks),
+            state=TrainState(model=model, backend=make_backend(scorer, settings, compute), ranks=compute.ranks),
             sequences=StoredSequences(
                 file, write_sequences(file, rows, max_tokens=settings.max_tokens, budget=compute.tokens_per_batch)
             ),

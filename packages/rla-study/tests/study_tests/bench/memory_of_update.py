@@ -28,13 +28,12 @@ from rla_study.planning.work import Guesses
 from transformers import AutoModelForCausalLM
 
 from rla.config.training import LoraConfig, TrainConfig
+from rla.training.batches import StoredSequences, write_sequences
+from rla.training.cost import Work
 from rla.training.logprobs import TokenScorer
 from rla.training.loop import train, update
-from rla.training.metrics import Work
-from rla.training.optimizing import make_optimizing
 from rla.training.prepare import PreparedStage, checkpoint_gradients
-from rla.training.ranks import Compute, Ranks
-from rla.training.sequence_file import StoredSequences, write_sequences
+from rla.training.shared import Compute, Ranks, make_backend
 from rla.training.state import TrainState
 from study_tests.bench.bench_shape import config_of, trajectories
 from tests.bench.resident import peak_resident, resident
@@ -57,7 +56,7 @@ def measured(shape: ModelShape, config: TrainConfig, *, length: int) -> int:
             config=config,
             compute=compute,
             scorer=scorer,
-            state=TrainState(model=model, optimizing=make_optimizing(scorer, config, compute), ranks=compute.ranks),
+            state=TrainState(model=model, backend=make_backend(scorer, config, compute), ranks=compute.ranks),
             sequences=StoredSequences(
                 file, write_sequences(file, rows, max_tokens=length, budget=config.tokens_per_batch)
             ),

@@ -17,9 +17,9 @@ from transformers import AutoModelForCausalLM
 from rla.llm.base import Completion, Request
 from rla.llm.transformers_engine import TransformersGenerator
 from rla.models.load import load_model, load_tokenizer
-from rla.training.batching import collate
-from rla.training.data import TrainingSequence
+from rla.training.batches import collate
 from rla.training.logprobs import TokenScorer
+from rla.training.sequences import TrainingSequence
 from study_tests.bench.bench_shape import config_of
 from study_tests.gpu_check.call import Call, Skipped, measure
 from study_tests.gpu_check.training import REAL

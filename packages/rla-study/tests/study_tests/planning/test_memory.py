@@ -119,7 +119,7 @@ def test_real_optimizer_tensors_have_the_bytes_of_the_formula() -> None:
     torch = pytest.importorskip("torch")
     from transformers import AutoModelForCausalLM
 
-    from rla.training.optimizing import make_optimizer
+    from rla.training.shared import make_optimizer
     from study_tests.bench.bench_shape import config_of
 
     shape = SHAPES["tiny"]

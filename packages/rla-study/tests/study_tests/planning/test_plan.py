@@ -55,7 +55,7 @@ def test_flops_of_training_are_those_that_the_loop_counts() -> None:
     pytest.importorskip("torch")
     from transformers import AutoModelForCausalLM
 
-    from rla.training.metrics import Work
+    from rla.training.cost import Work
     from study_tests.bench.bench_shape import config_of
 
     work = Work.of(AutoModelForCausalLM.from_config(config_of(TINY)))

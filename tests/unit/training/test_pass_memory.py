@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rla.training.footprint import CPU_PASS_BYTES, LayerSizes, layer_sizes, pass_tokens, token_bytes
+from rla.training.cost import CPU_PASS_BYTES, LayerSizes, layer_sizes, pass_tokens, token_bytes
 
 SMALL = LayerSizes(hidden=128, intermediate=256, layers=3, queries=128, keys=64)  # of params.yaml
 SMOLLM2 = LayerSizes(hidden=576, intermediate=1536, layers=30, queries=576, keys=192)
@@ -42,8 +42,8 @@ def test_a_warm_start_keeps_to_the_bound(tmp_path: Path, monkeypatch: pytest.Mon
     pytest.importorskip("trl", reason="the warm start needs TRL")
     from rla.config.training import SftConfig
     from rla.models.load import load_model
-    from rla.training.sft import Example, sft
-    from rla.training.sft_trainer import WeightedTrainer
+    from rla.training.sequences import Example
+    from rla.training.sft import WeightedTrainer, sft
     from tests.unit.training.builders import tiny_model
 
     start = tiny_model(tmp_path / "start")
@@ -55,7 +55,7 @@ def test_a_warm_start_keeps_to_the_bound(tmp_path: Path, monkeypatch: pytest.Mon
         WeightedTrainer, "compute_loss", lambda *given, **more: passes.append(given) or loss(*given, **more)
     )
     for name, room, expected in (("whole", CPU_PASS_BYTES, 1), ("bounded", 45 * each, 4)):
-        monkeypatch.setattr("rla.training.footprint.CPU_PASS_BYTES", room)
+        monkeypatch.setattr("rla.training.cost.CPU_PASS_BYTES", room)
         passes.clear()
         sft(model_folder=start, out=tmp_path / name, examples=taught, config=SftConfig(steps=1, batch_size=8), seed=0)
         assert len(passes) == expected
@@ -63,7 +63,7 @@ def test_a_warm_start_keeps_to_the_bound(tmp_path: Path, monkeypatch: pytest.Mon
 
 HOLES = """
 import torch
-from rla.training.footprint import return_freed_memory
+from rla.training.cost import return_freed_memory
 
 def held():
     with open("/proc/self/status") as status:

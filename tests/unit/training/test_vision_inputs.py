@@ -14,18 +14,10 @@ from rla.models.load import load_model
 from rla.models.vision import PixelMaker, VisionFormat, load_vision
 from rla.store.images import png_digest
 from rla.store.records import ImageSpan
-from rla.training.batching import Eyes, collate
-from rla.training.data import TrainingSequence
+from rla.training.batches import StoredSequences, collate, write_sequences
 from rla.training.logprobs import TokenScorer
-from rla.training.sequence_file import (
-    StoredImages,
-    StoredSequences,
-    only_branches,
-    split_branches,
-    without_long_replies,
-    write_image_file,
-    write_sequences,
-)
+from rla.training.pictures import StoredImages, VisionCollator, write_images
+from rla.training.sequences import TrainingSequence, only_branches, split_branches, without_long_replies
 from tests.seeing import KINDS, png_of, small_model
 
 CPU = torch.device("cpu")
@@ -102,7 +94,7 @@ def scorer_of(kind: str) -> TokenScorer:
 
 
 def scored(scorer: TokenScorer, kind: str, chosen: Sequence[TrainingSequence], *, packed: bool) -> Tensor:
-    batch = collate(chosen, device=CPU, packed=packed, eyes=Eyes(vision_of(kind), PNGS))
+    batch = collate(chosen, device=CPU, packed=packed, vision=VisionCollator(vision_of(kind), PNGS))
     logp, _ = scorer(batch)
     assert isinstance(logp, Tensor)
     return logp
@@ -161,16 +153,16 @@ def test_branches_are_what_each_would_be_alone(kind: str, packed: bool) -> None:
 def test_a_picture_that_many_sequences_show_is_looked_at_once() -> None:
     vision = vision_of("qwen3-vl")
     chosen = [sequence(vision, seed, [FILES[0], 3, FILES[1]]) for seed in range(5)]
-    looks = collate(chosen, device=CPU, packed=True, eyes=Eyes(vision, PNGS)).looks
-    assert looks is not None and looks.grids is not None
-    assert len(looks.grids) == 2 and looks.order == (0, 1) * 5
+    inputs = collate(chosen, device=CPU, packed=True, vision=VisionCollator(vision, PNGS)).vision
+    assert inputs is not None and inputs.grids is not None
+    assert len(inputs.grids) == 2 and inputs.order == (0, 1) * 5
 
 
 def test_a_blank_picture_for_other_ranks_changes_nothing_but_reaches_the_tower() -> None:
     vision, scorer = vision_of("qwen3-vl"), scorer_of("qwen3-vl")
     chosen = [sequence(vision, 3, [9])]
     plain = scored(scorer, "qwen3-vl", chosen, packed=True)
-    batch = collate(chosen, device=CPU, packed=True, eyes=Eyes(vision, PNGS, always=True))
+    batch = collate(chosen, device=CPU, packed=True, vision=VisionCollator(vision, PNGS, always=True))
     logp, _ = scorer(batch)
     assert torch.equal(logp, plain)
     logp.sum().backward()
@@ -181,11 +173,11 @@ def test_a_blank_picture_for_other_ranks_changes_nothing_but_reaches_the_tower()
 def test_sequences_and_their_pictures_come_back_from_the_disk(tmp_path: Path) -> None:
     vision = vision_of("qwen3-vl")
     given = [*several(vision), branching(vision)]
-    facts = write_sequences(tmp_path / "s.arrow", given, max_tokens=1000, budget=1000)
-    write_image_file(tmp_path / "i.arrow", ((digest, PNGS[digest]) for digest in facts.pictures))
+    stats = write_sequences(tmp_path / "s.arrow", given, max_tokens=1000, budget=1000)
+    write_images(tmp_path / "i.arrow", ((digest, PNGS[digest]) for digest in stats.pictures))
     images = StoredImages(tmp_path / "i.arrow")
-    kept = StoredSequences(tmp_path / "s.arrow", facts, images=images)
-    assert list(kept) == given and set(facts.pictures) == set(PNGS) == set(images)
+    kept = StoredSequences(tmp_path / "s.arrow", stats, images=images)
+    assert list(kept) == given and set(stats.pictures) == set(PNGS) == set(images)
     assert {digest: images[digest] for digest in images} == PNGS
 
 

@@ -16,8 +16,8 @@ from rla.config.training import SftConfig
 from rla.models.checkpoint import open_checkpoint
 from rla.models.init import init_model
 from rla.models.load import load_model
-from rla.training.sft import Example, sft
-from rla.training.sft_trainer import Collator, arguments, pieces
+from rla.training.sequences import Example
+from rla.training.sft import Collator, arguments, pieces, sft
 
 MODEL = ModelConfig(hidden_size=32, layers=2, heads=2, intermediate_size=32, context=128)
 ONE = SftConfig(steps=1, batch_size=6, lr=1e-2, warmup_share=0.0)
@@ -85,7 +85,7 @@ def test_examples_of_a_row_do_not_see_each_other(model: Path, tmp_path: Path) ->
 def test_passes_hold_at_most_so_many_tokens_and_share_one_sum_of_weights() -> None:
     rows = [{"input_ids": list(one.token_ids), "loss_weights": list(one.weights), "branches": []} for one in examples()]
     passes = Collator(packs=True, tokens_per_pass=50)(rows)["passes"]
-    assert [one["lengths"] for one in passes] == [[5, 40], [17, 8], [33], [21]]
+    assert [one["sizes"] for one in passes] == [[5, 40], [17, 8], [33], [21]]
     total = sum(sum(one.weights[1:]) for one in examples())
     assert [float(one["total"]) for one in passes] == pytest.approx([total] * 4)
     padded = Collator(packs=False, tokens_per_pass=80)(rows)["passes"]
@@ -118,12 +118,12 @@ def test_branches_beyond_a_pass_are_taken_in_several(packing: bool, model: Path,
 
 
 def test_pieces_of_an_example_with_pictures() -> None:
-    shown = [{"digest": name, "start": start, "length": 2} for name, start in (("a", 3), ("b", 12), ("c", 27))]
+    images = [{"digest": name, "start": start, "length": 2} for name, start in (("a", 3), ("b", 12), ("c", 27))]
     row = {
         "input_ids": list(range(35)),
         "loss_weights": [0.0] * 21 + [1.0] * 14,
         "branches": [[20, 26, 10], [26, 35, 20]],
-        "shown": shown,
+        "images": images,
     }
     assert pieces(row, most=35) == [row]
     first, second = pieces(row, most=34)
@@ -131,10 +131,10 @@ def test_pieces_of_an_example_with_pictures() -> None:
         "input_ids": [*range(10), *range(20, 26)],
         "loss_weights": [0.0] * 11 + [1.0] * 5,
         "branches": [[10, 16, 10]],
-        "shown": shown[:1],
+        "images": images[:1],
     }
     assert second["branches"] == [[20, 29, 20]] and second["input_ids"] == [*range(20), *range(26, 35)]
-    assert [one["start"] for one in second["shown"]] == [3, 12, 21]
+    assert [one["start"] for one in second["images"]] == [3, 12, 21]
 
 
 def test_epochs_count_whole_batches() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rla.training.data import TrainingSequence
-from rla.training.sequence_file import ROWS, StoredSequences, write_sequences
+from rla.training.batches import ROWS, StoredSequences, write_sequences
+from rla.training.sequences import TrainingSequence
 from tests.unit.training.builders import random_sequences
 from tests.unit.training.test_packing import forked
 
@@ -16,17 +16,17 @@ from tests.unit.training.test_packing import forked
 def test_what_is_written_is_read_in_any_order(tmp_path: Path) -> None:
     sequences = random_sequences(2 * ROWS + 3)
     sequences[1] = replace(sequences[1], branches=((2, 5), (5, 6)), replies=[0, 0, 1, 1], owner="t")
-    facts = write_sequences(tmp_path / "s", iter(sequences), max_tokens=100, budget=100)
-    stored = StoredSequences(tmp_path / "s", facts)
+    stats = write_sequences(tmp_path / "s", iter(sequences), max_tokens=100, budget=100)
+    stored = StoredSequences(tmp_path / "s", stats)
     assert list(stored) == sequences
     assert stored[ROWS] == sequences[ROWS]
     assert stored[-1] == sequences[-1]
     with pytest.raises(IndexError):
         stored[len(sequences)]
-    assert facts.lengths == [len(one.token_ids) for one in sequences]
-    assert facts.loss_tokens == [4] * len(sequences)
-    assert facts.highest == max(max(one.token_ids) for one in sequences)
-    assert (facts.signal, facts.too_long) == (True, 0)
+    assert stats.lengths == [len(one.token_ids) for one in sequences]
+    assert stats.loss_tokens == [4] * len(sequences)
+    assert stats.highest == max(max(one.token_ids) for one in sequences)
+    assert (stats.signal, stats.too_long) == (True, 0)
 
 
 def test_the_digest_tells_sequences_apart(tmp_path: Path) -> None:
@@ -42,9 +42,9 @@ def test_the_digest_tells_sequences_apart(tmp_path: Path) -> None:
 def test_longer_ones_are_counted_and_left_out(tmp_path: Path) -> None:
     short = TrainingSequence(token_ids=[1, 2], positions=[1], logp=[-1.0], allowed=[[]], advantages=[0.0])
     long = replace(short, token_ids=[1, 2, 9], positions=[2], advantages=[1.0])
-    facts = write_sequences(tmp_path / "s", [long, short], max_tokens=2, budget=100)
-    assert (facts.too_long, facts.lengths, facts.highest, facts.signal) == (1, [2], 2, False)
-    assert list(StoredSequences(tmp_path / "s", facts)) == [short]
+    stats = write_sequences(tmp_path / "s", [long, short], max_tokens=2, budget=100)
+    assert (stats.too_long, stats.lengths, stats.highest, stats.signal) == (1, [2], 2, False)
+    assert list(StoredSequences(tmp_path / "s", stats)) == [short]
 
 
 def test_replies_beyond_the_limit_are_counted(tmp_path: Path) -> None:
@@ -59,32 +59,32 @@ def test_replies_beyond_the_limit_are_counted(tmp_path: Path) -> None:
     )
     late = replace(episode, token_ids=[1, 2, 3, 4, 5], positions=[3, 4])
     judged = replace(forked(2, 1, 2), replies=[0, 1, 1])
-    facts = write_sequences(tmp_path / "s", [episode, late, judged], max_tokens=3, budget=100)
-    assert (facts.too_long, facts.shortened, facts.replies, facts.replies_too_long) == (1, 2, 6, 4)
-    assert [one.token_ids for one in StoredSequences(tmp_path / "s", facts)] == [[1, 2], judged.token_ids[:3]]
+    stats = write_sequences(tmp_path / "s", [episode, late, judged], max_tokens=3, budget=100)
+    assert (stats.too_long, stats.shortened, stats.replies, stats.replies_too_long) == (1, 2, 6, 4)
+    assert [one.token_ids for one in StoredSequences(tmp_path / "s", stats)] == [[1, 2], judged.token_ids[:3]]
 
 
 def test_no_sequence_at_all(tmp_path: Path) -> None:
-    facts = write_sequences(tmp_path / "s", [], max_tokens=2, budget=100)
-    assert (facts.lengths, facts.signal) == ([], False)
-    assert list(StoredSequences(tmp_path / "s", facts)) == []
+    stats = write_sequences(tmp_path / "s", [], max_tokens=2, budget=100)
+    assert (stats.lengths, stats.signal) == ([], False)
+    assert list(StoredSequences(tmp_path / "s", stats)) == []
 
 
 def test_branches_beyond_the_budget_are_several_sequences_of_one_group(tmp_path: Path) -> None:
     rows = [forked(3, 2, 1, 3), *random_sequences(1), forked(2, 2, 2)]
-    facts = write_sequences(tmp_path / "s", rows, max_tokens=100, budget=6)
-    assert facts.pieces == [2, 1, 1]
-    assert facts.groups() == [range(2), range(2, 3), range(3, 4)]
-    assert facts.lengths == [6, 6, len(rows[1].token_ids), 6]
-    assert facts.loss_tokens == [3, 3, 4, 4]
-    stored = StoredSequences(tmp_path / "s", facts)
+    stats = write_sequences(tmp_path / "s", rows, max_tokens=100, budget=6)
+    assert stats.pieces == [2, 1, 1]
+    assert stats.groups(by_task=False) == [[0, 1], [2], [3]]
+    assert stats.lengths == [6, 6, len(rows[1].token_ids), 6]
+    assert stats.loss_tokens == [3, 3, 4, 4]
+    stored = StoredSequences(tmp_path / "s", stats)
     assert [one.token_ids[:3] for one in (stored[0], stored[1])] == [rows[0].token_ids[:3]] * 2
     whole = write_sequences(tmp_path / "t", rows, max_tokens=100, budget=100)
-    assert (whole.pieces, whole.digest) == ([1, 1, 1], facts.digest)
+    assert (whole.pieces, whole.digest) == ([1, 1, 1], stats.digest)
 
 
 def test_the_sequences_of_a_task_are_known_however_they_are_stored(tmp_path: Path) -> None:
     tasks = "abab"
     sequences = [replace(one, task=task) for one, task in zip(random_sequences(4), tasks, strict=True)]
-    facts = write_sequences(tmp_path / "s", sequences, max_tokens=100, budget=100)
-    assert facts.task_groups() == [[0, 2], [1, 3]]
+    stats = write_sequences(tmp_path / "s", sequences, max_tokens=100, budget=100)
+    assert stats.groups(by_task=True) == [[0, 2], [1, 3]]

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rla.training.batching import collate, micro_batches, plan_updates, steps_per_epoch
-from rla.training.data import TrainingSequence
+from rla.training.batches import collate, micro_batches, plan_updates, steps_per_epoch
+from rla.training.sequences import TrainingSequence
 
 
 @given(count=st.integers(0, 50), updates=st.integers(1, 9), epochs=st.integers(1, 3))

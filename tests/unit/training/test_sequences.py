@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rla.errors import UserError
-from rla.training.data import TrainingSequence, policy_sequences, reward_model_sequences
+from rla.training.sequences import TrainingSequence, policy_sequences, reward_model_sequences
 from tests.unit.training.builders import reward, segment, step, trajectory
 
 # Two steps of two tokens each in one segment; 13 was forced (one allowed id), 17 was unrestricted.

@@ -11,8 +11,7 @@ import torch
 from rla.config.sections import LaunchConfig
 from rla.config.training import TrainConfig
 from rla.errors import UserError
-from rla.training.optimizing import chunk_bounds, give_memory
-from rla.training.ranks import Compute, Ranks, Sharing
+from rla.training.shared import Compute, Ranks, Sharing, chunk_bounds, materialize
 from rla.training.tensors import TensorFiles, save_tensors
 
 
@@ -28,9 +27,9 @@ def test_the_rows_of_a_rank_are_those_of_torch_chunk(size: int, count: int) -> N
 def test_a_part_of_a_stored_tensor(tmp_path: Path) -> None:
     save_tensors([("a", torch.arange(12).view(6, 2)), ("b", torch.tensor(3.0))], tmp_path, "weights")
     files = TensorFiles(tmp_path, "weights")
-    assert files.find("a").rows(1, 3).tolist() == [[2, 3], [4, 5]]
-    assert files.find("a").rows(6, 6).shape == (0, 2)
-    assert files.find("b").read().item() == 3.0
+    assert files["a"].rows(1, 3).tolist() == [[2, 3], [4, 5]]
+    assert files["a"].rows(6, 6).shape == (0, 2)
+    assert files["b"].read().item() == 3.0
 
 
 def test_tied_parameters_stay_one_when_they_get_memory() -> None:
@@ -38,7 +37,7 @@ def test_tied_parameters_stay_one_when_they_get_memory() -> None:
     model.append(torch.nn.Linear(2, 2, bias=False, device="meta"))
     model[2].weight = model[0].weight
     kept = model[1].weight
-    give_memory(model, torch.device("cpu"))
+    materialize(model, torch.device("cpu"))
     assert model[2].weight is model[0].weight and not model[0].weight.is_meta
     assert model[1].weight is kept
 
