@@ -8,7 +8,7 @@ from rla.pipeline.context import StageContext
 from rla.pipeline.fallback import policy_of, pool_of
 from rla.pipeline.origins import origin
 from rla.store.digests import digest
-from rla.store.slices import read_json
+from rla.store.record import read_json
 from rla.training.stage import finished_checkpoint
 from rla.training.warm_start import as_it_is_asked, given_examples, warm_start_model
 

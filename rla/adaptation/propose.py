@@ -20,8 +20,8 @@ from rla.envs.views import RejectedEdit
 from rla.pipeline.context import StageContext
 from rla.store.layout import artifact, held_out_root
 from rla.store.pools import read_tasks
+from rla.store.record import is_complete
 from rla.store.records import Task, content_id
-from rla.store.slices import is_complete
 
 NOT_TRIED = "not tried: an earlier proposal was proven"
 Replay = Callable[[Task], Awaitable[str]]  # the reason why a second engine refuses the task; empty: it does not

@@ -200,7 +200,7 @@ def pruned_text(run: Path | None, params: Path | None, overrides: list[str], pla
     from rla.pipeline.finished import finished_iterations
     from rla.pipeline.params_files import existing_run, run_and_params
     from rla.pipeline.pruning import planned_evaluations, prune_run, removals
-    from rla.store.sizes import readable_bytes
+    from rla.store.texts import readable_bytes
 
     folder, file = run_and_params(run, params, newest=True)
     existing_run(folder)
@@ -233,7 +233,7 @@ def merge(
         from rla.models.checkpoint import model_folder
         from rla.models.load import write_merged
         from rla.models.verifying import verify_model
-        from rla.store.atomic import whole_folder
+        from rla.store.removing import whole_folder
 
         model = model_folder(checkpoint)
         verify_model(model)

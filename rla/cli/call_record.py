@@ -33,7 +33,7 @@ from rla.pipeline.origins import ORIGIN
 from rla.processes.devices import USED, model_name, uuid_of
 from rla.processes.ranks import world
 from rla.processes.workers import ON_GPUS, gpus_each, visible_gpus, workers_of
-from rla.store.slices import STARTED, optional_json
+from rla.store.record import STARTED, optional_json
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution

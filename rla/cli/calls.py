@@ -29,10 +29,9 @@ from rla.pipeline.run_identity import differing_parameters
 from rla.processes.ranks import speaks, world
 from rla.processes.workers import WATCH, end_with_stdin
 from rla.store.atomic import write_json
-from rla.store.call_lock import lock_outputs
-from rla.store.regular import read_regular
+from rla.store.record import is_complete, read_regular
 from rla.store.run_config import check_run_version, run_config_path, update_run_config
-from rla.store.slices import WHOLE, is_complete
+from rla.store.slices import WHOLE, lock_outputs
 from rla.tracking.trackers import refuse_missing
 from stages import STAGES
 

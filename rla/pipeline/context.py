@@ -11,8 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rla.store.aside import bring_back
 from rla.store.layout import artifact, path_below
+from rla.store.removing import bring_back
 
 if TYPE_CHECKING:
     from rla.config import Config

@@ -16,7 +16,7 @@ from rla.store.reading import read_manifest
 from rla.store.shards import ShardWriter
 from rla.store.slices import WHOLE, Slice, slice_manifests, slices
 
-REPLACES = "RLA_REPLACES"  # tells a worker the digest of the record that the call which started it replaces
+REPLACES = "RLA_REPLACES"  # set for the workers of a call that replaces a shard of another origin
 
 
 def slice_of(ctx: StageContext) -> Slice:
@@ -25,7 +25,7 @@ def slice_of(ctx: StageContext) -> Slice:
     if text is not None and workers is not None:
         raise UserError("--slice is a share of the work, --workers divides all of it; give one of them")
     if text is not None:
-        return replace(Slice.parse(text), replaces=os.environ.get(REPLACES))
+        return replace(Slice.parse(text), replaces=REPLACES in os.environ)
     count = workers_of(ctx.config.generator) if workers is None else int(workers)
     return Slice(index=0, count=count) if count > 1 else WHOLE
 
@@ -38,8 +38,8 @@ def divided(ctx: StageContext, writer: ShardWriter, *, check: Callable[[], Mappi
     if writer.slice.index > 0:
         return False
     count, known = writer.slice.count, dict(check())
-    if writer.replaced is not None:
-        known[REPLACES] = writer.replaced
+    if writer.replaces:
+        known[REPLACES] = "1"
     ctx.progress.note(f"{ctx.spec.name}: {count} workers")
     asked = "--workers" if "workers" in ctx.options else "generator.data_parallel:"
     with called_again(ctx, ctx.paths) as arguments:

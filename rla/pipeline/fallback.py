@@ -13,8 +13,9 @@ from typing import Any
 from rla.errors import UserError
 from rla.pipeline.context import StageContext, StageSpec
 from rla.store.layout import artifact, held_out_root
-from rla.store.shard_folder import clear_started
-from rla.store.slices import is_complete
+from rla.store.record import is_complete
+from rla.store.shards import clear_started
+from rla.store.slices import lock_outputs
 
 
 def ensure(ctx: StageContext, stage: str | StageSpec, *, overwrite: bool = False, **options: Any) -> None:
@@ -26,7 +27,9 @@ def ensure(ctx: StageContext, stage: str | StageSpec, *, overwrite: bool = False
     if "slice" in ctx.options:
         raise UserError(f"{ctx.run}: slices share what they read; call `rla {spec.name} --run {ctx.run}` first")
     ctx.progress.note(f"{spec.name}: making what is missing in {ctx.run}")
-    import_module(spec.module).run(replace(ctx, spec=spec, paths={}, options=options, overwrite=overwrite))
+    made = replace(ctx, spec=spec, paths={}, options=options, overwrite=overwrite)
+    with lock_outputs([made.path(option) for option, _ in spec.writes], wait=True):  # another call may be making them
+        import_module(spec.module).run(made)
 
 
 def pool_of(ctx: StageContext, option: str = "pool") -> Path:

@@ -11,7 +11,7 @@ from typing import Any
 
 from rla.store.digests import digest
 from rla.store.layout import artifact, further_splits
-from rla.store.slices import MANIFEST, STARTED, is_complete, optional_json, optional_record
+from rla.store.record import MANIFEST, STARTED, is_complete, optional_json, optional_record
 
 RECORD = "checkpoint.json"
 BOTH = ("trajectories", "scores", "verdicts")

@@ -23,7 +23,7 @@ from rla.errors import UserError
 from rla.pipeline.params_files import SMALL_RUN, packaged_files
 from rla.pipeline.plan import Plan, document, iterations_text
 from rla.store.atomic import write_text
-from rla.store.resources import resource
+from rla.store.layout import resource
 
 FILES = ("dvc.yaml", "params.yaml", "iterations.yaml")
 IGNORED = {".gitignore": "/runs/\n/.venv/\n/dvc_plots/\n__pycache__/\n", ".dvcignore": ".venv/\n.git/\n"}

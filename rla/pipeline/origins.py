@@ -13,10 +13,9 @@ from rla.errors import UserError
 from rla.pipeline.context import StageContext
 from rla.store.digests import digest
 from rla.store.layout import made_together, making_call
-from rla.store.origin import PARAMETERS, Origin
 from rla.store.reading import read_manifest, read_rows
+from rla.store.record import MANIFEST, PARAMETERS, STARTED, Origin, optional_record
 from rla.store.run_config import run_config_path, write_run_config
-from rla.store.slices import MANIFEST, STARTED, optional_record
 
 ORIGIN = ("config_digest", "input_digests", "seed")
 

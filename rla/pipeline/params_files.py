@@ -17,7 +17,7 @@ from typing import Any
 from rla.config.load import read_yaml
 from rla.errors import UserError
 from rla.plugins import loaded_path, registered
-from rla.store.resources import resource
+from rla.store.layout import resource
 from rla.store.run_config import run_config_path
 
 GROUP = "rla.pipelines"

@@ -21,7 +21,7 @@ from rla.pipeline.context import StageSpec
 from rla.pipeline.params_files import default_run, local_run
 from rla.pipeline.run_identity import override_suffix, refuse_other_run
 from rla.store.atomic import write_text
-from rla.store.sizes import counted
+from rla.store.texts import counted
 
 HEADER = "# Written by `rla plan`; read by dvc.yaml. More iterations: rla run --iterations 60\n"
 

@@ -9,7 +9,7 @@
 
 An iteration is finished once all of its artifacts are made from what is there now (`rla.pipeline.finished`): then
 nothing that `dvc repro` calls reads the checkpoints before it, unless parameters change, and in that case the stage
-that would read one names the command which makes it again (`rla.store.pruned`). Record, metrics and `pruned.json`
+that would read one names the command which makes it again (`rla.store.removing`). Record, metrics and `pruned.json`
 stay. The marker is written first, so a removal that is killed leaves a part that nobody reads and that the next removal
 ends.
 """
@@ -17,7 +17,8 @@ ends.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,8 +30,7 @@ from rla.pipeline.finished import RECORD, finished_iterations, policy_evaluated
 from rla.pipeline.plan import evaluations_of
 from rla.store.atomic import write_json
 from rla.store.layout import artifact
-from rla.store.pruned import PARTS, PRUNED, STATE, pruned_parts
-from rla.store.sizes import freed_bytes
+from rla.store.removing import PARTS, PRUNED, STATE, pruned_parts
 
 MODELS = ("policy", "rm")
 PLAN = Path("iterations.yaml")
@@ -84,6 +84,23 @@ def removals(
         Removal(checkpoint=one.checkpoint, parts=one.parts, files=one.files, freed=size)
         for one, size in zip(found, freed, strict=True)
     ]
+
+
+def freed_bytes(groups: Iterable[Iterable[Path]]) -> list[int]:
+    """The bytes that the disk gets back from each group, if they are removed one after the other.
+
+    A file with several hard links gives its space back with the last of them, or not at all.
+    """
+    seen: Counter[tuple[int, int]] = Counter()
+    freed = []
+    for group in groups:
+        size = 0
+        for path in group:
+            found = path.lstat()
+            seen[found.st_dev, found.st_ino] += 1
+            size += found.st_size if seen[found.st_dev, found.st_ino] == found.st_nlink else 0
+        freed.append(size)
+    return freed
 
 
 def part_files(checkpoint: Path, parts: Sequence[str]) -> tuple[Path, ...]:

@@ -17,8 +17,8 @@ from rla.errors import UserError
 from rla.pipeline.context import StageSpec
 from rla.pipeline.params_files import SMALL, default_run, safe_name
 from rla.store.layout import places_of
+from rla.store.record import STARTED
 from rla.store.run_config import check_run_version, read_run_config, run_config_path
-from rla.store.slices import STARTED
 
 LONGEST = 48  # characters that overrides add to a name
 DIGITS = 8  # of the digest in a name that cannot say all

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rla.errors import UserError
-from rla.store.regular import read_regular
+from rla.store.record import read_regular
 
 APART = ("report",)  # its time is none of the run's: it would change what it says with every call
 

@@ -26,8 +26,7 @@ from rla.rollouts.images import image_rows, seeing, without_pngs
 from rla.rollouts.play import Episode, Rollouts, episodes_of, play_groups
 from rla.store.digests import digest
 from rla.store.images import ImageShard
-from rla.store.parts import group_of
-from rla.store.reading import read_nested, read_part
+from rla.store.reading import group_of, read_nested, read_part
 from rla.store.records import Status, StopReason, Task, Trajectory
 from rla.store.shards import ShardWriter
 

@@ -25,7 +25,7 @@ from rla.showing.reading import PAID, Played, episode_frame, read_episodes_whole
 from rla.showing.records import Excerpt, ShownEpisode
 from rla.store.frames import read_judgements
 from rla.store.reading import read_table
-from rla.store.slices import is_complete
+from rla.store.record import is_complete
 
 Choice = Literal["worst", "best", "disputed"]
 STEP = ("trajectory_id", "step")

@@ -21,9 +21,8 @@ from rla.rollouts.labels import LABELS, labels_in
 from rla.showing.records import ShownCall, ShownEpisode, ShownStep, Vote
 from rla.store.images import images_of_part, named_images
 from rla.store.layout import artifact, held_out_root, numbered_folders
-from rla.store.parts import shard_parts
-from rla.store.reading import part_rows, read_table, stream_placed_rows, stream_rows
-from rla.store.slices import is_complete
+from rla.store.reading import part_rows, read_table, shard_parts, stream_placed_rows, stream_rows
+from rla.store.record import is_complete
 
 EPISODE = ("trajectory_id", "task_id", "slot", "kind", "status", "iteration", "rollout", "outcome", "stop_reason")
 WHOLE = (*EPISODE, "instruction", "steps", "final_observation", "error", "reward", "images", "screens", "calls")

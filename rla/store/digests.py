@@ -21,7 +21,8 @@ from typing import Any
 from rla.errors import UserError
 from rla.store.atomic import write_json
 from rla.store.layout import making_call
-from rla.store.slices import MANIFEST, STARTED, optional_json, record_digest, sealed, unfinished
+from rla.store.record import MANIFEST, STARTED, enclosed_text, optional_json, read_regular, sealed
+from rla.store.slices import unfinished
 
 FILES = "files.json"
 KEY = "files"
@@ -131,8 +132,8 @@ SAMPLE = 1 << 20
 def digest(path: Path) -> str:
     """16 hex digits that identify an artifact: its manifest, checkpoint record, or the file itself."""
     for record in (path / MANIFEST, path / "checkpoint.json"):
-        if record.is_file() and (found := record_digest(record)):
-            return found
+        if record.is_file():
+            return hashlib.sha256(enclosed_text(read_regular(record))).hexdigest()[:16]
     if path.is_file():
         return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     if (path / "config.json").is_file():

@@ -10,18 +10,14 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rla.errors import UserError
 from rla.store.layout import making_call
 from rla.store.reading import part_rows, read_manifest, stream_rows
-from rla.store.removing import remove_file
-from rla.store.shard_folder import ShardFolder, Tell
-from rla.store.shards import ShardWriter
-from rla.store.slices import MANIFEST, STARTED, is_complete, record_digest
+from rla.store.record import is_complete
+from rla.store.shards import ShardWriter, Tell
 
 KIND = "images"
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -62,13 +58,11 @@ class ImageShard:
     """
 
     def __init__(self, trajectories: ShardWriter, *, overwrite: bool = False, tell: Tell = lambda text: None) -> None:
-        folder, part = images_folder(trajectories.folder), trajectories.slice
-        if part.replaces is not None:  # who started this slice replaces the trajectories, and their pictures with them
-            records = (record_digest(folder / name) for name in (MANIFEST, STARTED))
-            part = replace(part, replaces=next((digest for digest in records if digest is not None), None))
+        folder = images_folder(trajectories.folder)
         self._trajectories = trajectories
-        self._open = partial(ShardWriter, folder, KIND, trajectories.origin, overwrite=overwrite, part=part, tell=tell)
-        self._writer = self._open()
+        self._writer = ShardWriter(
+            folder, KIND, trajectories.origin, overwrite=overwrite, part=trajectories.slice, tell=tell
+        )
         if trajectories.complete and not self._writer.complete:
             raise UserError(
                 f"{folder}: not whole, but {trajectories.folder}, which names these pictures, is; remove both folders "
@@ -84,14 +78,10 @@ class ImageShard:
         return self._writer.complete or group in self._writer.done
 
     def keep(self, group: int, rows: Sequence[dict[str, Any]]) -> None:
-        """Write the pictures of a group. What is replaced goes from both folders before: else it would name pictures
-        that are gone.
-        """
-        if self._writer.complete:  # of a call that ended between the two manifests, and whose parts were then damaged
-            ShardFolder(self.folder, KIND, self._writer.origin, self._writer.slice).begin()
-            remove_file(self.folder / MANIFEST)
-            self._writer = self._open()
-        self._trajectories.replace()
+        """Write the pictures of a group. Old trajectories are removed before, or they would name lost pictures."""
+        if self._writer.complete:  # a call ended between the two manifests, and its trajectories were then damaged
+            self._writer.reopen()
+        self._trajectories.clear()
         self._writer.write(group, rows)
 
     def forget(self, group: int) -> None:

@@ -1,4 +1,5 @@
-"""Where every artifact of a run lies: the convention that lets a stage be called with `--run` and `--iteration` alone.
+"""Where every artifact of a run lies: the convention that lets a stage be called with `--run` and `--iteration` alone;
+and the files that travel with the package (`resource`).
 
 <run>/0/pool, <run>/test/pool              task pools as made
 <run>/init/{policy,rm}, <run>/0/{policy,rm}  new models, and after the warm start
@@ -22,6 +23,10 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from rla.errors import UserError
+
+PACKAGE = Path(__file__).resolve().parents[1]
 
 # name -> path below the run; {i} is the iteration, {p} the previous one
 PATHS = {
@@ -140,6 +145,11 @@ def making_call(path: Path) -> str:
     return "the stage that makes it"
 
 
+def rerun(path: Path) -> str:
+    """The remedy for a flaw of a shard's file."""
+    return f"rerun {making_call(path)} with --overwrite"
+
+
 def earlier_judgements(run: Path, iteration: int, *, count: int) -> list[tuple[Path, Path]]:
     """(scores, rewards of the reward model) of the `count` iterations before this one, the oldest first; of fewer where
     the run has had fewer.
@@ -172,3 +182,15 @@ def numbered_folders(folder: Path) -> list[int]:
     if not folder.is_dir():
         return []
     return sorted(int(path.name) for path in folder.iterdir() if path.is_dir() and path.name.isdecimal())
+
+
+def resource(name: str) -> Path:
+    """The file or folder `name`, such as `schemas` or `pipelines/small.yaml`.
+
+    A wheel has them below `rla/_data`, a checkout at its top. Raises UserError if the installation lacks it.
+    """
+    for top in (PACKAGE / "_data", PACKAGE.parent):
+        path = top / name
+        if path.exists():
+            return path
+    raise UserError(f"{name}: not part of this installation of rla; reinstall it")

@@ -13,8 +13,7 @@ from rla import __version__
 from rla.config.load import plain_data, yaml_flaw
 from rla.errors import UserError
 from rla.store.atomic import write_text
-from rla.store.manifests import refuse_other_version
-from rla.store.regular import read_regular
+from rla.store.record import read_regular, refuse_other_version
 
 RUN_CONFIG = "config.yaml"
 MADE_BY = "# Written by rla "

@@ -10,7 +10,7 @@ an error as well (`verify_together`). Whoever reads `model/` alone opens it with
 nothing else.
 
 Writing: whole or not at all. A checkpoint that is replaced stays, with its own record, until the new one is complete
-(`rla.store.replacing`).
+(`rla.store.removing`).
 """
 
 from __future__ import annotations
@@ -46,12 +46,10 @@ from rla.models.verifying import (
     verify_model,
     verify_parts,
 )
-from rla.store.atomic import building, write_json
+from rla.store.atomic import write_json
 from rla.store.digests import FILES, Records, below, joint_digest, read_records, record_files, write_records
-from rla.store.pruned import MODEL, PARTS, PRUNED, STATE, refuse_pruned
-from rla.store.removing import refuse_unlike
-from rla.store.replacing import take_place
-from rla.store.slices import sealed
+from rla.store.record import sealed
+from rla.store.removing import MODEL, PARTS, PRUNED, STATE, building, refuse_pruned, refuse_unlike, take_place
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -23,10 +23,9 @@ from rla.plugins import need_package
 from rla.processes.launch import launch, launcher
 from rla.processes.ranks import launched, world
 from rla.seeds import derive
-from rla.store.origin import PARAMETERS, unlike_text
 from rla.store.reading import read_manifest, stream_rows
-from rla.store.replacing import settle
-from rla.store.slices import read_json
+from rla.store.record import PARAMETERS, read_json, unlike_text
+from rla.store.removing import settle
 from rla.training.checkpoints import checkpoint_file, open_to_train, refuse_existing
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from rla.pipeline.new_folder import FILES, IGNORED, begin_folder, pipelines
 from rla.pipeline.params_files import params_file
 from rla.pipeline.plan import Plan, refuse_unnamed, run_folder
 from rla.store.atomic import write_text
-from rla.store.resources import resource
+from rla.store.layout import resource
 
 OWN = sorted(set(pipelines()) - {"small"})
 
