@@ -128,14 +128,11 @@ def always(name: str) -> bool:
 def keep_or_make(folder: Path, made_from: dict[str, Any], make: Callable[[Path], None], *, overwrite: bool) -> None:
     """The folder is a whole model of this origin in the end; `make` fills an empty one where it is not.
 
-    Of several calls at once one makes it. A model that is replaced stays until the new one is complete. Raises
-    UserError as `whole_model` does.
+    A model that is replaced stays until the new one is complete. Raises UserError as `whole_model` does.
     """
     if whole_model(folder, made_from, overwrite=overwrite):
         return
     with building(folder) as partial:
-        if whole_model(folder, made_from, overwrite=overwrite):  # another call has made it
-            return
         make(partial)
         record = sealed({**made_from, KEY: record_files(partial)})
         take_place(partial, folder, made_by_init, beside=RecordBeside(file=origin_record(folder), content=record))

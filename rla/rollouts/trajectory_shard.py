@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from itertools import chain
 from math import ceil
@@ -265,9 +264,7 @@ def trajectory_counts(parts: Sequence[Path]) -> dict[str, int]:
 def forget_failed(writer: ShardWriter, images: ImageShard | None = None) -> None:
     """Remove the parts that hold failed episodes, so that the next call plays those groups again."""
     for part in sorted(writer.folder.glob("part-*.parquet")):
-        with suppress(FileNotFoundError):  # another slice has come to the same end
-            reasons = read_part(part, ["stop_reason"])["stop_reason"].to_pylist()
-            if StopReason.ENV_ERROR in reasons:
-                writer.discard(part)
-                if images is not None:
-                    images.forget(group_of(part))
+        if StopReason.ENV_ERROR in read_part(part, ["stop_reason"])["stop_reason"].to_pylist():
+            writer.discard(part)
+            if images is not None:
+                images.forget(group_of(part))

@@ -26,10 +26,10 @@ JUDGEMENTS = pl.Schema(
 def read_episodes(
     trajectories: Path, *, texts: bool = False, measured: bool = False
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """(episodes, their steps with the place of each); episodes that the environment broke are left out of all credit.
+    """(episodes, their steps with the place of each), without the episodes that the environment broke.
 
-    A step's place is the digest of the state that it was taken in, or what was observed there where the environment
-    does not say. `texts`: with the last observations. `measured`: with what `rla.credit.shaping` reads of an episode.
+    A step's place is the digest of the state that it was taken in, or the observation if the environment gives no
+    digest. `texts`: with the last observations. `measured`: with the columns of `measures`, for `rla.credit.shaping`.
     """
     columns = ["trajectory_id", "task_id", "slot", "kind", "status", "iteration", "rollout", "outcome", "stop_reason"]
     columns += ["final_observation"] if texts else []
@@ -43,7 +43,7 @@ def read_episodes(
             "task_id",
             step=pl.int_ranges(pl.col("steps").list.len(), dtype=pl.Int32),
             observation=pl.col("steps").list.eval(pl.element().struct.field("observation")),
-            place=pl.coalesce(  # where an episode has none: as many nulls as it has steps
+            place=pl.coalesce(  # an episode without places: one null per step
                 pl.col("places").cast(pl.List(pl.String)),
                 pl.col("steps").list.eval(pl.lit(None, dtype=pl.String)),
             ),
@@ -59,10 +59,10 @@ NOT_RUN = ("malformed", "unknown", "excess", "absent")  # statuses of calls that
 
 
 def measures() -> dict[str, pl.Expr]:
-    """Of an episode `reward`, `tool_rounds` (steps of which a call was run) and `response_tokens`, from its columns.
+    """Expressions for `reward`, `tool_rounds` (steps of which a call was run) and `response_tokens` of an episode.
 
-    The tokens of a segment count from the first that was sampled to the last: results of tools and all that was told in
-    between, and no prompt. So the spans of the steps say it, and no token is read.
+    A segment's tokens count from the first sampled one to the last, with the tool results in between and without the
+    prompt. The spans of the steps give the number, so no token is read.
     """
     span = pl.element().struct
     of_segment = pl.col("steps").list.eval(
@@ -100,11 +100,11 @@ def read_judgements(scores: Path | None) -> pl.DataFrame:
 def read_iteration(
     trajectories: Path, scores: Path, *, texts: bool = False, measured: bool = False
 ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-    """(episodes, steps, judgements); those of episodes that the environment broke are in none of the three."""
+    """(episodes, steps, judgements), without the episodes that the environment broke."""
     episodes, played = read_episodes(trajectories, texts=texts, measured=measured)
     judgements = read_judgements(scores)
     means = pl.DataFrame(pl.from_arrow(read_table(scores, "scores", [*KEYS, "mean_score"])))
-    steps = played.join(means, on=KEYS, how="left", maintain_order="left")  # null where a step was not judged
+    steps = played.join(means, on=KEYS, how="left", maintain_order="left")  # null if a step was not judged
     return episodes, steps, judgements.join(episodes, on="trajectory_id", how="semi", maintain_order="left")
 
 

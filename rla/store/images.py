@@ -2,7 +2,7 @@
 
 Part n of it has the pictures that the episodes of part n of the trajectories name, each distinct one once. It is
 written before that part, and the shard is complete before the trajectories are: so trajectories never name a picture
-that is not there. Both name the same origin. Who reads trajectories and wants no pictures never opens this folder.
+that is not there. Both name the same origin. Readers of trajectories that need no pictures never open this folder.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ ORIGIN = ("config_digest", "input_digests", "seed")
 
 
 def images_folder(trajectories: Path) -> Path:
-    """Where the pictures of a trajectory shard lie."""
+    """The folder of the pictures of a trajectory shard."""
     return trajectories.with_name(f"{trajectories.name}-images")
 
 
 def png_digest(png: bytes) -> str:
-    """SHA-256 (hex) of a file: by it everything names a picture."""
+    """SHA-256 (hex) of a PNG file, which is the name of the picture everywhere."""
     return hashlib.sha256(png).hexdigest()
 
 
@@ -89,7 +89,7 @@ class ImageShard:
         self._writer.discard(self._writer.part(group))
 
     def finish_slice(self) -> None:
-        """The manifest of this slice; nothing where there is but one."""
+        """Write the manifest of this slice, if there are several."""
         if self._writer.slice.count > 1 and not self._writer.complete:
             self._writer.finish(joins=False)
 
@@ -102,7 +102,7 @@ class ImageShard:
 
 
 def images_of_part(part: Path, wanted: Collection[str]) -> dict[str, bytes]:
-    """Digest -> PNG of the pictures that a part of trajectories names. Raises UserError where one is not there."""
+    """Digest -> PNG of the pictures that a part of trajectories names. UserError if one is missing."""
     if not wanted:
         return {}
     file = images_folder(part.parent) / part.name
@@ -117,7 +117,7 @@ def images_of_part(part: Path, wanted: Collection[str]) -> dict[str, bytes]:
 def stream_images(folder: Path, wanted: Collection[str]) -> Iterator[tuple[str, bytes]]:
     """(digest, PNG) of the pictures `wanted` of a complete shard, each once, a few in memory at a time.
 
-    Raises UserError where one is missing.
+    Raises UserError if one is missing.
     """
     left = set(wanted)
     if not left:
@@ -130,7 +130,7 @@ def stream_images(folder: Path, wanted: Collection[str]) -> Iterator[tuple[str, 
 
 
 def refuse_other_images(trajectories: Path) -> None:
-    """UserError where the pictures beside a trajectory shard are not those of the call that made it."""
+    """UserError if another call made the pictures beside a trajectory shard."""
     folder = images_folder(trajectories)
     own, other = read_manifest(trajectories, "trajectories"), read_manifest(folder, KIND)
     if any(own.get(key) != other.get(key) for key in ORIGIN):

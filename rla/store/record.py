@@ -1,4 +1,4 @@
-"""Records: JSON that says what the data beside it are, and what they were made from.
+"""Records: JSON beside the data that names their kind, their files and their origin.
 
 The records of a shard folder lie in Parquet files without rows, so that programs that read Parquet open the folder:
 
@@ -35,7 +35,7 @@ from rla.store.texts import counted
 MANIFEST = "_manifest.parquet"
 STARTED = "_started.parquet"
 CHECKSUM = "checksum"  # over the other keys of a record
-PARAMETERS = "parameters"  # what the `config_digest` of a record was made of
+PARAMETERS = "parameters"  # that the `config_digest` of a record covers
 LARGEST_RECORD = 1 << 28  # bytes; a manifest takes some hundred bytes for each part
 MIB = 1 << 20
 MAGIC, BEGIN, LENGTH = b"PAR1", b"PAR1\n", 4

@@ -9,8 +9,8 @@ The old folder is there, whole, until the new one is complete, and a folder that
 kill leaves no half of one that could be read. A record that lies beside the folder moves into the old one with it
 (`.replaced.json`), so that no folder is ever found beside another one's record.
 
-The second half marks what was removed of a checkpoint to save space (`pruned.json`). The marker is written before a
-file is removed, so a part that it names is never read. Record and metrics of a checkpoint always stay.
+The second half marks the parts of a checkpoint that were removed to save space (`pruned.json`). The marker is written
+before a file is removed, so a part that it names is never read. Record and metrics of a checkpoint always stay.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def bring_back(place: Path) -> None:
     """For readers: the old folder gets its name back if a killed call has left neither. Nothing is removed.
 
     One whose record has moved with it waits for the next call that writes it, and so does one that may not be moved:
-    the reader then reports what is missing.
+    the reader then reports the missing folder.
     """
     with suppress(OSError, UserError):
         if _is_there(place) or not _is_there(old := _aside(place, "old")):
@@ -100,7 +100,7 @@ def bring_back(place: Path) -> None:
 
 
 def settle(place: Path, ours: Ours, *, record: Path | None = None) -> None:
-    """End what a killed call has begun at `place`: the old folder comes back, unless the new one is there already.
+    """End the replacing that a killed call has begun: the old folder comes back, unless the new one is there already.
 
     `record`: the file beside the folder that belongs to it.
     """
@@ -239,7 +239,7 @@ def _remaking(checkpoint: Path) -> str:
     """How to make the checkpoint of a run again, from the last one before it that is whole; empty for other folders.
 
     A finished checkpoint is never trained again, so its folder goes first. `checkpoints.keep=0`: the stage would prune
-    again what it has just made.
+    its own output again.
     """
     numbered, name = checkpoint.parent, checkpoint.name
     if name not in ("policy", "rm") or not numbered.name.isdecimal():

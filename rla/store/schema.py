@@ -1,4 +1,5 @@
-"""JSON Schema -> Arrow: the only definition of a shard's columns is `schemas/<kind>.schema.json`.
+"""JSON Schema -> Arrow: the only definition of a shard's columns is `schemas/<kind>.schema.json`. The second half holds
+rules between columns that no schema can state, such as spans of steps that lie within their segment.
 
 A package that brings a kind of its own names the `Path` of its schema in its pyproject.toml:
 
@@ -129,7 +130,7 @@ def check_column(where: str, node: dict[str, Any], array: pa.Array) -> None:
     elif kind == "object":
         there = {
             array.type.field(index).name for index in range(array.type.num_fields)
-        }  # of a column that was asked for
+        }  # a reader may ask for some of them
         for name, child in node["properties"].items():
             if name in there:
                 check_column(f"{where}.{name}", child, array.field(name))
@@ -279,7 +280,7 @@ def _lengths(lists: pa.ListArray) -> Ints:
 
 
 def check_columns(path: Path, kind: str, found: pa.Schema) -> None:
-    """UserError where a part of these columns lacks one of its kind, or one is unknown or of another type."""
+    """UserError unless a part has the columns of its kind, each with its type."""
     expected = arrow_schema(kind)
     odd = sorted(set(found.names) ^ set(expected.names))
     if odd or len(found.names) != len(set(found.names)):

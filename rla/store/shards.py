@@ -3,7 +3,7 @@
 The first record names the kind of the shard and the digests of config and inputs that its parts are made from. Each
 part is written beside its name and renamed, and says in its footer where it belongs:
 
-    rla_origin   digest of what the shard is made from (`origin_digest`)
+    rla_origin   digest of the shard's kind, config, inputs and seed (`origin_digest`)
     rla_group    index of the group, which the file's name says too
     rla_keys     digest of the key columns
 
@@ -42,7 +42,6 @@ from rla.store.record import (
     checked_manifest,
     optional_json,
     optional_record,
-    read_json,
     read_regular,
     write_record,
 )
@@ -67,7 +66,7 @@ class ForeignPart(UserError):
 
 
 def origin_digest(header: Mapping[str, Any]) -> str:
-    """16 hex digits of what a shard is made from: kind, schema version, digests of config and inputs, seed."""
+    """16 hex digits of kind, schema version, digests of config and inputs, and seed."""
     return hashlib.sha256(json.dumps(header, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -155,7 +154,7 @@ class ShardWriter:
     origin are kept, and everything else that `rla` wrote is removed. A shard of another origin is there, whole, until
     the first part of the new one is on disk (`clear`). A slice replaces a folder only for the call that started it. A
     folder that was begun in another number of slices is refused too; with `overwrite` its parts are kept and the rest
-    is divided anew.
+    is divided again.
 
     `tell` is told about damaged parts, which are made again, and about parts that are removed. `complete`: there is
     nothing left to write. `replaces`: there is a shard of another origin that this call, or its slices, will replace.
@@ -192,7 +191,7 @@ class ShardWriter:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """No other slice opens the folder, names a part or joins meanwhile."""
+        """Until the block ends, no other slice opens the folder, names a part or joins."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -289,7 +288,7 @@ class ShardWriter:
         return found
 
     def clear(self) -> None:
-        """Remove what is to be replaced now, if it is still there."""
+        """Remove the old shard now, if there is still one to be replaced."""
         if self._stale:
             with self._alone():
                 self._clear()
@@ -351,7 +350,7 @@ class ShardWriter:
         return [self.part(index) for index in sorted(self.done)]
 
     def discard(self, path: Path) -> None:
-        """Remove a part, and the manifest of its slice: the next call of that slice makes both anew."""
+        """Remove a part, and the manifest of its slice: the next call of that slice makes both again."""
         remove_file(path)
         self._entries.pop(group_of(path), None)
         if self.slice.count > 1:
@@ -365,7 +364,7 @@ class ShardWriter:
         tokenizer: str | None = None,
         check: Check = lambda counts: None,
         joins: bool = True,
-    ) -> dict[str, Any]:
+    ) -> None:
         """Write the manifest; from here on the shard, or this slice of it, is complete. The last slice completes the
         shard, with `joins`. `tokenizer`: the fingerprint of the one that made the shard's token ids. `check` raises
         if the counts of the whole shard are not acceptable.
@@ -387,7 +386,6 @@ class ShardWriter:
             write_record(self.slice.manifest(self.folder), self.kind, manifest | {"slice": str(self.slice)})
             if joins:
                 self.join(check)
-        return manifest
 
     def join(self, check: Check = lambda counts: None) -> None:
         """Complete the shard if all slices have written their manifests."""
@@ -438,8 +436,8 @@ class Output:
 
 def write_shards(
     outputs: Sequence[Output], origin: Origin, *, overwrite: bool = False, tell: Tell = lambda text: None
-) -> list[dict[str, Any]]:
-    """The manifests of shards that belong together. A complete one of the same origin is left as it is.
+) -> None:
+    """Write shards that belong together. A complete one of the same origin is left as it is.
 
     Nothing is removed before all rows have been checked and every folder has been accepted. Then everything of another
     origin is removed before the first shard is written, so that a call which ends here leaves none of it beside a new
@@ -449,14 +447,10 @@ def write_shards(
     writers = [ShardWriter(one.folder, one.kind, origin, overwrite=overwrite, tell=tell, later=True) for one in outputs]
     for writer in writers:
         writer.clear()
-    manifests = []
     for output, table, writer in zip(outputs, tables, writers, strict=True):
-        if writer.complete:
-            manifests.append(read_json(output.folder / MANIFEST))
-            continue
-        writer.write_table(0, table)
-        manifests.append(writer.finish(output.counts))
-    return manifests
+        if not writer.complete:
+            writer.write_table(0, table)
+            writer.finish(output.counts)
 
 
 def write_shard(
@@ -467,8 +461,6 @@ def write_shard(
     *,
     counts: Mapping[str, Any] | None = None,
     overwrite: bool = False,
-) -> dict[str, Any]:
+) -> None:
     """`write_shards` of one."""
-    return write_shards(
-        [Output(folder=folder, kind=kind, rows=rows, counts=counts or {})], origin, overwrite=overwrite
-    )[0]
+    write_shards([Output(folder=folder, kind=kind, rows=rows, counts=counts or {})], origin, overwrite=overwrite)

@@ -1,4 +1,4 @@
-"""Who writes an output: one call at a time, or the slices of a shard side by side.
+"""The right to write an output: one call at a time has it, or the slices of a shard side by side.
 
 A call holds the lock of each of its outputs: `.<name>.lock` beside it, a POSIX record lock. The system releases such a
 lock when the process dies, however it dies, and child processes do not inherit it. A second call is refused.
@@ -99,7 +99,7 @@ def _locked(place: Path, path: Path, how: int) -> Iterator[None]:
         descriptor = _acquired(path, how)
     except BlockingIOError:
         raise UserError(f"{place}: another call is writing it ({_holder(path)}); wait for its end, or end it") from None
-    except OSError:  # read-only, or a file system without locks: the call itself says what it cannot write
+    except OSError:  # read-only, or a file system without locks: the call itself names the file that it cannot write
         pass
     try:
         yield
@@ -177,7 +177,7 @@ def joined(manifests: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def unfinished(folder: Path) -> UserError:
-    """The error for a folder without a manifest: what is missing, and what to do."""
+    """The error for a folder without a manifest, with the missing slices and the remedy."""
     remedy = f"run {making_call(folder)}, again if it was interrupted"
     if not folder.exists():
         return UserError(f"{folder} does not exist; {remedy}")
