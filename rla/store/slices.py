@@ -95,7 +95,6 @@ def _locked(place: Path, path: Path, how: int) -> Iterator[None]:
     new = [parent for parent in path.parents if not parent.exists()]
     descriptor = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = _acquired(path, how)
     except BlockingIOError:
         raise UserError(f"{place}: another call is writing it ({_holder(path)}); wait for its end, or end it") from None
@@ -118,6 +117,7 @@ def _locked(place: Path, path: Path, how: int) -> Iterator[None]:
 def _acquired(path: Path, how: int) -> int:
     """The descriptor of the locked file. Raises BlockingIOError if another process holds the lock."""
     while True:
+        path.parent.mkdir(parents=True, exist_ok=True)  # a call that has written nothing removes the folders it made
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
             fcntl.lockf(descriptor, how)
