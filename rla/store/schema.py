@@ -65,7 +65,7 @@ def optional_columns(kind: str) -> frozenset[str]:
 def arrow_schema(kind: str) -> pa.Schema:
     """The Arrow schema derived from it, with the version in the metadata."""
     document = load_schema(kind)
-    struct = arrow_type(document)
+    struct = _arrow_type(document)
     fields = [struct.field(index) for index in range(struct.num_fields)]
     return pa.schema(fields, metadata={"rla_kind": kind, "rla_schema_version": str(document["version"])})
 
@@ -80,14 +80,14 @@ def base_type(node: dict[str, Any]) -> str:
     return name
 
 
-def arrow_type(node: dict[str, Any]) -> pa.DataType:
+def _arrow_type(node: dict[str, Any]) -> pa.DataType:
     """The Arrow type of one schema node."""
     kind = base_type(node)
     if kind == "array":
-        return pa.list_(pa.field("item", arrow_type(node["items"]), nullable=nullable(node["items"])))
+        return pa.list_(pa.field("item", _arrow_type(node["items"]), nullable=nullable(node["items"])))
     if kind == "object":
         parts = node["properties"].items()
-        return pa.struct([pa.field(name, arrow_type(child), nullable=nullable(child)) for name, child in parts])
+        return pa.struct([pa.field(name, _arrow_type(child), nullable=nullable(child)) for name, child in parts])
     return FORMATS.get(node.get("format", ""), SCALARS[kind])
 
 
@@ -117,28 +117,28 @@ def check_table(kind: str, table: pa.Table) -> None:
     """Check every value of a table that has the kind's columns. UserError names kind, column and rule."""
     properties = load_schema(kind)["properties"]
     for name in table.column_names:
-        check_column(f"{kind}.{name}", properties[name], table.column(name).combine_chunks())
+        _check_column(f"{kind}.{name}", properties[name], table.column(name).combine_chunks())
 
 
-def check_column(where: str, node: dict[str, Any], array: pa.Array) -> None:
+def _check_column(where: str, node: dict[str, Any], array: pa.Array) -> None:
     """Recursively apply nullability and value rules to a column."""
     if array.null_count and not nullable(node):
         raise UserError(f"{where}: null is not allowed")
     kind = base_type(node)
     if kind == "array":
-        check_column(f"{where}[]", node["items"], array.flatten())
+        _check_column(f"{where}[]", node["items"], array.flatten())
     elif kind == "object":
         there = {
             array.type.field(index).name for index in range(array.type.num_fields)
         }  # a reader may ask for some of them
         for name, child in node["properties"].items():
             if name in there:
-                check_column(f"{where}.{name}", child, array.field(name))
+                _check_column(f"{where}.{name}", child, array.field(name))
     else:
-        check_values(where, node, array)
+        _check_values(where, node, array)
 
 
-def check_values(where: str, node: dict[str, Any], array: pa.Array) -> None:
+def _check_values(where: str, node: dict[str, Any], array: pa.Array) -> None:
     values = array.drop_null()
     if not len(values):
         return
@@ -179,7 +179,7 @@ def check_rows(path: Path, kind: str, table: pa.Table) -> None:
 
 
 def _trajectory_rules(table: pa.Table) -> Iterator[Broken]:
-    steps, segments = Nested.of(table, "steps"), Nested.of(table, "segments")
+    steps, segments = _Nested.of(table, "steps"), _Nested.of(table, "segments")
     if segments is not None and segments.has("token_ids", "sampled", "logprobs", "allowed"):
         tokens, sampled = segments.lengths("token_ids"), segments.sums("sampled")
         same = (tokens == segments.lengths("logprobs")) & (tokens == segments.lengths("sampled"))
@@ -198,11 +198,11 @@ def _trajectory_rules(table: pa.Table) -> Iterator[Broken]:
             length[has_tokens] = segments.lengths("token_ids")[place]
             yield steps.rows[(start > end) | (end > length)], "the span of a step is not within its segment"
     if steps is not None:
-        places = Nested.of(table, "places")
+        places = _Nested.of(table, "places")
         if places is not None:
             odd = places.given & (places.counts != steps.counts)
             yield np.flatnonzero(odd), "places are not as many as steps"
-    spans = Nested.of(table, "image_spans")
+    spans = _Nested.of(table, "image_spans")
     if spans is not None and segments is not None and segments.has("token_ids"):
         own = spans.values("segment")
         there = own < segments.counts[spans.rows]
@@ -213,12 +213,12 @@ def _trajectory_rules(table: pa.Table) -> Iterator[Broken]:
 
 
 def _score_rules(table: pa.Table) -> Iterator[Broken]:
-    votes = Nested.of(table, "judgements")
+    votes = _Nested.of(table, "judgements")
     if votes is not None and votes.has("token_ids", "logprobs", "allowed"):
         tokens = votes.lengths("token_ids")
         same = (tokens == votes.lengths("logprobs")) & (tokens == votes.lengths("allowed"))
         yield votes.rows[~same], "token columns of a judgement have different lengths"
-    spans = Nested.of(table, "image_spans")
+    spans = _Nested.of(table, "image_spans")
     if spans is not None and "prompt_ids" in table.column_names:
         length = _lengths(_whole(table, "prompt_ids"))
         ends = spans.values("start").astype(np.int64) + spans.values("length")
@@ -231,7 +231,7 @@ RULES: dict[str, Callable[[pa.Table], Iterator[Broken]]] = {
 }
 
 
-class Nested:
+class _Nested:
     """A column of lists, its items side by side: `rows` has the row of each, `starts` and `counts` those of each row.
 
     `given`: of each row whether it has a list at all.
@@ -245,7 +245,7 @@ class Nested:
         self._items = column.flatten()
 
     @classmethod
-    def of(cls, table: pa.Table, name: str) -> Nested | None:
+    def of(cls, table: pa.Table, name: str) -> _Nested | None:
         return cls(_whole(table, name)) if name in table.column_names else None
 
     def has(self, *names: str) -> bool:

@@ -3,7 +3,7 @@
 The first record names the kind of the shard and the digests of config and inputs that its parts are made from. Each
 part is written beside its name and renamed, and says in its footer where it belongs:
 
-    rla_origin   digest of the shard's kind, config, inputs and seed (`origin_digest`)
+    rla_origin   digest of the kind, schema version, config, inputs and seed of the shard
     rla_group    index of the group, which the file's name says too
     rla_keys     digest of the key columns
 
@@ -61,16 +61,11 @@ Tell = Callable[[str], None]
 Check = Callable[[Mapping[str, Any]], None]
 
 
-class ForeignPart(UserError):
+class _ForeignPart(UserError):
     """A part that is whole and belongs elsewhere."""
 
 
-def origin_digest(header: Mapping[str, Any]) -> str:
-    """16 hex digits of kind, schema version, digests of config and inputs, and seed."""
-    return hashlib.sha256(json.dumps(header, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def keys_digest(kind: str, table: pa.Table) -> str:
+def _keys_digest(kind: str, table: pa.Table) -> str:
     """16 hex digits of the key columns of a table, whose rows are in order."""
     columns = [table.column(name).to_pylist() for name in load_schema(kind)["key"]]
     return hashlib.sha256(json.dumps(columns).encode()).hexdigest()[:16]
@@ -78,7 +73,7 @@ def keys_digest(kind: str, table: pa.Table) -> str:
 
 def write_part(path: Path, table: pa.Table, *, kind: str, origin: str, group: int) -> None:
     """A table of the kind's schema as the part of a group. The same rows give the same bytes."""
-    belongs = {ORIGIN: origin, GROUP: str(group), KEYS: keys_digest(kind, table)}
+    belongs = {ORIGIN: origin, GROUP: str(group), KEYS: _keys_digest(kind, table)}
     with pq.ParquetWriter(path, table.schema, compression="zstd", write_page_checksum=True) as writer:
         if table.num_rows:  # the `datasets` library fails on a row group without rows, not on a file without groups
             writer.write_table(table)
@@ -91,32 +86,32 @@ def part_entry(path: Path, *, name: str | None = None) -> dict[str, Any]:
     return {"name": name or path.name, "rows": rows, "bytes": path.stat().st_size, "sha256": file_digest(path)}
 
 
-def check_belonging(path: Path, kind: str, origin: str) -> dict[str, str]:
-    """The metadata of a part. ForeignPart unless it names this kind, origin and group; UserError if it has none."""
+def _check_belonging(path: Path, kind: str, origin: str) -> dict[str, str]:
+    """The metadata of a part. _ForeignPart unless it names this kind, origin and group; UserError if it has none."""
     with opened_part(path) as file:
         said = {key.decode(): value.decode() for key, value in (file.metadata.metadata or {}).items()}
         columns = file.schema_arrow
     expected = {KIND: kind, VERSION: str(load_schema(kind)["version"]), ORIGIN: origin, GROUP: str(group_of(path))}
     differing = [key.removeprefix("rla_") for key, value in expected.items() if said.get(key) != value]
     if differing:
-        raise ForeignPart(f"{path}: a part of another {' and '.join(differing)}")
+        raise _ForeignPart(f"{path}: a part of another {' and '.join(differing)}")
     if not columns.equals(arrow_schema(kind)):
         raise UserError(f"{path}: its columns are not those of its kind; {rerun(path)}")
     return said
 
 
-def checked_entry(path: Path, kind: str, origin: str) -> dict[str, Any]:
+def _checked_entry(path: Path, kind: str, origin: str) -> dict[str, Any]:
     """`part_entry` of a part that an earlier call has finished, after all of it has been read.
 
-    Raises UserError for damage, and ForeignPart if it is of another kind, origin or group.
+    Raises UserError for damage, and _ForeignPart if it is of another kind, origin or group.
     """
-    said = check_belonging(path, kind, origin)
-    if keys_digest(kind, read_part(path)) != said.get(KEYS):
+    said = _check_belonging(path, kind, origin)
+    if _keys_digest(kind, read_part(path)) != said.get(KEYS):
         raise UserError(f"{path}: not the keys that it was written with; {rerun(path)}")
     return part_entry(path)
 
 
-def foreign_files(folder: Path) -> list[Path]:
+def _foreign_files(folder: Path) -> list[Path]:
     """The files of a shard folder that `rla` did not write: all of them, unless a record or a part says otherwise.
 
     Parts that cannot be read are ours if they lie beside one that can.
@@ -174,7 +169,8 @@ class ShardWriter:
         """`later`: nothing is removed before the first part, even if the old shard has the same origin."""
         self.folder, self.kind, self.origin, self.slice = folder, kind, origin, part
         self._header = {"kind": kind, "schema_version": load_schema(kind)["version"], **origin.as_json()}
-        self._digest, self._tell = origin_digest(self._header), tell
+        self._digest = hashlib.sha256(json.dumps(self._header, sort_keys=True).encode()).hexdigest()[:16]
+        self._tell = tell
         self.complete = self.replaces = False
         self._stale = False  # the folder holds something that is to be replaced
         self._entries: dict[int, dict[str, Any]] = {}
@@ -219,7 +215,7 @@ class ShardWriter:
                 f"{flaw}; and a slice does not replace a folder that others may be writing to: remove it, then call "
                 "the slices without --overwrite"
             )
-        refuse_others(self.folder, foreign_files(self.folder))
+        refuse_others(self.folder, _foreign_files(self.folder))
         self._stale = True
 
     def _flaw(self) -> str | None:
@@ -270,18 +266,18 @@ class ShardWriter:
             mine = self.slice.takes(group_of(path))
             try:
                 if mine:
-                    found[group_of(path)] = checked_entry(path, self.kind, self._digest)
+                    found[group_of(path)] = _checked_entry(path, self.kind, self._digest)
                 elif others:
-                    check_belonging(path, self.kind, self._digest)
+                    _check_belonging(path, self.kind, self._digest)
             except UserError as error:
                 if self._stale:
                     continue
-                if not isinstance(error, ForeignPart):
+                if not isinstance(error, _ForeignPart):
                     self._tell(f"{str(error).partition(';')[0]}; it is made again")
                 elif overwrite:
                     foreign += 1
                 else:
-                    raise ForeignPart(f"{error}; remove it, or call the stage with --overwrite") from None
+                    raise _ForeignPart(f"{error}; remove it, or call the stage with --overwrite") from None
                 remove_file(path)
         if foreign:
             self._tell(f"{self.folder}: replaces {counted(foreign, 'part')} of another origin")
@@ -296,7 +292,7 @@ class ShardWriter:
     def _clear(self) -> None:
         if not self._stale:
             return
-        refuse_others(self.folder, foreign_files(self.folder))  # somebody may have put a file there since
+        refuse_others(self.folder, _foreign_files(self.folder))  # somebody may have put a file there since
         self._begin()  # first, so that a full disk costs nothing
         self._stale = False
         self._entries = self._kept(overwrite=True, others=True)
