@@ -63,7 +63,7 @@ def evaluate_split(ctx: StageContext, *, probed: bool) -> dict[str, Any]:
     metrics = {"iteration": ctx.iteration, "split": split, **held_out_metrics(folder, family_of=families(ctx.config))}
     metrics["seconds"] = round(time.monotonic() - started, 1)
     add_further(metrics, ctx, tasks, probed=probed)
-    write_json(ctx.path("metrics"), metrics, writer=writer.slice.tag)
+    write_json(ctx.path("metrics"), metrics)
     return {"trajectories": str(folder), **{k: metrics[k] for k in ("episodes", "success", *LIMITS)}}
 
 

@@ -22,8 +22,8 @@ from rla.envs.views import RejectedEdit
 from rla.pipeline.context import StageContext
 from rla.store.layout import artifact, held_out_root
 from rla.store.pools import read_tasks
+from rla.store.record import is_complete
 from rla.store.records import Direction, Task, content_id
-from rla.store.slices import is_complete
 
 UNREADABLE = "unreadable"
 NONE = "none"

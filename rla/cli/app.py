@@ -337,7 +337,7 @@ def pruned_text(run: Path | None, params: Path | None, overrides: list[str], pla
     from rla.config.load import read_config
     from rla.pipeline.finished import finished_iterations, planned_evaluations, prune_run, removals
     from rla.pipeline.run import existing_run, run_and_params
-    from rla.store.sizes import readable_bytes
+    from rla.store.texts import readable_bytes
 
     folder, file = run_and_params(run, params, newest=True)
     existing_run(folder)

@@ -46,10 +46,9 @@ from rla.processes.devices import USED, model_name, uuid_of
 from rla.processes.ranks import speaks, world
 from rla.processes.workers import ON_GPUS, WATCH, end_with_stdin, gpus_each, visible_gpus, workers_of
 from rla.store.atomic import write_json
-from rla.store.call_lock import lock_outputs
-from rla.store.regular import read_regular
+from rla.store.record import STARTED, is_complete, optional_json, read_regular
 from rla.store.run_config import check_run_version, run_config_path, update_run_config
-from rla.store.slices import STARTED, WHOLE, is_complete, optional_json
+from rla.store.slices import WHOLE, lock_outputs
 from rla.tracking.trackers import refuse_missing
 from stages import STAGES
 

@@ -27,8 +27,8 @@ from rla.pipeline.context import StageContext, StageSpec
 from rla.pipeline.finished import RECORD, recorded_inputs
 from rla.processes.ranks import rank
 from rla.store.digests import digest
-from rla.store.sizes import duration
-from rla.store.slices import MANIFEST
+from rla.store.record import MANIFEST
+from rla.store.texts import duration
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress

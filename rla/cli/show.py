@@ -113,7 +113,7 @@ def show_episodes(
     excerpts = asked_excerpts(run, config, played, chosen, split, asked)
     if html is not None:
         from rla.store.atomic import write_text
-        from rla.store.sizes import counted
+        from rla.store.texts import counted
 
         write_text(html, excerpts_page(f"{title}: {next(iter(asked))}", excerpts))
         typer.echo(f"{html}: {counted(len(excerpts), 'excerpt')}")

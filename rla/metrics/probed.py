@@ -30,7 +30,7 @@ from rla.metrics.process import against, known_share
 from rla.store.digests import digest
 from rla.store.frames import read_iteration
 from rla.store.reading import read_manifest
-from rla.store.slices import read_json
+from rla.store.record import read_json
 
 Counts = tuple[int, int]  # successes, trials
 NOTHING: tuple[Counts, Counts] = ((0, 0), (0, 0))

@@ -24,8 +24,7 @@ from rla.errors import UserError
 from rla.models.checkpoint import ADAPTER, BASE
 from rla.store.digests import KEY, Records, read_records
 from rla.store.layout import making_call
-from rla.store.regular import read_regular
-from rla.store.slices import optional_json
+from rla.store.record import optional_json, read_regular
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

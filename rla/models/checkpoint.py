@@ -7,7 +7,7 @@
     metrics.jsonl      the same for each of its updates, a line each
     checkpoint.json    counts and digest; a folder without it is not a checkpoint
     files.json         size and SHA-256 of every file of the three folders (`rla.models.verifying`)
-    pruned.json        the parts that were removed to save space (`rla.store.pruned`)
+    pruned.json        the parts that were removed to save space (`rla.store.removing`)
 
 A checkpoint is written beside its place and renamed, so it is there whole or not at all. A plain Hugging Face
 folder (or hub id) serves wherever a checkpoint is read: it is the start of a run, and its own weights are the
@@ -22,12 +22,9 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from rla.errors import UserError
-from rla.store.aside import bring_back
 from rla.store.layout import making_call
-from rla.store.manifests import refuse_other_version
-from rla.store.pruned import MODEL, STATE, pruned_parts, refuse_pruned
-from rla.store.regular import MIB, read_regular, refuse_irregular
-from rla.store.slices import read_json
+from rla.store.record import MIB, read_json, read_regular, refuse_irregular, refuse_other_version
+from rla.store.removing import MODEL, STATE, bring_back, pruned_parts, refuse_pruned
 
 LARGEST = (  # of files that are read whole, by the first pattern that fits; the greatest vocabularies take 35 MiB
     ("*.index.json", 64 * MIB),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rla.errors import UserError
-from rla.store.slices import MANIFEST
+from rla.store.record import MANIFEST
 
 # Where there is no tokenizer.json: the files that slow tokenizers are made from, compared as they are.
 OTHER_FILES = ("tokenizer.model", "spiece.model", "vocab.json", "merges.txt", "vocab.txt")

@@ -15,7 +15,7 @@ from rla.config.sections import ModelConfig
 from rla.errors import UserError
 from rla.models.tokenizer import build_exact_tokenizer, build_tokenizer
 from rla.models.vision import SETTINGS
-from rla.store.atomic import whole_folder
+from rla.store.removing import whole_folder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast

@@ -20,14 +20,10 @@ from rla.errors import UserError
 from rla.models.adapters import OVER, AdapterBase, base_of
 from rla.models.checkpoint import MANIFEST, is_companion
 from rla.models.load import write_merged
-from rla.store.atomic import building
 from rla.store.digests import FILES, KEY, below, joint_digest, read_records, record_files, verify_recorded
 from rla.store.layout import making_call
-from rla.store.origin import PARAMETERS, unlike_text
-from rla.store.pruned import ADAPTER_PART, MODEL, PARTS
-from rla.store.removing import refuse_unlike
-from rla.store.replacing import RecordBeside, settle, take_place
-from rla.store.slices import CHECKSUM, optional_json, sealed
+from rla.store.record import CHECKSUM, PARAMETERS, optional_json, sealed, unlike_text
+from rla.store.removing import ADAPTER_PART, MODEL, PARTS, RecordBeside, building, refuse_unlike, settle, take_place
 
 ANEW = "call `rla init-model --overwrite`"
 
@@ -132,14 +128,11 @@ def always(name: str) -> bool:
 def keep_or_make(folder: Path, made_from: dict[str, Any], make: Callable[[Path], None], *, overwrite: bool) -> None:
     """The folder is a whole model of this origin in the end; `make` fills an empty one where it is not.
 
-    Of several calls at once one makes it. A model that is replaced stays until the new one is complete. Raises
-    UserError as `whole_model` does.
+    A model that is replaced stays until the new one is complete. Raises UserError as `whole_model` does.
     """
     if whole_model(folder, made_from, overwrite=overwrite):
         return
     with building(folder) as partial:
-        if whole_model(folder, made_from, overwrite=overwrite):  # another call has made it
-            return
         make(partial)
         record = sealed({**made_from, KEY: record_files(partial)})
         take_place(partial, folder, made_by_init, beside=RecordBeside(file=origin_record(folder), content=record))

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from rla.errors import UserError
 from rla.plugins import loaded, registered
-from rla.store.aside import bring_back
 from rla.store.layout import artifact, path_below
+from rla.store.removing import bring_back
 
 if TYPE_CHECKING:
     from rla.config import Config

@@ -13,7 +13,7 @@ Pruning removes the weights of old checkpoints after every stage that may have f
     all others                                 `state/`, `model/` and `adapter/` go
 
 Nothing that `dvc repro` calls reads the checkpoints before a finished iteration unless parameters change. In that case
-the stage that needs one names the command that makes it again (`rla.store.pruned`). Record, metrics and `pruned.json`
+the stage that needs one names the command that makes it again (`rla.store.removing`). Record, metrics and `pruned.json`
 stay. The marker is written first, so a removal that is killed leaves a part that nobody reads and that the next removal
 finishes.
 
@@ -25,7 +25,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -39,10 +40,8 @@ from rla.pipeline.plan import evaluations_of
 from rla.store.atomic import write_json
 from rla.store.digests import digest
 from rla.store.layout import artifact, further_splits
-from rla.store.pruned import PARTS, PRUNED, STATE, pruned_parts
-from rla.store.regular import read_regular
-from rla.store.sizes import freed_bytes
-from rla.store.slices import MANIFEST, STARTED, is_complete, optional_json, optional_record
+from rla.store.record import MANIFEST, STARTED, is_complete, optional_json, optional_record, read_regular
+from rla.store.removing import PARTS, PRUNED, STATE, pruned_parts
 
 RECORD = "checkpoint.json"
 BOTH = ("trajectories", "scores", "verdicts")
@@ -173,6 +172,23 @@ def removals(
         Removal(checkpoint=one.checkpoint, parts=one.parts, files=one.files, freed=size)
         for one, size in zip(found, freed, strict=True)
     ]
+
+
+def freed_bytes(groups: Iterable[Iterable[Path]]) -> list[int]:
+    """The bytes that the disk gets back from each group, if they are removed one after the other.
+
+    A file with several hard links gives its space back with the last of them, or not at all.
+    """
+    seen: Counter[tuple[int, int]] = Counter()
+    freed = []
+    for group in groups:
+        size = 0
+        for path in group:
+            found = path.lstat()
+            seen[found.st_dev, found.st_ino] += 1
+            size += found.st_size if seen[found.st_dev, found.st_ino] == found.st_nlink else 0
+        freed.append(size)
+    return freed
 
 
 def part_files(checkpoint: Path, parts: Sequence[str]) -> tuple[Path, ...]:

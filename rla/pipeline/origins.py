@@ -24,12 +24,11 @@ from rla.pipeline.context import StageContext, StageSpec, called_again
 from rla.processes.workers import run_workers, workers_of
 from rla.store.digests import digest
 from rla.store.layout import artifact, held_out_root, made_together, making_call
-from rla.store.origin import PARAMETERS, Origin
 from rla.store.reading import read_manifest, read_rows
+from rla.store.record import MANIFEST, PARAMETERS, STARTED, Origin, is_complete, optional_record
 from rla.store.run_config import run_config_path, write_run_config
-from rla.store.shard_folder import clear_started
-from rla.store.shards import ShardWriter
-from rla.store.slices import MANIFEST, STARTED, WHOLE, Slice, is_complete, optional_record, slice_manifests, slices
+from rla.store.shards import ShardWriter, clear_started
+from rla.store.slices import WHOLE, Slice, lock_outputs, slice_manifests, slices
 
 ORIGIN = ("config_digest", "input_digests", "seed")
 
@@ -144,7 +143,9 @@ def ensure(ctx: StageContext, stage: str | StageSpec, *, overwrite: bool = False
     if "slice" in ctx.options:
         raise UserError(f"{ctx.run}: slices share what they read; call `rla {spec.name} --run {ctx.run}` first")
     ctx.progress.note(f"{spec.name}: making what is missing in {ctx.run}")
-    import_module(spec.module).run(replace(ctx, spec=spec, paths={}, options=options, overwrite=overwrite))
+    made = replace(ctx, spec=spec, paths={}, options=options, overwrite=overwrite)
+    with lock_outputs([made.path(option) for option, _ in spec.writes], wait=True):  # another call may be making them
+        import_module(spec.module).run(made)
 
 
 def pool_of(ctx: StageContext, option: str = "pool") -> Path:
@@ -195,7 +196,7 @@ def policy_of(ctx: StageContext, option: str = "policy", model: str = "policy") 
     return initial
 
 
-REPLACES = "RLA_REPLACES"  # tells a worker the digest of the record that the call which started it replaces
+REPLACES = "RLA_REPLACES"  # set for the workers of a call that replaces a shard of another origin
 
 
 def slice_of(ctx: StageContext) -> Slice:
@@ -204,7 +205,7 @@ def slice_of(ctx: StageContext) -> Slice:
     if text is not None and workers is not None:
         raise UserError("--slice is a share of the work, --workers divides all of it; give one of them")
     if text is not None:
-        return replace(Slice.parse(text), replaces=os.environ.get(REPLACES))
+        return replace(Slice.parse(text), replaces=REPLACES in os.environ)
     count = workers_of(ctx.config.generator) if workers is None else int(workers)
     return Slice(index=0, count=count) if count > 1 else WHOLE
 
@@ -217,8 +218,8 @@ def divided(ctx: StageContext, writer: ShardWriter, *, check: Callable[[], Mappi
     if writer.slice.index > 0:
         return False
     count, known = writer.slice.count, dict(check())
-    if writer.replaced is not None:
-        known[REPLACES] = writer.replaced
+    if writer.replaces:
+        known[REPLACES] = "1"
     ctx.progress.note(f"{ctx.spec.name}: {count} workers")
     asked = "--workers" if "workers" in ctx.options else "generator.data_parallel:"
     with called_again(ctx, ctx.paths) as arguments:

@@ -32,8 +32,8 @@ from rla.errors import UserError
 from rla.pipeline.context import StageSpec
 from rla.pipeline.run import SMALL_RUN, default_run, local_run, override_suffix, packaged_files, refuse_other_run
 from rla.store.atomic import write_text
-from rla.store.resources import resource
-from rla.store.sizes import counted
+from rla.store.layout import resource
+from rla.store.texts import counted
 
 HEADER = "# Written by `rla plan`; read by dvc.yaml. More iterations: rla run --iterations 60\n"
 

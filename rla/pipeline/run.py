@@ -25,10 +25,9 @@ from rla.envs.configured import load_config
 from rla.errors import UserError
 from rla.pipeline.context import StageSpec
 from rla.plugins import loaded_path, registered
-from rla.store.layout import places_of
-from rla.store.resources import resource
+from rla.store.layout import places_of, resource
+from rla.store.record import STARTED
 from rla.store.run_config import check_run_version, read_run_config, run_config_path
-from rla.store.slices import STARTED
 
 GROUP = "rla.pipelines"
 RUNS = Path("runs")

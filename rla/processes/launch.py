@@ -22,7 +22,7 @@ from rla.config.load import LAUNCHERS
 from rla.errors import UserError
 from rla.plugins import registered
 from rla.processes.ranks import LAUNCHED, end_with_parent, launched
-from rla.store.resources import resource
+from rla.store.layout import resource
 
 PATIENCE = 40.0  # seconds after an interrupt: the launcher ends its ranks 30 s after it has told them
 

@@ -41,8 +41,8 @@ from rla.showing.episodes import Played, episode_frame, played_in, played_iterat
 from rla.showing.excerpts import Choice, chosen_excerpts
 from rla.store.frames import read_judgements
 from rla.store.layout import UNTRAINED, artifact
-from rla.store.sizes import duration
-from rla.store.slices import is_complete, read_json
+from rla.store.record import is_complete, read_json
+from rla.store.texts import duration
 
 STEPS = 6  # shown of each kind
 Passed = Callable[[str, list[str]], None]

@@ -28,6 +28,7 @@ from rla.store.layout import artifact
 from rla.store.pools import read_tasks
 from rla.store.records import Step, StopReason, Task, Trajectory, content_id
 from rla.store.shards import ShardWriter
+from rla.store.slices import lock_outputs
 
 PROBE_SEED = 0  # and not the run's: seeds of an ablation differ, and would be measured on other steps
 RANDOM_SHARES = (1.0, 0.6, 0.3, 0.0)
@@ -112,18 +113,19 @@ def frozen_probe(ctx: StageContext) -> Path:
     always = replace(ctx, iteration=0, config=replace(ctx.config, seed=PROBE_SEED))
     folder, tasks_folder = artifact(ctx.run, "probe_trajectories", 0), ctx.path("tasks")
     made_from = origin(always, [tasks_folder], sections=SECTIONS)
-    writer = ShardWriter(folder, "trajectories", made_from, overwrite=ctx.overwrite, tell=ctx.progress.note)
-    images = image_shard(ctx, writer)
-    labels = folder.with_name(LABELS)
-    if not writer.complete:
-        for number, task in enumerate(probed_tasks(always, tasks_folder)):
-            if not is_kept(writer, images, number):
-                keep_episodes(writer, images, number, [scripted_episode(always, task, number)])
-        labels.unlink(missing_ok=True)  # those of episodes that are replaced
-        writer.finish(trajectory_counts(writer.parts()), check=lambda _: images.finish() if images else None)
-    if not labels.exists():
-        found = labels_in(folder, [(tasks_folder, "tasks")], ctx.config).frame
-        write_json(labels, {"steps": found.select(*LABEL).to_dicts()})
+    with lock_outputs([folder], wait=True):  # the evaluation of another iteration may be making it
+        writer = ShardWriter(folder, "trajectories", made_from, overwrite=ctx.overwrite, tell=ctx.progress.note)
+        images = image_shard(ctx, writer)
+        labels = folder.with_name(LABELS)
+        if not writer.complete:
+            for number, task in enumerate(probed_tasks(always, tasks_folder)):
+                if not is_kept(writer, images, number):
+                    keep_episodes(writer, images, number, [scripted_episode(always, task, number)])
+            labels.unlink(missing_ok=True)  # those of episodes that are replaced
+            writer.finish(trajectory_counts(writer.parts()), check=lambda _: images.finish() if images else None)
+        if not labels.exists():
+            found = labels_in(folder, [(tasks_folder, "tasks")], ctx.config).frame
+            write_json(labels, {"steps": found.select(*LABEL).to_dicts()})
     return folder
 
 

@@ -25,9 +25,9 @@ from rla.folding import one_line, printable
 from rla.models.tokenizer import UNKNOWN
 from rla.pipeline.context import StageContext
 from rla.store.layout import SPLITS, artifact
+from rla.store.record import is_complete
 from rla.store.records import Step, StepScore
-from rla.store.sizes import counted
-from rla.store.slices import is_complete
+from rla.store.texts import counted
 from rla.thoughts import open_thought
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from rla.pipeline.origins import held_out_pool
 from rla.store.layout import artifact, held_out_root, places_of
 from rla.store.pools import read_tasks
 from rla.store.reading import read_rows
+from rla.store.record import is_complete
 from rla.store.records import Task
-from rla.store.slices import is_complete
 
 ONE = ("tasks", "out", "metrics")  # options that name a folder of one split
 

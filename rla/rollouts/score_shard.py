@@ -6,7 +6,6 @@ The environment says what is asked: a judgement of every step (`Judged`), or rep
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -252,8 +251,7 @@ def refuse_failed_share(ctx: StageContext, writer: ShardWriter, counts: Mapping[
         check_failures(writer.folder, counts[FAILED], counts["steps"] * votes, limit, of=of)
     except UserError:
         for part in sorted(writer.folder.glob("part-*.parquet")):
-            with suppress(FileNotFoundError):  # another slice has come to the same end
-                rows = read_nested(part, ["judgements.list.element.truncated"])
-                if any(len(row["judgements"]) < votes for row in rows):
-                    writer.discard(part)
+            rows = read_nested(part, ["judgements.list.element.truncated"])
+            if any(len(row["judgements"]) < votes for row in rows):
+                writer.discard(part)
         raise

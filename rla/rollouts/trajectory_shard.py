@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from itertools import chain
 from math import ceil
@@ -26,8 +25,7 @@ from rla.rollouts.images import image_rows, seeing, without_pngs
 from rla.rollouts.play import Episode, Rollouts, episodes_of, play_groups
 from rla.store.digests import digest
 from rla.store.images import ImageShard
-from rla.store.parts import group_of
-from rla.store.reading import read_nested, read_part
+from rla.store.reading import group_of, read_nested, read_part
 from rla.store.records import Status, StopReason, Task, Trajectory
 from rla.store.shards import ShardWriter
 
@@ -263,9 +261,7 @@ def trajectory_counts(parts: Sequence[Path]) -> dict[str, int]:
 def forget_failed(writer: ShardWriter, images: ImageShard | None = None) -> None:
     """Remove the parts that hold failed episodes, so that the next call plays those groups again."""
     for part in sorted(writer.folder.glob("part-*.parquet")):
-        with suppress(FileNotFoundError):  # another slice has come to the same end
-            reasons = read_part(part, ["stop_reason"])["stop_reason"].to_pylist()
-            if StopReason.ENV_ERROR in reasons:
-                writer.discard(part)
-                if images is not None:
-                    images.forget(group_of(part))
+        if StopReason.ENV_ERROR in read_part(part, ["stop_reason"])["stop_reason"].to_pylist():
+            writer.discard(part)
+            if images is not None:
+                images.forget(group_of(part))

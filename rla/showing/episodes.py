@@ -20,9 +20,8 @@ from rla.errors import UserError
 from rla.rollouts.labels import LABELS, labels_in
 from rla.store.images import images_of_part, named_images
 from rla.store.layout import artifact, held_out_root, numbered_folders
-from rla.store.parts import shard_parts
-from rla.store.reading import part_rows, read_table, stream_placed_rows, stream_rows
-from rla.store.slices import is_complete
+from rla.store.reading import part_rows, read_table, shard_parts, stream_placed_rows, stream_rows
+from rla.store.record import is_complete
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

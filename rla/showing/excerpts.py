@@ -24,7 +24,7 @@ from rla.rollouts.labels import LABELS, labels_in
 from rla.showing.episodes import PAID, Excerpt, Played, ShownEpisode, episode_frame, read_episodes_whole
 from rla.store.frames import read_judgements
 from rla.store.reading import read_table
-from rla.store.slices import is_complete
+from rla.store.record import is_complete
 
 Choice = Literal["worst", "best", "disputed"]
 STEP = ("trajectory_id", "step")

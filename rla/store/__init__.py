@@ -11,16 +11,16 @@ if TYPE_CHECKING:
 
 
 def read(name: str, run: Path | str, iteration: int = 0, *, columns: Sequence[str] | None = None) -> pl.DataFrame:
-    """A shard of a run as a polars frame, one row for each of its rows, parts in order; verified as a stage does.
+    """A shard of a run as a polars frame, parts in order, verified as in a stage.
 
     `name`: `trajectories`, `scores`, `policy_rewards`, `eval_trajectories` and so on, the keys of `SHARD_KINDS` in
     `rla.store.layout`. `run`: the folder of the run, or `<run>/splits/<split>` for the evaluations of a further split.
-    `iteration`: 0 is before the loop; `train_tasks` and `test_tasks` have none. `columns`: these alone, in this order;
+    `iteration`: 0 is before the loop; `train_tasks` and `test_tasks` have none. `columns`: only these, in this order;
     `schemas/<kind>.schema.json` and the reference define them. An episode's `steps` and a step's `judgements` are lists
     of structs; `token_ids` and `logprobs` are lists of one number a token.
 
-    Raises UserError for an unknown name or column, where the shard is missing or not finished, and where its parts are
-    not those of its manifest.
+    Raises UserError for an unknown name or column, if the shard is missing or not finished, and if its parts are not
+    the files that its manifest names.
     """
     import polars
 

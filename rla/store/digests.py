@@ -1,12 +1,11 @@
-"""Digests: what identifies an artifact that a stage reads, and those of a folder's files.
+"""Digests: one that identifies an artifact, and the recorded ones of the files in a checkpoint or model folder.
 
-The files' sizes and SHA-256 digests are recorded when they are written and compared before they are used:
+Sizes and SHA-256 digests are recorded when the files are written, and compared before they are used:
 
     files.json    {"files": {"model/config.json": {"bytes": 741, "sha256": "..."}, ...}, "checksum": "..."}
 
-Files are digested side by side in threads, each of which reads one file: hashlib lets go of the interpreter meanwhile.
-A core does 1 to 2 GB/s where the processor has instructions for SHA-256, and about 0.4 GB/s where it has none. Hidden
-files are nobody's: tools and systems leave them.
+Threads read one file each: hashlib releases the interpreter lock. A core digests 1 to 2 GB/s if the processor has
+instructions for SHA-256, and about 0.4 GB/s without. Hidden files, which tools and systems leave, are ignored.
 """
 
 from __future__ import annotations
@@ -21,11 +20,12 @@ from typing import Any
 from rla.errors import UserError
 from rla.store.atomic import write_json
 from rla.store.layout import making_call
-from rla.store.slices import MANIFEST, STARTED, optional_json, record_digest, sealed, unfinished
+from rla.store.record import MANIFEST, STARTED, enclosed_text, optional_json, read_regular, sealed
+from rla.store.slices import unfinished
 
 FILES = "files.json"
 KEY = "files"
-THREADS = 16  # at most: what reads faster than so many cores digest is no file system of ours
+THREADS = 16  # at most: few file systems read faster than so many cores digest
 
 Records = Mapping[str, Mapping[str, Any]]  # path below the folder -> bytes and sha256
 
@@ -33,9 +33,9 @@ Records = Mapping[str, Mapping[str, Any]]  # path below the folder -> bytes and 
 def record_files(
     folder: Path, *, known: Records | None = None, share: tuple[int, int] = (0, 1)
 ) -> dict[str, dict[str, Any]]:
-    """Of all files below `folder`, in order. Those in `known` are taken from there: links to what was recorded.
+    """Size and SHA-256 of all files below `folder`, in order. Entries of `known` are taken over: links to those files.
 
-    `share` (rank, world): of every world-th file alone, because other ranks record the others.
+    `share` (rank, world): only every world-th file, because other ranks record the others.
     """
     names = _names(folder)
     found = {name: dict(known[name]) for name in names if known and name in known}
@@ -47,7 +47,7 @@ def record_files(
 
 
 def joint_digest(records: Records) -> str:
-    """SHA-256 over names and contents of all files, from what was recorded of each."""
+    """SHA-256 over names and contents of all files, from the records of each."""
     lines = (f"{Path(name)}\0{one['sha256']}\n" for name, one in sorted(records.items(), key=lambda at: Path(at[0])))
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
@@ -64,7 +64,7 @@ def write_records(folder: Path, records: Records) -> None:
 
 
 def read_records(file: Path) -> dict[str, dict[str, Any]] | None:
-    """What `file` holds of files; None where it is not there or records none. Raises UserError where it is damaged."""
+    """The records in `file`; None if there is no such file, or none in it. Raises UserError if it is damaged."""
     found = (optional_json(file) or {}).get(KEY)
     if found is None:
         return None
@@ -82,9 +82,9 @@ def verify_recorded(
     wanted: Callable[[str], bool] = lambda name: True,
     share: tuple[int, int] = (0, 1),
 ) -> None:
-    """UserError where a file whose path is `wanted` is not what was recorded, is missing, or was never recorded.
+    """UserError if a file whose path is `wanted` differs from its record, is missing, or was never recorded.
 
-    `share` (rank, world): digests are taken of every world-th file alone, because other ranks take the others.
+    `share` (rank, world): only every world-th file is digested, because other ranks take the others.
     """
     expected = {name: one for name, one in records.items() if wanted(name)}
     for name in sorted(expected.keys() | {name for name in _names(folder) if wanted(name)}):
@@ -102,7 +102,7 @@ def verify_recorded(
 
 
 def _shared(sizes: Mapping[str, int], share: tuple[int, int]) -> list[str]:
-    """The files of this rank: they are dealt out by falling size, so that shares are alike."""
+    """The files of this rank, dealt out by falling size so that shares are alike."""
     rank, world = share
     return sorted(sizes, key=lambda name: (sizes[name], name), reverse=True)[rank::world]
 
@@ -131,8 +131,8 @@ SAMPLE = 1 << 20
 def digest(path: Path) -> str:
     """16 hex digits that identify an artifact: its manifest, checkpoint record, or the file itself."""
     for record in (path / MANIFEST, path / "checkpoint.json"):
-        if record.is_file() and (found := record_digest(record)):
-            return found
+        if record.is_file():
+            return hashlib.sha256(enclosed_text(read_regular(record))).hexdigest()[:16]
     if path.is_file():
         return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     if (path / "config.json").is_file():

@@ -48,8 +48,8 @@ def episode_frames(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """(episodes, their steps with the place of each), without episodes that ended because their environment failed.
 
-    A step's place is the digest of the state in which it was taken, or the observation if the environment does not name
-    its states. `texts`: with the last observations. `measured`: with the columns that `rla.credit.shaping` reads.
+    A step's place is the digest of the state that it was taken in, or the observation if the environment gives no
+    digest. `texts`: with the last observations. `measured`: with the columns of `measures`, for `rla.credit.shaping`.
     """
     raw = pl.DataFrame(pl.from_arrow(trajectories)).filter(pl.col("stop_reason") != StopReason.ENV_ERROR.value)
     played = (
@@ -59,7 +59,7 @@ def episode_frames(
             "task_id",
             step=pl.int_ranges(pl.col("steps").list.len(), dtype=pl.Int32),
             observation=pl.col("steps").list.eval(pl.element().struct.field("observation")),
-            place=pl.coalesce(  # an episode without places: as many nulls as it has steps
+            place=pl.coalesce(  # an episode without places: one null per step
                 pl.col("places").cast(pl.List(pl.String)),
                 pl.col("steps").list.eval(pl.lit(None, dtype=pl.String)),
             ),
@@ -76,10 +76,10 @@ NOT_RUN = ("malformed", "unknown", "excess", "absent")  # statuses of calls that
 
 
 def measures() -> dict[str, pl.Expr]:
-    """Of an episode `reward`, `tool_rounds` (steps of which a call was run) and `response_tokens`, from its columns.
+    """Expressions for `reward`, `tool_rounds` (steps of which a call was run) and `response_tokens` of an episode.
 
-    The tokens of a segment count from the first that was sampled to the last: results of tools and all that was told in
-    between, and no prompt. So the spans of the steps say it, and no token is read.
+    A segment's tokens count from the first sampled one to the last, with the tool results in between and without the
+    prompt. The spans of the steps give the number, so no token is read.
     """
     span = pl.element().struct
     of_segment = pl.col("steps").list.eval(
@@ -126,9 +126,9 @@ def read_iteration(trajectories: Path, scores: Path, *, texts: bool = False, mea
 
 
 def with_scores(episodes: pl.DataFrame, played: pl.DataFrame, scores: pa.Table) -> IterationFrames:
-    """The frames of `episode_frames` with what the reward model said of them."""
+    """The frames of `episode_frames` with the scores and votes of the reward model."""
     means = pl.DataFrame(pl.from_arrow(scores.select([*KEYS, "mean_score"])))
-    steps = played.join(means, on=KEYS, how="left", maintain_order="left")
+    steps = played.join(means, on=KEYS, how="left", maintain_order="left")  # null if a step was not judged
     judgements = judgement_frame(scores).join(episodes, on="trajectory_id", how="semi", maintain_order="left")
     return IterationFrames(episodes, steps, judgements)
 

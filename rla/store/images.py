@@ -2,7 +2,7 @@
 
 Part n of it has the pictures that the episodes of part n of the trajectories name, each distinct one once. It is
 written before that part, and the shard is complete before the trajectories are: so trajectories never name a picture
-that is not there. Both name the same origin. Who reads trajectories and wants no pictures never opens this folder.
+that is not there. Both name the same origin. Readers of trajectories that need no pictures never open this folder.
 """
 
 from __future__ import annotations
@@ -10,18 +10,14 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rla.errors import UserError
 from rla.store.layout import making_call
 from rla.store.reading import part_rows, read_manifest, stream_rows
-from rla.store.removing import remove_file
-from rla.store.shard_folder import ShardFolder, Tell
-from rla.store.shards import ShardWriter
-from rla.store.slices import MANIFEST, STARTED, is_complete, record_digest
+from rla.store.record import is_complete
+from rla.store.shards import ShardWriter, Tell
 
 KIND = "images"
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -29,12 +25,12 @@ ORIGIN = ("config_digest", "input_digests", "seed")
 
 
 def images_folder(trajectories: Path) -> Path:
-    """Where the pictures of a trajectory shard lie."""
+    """The folder of the pictures of a trajectory shard."""
     return trajectories.with_name(f"{trajectories.name}-images")
 
 
 def png_digest(png: bytes) -> str:
-    """SHA-256 (hex) of a file: by it everything names a picture."""
+    """SHA-256 (hex) of a PNG file, which is the name of the picture everywhere."""
     return hashlib.sha256(png).hexdigest()
 
 
@@ -62,13 +58,11 @@ class ImageShard:
     """
 
     def __init__(self, trajectories: ShardWriter, *, overwrite: bool = False, tell: Tell = lambda text: None) -> None:
-        folder, part = images_folder(trajectories.folder), trajectories.slice
-        if part.replaces is not None:  # who started this slice replaces the trajectories, and their pictures with them
-            records = (record_digest(folder / name) for name in (MANIFEST, STARTED))
-            part = replace(part, replaces=next((digest for digest in records if digest is not None), None))
+        folder = images_folder(trajectories.folder)
         self._trajectories = trajectories
-        self._open = partial(ShardWriter, folder, KIND, trajectories.origin, overwrite=overwrite, part=part, tell=tell)
-        self._writer = self._open()
+        self._writer = ShardWriter(
+            folder, KIND, trajectories.origin, overwrite=overwrite, part=trajectories.slice, tell=tell
+        )
         if trajectories.complete and not self._writer.complete:
             raise UserError(
                 f"{folder}: not whole, but {trajectories.folder}, which names these pictures, is; remove both folders "
@@ -84,14 +78,10 @@ class ImageShard:
         return self._writer.complete or group in self._writer.done
 
     def keep(self, group: int, rows: Sequence[dict[str, Any]]) -> None:
-        """Write the pictures of a group. What is replaced goes from both folders before: else it would name pictures
-        that are gone.
-        """
-        if self._writer.complete:  # of a call that ended between the two manifests, and whose parts were then damaged
-            ShardFolder(self.folder, KIND, self._writer.origin, self._writer.slice).begin()
-            remove_file(self.folder / MANIFEST)
-            self._writer = self._open()
-        self._trajectories.replace()
+        """Write the pictures of a group. Old trajectories are removed before, or they would name lost pictures."""
+        if self._writer.complete:  # a call ended between the two manifests, and its trajectories were then damaged
+            self._writer.reopen()
+        self._trajectories.clear()
         self._writer.write(group, rows)
 
     def forget(self, group: int) -> None:
@@ -99,7 +89,7 @@ class ImageShard:
         self._writer.discard(self._writer.part(group))
 
     def finish_slice(self) -> None:
-        """The manifest of this slice; nothing where there is but one."""
+        """Write the manifest of this slice, if there are several."""
         if self._writer.slice.count > 1 and not self._writer.complete:
             self._writer.finish(joins=False)
 
@@ -112,7 +102,7 @@ class ImageShard:
 
 
 def images_of_part(part: Path, wanted: Collection[str]) -> dict[str, bytes]:
-    """Digest -> PNG of the pictures that a part of trajectories names. Raises UserError where one is not there."""
+    """Digest -> PNG of the pictures that a part of trajectories names. UserError if one is missing."""
     if not wanted:
         return {}
     file = images_folder(part.parent) / part.name
@@ -127,7 +117,7 @@ def images_of_part(part: Path, wanted: Collection[str]) -> dict[str, bytes]:
 def stream_images(folder: Path, wanted: Collection[str]) -> Iterator[tuple[str, bytes]]:
     """(digest, PNG) of the pictures `wanted` of a complete shard, each once, a few in memory at a time.
 
-    Raises UserError where one is missing.
+    Raises UserError if one is missing.
     """
     left = set(wanted)
     if not left:
@@ -140,7 +130,7 @@ def stream_images(folder: Path, wanted: Collection[str]) -> Iterator[tuple[str, 
 
 
 def refuse_other_images(trajectories: Path) -> None:
-    """UserError where the pictures beside a trajectory shard are not those of the call that made it."""
+    """UserError if another call made the pictures beside a trajectory shard."""
     folder = images_folder(trajectories)
     own, other = read_manifest(trajectories, "trajectories"), read_manifest(folder, KIND)
     if any(own.get(key) != other.get(key) for key in ORIGIN):

@@ -1,13 +1,14 @@
-"""Where every artifact of a run lies: the convention that lets a stage be called with `--run` and `--iteration` alone.
+"""Paths: of every artifact of a run, a convention that lets a stage be called with `--run` and `--iteration` alone, and
+of the files that travel with the package (`resource`).
 
 <run>/0/pool, <run>/test/pool              task pools as made
 <run>/init/{policy,rm}, <run>/0/{policy,rm}  new models, and after the warm start
 <run>/<i>/{trajectories,scores,verdicts,standings,pool,candidates}
 <run>/<i>/rewards/{policy,rm}, <run>/<i>/{policy,rm}, <run>/<i>/{metrics,tasks}.json
-<run>/<i>/judge-accuracy.json              of `rla judge-accuracy`, which is no part of the loop
+<run>/<i>/judge-accuracy.json              of `rla judge-accuracy`, beside the loop
 <run>/<i>/trajectories-images, <run>/eval/<i>/trajectories-images  the pictures of trajectories that have any
-<run>/eval/<i>/{trajectories,metrics.json}, <run>/eval/<i>/scores where the environment's reward model is evaluated too
-<run>/probe/trajectories, <run>/eval/<i>/probe  labelled steps, and what each evaluation's reward model says of them
+<run>/eval/<i>/{trajectories,metrics.json}, <run>/eval/<i>/scores if the environment's reward model is evaluated too
+<run>/probe/trajectories, <run>/eval/<i>/probe  labelled steps, and the votes of each evaluation's reward model
 <run>/splits/<split>/{test/pool,eval/<i>/...}  the same of every further held-out split
 <run>/report
 <run>/inspect                              logs that `rla view` and `rla export` make of the shards; no stage reads them
@@ -22,6 +23,10 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from rla.errors import UserError
+
+PACKAGE = Path(__file__).resolve().parents[1]
 
 # name -> path below the run; {i} is the iteration, {p} the previous one
 PATHS = {
@@ -111,7 +116,7 @@ def further_splits(run: Path) -> dict[str, Path]:
 
 
 def path_below(name: str) -> str:
-    """Where the artifact `name` lies below the run, with `{i}` or `{p}` if each iteration has one."""
+    """The path of the artifact `name` below the run, with `{i}` or `{p}` if each iteration has one."""
     return name if "/" in name else PATHS[name]
 
 
@@ -124,8 +129,9 @@ def artifact(run: Path, name: str, iteration: int) -> Path:
 
 
 def making_call(path: Path) -> str:
-    """The call that makes what lies at `path`, in backquotes, for an error: `rla rollout --run r --iteration 1`. Of a
-    path that is not in a run it is "the stage that makes it".
+    """The call that makes the file or folder `path`, in backquotes, for an error: `rla rollout --run r --iteration 1`.
+
+    "the stage that makes it" for a path that is not in a run.
     """
     # `eval/2/trajectories` is not `2/trajectories` of another run, and `0/pool` not the pool of an iteration.
     by_depth = sorted(MAKERS.items(), key=lambda item: (-PATHS[item[0]].count("/"), "{i}" in PATHS[item[0]]))
@@ -140,8 +146,13 @@ def making_call(path: Path) -> str:
     return "the stage that makes it"
 
 
+def rerun(path: Path) -> str:
+    """The remedy for a flaw of a shard's file."""
+    return f"rerun {making_call(path)} with --overwrite"
+
+
 def earlier_judgements(run: Path, iteration: int, *, count: int) -> list[tuple[Path, Path]]:
-    """(scores, rewards of the reward model) of the `count` iterations before this one, the oldest first; of fewer where
+    """(scores, rewards of the reward model) of the `count` iterations before this one, the oldest first; fewer if
     the run has had fewer.
     """
     numbers = range(max(1, iteration - count), iteration)
@@ -149,11 +160,11 @@ def earlier_judgements(run: Path, iteration: int, *, count: int) -> list[tuple[P
 
 
 def places_of(run: Path, name: str) -> Iterator[Path]:
-    """Where the artifact `name` lies, of every iteration that has it."""
+    """The paths of the artifact `name` of every iteration that has it."""
     own = path_below(name)
     others = {*PATHS.values()} - {own}
     for path in run.glob(own.format(i="[0-9]*", p="[0-9]*")):
-        if path.relative_to(run).as_posix() not in others:  # `0/pool` is none of `{i}/pool`
+        if path.relative_to(run).as_posix() not in others:  # `0/pool` is not a pool of an iteration
             yield path
 
 
@@ -172,3 +183,15 @@ def numbered_folders(folder: Path) -> list[int]:
     if not folder.is_dir():
         return []
     return sorted(int(path.name) for path in folder.iterdir() if path.is_dir() and path.name.isdecimal())
+
+
+def resource(name: str) -> Path:
+    """The file or folder `name`, such as `schemas` or `pipelines/small.yaml`.
+
+    A wheel has them below `rla/_data`, a checkout at its top. Raises UserError if the installation lacks it.
+    """
+    for top in (PACKAGE / "_data", PACKAGE.parent):
+        path = top / name
+        if path.exists():
+            return path
+    raise UserError(f"{name}: not part of this installation of rla; reinstall it")

@@ -18,7 +18,7 @@ TASK_FIELDS = tuple(entry.name for entry in fields(Task))
 
 
 def read_tasks(folder: Path, kind: str = "tasks") -> list[Task]:
-    """The tasks of a pool or candidates shard, every value checked; UserError when there is none."""
+    """The tasks of a pool or candidates shard, every value checked. UserError if there are none."""
     table = read_table(folder, kind)
     try:
         check_table(kind, table)
@@ -36,7 +36,7 @@ def read_tasks(folder: Path, kind: str = "tasks") -> list[Task]:
 
 
 def read_candidates(folder: Path) -> list[Task]:
-    """Valid candidates, or none where the folder does not exist (the first iteration has none)."""
+    """Valid candidates; an empty list if the folder does not exist, as in the first iteration."""
     return read_tasks(folder, "candidates") if folder.exists() else []
 
 

@@ -1,177 +1,153 @@
-"""Reading shard folders: complete ones of the right kind and version, whose parts are those of their manifest.
+"""Reading shard folders: complete ones of the right kind and version, whose parts are the files that they name.
 
-Anyone may have written a shard. Whoever reads one indexes tokens by the spans of steps, and takes lists of one token
-each side by side. So a part is checked as it is read, column by column: it has the columns of its kind, and its rows
-keep rules that no schema of a single column can state.
+Anyone may have written a shard. Its readers index tokens by the spans of steps, and walk lists of one number a token
+side by side. So each part is checked as it is read: its SHA-256, its columns, and the rules that its rows keep
+(`rla.store.schema`). Compression makes gigabytes of kilobytes, so the memory that rows may take is bounded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import hashlib
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from rla.errors import UserError
-from rla.store.manifests import checked_manifest, rerun
-from rla.store.parts import (
-    column_batches,
-    file_digest,
-    footer_digest,
-    most_bytes,
-    named_like_parts,
-    opened_part,
-    read_columns,
-)
-from rla.store.schema import arrow_schema, check_table, load_schema
-from rla.store.slices import MANIFEST, optional_record, unfinished
+from rla.store.layout import rerun
+from rla.store.record import MANIFEST, checked_manifest, optional_record, refuse_irregular
+from rla.store.schema import arrow_schema, check_columns, check_rows, load_schema
+from rla.store.slices import unfinished
 
-REWARDS = frozenset({"policy_rewards", "rm_rewards"})  # training compares them with their tokens, and names both
-Ints = npt.NDArray[np.int64]
-Broken = tuple[Ints, str]  # the rows that break a rule, and the rule
+Entry = Mapping[str, Any]  # of a part in a manifest: name, rows, bytes, sha256
 
-
-def check_rows(path: Path, kind: str, table: pa.Table) -> None:
-    """UserError, which names the part, for a value that its schema does not allow and for a row that breaks a rule.
-
-    The table may have some of the kind's columns alone, and some of their nested ones.
-    """
-    if kind in REWARDS:
-        return
-    try:
-        check_table(kind, table)
-    except UserError as error:
-        raise UserError(f"{path}: {error}; {rerun(path)}") from None
-    for rows, rule in RULES.get(kind, lambda table: iter(()))(table):
-        if len(rows):
-            raise UserError(f"{path}: row {rows[0]} of these: {rule}; {rerun(path)}")
+NAME = re.compile(r"part-(\d{5,})\.parquet")
+# Shards that others are joined with. Of rewards, training compares the keys itself.
+JOINED = frozenset({"trajectories", "scores", "verdicts", "standings"})
+STREAMED = 32  # rows that a stream decodes at a time
+READ_ROWS = 1024  # rows that any other reader decodes at a time
+GROWTH = 1000  # the rows of a file may take so many times its size in memory
+LEAST_ROOM = 1 << 28  # bytes that they may take in any case
+NUMBER_BYTES = 8
+CHUNK = 1 << 20
 
 
-def _trajectory_rules(table: pa.Table) -> Iterator[Broken]:
-    steps, segments = Nested.of(table, "steps"), Nested.of(table, "segments")
-    if segments is not None and segments.has("token_ids", "sampled", "logprobs", "allowed"):
-        tokens, sampled = segments.lengths("token_ids"), segments.sums("sampled")
-        same = (tokens == segments.lengths("logprobs")) & (tokens == segments.lengths("sampled"))
-        yield segments.rows[~same], "token columns of a segment have different lengths"
-        yield (
-            segments.rows[segments.lengths("allowed") != sampled],
-            "a segment lacks the allowed ids of a sampled token",
-        )
-    if steps is not None and segments is not None and steps.has("segment", "start", "end"):
-        own, start, end = (steps.values(name) for name in ("segment", "start", "end"))
-        has_tokens = segments.counts[steps.rows] > 0  # scripted episodes have no tokens
-        yield steps.rows[has_tokens & (own >= segments.counts[steps.rows])], "a step names a segment that is not there"
-        if segments.has("token_ids"):
-            length = np.zeros(len(own), dtype=np.int64)
-            place = (segments.starts[steps.rows] + own)[has_tokens]
-            length[has_tokens] = segments.lengths("token_ids")[place]
-            yield steps.rows[(start > end) | (end > length)], "the span of a step is not within its segment"
-    if steps is not None:
-        places = Nested.of(table, "places")
-        if places is not None:
-            odd = places.given & (places.counts != steps.counts)
-            yield np.flatnonzero(odd), "places are not as many as steps"
-    spans = Nested.of(table, "image_spans")
-    if spans is not None and segments is not None and segments.has("token_ids"):
-        own = spans.values("segment")
-        there = own < segments.counts[spans.rows]
-        yield spans.rows[~there], "a picture stands in a segment that is not there"
-        length = segments.lengths("token_ids")[segments.starts[spans.rows] + own]
-        ends = spans.values("start").astype(np.int64) + spans.values("length")
-        yield spans.rows[ends > length], "a picture stands behind the end of its segment"
+def group_of(part: Path) -> int:
+    """The index in the name of a part."""
+    return int(part.stem.split("-")[1])
 
 
-def _score_rules(table: pa.Table) -> Iterator[Broken]:
-    votes = Nested.of(table, "judgements")
-    if votes is not None and votes.has("token_ids", "logprobs", "allowed"):
-        tokens = votes.lengths("token_ids")
-        same = (tokens == votes.lengths("logprobs")) & (tokens == votes.lengths("allowed"))
-        yield votes.rows[~same], "token columns of a judgement have different lengths"
-    spans = Nested.of(table, "image_spans")
-    if spans is not None and "prompt_ids" in table.column_names:
-        length = _lengths(_whole(table, "prompt_ids"))
-        ends = spans.values("start").astype(np.int64) + spans.values("length")
-        yield spans.rows[ends > length[spans.rows]], "a picture stands behind the end of the prompt"
+def shard_parts(folder: Path) -> list[Path]:
+    """The files of a folder that have a part's name, in order of their groups. UserError if one is not a file."""
+    return sorted((path for path in _named_like_parts(folder) if NAME.fullmatch(path.name)), key=group_of)
 
 
-RULES: dict[str, Callable[[pa.Table], Iterator[Broken]]] = {
-    "trajectories": _trajectory_rules,
-    "scores": _score_rules,
-}
-
-
-class Nested:
-    """A column of lists, its items side by side: `rows` has the row of each, `starts` and `counts` those of each row.
-
-    `given`: of each row whether it has a list at all.
-    """
-
-    def __init__(self, column: pa.ListArray) -> None:
-        self.given = column.is_valid().to_numpy(zero_copy_only=False)
-        self.counts = _lengths(column)
-        self.starts = np.cumsum(self.counts) - self.counts
-        self.rows = np.repeat(np.arange(len(column)), self.counts)
-        self._items = column.flatten()
-
-    @classmethod
-    def of(cls, table: pa.Table, name: str) -> Nested | None:
-        return cls(_whole(table, name)) if name in table.column_names else None
-
-    def has(self, *names: str) -> bool:
-        """Whether the items are objects with these columns."""
-        kind = self._items.type
-        return pa.types.is_struct(kind) and {kind.field(index).name for index in range(kind.num_fields)} >= set(names)
-
-    def values(self, name: str) -> Ints:
-        found: Ints = self._items.field(name).to_numpy(zero_copy_only=False)
-        return found
-
-    def lengths(self, name: str) -> Ints:
-        return _lengths(self._items.field(name))
-
-    def sums(self, name: str) -> Ints:
-        """How many items of each inner list of truths are true."""
-        inner = self._items.field(name)
-        total = np.concatenate([[0], np.cumsum(inner.flatten().to_numpy(zero_copy_only=False), dtype=np.int64)])
-        ends = np.cumsum(_lengths(inner))
-        sums: Ints = total[ends] - total[ends - _lengths(inner)]
-        return sums
-
-
-def _whole(table: pa.Table, name: str) -> Any:
-    return table.column(name).combine_chunks()
-
-
-def _lengths(lists: pa.ListArray) -> Ints:
-    """Of each list; 0 for one that is null."""
-    found: Ints = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+def _named_like_parts(folder: Path) -> list[Path]:
+    found = list(folder.glob("part-*.parquet"))
+    for path in found:
+        if path.is_dir():
+            raise UserError(f"{path}: a folder with the name of a part; rla did not make it: move it away")
+        if not path.is_file() and path.exists():
+            raise UserError(f"{path}: a pipe, a socket or a device with the name of a part: move it away")
     return found
 
 
-def check_columns(path: Path, kind: str, found: pa.Schema) -> None:
-    """UserError where a part of these columns lacks one of its kind, or one is unknown or of another type."""
-    expected = arrow_schema(kind)
-    odd = sorted(set(found.names) ^ set(expected.names))
-    if odd or len(found.names) != len(set(found.names)):
-        names = ", ".join(odd) or "there twice"
-        raise UserError(
-            f"{path}: no part of a {kind} shard, columns unknown, missing or doubled: {names}; {rerun(path)}"
+@contextmanager
+def opened_part(path: Path, entry: Entry | None = None, *, remedy: str = "") -> Iterator[pq.ParquetFile]:
+    """An opened Parquet file. Raises UserError for damage, also inside the block.
+
+    `entry`: the part in a manifest. The opened file has to be that one, because another shard may have taken the place
+    of both since the manifest was read. A file that no manifest names yet has checksums of its pages, which are
+    verified as they are read. `remedy`: what to do about a file that no stage has made.
+    """
+    try:
+        refuse_irregular(path)
+        with pa.OSFile(str(path)) as opened:
+            if entry is not None and _sha256(opened) != entry["sha256"]:
+                raise _changed(path, entry)
+            with pq.ParquetFile(opened, page_checksum_verification=entry is None) as file:
+                yield file
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        if entry is not None and isinstance(error, FileNotFoundError):
+            raise _replaced(path) from None
+        said = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(f"{path}: not a readable Parquet file ({said}); {remedy or rerun(path)}") from None
+
+
+def _sha256(file: pa.NativeFile) -> str:
+    found = hashlib.sha256()
+    while chunk := file.read_buffer(CHUNK):
+        found.update(chunk)
+    file.seek(0)
+    return found.hexdigest()
+
+
+def _changed(path: Path, entry: Entry) -> UserError:
+    """The error for a part that is not the one of `entry`: damage, unless the manifest is another one by now."""
+    found = optional_record(path.parent, MANIFEST)
+    if found and (path.name, entry["sha256"]) in {
+        (part["name"], part["sha256"]) for part in checked_manifest(*found)["parts"]
+    }:
+        return UserError(
+            f"{path}: not the part that {MANIFEST} names, for its sha256 differs; the shard was changed or damaged: "
+            f"{rerun(path.parent)}"
         )
-    for field in found:
-        wanted = expected.field(field.name).type
-        if not field.type.equals(wanted):
-            raise UserError(f"{path}: its column {field.name} is {field.type}, not {wanted}; {rerun(path)}")
+    return _replaced(path)
 
 
-JOINED = frozenset({"trajectories", "scores", "verdicts", "standings"})  # rewards: training compares them itself
-STREAMED = 32  # rows that a stream decodes at a time
+def _replaced(path: Path) -> UserError:
+    return UserError(f"{path}: replaced while the shard was read; call the stage again")
 
-Entry = Mapping[str, Any]  # what a manifest says of one of its parts
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file, as hex digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def most_bytes(size: int) -> int:
+    """How many bytes the rows of files of `size` bytes may take in memory."""
+    return max(LEAST_ROOM, GROWTH * size)
+
+
+def _too_large(path: Path, most: int) -> UserError:
+    return UserError(
+        f"{path}: its rows take more than {most >> 20:,} MiB of memory, {GROWTH} times its size; "
+        "leave the file out, or make it again"
+    )
+
+
+def column_batches(
+    path: Path, file: pq.ParquetFile, columns: Sequence[str] | None, *, most: int, rows: int
+) -> Iterator[pa.RecordBatch]:
+    """The rows of an opened part in batches of at most `rows`. UserError if a batch takes more than `most` bytes.
+
+    The sizes in the footer are compared first: texts as they lie in the pages, and numbers, of which a page may hold
+    any number. Texts that repeat share one entry of a dictionary, so no row takes more than its pages do, and so few
+    rows are decoded at a time that these fit.
+    """
+    texts = numbers = 0
+    for group in (file.metadata.row_group(index) for index in range(file.metadata.num_row_groups)):
+        for chunk in (group.column(index) for index in range(group.num_columns)):
+            place = f"{chunk.path_in_schema}."
+            if columns is None or any(place.startswith(f"{name}.") for name in columns):
+                if chunk.physical_type == "BYTE_ARRAY":
+                    texts += chunk.total_uncompressed_size
+                else:
+                    numbers += chunk.num_values * NUMBER_BYTES
+    if texts + numbers > most:
+        raise _too_large(path, most)
+    size = max(1, min(rows, most // max(1, texts)))
+    for batch in file.iter_batches(batch_size=size, columns=None if columns is None else list(columns)):
+        if batch.nbytes > most:
+            raise _too_large(path, most)
+        yield batch
 
 
 def read_manifest(folder: Path, kind: str | None = None) -> dict[str, Any]:
@@ -192,13 +168,13 @@ def read_manifest(folder: Path, kind: str | None = None) -> dict[str, Any]:
     return checked_manifest(path, manifest)
 
 
-def verify_shard(folder: Path, manifest: Mapping[str, Any], *, whole: bool = False) -> None:
-    """The parts on disk are those of a manifest that was checked: their sizes and footers, with `whole` every byte.
-    Pages are verified as they are read. In a shard that others are
-    joined with, no key is there twice.
+def check_parts(folder: Path, manifest: Mapping[str, Any], *, whole: bool = False) -> None:
+    """UserError unless the parts on disk have the names and sizes of a checked manifest, and with `whole` its digests.
+
+    Readers compare the digest of each part as they open it.
     """
     listed = {part["name"]: part for part in manifest["parts"]}
-    found = {path.name: path.stat().st_size for path in named_like_parts(folder)}
+    found = {path.name: path.stat().st_size for path in _named_like_parts(folder)}
     for name in sorted(listed.keys() | found.keys()):
         part = listed.get(name, {})
         if part.get("bytes") != found.get(name):
@@ -206,25 +182,28 @@ def verify_shard(folder: Path, manifest: Mapping[str, Any], *, whole: bool = Fal
                 f"{folder / name}: {found.get(name, 'no')} bytes, {MANIFEST} says {part.get('bytes', 'nothing')}; "
                 f"the shard was changed or truncated: {rerun(folder)}"
             )
-        key, measured = ("sha256", file_digest) if whole else ("footer_sha256", footer_digest)
-        if measured(folder / name) != part[key]:
+        if whole and file_digest(folder / name) != part["sha256"]:
             raise UserError(
-                f"{folder / name}: not the part that {MANIFEST} names, for its {key} differs; "
+                f"{folder / name}: not the part that {MANIFEST} names, for its sha256 differs; "
                 f"the shard was changed or damaged: {rerun(folder)}"
             )
-    kind = manifest.get("kind")
-    if kind in JOINED:
-        entries = tuple((part["name"], part["bytes"], part["sha256"]) for part in manifest["parts"])
-        check_keys(folder, kind, entries)
 
 
-@lru_cache(maxsize=64)
-def check_keys(folder: Path, kind: str, entries: tuple[tuple[str, int, str], ...]) -> None:
-    """UserError if two rows of a shard have the same key: whatever is joined with it would be there twice, and a key
-    that is there n times in two shards n * n times. `entries`: of its parts, so that a shard is looked at once.
-    """
+def verify_shard(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """`check_parts`, and UserError if a key is there twice in a shard that others are joined with."""
+    check_parts(folder, manifest)
+    if manifest.get("kind") in JOINED:
+        entries = tuple((part["name"], part["sha256"]) for part in manifest["parts"])
+        _check_keys(folder, manifest["kind"], entries)
+
+
+@lru_cache(maxsize=64)  # once for each shard, which its entries identify
+def _check_keys(folder: Path, kind: str, entries: tuple[tuple[str, str], ...]) -> None:
+    """UserError if two rows have the same key: a join would repeat them, n * n times if both sides have n."""
     keys: list[str] = load_schema(kind)["key"]
-    tables = [read_part(folder / name, keys, kind=kind) for name, _, _ in entries]
+    tables = [
+        read_part(folder / name, keys, kind=kind, entry={"name": name, "sha256": sha256}) for name, sha256 in entries
+    ]
     if not tables:
         return
     counts = pa.concat_tables(tables, promote_options="default").group_by(keys).aggregate([([], "count_all")])
@@ -237,18 +216,6 @@ def check_keys(folder: Path, kind: str, entries: tuple[tuple[str, int, str], ...
     )
 
 
-def damaged(folder: Path, manifest: Mapping[str, Any], *, tolerate: bool) -> bool:
-    """Whether parts are missing, changed or unreadable. Such a shard is an error unless it may be made again."""
-    try:
-        checked_manifest(folder / MANIFEST, manifest)
-        verify_shard(folder, manifest, whole=True)
-    except UserError:
-        if not tolerate:
-            raise
-        return True
-    return False
-
-
 def read_part(
     path: Path,
     columns: Sequence[str] | None = None,
@@ -257,21 +224,25 @@ def read_part(
     entry: Entry | None = None,
     most: int | None = None,
 ) -> pa.Table:
-    """One Parquet file; columns in the order asked for. With a `kind` it has that kind's columns and rows that keep its
-    rules, or UserError. With an `entry` of a manifest it is that part. `most`: bytes that its rows may take in memory.
+    """One Parquet file. `columns`: these alone, in this order; a nested one by its path, `steps.list.element.valid`.
 
-    `pq.read_table` would import pandas for it, a second, as the first array that is made of Python values does.
+    With a `kind`, UserError unless it has that kind's columns and its rows keep the kind's rules. With an `entry` of a
+    manifest it is that part. `most`: bytes that its rows may take in memory.
     """
-    with opened_part(path, entry) as file:
+    batches, read = [], 0
+    with opened_part(path, entry) as file:  # `pq.read_table` would import pandas for it, which takes a second
         room = most_bytes(path.stat().st_size) if most is None else most
         if kind is not None:
             check_columns(path, kind, file.schema_arrow)
-        table = read_columns(path, file, columns or None, most=room)
+        for batch in column_batches(path, file, columns or None, most=room, rows=READ_ROWS):
+            read += batch.nbytes
+            if read > room:
+                raise _too_large(path, room)
+            batches.append(batch)
+        table = pa.Table.from_batches(batches) if batches else file.read(columns=list(columns) if columns else None)
         if kind is not None:
             check_rows(path, kind, table)
-        if not columns:
-            return table
-    return table.select(list(columns))
+    return table.select(list(columns)) if columns and {*columns} <= {*table.column_names} else table
 
 
 def read_table(folder: Path, kind: str, columns: Sequence[str] | None = None) -> pa.Table:
@@ -295,13 +266,21 @@ def read_rows(folder: Path, kind: str, columns: Sequence[str] | None = None) -> 
     return rows
 
 
+def read_nested(
+    path: Path, columns: Sequence[str], *, kind: str | None = None, entry: Entry | None = None
+) -> list[dict[str, Any]]:
+    """`read_part` as plain dictionaries."""
+    rows: list[dict[str, Any]] = read_part(path, columns, kind=kind, entry=entry).to_pylist()
+    return rows
+
+
 def stream_rows(
     folder: Path, kind: str, columns: Sequence[str], *, keys: Collection[Any] | None = None
 ) -> Iterator[dict[str, Any]]:
     """The rows of a complete shard as plain dictionaries, one after the other: a few of a part are in memory at a time.
 
-    With `keys` only rows whose first column is among them. A part that is missing, foreign or truncated is found before
-    the first row. A damaged page is found when it is its turn, and so is a part that has been replaced since.
+    With `keys` only rows whose first column is among them. A missing or truncated part is found before the first row; a
+    damaged or replaced one when its turn comes.
     """
     for _, row in stream_placed_rows(folder, kind, columns, keys=keys):
         yield row
@@ -326,7 +305,7 @@ def part_rows(
     kind: str | None = None,
     entry: Entry | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """`stream_rows` of one part. `kind` and `entry` as `read_part` has them."""
+    """`stream_rows` of one part. `kind` and `entry` as in `read_part`."""
     with opened_part(path, entry) as file:
         if kind is not None:
             check_columns(path, kind, file.schema_arrow)
@@ -334,30 +313,6 @@ def part_rows(
         for batch in column_batches(path, file, columns, most=most, rows=STREAMED):
             if kind is not None:
                 check_rows(path, kind, pa.Table.from_batches([batch]))
-            found = batch.column(columns[0]).to_pylist()
-            for index, key in enumerate(found):
+            for index, key in enumerate(batch.column(columns[0]).to_pylist()):
                 if keys is None or key in keys:
                     yield batch.slice(index, 1).to_pylist()[0]
-
-
-def read_nested(
-    path: Path, columns: Sequence[str], *, kind: str | None = None, entry: Entry | None = None
-) -> list[dict[str, Any]]:
-    """The rows of one part with nothing but `columns`: a nested one by its path, `steps.list.element.valid`. `kind` and
-    `entry` as `read_part` has them.
-    """
-    rows: list[dict[str, Any]] = nested_columns(path, columns, kind=kind, entry=entry).to_pylist()
-    return rows
-
-
-def nested_columns(
-    path: Path, columns: Sequence[str], *, kind: str | None = None, entry: Entry | None = None
-) -> pa.Table:
-    """`read_nested` as a table, which makes no Python object of each token."""
-    with opened_part(path, entry) as file:
-        if kind is not None:
-            check_columns(path, kind, file.schema_arrow)
-        table = read_columns(path, file, columns, most=most_bytes(path.stat().st_size))
-    if kind is not None:
-        check_rows(path, kind, table)
-    return table

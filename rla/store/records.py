@@ -92,10 +92,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """An append-only run of tokens. `sampled`, `logprobs` align with `token_ids` (log-probability 0 where not sampled).
+    """An append-only run of tokens. `sampled`, `logprobs` align with `token_ids` (log-probability 0 if not sampled).
 
-    `allowed` has one entry per sampled token, in order: the ids among which it was drawn, or nothing where sampling
-    was unrestricted.
+    `allowed` has one entry per sampled token, in order: the ids among which it was drawn, or an empty list if
+    sampling was unrestricted.
     """
 
     token_ids: list[int]
@@ -108,7 +108,7 @@ class Segment:
 class ShownImage:
     """A distinct image of an episode: SHA-256 (hex) and bytes of its PNG file.
 
-    `shown` has {"observation", "position"} of every place where it was seen. Observation 0 is that of the reset, so
+    `shown` has {"observation", "position"} for each time it was seen. Observation 0 is the reset's, so
     step i was taken at observation i; the position is its place among the images of that observation.
     """
 
@@ -119,7 +119,7 @@ class ShownImage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageSpan:
-    """Where the tokens of the picture `digest` stand in a run of tokens."""
+    """The span of the tokens of the picture `digest` in a run of tokens."""
 
     digest: str
     start: int
@@ -128,11 +128,11 @@ class ImageSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trajectory:
-    """One episode. `outcome` is +1 iff it was won, else -1; `reward` is what it earned, where rewards are counted.
+    """One episode. `outcome` is +1 iff it was won, else -1; `reward`: the sum of its rewards, if the task has any.
 
-    `places`: of each step a digest of the state that it was taken in, where the environment says what that is. `calls`:
-    {"step", "status"} of every call of a tool, in order, where the policy may call one. `images`: with their bytes;
-    where they lie in a shard of their own (`rla.store.images`), `screens` has their digests, per observation.
+    `places`: for each step a digest of the state that it was taken in, if the environment gives one. `calls`: {"step",
+    "status"} of every tool call, in order, if the policy may call tools. `images`: with their bytes; if they lie in a
+    shard of their own (`rla.store.images`), `screens` has their digests, per observation.
     `image_spans`: {"segment", "digest", "start", "length"} of each picture that the policy saw.
     """
 
@@ -167,7 +167,7 @@ class Trajectory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """One sampled verdict on a step: `score` is +1 or -1, and nothing where the reply did not parse."""
+    """One sampled verdict on a step: `score` is +1 or -1, and None if the reply did not parse."""
 
     score: int | None
     text: str

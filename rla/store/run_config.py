@@ -13,8 +13,7 @@ from rla import __version__
 from rla.config.load import plain_data, yaml_flaw
 from rla.errors import UserError
 from rla.store.atomic import write_text
-from rla.store.manifests import refuse_other_version
-from rla.store.regular import read_regular
+from rla.store.record import read_regular, refuse_other_version
 
 RUN_CONFIG = "config.yaml"
 MADE_BY = "# Written by rla "
@@ -60,7 +59,7 @@ def read_run_config(run: Path) -> dict[str, Any]:
 
 
 def write_run_config(run: Path, resolved: Mapping[str, Any]) -> None:
-    """Write the resolved parameters where they differ from those that lie there, atomically."""
+    """Write the resolved parameters atomically, if the file does not hold them yet."""
     import yaml
 
     path = run_config_path(run)
@@ -70,7 +69,7 @@ def write_run_config(run: Path, resolved: Mapping[str, Any]) -> None:
 
 
 def update_run_config(run: Path, resolved: Mapping[str, Any], sections: Sequence[str]) -> None:
-    """Write the parameters of `sections` (`env`, `policy.reply`) and the seed; what other stages read stays."""
+    """Write the parameters of `sections` (`env`, `policy.reply`) and the seed; the parameters of other stages stay."""
     try:
         data = read_run_config(run)
     except UserError:  # none, or a damaged one

@@ -1,4 +1,5 @@
-"""JSON Schema -> Arrow: the only definition of a shard's columns is `schemas/<kind>.schema.json`.
+"""JSON Schema -> Arrow: the only definition of a shard's columns is `schemas/<kind>.schema.json`. The second half holds
+rules between columns that no schema can state, such as spans of steps that lie within their segment.
 
 A package that brings a kind of its own names the `Path` of its schema in its pyproject.toml:
 
@@ -14,15 +15,19 @@ on Arrow arrays, so a row of thousands of tokens costs no Python loop. Rows may 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rla.errors import UserError
 from rla.plugins import loaded_path, registered
-from rla.store.resources import resource
+from rla.store.layout import rerun, resource
 from rla.store.texts import whole_texts
 
 GROUP = "rla.schemas"
@@ -60,7 +65,7 @@ def optional_columns(kind: str) -> frozenset[str]:
 def arrow_schema(kind: str) -> pa.Schema:
     """The Arrow schema derived from it, with the version in the metadata."""
     document = load_schema(kind)
-    struct = arrow_type(document)
+    struct = _arrow_type(document)
     fields = [struct.field(index) for index in range(struct.num_fields)]
     return pa.schema(fields, metadata={"rla_kind": kind, "rla_schema_version": str(document["version"])})
 
@@ -75,14 +80,14 @@ def base_type(node: dict[str, Any]) -> str:
     return name
 
 
-def arrow_type(node: dict[str, Any]) -> pa.DataType:
+def _arrow_type(node: dict[str, Any]) -> pa.DataType:
     """The Arrow type of one schema node."""
     kind = base_type(node)
     if kind == "array":
-        return pa.list_(pa.field("item", arrow_type(node["items"]), nullable=nullable(node["items"])))
+        return pa.list_(pa.field("item", _arrow_type(node["items"]), nullable=nullable(node["items"])))
     if kind == "object":
         parts = node["properties"].items()
-        return pa.struct([pa.field(name, arrow_type(child), nullable=nullable(child)) for name, child in parts])
+        return pa.struct([pa.field(name, _arrow_type(child), nullable=nullable(child)) for name, child in parts])
     return FORMATS.get(node.get("format", ""), SCALARS[kind])
 
 
@@ -112,28 +117,28 @@ def check_table(kind: str, table: pa.Table) -> None:
     """Check every value of a table that has the kind's columns. UserError names kind, column and rule."""
     properties = load_schema(kind)["properties"]
     for name in table.column_names:
-        check_column(f"{kind}.{name}", properties[name], table.column(name).combine_chunks())
+        _check_column(f"{kind}.{name}", properties[name], table.column(name).combine_chunks())
 
 
-def check_column(where: str, node: dict[str, Any], array: pa.Array) -> None:
+def _check_column(where: str, node: dict[str, Any], array: pa.Array) -> None:
     """Recursively apply nullability and value rules to a column."""
     if array.null_count and not nullable(node):
         raise UserError(f"{where}: null is not allowed")
     kind = base_type(node)
     if kind == "array":
-        check_column(f"{where}[]", node["items"], array.flatten())
+        _check_column(f"{where}[]", node["items"], array.flatten())
     elif kind == "object":
         there = {
             array.type.field(index).name for index in range(array.type.num_fields)
-        }  # of a column that was asked for
+        }  # a reader may ask for some of them
         for name, child in node["properties"].items():
             if name in there:
-                check_column(f"{where}.{name}", child, array.field(name))
+                _check_column(f"{where}.{name}", child, array.field(name))
     else:
-        check_values(where, node, array)
+        _check_values(where, node, array)
 
 
-def check_values(where: str, node: dict[str, Any], array: pa.Array) -> None:
+def _check_values(where: str, node: dict[str, Any], array: pa.Array) -> None:
     values = array.drop_null()
     if not len(values):
         return
@@ -150,3 +155,140 @@ def check_values(where: str, node: dict[str, Any], array: pa.Array) -> None:
         raise UserError(f"{where}: text shorter than {node['minLength']}")
     if pa.types.is_floating(values.type) and not pc.all(pc.is_finite(values)).as_py():
         raise UserError(f"{where}: not a finite number")
+
+
+REWARDS = frozenset({"policy_rewards", "rm_rewards"})  # training compares them with their tokens, and names both
+Ints = npt.NDArray[np.int64]
+Broken = tuple[Ints, str]  # the rows that break a rule, and the rule
+
+
+def check_rows(path: Path, kind: str, table: pa.Table) -> None:
+    """UserError, which names the part, for a value that its schema does not allow and for a row that breaks a rule.
+
+    The table may have some of the kind's columns alone, and some of their nested ones.
+    """
+    if kind in REWARDS:
+        return
+    try:
+        check_table(kind, table)
+    except UserError as error:
+        raise UserError(f"{path}: {error}; {rerun(path)}") from None
+    for rows, rule in RULES.get(kind, lambda table: iter(()))(table):
+        if len(rows):
+            raise UserError(f"{path}: row {rows[0]} of these: {rule}; {rerun(path)}")
+
+
+def _trajectory_rules(table: pa.Table) -> Iterator[Broken]:
+    steps, segments = _Nested.of(table, "steps"), _Nested.of(table, "segments")
+    if segments is not None and segments.has("token_ids", "sampled", "logprobs", "allowed"):
+        tokens, sampled = segments.lengths("token_ids"), segments.sums("sampled")
+        same = (tokens == segments.lengths("logprobs")) & (tokens == segments.lengths("sampled"))
+        yield segments.rows[~same], "token columns of a segment have different lengths"
+        yield (
+            segments.rows[segments.lengths("allowed") != sampled],
+            "a segment lacks the allowed ids of a sampled token",
+        )
+    if steps is not None and segments is not None and steps.has("segment", "start", "end"):
+        own, start, end = (steps.values(name) for name in ("segment", "start", "end"))
+        has_tokens = segments.counts[steps.rows] > 0  # scripted episodes have no tokens
+        yield steps.rows[has_tokens & (own >= segments.counts[steps.rows])], "a step names a segment that is not there"
+        if segments.has("token_ids"):
+            length = np.zeros(len(own), dtype=np.int64)
+            place = (segments.starts[steps.rows] + own)[has_tokens]
+            length[has_tokens] = segments.lengths("token_ids")[place]
+            yield steps.rows[(start > end) | (end > length)], "the span of a step is not within its segment"
+    if steps is not None:
+        places = _Nested.of(table, "places")
+        if places is not None:
+            odd = places.given & (places.counts != steps.counts)
+            yield np.flatnonzero(odd), "places are not as many as steps"
+    spans = _Nested.of(table, "image_spans")
+    if spans is not None and segments is not None and segments.has("token_ids"):
+        own = spans.values("segment")
+        there = own < segments.counts[spans.rows]
+        yield spans.rows[~there], "a picture stands in a segment that is not there"
+        length = segments.lengths("token_ids")[segments.starts[spans.rows] + own]
+        ends = spans.values("start").astype(np.int64) + spans.values("length")
+        yield spans.rows[ends > length], "a picture stands behind the end of its segment"
+
+
+def _score_rules(table: pa.Table) -> Iterator[Broken]:
+    votes = _Nested.of(table, "judgements")
+    if votes is not None and votes.has("token_ids", "logprobs", "allowed"):
+        tokens = votes.lengths("token_ids")
+        same = (tokens == votes.lengths("logprobs")) & (tokens == votes.lengths("allowed"))
+        yield votes.rows[~same], "token columns of a judgement have different lengths"
+    spans = _Nested.of(table, "image_spans")
+    if spans is not None and "prompt_ids" in table.column_names:
+        length = _lengths(_whole(table, "prompt_ids"))
+        ends = spans.values("start").astype(np.int64) + spans.values("length")
+        yield spans.rows[ends > length[spans.rows]], "a picture stands behind the end of the prompt"
+
+
+RULES: dict[str, Callable[[pa.Table], Iterator[Broken]]] = {
+    "trajectories": _trajectory_rules,
+    "scores": _score_rules,
+}
+
+
+class _Nested:
+    """A column of lists, its items side by side: `rows` has the row of each, `starts` and `counts` those of each row.
+
+    `given`: of each row whether it has a list at all.
+    """
+
+    def __init__(self, column: pa.ListArray) -> None:
+        self.given = column.is_valid().to_numpy(zero_copy_only=False)
+        self.counts = _lengths(column)
+        self.starts = np.cumsum(self.counts) - self.counts
+        self.rows = np.repeat(np.arange(len(column)), self.counts)
+        self._items = column.flatten()
+
+    @classmethod
+    def of(cls, table: pa.Table, name: str) -> _Nested | None:
+        return cls(_whole(table, name)) if name in table.column_names else None
+
+    def has(self, *names: str) -> bool:
+        """Whether the items are objects with these columns."""
+        kind = self._items.type
+        return pa.types.is_struct(kind) and {kind.field(index).name for index in range(kind.num_fields)} >= set(names)
+
+    def values(self, name: str) -> Ints:
+        found: Ints = self._items.field(name).to_numpy(zero_copy_only=False)
+        return found
+
+    def lengths(self, name: str) -> Ints:
+        return _lengths(self._items.field(name))
+
+    def sums(self, name: str) -> Ints:
+        """How many items of each inner list of truths are true."""
+        inner = self._items.field(name)
+        total = np.concatenate([[0], np.cumsum(inner.flatten().to_numpy(zero_copy_only=False), dtype=np.int64)])
+        ends = np.cumsum(_lengths(inner))
+        sums: Ints = total[ends] - total[ends - _lengths(inner)]
+        return sums
+
+
+def _whole(table: pa.Table, name: str) -> Any:
+    return table.column(name).combine_chunks()
+
+
+def _lengths(lists: pa.ListArray) -> Ints:
+    """Of each list; 0 for one that is null."""
+    found: Ints = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    return found
+
+
+def check_columns(path: Path, kind: str, found: pa.Schema) -> None:
+    """UserError unless a part has the columns of its kind, each with its type."""
+    expected = arrow_schema(kind)
+    odd = sorted(set(found.names) ^ set(expected.names))
+    if odd or len(found.names) != len(set(found.names)):
+        names = ", ".join(odd) or "there twice"
+        raise UserError(
+            f"{path}: no part of a {kind} shard, columns unknown, missing or doubled: {names}; {rerun(path)}"
+        )
+    for field in found:
+        wanted = expected.field(field.name).type
+        if not field.type.equals(wanted):
+            raise UserError(f"{path}: its column {field.name} is {field.type}, not {wanted}; {rerun(path)}")

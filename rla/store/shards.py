@@ -1,43 +1,158 @@
-"""Shard folders: `part-*.parquet` and, last of all, `_manifest.parquet`, which `rla.store.enclosed` describes.
+"""Writing shard folders: `_started.parquet`, then `part-*.parquet`, and last of all `_manifest.parquet`.
 
-`rla.store.parts` holds what a part says of itself, `rla.store.shard_folder` in which folder a call may go on. Slices
-of a shard (`rla.store.slices`) grow it together.
+The first record names the kind of the shard and the digests of config and inputs that its parts are made from. Each
+part is written beside its name and renamed, and says in its footer where it belongs:
+
+    rla_origin   digest of the kind, schema version, config, inputs and seed of the shard
+    rla_group    index of the group, which the file's name says too
+    rla_keys     digest of the key columns
+
+So a call that was killed is carried on by the same call: it reads the parts that are there, whose pages have
+checksums, and makes those again that are damaged. The manifest names the size and SHA-256 of each part, which readers
+compare.
+
+A call holds the lock of its folder while it writes (`rla.store.slices`). Slices write different parts, side by side;
+they open the folder, name their parts and write the manifest one after the other (`alone_in`).
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from rla import __version__
+from rla.config.load import shown_value
 from rla.errors import UserError
-from rla.store.aside import alone_in
-from rla.store.atomic import clear_aside, write_atomic
-from rla.store.enclosed import write_record
-from rla.store.origin import Origin
-from rla.store.parts import checked_entry, file_digest, group_of, part_entry, part_name, shard_parts, write_part
-from rla.store.reading import verify_shard
-from rla.store.removing import remove_file
-from rla.store.schema import to_table
-from rla.store.shard_folder import FolderState, ShardFolder, Tell
-from rla.store.slices import MANIFEST, STARTED, WHOLE, Slice, joined, read_json, sealed, slice_manifests, slices
+from rla.store.atomic import alone_in, unwritable, write_atomic
+from rla.store.layout import rerun
+from rla.store.reading import check_parts, file_digest, group_of, opened_part, read_part, shard_parts
+from rla.store.record import (
+    MANIFEST,
+    STARTED,
+    Origin,
+    checked_manifest,
+    optional_json,
+    optional_record,
+    read_regular,
+    write_record,
+)
+from rla.store.removing import refuse_others, remove_file
+from rla.store.schema import arrow_schema, load_schema, to_table
+from rla.store.slices import WHOLE, Slice, joined, slice_count, slice_manifests, slices
+from rla.store.texts import counted
 
+KIND, VERSION, ORIGIN, GROUP, KEYS = "rla_kind", "rla_schema_version", "rla_origin", "rla_group", "rla_keys"
+RECORDED = ("schema_version", "config_digest", "input_digests")  # keys that hardly anybody else's record has
+SLICE_MANIFESTS = "_manifest-*-of-*.parquet"
+OURS = r"part-\d{5,}\.parquet|_manifest(?:-\d+-of-\d+)?\.parquet|_started\.parquet"
+LEFT = re.compile(rf"\.(?:{OURS})\.tmp")  # by a call that was killed
+SHARD_FILE = re.compile(rf"{OURS}|{LEFT.pattern}")
+
+Tell = Callable[[str], None]
 Check = Callable[[Mapping[str, Any]], None]
+
+
+class _ForeignPart(UserError):
+    """A part that is whole and belongs elsewhere."""
+
+
+def _keys_digest(kind: str, table: pa.Table) -> str:
+    """16 hex digits of the key columns of a table, whose rows are in order."""
+    columns = [table.column(name).to_pylist() for name in load_schema(kind)["key"]]
+    return hashlib.sha256(json.dumps(columns).encode()).hexdigest()[:16]
+
+
+def write_part(path: Path, table: pa.Table, *, kind: str, origin: str, group: int) -> None:
+    """A table of the kind's schema as the part of a group. The same rows give the same bytes."""
+    belongs = {ORIGIN: origin, GROUP: str(group), KEYS: _keys_digest(kind, table)}
+    with pq.ParquetWriter(path, table.schema, compression="zstd", write_page_checksum=True) as writer:
+        if table.num_rows:  # the `datasets` library fails on a row group without rows, not on a file without groups
+            writer.write_table(table)
+        writer.add_key_value_metadata(belongs)
+
+
+def part_entry(path: Path, *, name: str | None = None) -> dict[str, Any]:
+    """A part in a manifest: name, rows, bytes and SHA-256. `name`: the one that the file will get."""
+    rows = pq.read_metadata(path).num_rows
+    return {"name": name or path.name, "rows": rows, "bytes": path.stat().st_size, "sha256": file_digest(path)}
+
+
+def _check_belonging(path: Path, kind: str, origin: str) -> dict[str, str]:
+    """The metadata of a part. _ForeignPart unless it names this kind, origin and group; UserError if it has none."""
+    with opened_part(path) as file:
+        said = {key.decode(): value.decode() for key, value in (file.metadata.metadata or {}).items()}
+        columns = file.schema_arrow
+    expected = {KIND: kind, VERSION: str(load_schema(kind)["version"]), ORIGIN: origin, GROUP: str(group_of(path))}
+    differing = [key.removeprefix("rla_") for key, value in expected.items() if said.get(key) != value]
+    if differing:
+        raise _ForeignPart(f"{path}: a part of another {' and '.join(differing)}")
+    if not columns.equals(arrow_schema(kind)):
+        raise UserError(f"{path}: its columns are not those of its kind; {rerun(path)}")
+    return said
+
+
+def _checked_entry(path: Path, kind: str, origin: str) -> dict[str, Any]:
+    """`part_entry` of a part that an earlier call has finished, after all of it has been read.
+
+    Raises UserError for damage, and _ForeignPart if it is of another kind, origin or group.
+    """
+    said = _check_belonging(path, kind, origin)
+    if _keys_digest(kind, read_part(path)) != said.get(KEYS):
+        raise UserError(f"{path}: not the keys that it was written with; {rerun(path)}")
+    return part_entry(path)
+
+
+def _foreign_files(folder: Path) -> list[Path]:
+    """The files of a shard folder that `rla` did not write: all of them, unless a record or a part says otherwise.
+
+    Parts that cannot be read are ours if they lie beside one that can.
+    """
+    said = {path: _says_rla(path) for path in shard_parts(folder)}
+    if not (any(said.values()) or any(map(_is_ours, _records(folder)))):
+        return sorted(folder.iterdir())
+    others = {path for path in folder.iterdir() if not SHARD_FILE.fullmatch(path.name) or path.is_dir()}
+    return sorted(others.union(path for path, ours in said.items() if ours is False))
+
+
+def _says_rla(part: Path) -> bool | None:
+    """Whether a Parquet file names a kind of shard; None if it cannot be read."""
+    try:
+        with opened_part(part) as file:
+            return KIND.encode() in (file.metadata.metadata or {})
+    except UserError:
+        return None
+
+
+def _records(folder: Path) -> list[Path]:
+    return [folder / name for name in (MANIFEST, STARTED) if (folder / name).is_file()]
+
+
+def _is_ours(record: Path) -> bool:
+    """Whether a record, which may be damaged, holds a key of ours."""
+    content = read_regular(record)
+    return any(f'"{key}"'.encode() in content for key in RECORDED)
 
 
 class ShardWriter:
     """Writes one shard folder, or a slice of it. `done`: the indices of this slice's parts that are finished.
 
-    A folder of another origin is refused, or replaced with `overwrite`; one of the same origin is always carried on. A
-    folder that was begun in another number of slices is refused; with `overwrite` its parts are kept and the rest is
-    divided anew. A slice never replaces a folder: others may be writing to it. Parts that an earlier call has left are
-    read in full: damaged ones are made again, which `tell` is told, and foreign ones refused, or removed with
-    `overwrite`. The first `write` removes what is replaced when its part is on the disk; without a part `finish` does.
+    A folder of the same origin is carried on. Any other one is refused, or with `overwrite` replaced: parts of this
+    origin are kept, and everything else that `rla` wrote is removed. A shard of another origin is there, whole, until
+    the first part of the new one is on disk (`clear`). A slice replaces a folder only for the call that started it. A
+    folder that was begun in another number of slices is refused too; with `overwrite` its parts are kept and the rest
+    is divided again.
+
+    `tell` is told about damaged parts, which are made again, and about parts that are removed. `complete`: there is
+    nothing left to write. `replaces`: there is a shard of another origin that this call, or its slices, will replace.
     """
 
     def __init__(
@@ -49,43 +164,156 @@ class ShardWriter:
         overwrite: bool = False,
         part: Slice = WHOLE,
         tell: Tell = lambda text: None,
+        later: bool = False,
     ) -> None:
+        """`later`: nothing is removed before the first part, even if the old shard has the same origin."""
         self.folder, self.kind, self.origin, self.slice = folder, kind, origin, part
-        self._place = ShardFolder(folder, kind, origin, part)
-        self._header = self._place.header
-        for name in (STARTED, MANIFEST):
-            clear_aside(folder / name, writer=part.tag)
-        self._tell, self._replaces = tell, False  # what lies here, once there is something to put in its place
-        state = self._open(tell, overwrite=overwrite)
-        self.complete = state is FolderState.COMPLETE
-        if self.complete:
-            self._place.tidy()
-        if self._replaces:
-            self._entries = self._place.own_entries()
-        else:
-            self._entries = {} if self.complete else self._place.entries(tell, overwrite=overwrite)
+        self._header = {"kind": kind, "schema_version": load_schema(kind)["version"], **origin.as_json()}
+        self._digest = hashlib.sha256(json.dumps(self._header, sort_keys=True).encode()).hexdigest()[:16]
+        self._tell = tell
+        self.complete = self.replaces = False
+        self._stale = False  # the folder holds something that is to be replaced
+        self._entries: dict[int, dict[str, Any]] = {}
+        if folder.exists() and not folder.is_dir():
+            raise UserError(f"{folder}: a file, where a folder is to be; choose another name")
+        with self._alone():
+            self._open(overwrite=overwrite)
+            if self.complete:
+                self._tidy()
+            elif self._stale and not (self.replaces or later):
+                self._clear()
+            else:
+                self._entries = self._kept(overwrite=overwrite, others=overwrite and part.index == 0)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Until the block ends, no other slice opens the folder, names a part or joins."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise unwritable(self.folder, error) from None
+        with alone_in(self.folder):
+            yield
 
     @property
     def done(self) -> Set[int]:
         return self._entries.keys()
 
-    @property
-    def replaced(self) -> str | None:
-        """The digest of the record of another origin that the slices of this call may replace (`Slice.replaces`)."""
-        return self._place.other
+    def _open(self, *, overwrite: bool) -> None:
+        """Find out how this call may go on. Raises UserError if it may not."""
+        try:
+            flaw = self._flaw()
+        except UserError as error:  # a record or a part of a complete shard is damaged
+            flaw = str(error)
+        if flaw is None:
+            return
+        told = self.replaces and self.slice.replaces
+        if not (overwrite or told):
+            raise UserError(flaw)
+        if not (self.slice.alone or told):
+            raise UserError(
+                f"{flaw}; and a slice does not replace a folder that others may be writing to: remove it, then call "
+                "the slices without --overwrite"
+            )
+        refuse_others(self.folder, _foreign_files(self.folder))
+        self._stale = True
 
-    def _open(self, tell: Tell, *, overwrite: bool) -> FolderState:
-        state = self._place.state(overwrite=overwrite)
-        if state is FolderState.GROWING:
-            self._place.divide()
-        if state is FolderState.REPLACED:
-            self._replaces = self._place.other is not None
-            if not self._replaces:
-                self._place.take_over(tell)
-        if state is FolderState.NEW:
-            self._place.begin()
-            return self._open(tell, overwrite=False)  # of several that start together, is the first of this origin?
-        return state
+    def _flaw(self) -> str | None:
+        """Why this call cannot go on with the folder as it is. An empty folder is begun."""
+        found = optional_record(self.folder, MANIFEST) or optional_record(self.folder, STARTED)
+        if found is None:
+            if set(self.folder.glob("*.parquet")).difference(self.folder.glob(SLICE_MANIFESTS)):
+                return f"{self.folder}: holds Parquet files of unknown origin; use --overwrite or another folder"
+            self._begin()
+            return None
+        path, record = found
+        if not self._is_own(record):
+            self.replaces = True
+            return f"{self.folder}: {self._unlike(record)}; rerun with --overwrite or choose another folder"
+        if path.name == MANIFEST:
+            check_parts(self.folder, checked_manifest(path, record), whole=True)
+            self.complete = True
+        elif (count := slice_count(path, record)) != self.slice.count:
+            return (
+                f"{self.folder}: begun in {count} slice{'s' * (count > 1)}, this call would make {self.slice.count}; "
+                f"go on with {f'--slice i/{count}' if count > 1 else 'an undivided call'}, or, when nothing else "
+                "writes to it, divide what is left anew: --overwrite, with --workers or without"
+            )
+        return None
+
+    def _is_own(self, record: Mapping[str, Any]) -> bool:
+        return all(record.get(key) == value for key, value in self._header.items())
+
+    def _unlike(self, record: Mapping[str, Any]) -> str:
+        for key in ("kind", "schema_version"):
+            if record.get(key) != self._header[key]:
+                return f"its {key} is {shown_value(record.get(key))}, this call makes {shown_value(self._header[key])}"
+        return self.origin.unlike(record)
+
+    def _begin(self) -> None:
+        division = {} if self.slice.count == 1 else {"slices": self.slice.count}
+        write_record(self.folder / STARTED, self.kind, {**self._header, **self.origin.named(), **division})
+
+    def _kept(self, *, overwrite: bool, others: bool) -> dict[int, dict[str, Any]]:
+        """Group -> manifest entry of this slice's parts that an earlier call has finished.
+
+        Damaged parts are removed, and foreign ones with `overwrite`, or else refused; nothing is removed from a shard
+        that is to be replaced later. `others`: the same for parts of other slices, of which the footer is read alone.
+        """
+        found: dict[int, dict[str, Any]] = {}
+        foreign = 0
+        for path in shard_parts(self.folder):
+            mine = self.slice.takes(group_of(path))
+            try:
+                if mine:
+                    found[group_of(path)] = _checked_entry(path, self.kind, self._digest)
+                elif others:
+                    _check_belonging(path, self.kind, self._digest)
+            except UserError as error:
+                if self._stale:
+                    continue
+                if not isinstance(error, _ForeignPart):
+                    self._tell(f"{str(error).partition(';')[0]}; it is made again")
+                elif overwrite:
+                    foreign += 1
+                else:
+                    raise _ForeignPart(f"{error}; remove it, or call the stage with --overwrite") from None
+                remove_file(path)
+        if foreign:
+            self._tell(f"{self.folder}: replaces {counted(foreign, 'part')} of another origin")
+        return found
+
+    def clear(self) -> None:
+        """Remove the old shard now, if there is still one to be replaced."""
+        if self._stale:
+            with self._alone():
+                self._clear()
+
+    def _clear(self) -> None:
+        if not self._stale:
+            return
+        refuse_others(self.folder, _foreign_files(self.folder))  # somebody may have put a file there since
+        self._begin()  # first, so that a full disk costs nothing
+        self._stale = False
+        self._entries = self._kept(overwrite=True, others=True)
+        for path in self.folder.glob(SLICE_MANIFESTS):
+            if self.slice.alone or not self._names_own(path):
+                remove_file(path)
+        remove_file(self.folder / MANIFEST)  # last, so that a call which is killed before is repeated
+
+    def _names_own(self, path: Path) -> bool:
+        try:
+            return self._is_own(optional_json(path) or {})
+        except UserError:  # damaged
+            return False
+
+    def reopen(self) -> None:
+        """Go on with a complete shard, of which a part is to be made again."""
+        with self._alone():
+            self._begin()
+            remove_file(self.folder / MANIFEST)
+            self.complete = False
+            self._entries = self._kept(overwrite=False, others=False)
 
     def write(self, index: int, rows: Sequence[dict[str, Any]]) -> None:
         """Write part `index`; it is whole or absent. Rows are checked against the kind's schema."""
@@ -94,38 +322,31 @@ class ShardWriter:
     def write_table(self, index: int, table: pa.Table) -> None:
         """`write` of rows that have been checked."""
         path = self.part(index)
+        entry: dict[str, Any] = {}
 
         def write(temporary: Path) -> None:
-            write_part(temporary, table, kind=self.kind, origin=self._place.origin, group=index)
-            entries.append(part_entry(temporary, name=path.name))
+            write_part(temporary, table, kind=self.kind, origin=self._digest, group=index)
+            entry.update(part_entry(temporary, name=path.name))
 
         @contextmanager
-        def around() -> Iterator[None]:
-            self.replace()  # the part is on the disk: a full one has cost nothing
-            with alone_in(self.folder):  # nobody removes the part for the one that it replaces
+        def named() -> Iterator[None]:
+            with self._alone():
+                self._clear()  # the part is on disk: a full disk has cost nothing
                 yield
 
-        entries: list[dict[str, Any]] = []
-        write_atomic(path, write, around=around)
-        self._entries[index] = entries[-1]
-
-    def replace(self) -> None:
-        """What lies here of another origin goes now, if it has not yet."""
-        if self._replaces:
-            self._place.take_over(self._tell)
-            self._entries = self._place.entries(self._tell, overwrite=True)
-            self._replaces = False
+        write_atomic(path, write, around=named)
+        self._entries[index] = entry
 
     def part(self, index: int) -> Path:
-        """The file of part `index`, whether it is there or not."""
-        return self.folder / part_name(index)
+        """The file of part `index`, whether it is there or not: `part-00007.parquet`."""
+        return self.folder / f"part-{index:05d}.parquet"
 
     def parts(self) -> list[Path]:
         """The finished parts of this slice, in order."""
         return [self.part(index) for index in sorted(self.done)]
 
     def discard(self, path: Path) -> None:
-        """Remove a part, and the manifest of its slice: the next call of that slice makes both anew."""
+        """Remove a part, and the manifest of its slice: the next call of that slice makes both again."""
         remove_file(path)
         self._entries.pop(group_of(path), None)
         if self.slice.count > 1:
@@ -139,67 +360,64 @@ class ShardWriter:
         tokenizer: str | None = None,
         check: Check = lambda counts: None,
         joins: bool = True,
-    ) -> dict[str, Any]:
+    ) -> None:
         """Write the manifest; from here on the shard, or this slice of it, is complete. The last slice completes the
         shard, with `joins`. `tokenizer`: the fingerprint of the one that made the shard's token ids. `check` raises
-        where the counts of the whole shard are not acceptable.
+        if the counts of the whole shard are not acceptable.
         """
-        self.replace()
+        self.clear()
+        parts = [self._entries[index] for index in sorted(self.done)]
         manifest = {
             **self._header,
             **self.origin.named(),
-            "rows": 0,
+            "rows": sum(part["rows"] for part in parts),
             "counts": dict(counts or {}),
             **({} if tokenizer is None else {"tokenizer": tokenizer}),
-            "parts": self._confirmed(),
+            "parts": parts,
             "versions": {"rla": __version__, "pyarrow": pa.__version__},
         }
-        manifest["rows"] = sum(part["rows"] for part in manifest["parts"])
         if self.slice.count == 1:
-            return self._complete(manifest, check)
-        write_record(self.slice.manifest(self.folder), self.kind, sealed({**manifest, "slice": str(self.slice)}))
-        if joins:
-            self.join(check)
-        return manifest
-
-    def _confirmed(self) -> list[dict[str, Any]]:
-        """The entries of this slice's parts, which are what lies on the disk now. Raises UserError where they are not.
-
-        An equal call at the same time may have written a part once more.
-        """
-        there = {group_of(path) for path in shard_parts(self.folder)}
-        for index in sorted(self.done | {group for group in there if self.slice.count == 1 or self.slice.takes(group)}):
-            path = self.part(index)
-            if index not in self.done or index not in there:
-                raise UserError(
-                    f"{path}: {'appeared' if index in there else 'was removed'} while the shard was made; "
-                    f"{'remove it and ' if index in there else ''}call the stage again"
-                )
-            if file_digest(path) != self._entries[index]["sha256"]:
-                self._entries[index] = checked_entry(path, self.kind, self._place.origin)
-        return [self._entries[index] for index in sorted(self.done)]
+            self._complete(manifest, check)
+        else:
+            write_record(self.slice.manifest(self.folder), self.kind, manifest | {"slice": str(self.slice)})
+            if joins:
+                self.join(check)
 
     def join(self, check: Check = lambda counts: None) -> None:
-        """Complete the shard if all slices have written their manifests. Several calls may do so at the same time."""
-        manifests = slice_manifests(self.folder, self.slice.count)
-        there = [manifest for manifest in manifests.values() if manifest is not None]
-        if len(there) < len(manifests):
-            return
-        for part, manifest in zip(manifests, there, strict=True):
-            if any(manifest.get(key) != value for key, value in self._header.items()):
-                unlike = self.origin.unlike(manifest)
-                raise UserError(f"{part.manifest(self.folder)}: {unlike}; bring the right one")
-        whole = joined(there)
-        self._complete(whole, check)
+        """Complete the shard if all slices have written their manifests."""
+        with self._alone():
+            manifests = slice_manifests(self.folder, self.slice.count)
+            there = [manifest for manifest in manifests.values() if manifest is not None]
+            if len(there) < len(manifests):
+                return
+            for part, manifest in zip(manifests, there, strict=True):
+                if not self._is_own(manifest):
+                    unlike = self.origin.unlike(manifest)
+                    raise UserError(f"{part.manifest(self.folder)}: {unlike}; bring the right one")
+            self._complete(joined(there), check)
 
-    def _complete(self, manifest: dict[str, Any], check: Check) -> dict[str, Any]:
+    def _complete(self, manifest: dict[str, Any], check: Check) -> None:
         check(manifest["counts"])
-        if self.slice.count > 1:
-            verify_shard(self.folder, manifest, whole=True)
-        write_record(self.folder / MANIFEST, self.kind, sealed(manifest), writer=self.slice.tag)
-        self._place.tidy()
+        check_parts(self.folder, manifest, whole=True)  # parts may have been brought here, or damaged since
+        write_record(self.folder / MANIFEST, self.kind, manifest)
+        self._tidy()
         self.complete = True
-        return manifest
+
+    def _tidy(self) -> None:
+        """Remove from a complete folder the record of its start, and files that killed calls have left."""
+        remove_file(self.folder / STARTED)
+        for path in self.folder.glob(".*.tmp"):
+            if LEFT.fullmatch(path.name):
+                with suppress(UserError):
+                    remove_file(path)
+
+
+def clear_started(folder: Path) -> None:
+    """Remove the first record of a complete folder, if a call was killed before it could do so itself."""
+    done, begun = optional_record(folder, MANIFEST), optional_record(folder, STARTED)
+    if done and begun and all(done[1].get(key) == begun[1].get(key) for key in ("kind", "seed", *RECORDED)):
+        with suppress(UserError):  # a folder that may only be read
+            remove_file(begun[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,26 +432,21 @@ class Output:
 
 def write_shards(
     outputs: Sequence[Output], origin: Origin, *, overwrite: bool = False, tell: Tell = lambda text: None
-) -> list[dict[str, Any]]:
-    """The manifests of shards that belong together. A complete one of the same origin is left as it is.
+) -> None:
+    """Write shards that belong together. A complete one of the same origin is left as it is.
 
-    Nothing is removed before all rows have been checked and no folder is refused. Then all that is of another origin
-    goes before the first is written, so that a call which ends here leaves none of it beside a new one.
+    Nothing is removed before all rows have been checked and every folder has been accepted. Then everything of another
+    origin is removed before the first shard is written, so that a call which ends here leaves none of it beside a new
+    one.
     """
     tables = [to_table(output.kind, list(output.rows)) for output in outputs]
-    for output in outputs:
-        ShardFolder(output.folder, output.kind, origin, WHOLE).state(overwrite=overwrite)
-    writers = [ShardWriter(one.folder, one.kind, origin, overwrite=overwrite, tell=tell) for one in outputs]
+    writers = [ShardWriter(one.folder, one.kind, origin, overwrite=overwrite, tell=tell, later=True) for one in outputs]
     for writer in writers:
-        writer.replace()
-    manifests = []
+        writer.clear()
     for output, table, writer in zip(outputs, tables, writers, strict=True):
-        if writer.complete:
-            manifests.append(read_json(output.folder / MANIFEST))
-            continue
-        writer.write_table(0, table)
-        manifests.append(writer.finish(output.counts))
-    return manifests
+        if not writer.complete:
+            writer.write_table(0, table)
+            writer.finish(output.counts)
 
 
 def write_shard(
@@ -244,8 +457,6 @@ def write_shard(
     *,
     counts: Mapping[str, Any] | None = None,
     overwrite: bool = False,
-) -> dict[str, Any]:
+) -> None:
     """`write_shards` of one."""
-    return write_shards(
-        [Output(folder=folder, kind=kind, rows=rows, counts=counts or {})], origin, overwrite=overwrite
-    )[0]
+    write_shards([Output(folder=folder, kind=kind, rows=rows, counts=counts or {})], origin, overwrite=overwrite)

@@ -1,4 +1,7 @@
-"""Halves of surrogate pairs: JSON can write them, and no UTF-8 file, tokenizer or Parquet column can hold them."""
+"""Texts: for people, and such that every file, tokenizer and column can hold them.
+
+JSON can write halves of surrogate pairs, and no UTF-8 file, tokenizer or Parquet column can hold one.
+"""
 
 from __future__ import annotations
 
@@ -24,3 +27,26 @@ def whole_texts(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(map(whole_texts, value))
     return value
+
+
+def readable_bytes(count: float) -> str:
+    """`107 GB`: three digits, decimal units as disks are sold."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 999.5:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:,.0f} TB" if count >= 99.5 else f"{count:.3g} TB"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 log`, `2 logs`: for nouns whose plural takes an s."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def duration(seconds: float) -> str:
+    """8 s, 2 min 5 s, 1 h 3 min."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

@@ -8,7 +8,7 @@ KL to them:
     start of a run     no state, like a plain model folder: a warm start, or a model that was carried over
 
 A checkpoint is written whole or not at all. One that is replaced stays, with its own record, until the new one is
-complete (`rla.store.replacing`).
+complete (`rla.store.removing`).
 """
 
 from __future__ import annotations
@@ -44,13 +44,10 @@ from rla.models.verifying import (
     verify_model,
     verify_parts,
 )
-from rla.store.atomic import building, write_json
+from rla.store.atomic import write_json
 from rla.store.digests import FILES, Records, below, joint_digest, read_records, record_files, write_records
-from rla.store.origin import PARAMETERS, unlike_text
-from rla.store.pruned import MODEL, PARTS, PRUNED, STATE, refuse_pruned
-from rla.store.removing import refuse_unlike
-from rla.store.replacing import settle, take_place
-from rla.store.slices import read_json, sealed
+from rla.store.record import PARAMETERS, read_json, sealed, unlike_text
+from rla.store.removing import MODEL, PARTS, PRUNED, STATE, building, refuse_pruned, refuse_unlike, settle, take_place
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -28,7 +28,7 @@ from rla.processes.launch import launch, launcher
 from rla.processes.ranks import launched, world
 from rla.seeds import derive
 from rla.store.reading import read_manifest, stream_rows
-from rla.store.slices import read_json
+from rla.store.record import read_json
 from rla.training.checkpoints import finished_checkpoint, open_to_train
 
 if TYPE_CHECKING:

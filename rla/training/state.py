@@ -36,7 +36,7 @@ from rla.errors import UserError
 from rla.models.checkpoint import ADAPTER, Checkpoint
 from rla.models.verifying import model_digest
 from rla.store.digests import KEY, read_records, verify_recorded
-from rla.store.slices import optional_json, read_json, sealed
+from rla.store.record import optional_json, read_json, sealed
 from rla.training.checkpoints import COUNTS, publish, record_together
 from rla.training.shared import ADAM_KEYS, Backend, Ranks
 from rla.training.tensors import StoredTensor, TensorFiles, save_tensors

@@ -16,7 +16,7 @@ from typing import Any
 
 from rla.errors import UserError
 from rla.store.reading import read_rows
-from rla.store.slices import MANIFEST, STARTED
+from rla.store.record import MANIFEST, STARTED
 from tests.attack.areas import Needs, Numbered, Try, dice
 from tests.attack.calls import Point, call, fault
 from tests.attack.hostile import cut

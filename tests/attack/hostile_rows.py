@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 
 from rla.errors import UserError
 from rla.store.reading import read_rows
+from rla.store.record import MANIFEST, read_json
 from rla.store.shards import Origin, write_shard
-from rla.store.slices import MANIFEST, read_json
 from tests.attack.areas import Needs, Numbered, Try, dice
 from tests.attack.calls import fault
 from tests.attack.hostile import changed, loose_json, text

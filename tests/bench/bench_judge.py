@@ -25,7 +25,7 @@ from rla.envs.configured import load_config
 from rla.pipeline.context import StageContext
 from rla.store.layout import artifact, numbered_folders
 from rla.store.reading import read_rows, stream_rows
-from rla.store.slices import MANIFEST
+from rla.store.record import MANIFEST
 from stages import STAGES
 
 WAYS = ("all", "training")

@@ -16,7 +16,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from rla.cli.loop import become_stage, start_server
-from rla.store.resources import resource
+from rla.store.layout import resource
 
 PARAMS = """
 seed: 3

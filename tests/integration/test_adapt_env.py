@@ -16,8 +16,8 @@ from rla.adaptation.edits import NOT_TRIED
 from rla.agents.proposer import NOTHING, Proposal
 from rla.envs.alfworld.environment import Alfworld
 from rla.store.reading import read_manifest, read_rows
+from rla.store.record import MANIFEST
 from rla.store.shards import ShardWriter
-from rla.store.slices import MANIFEST
 from tests.integration.conftest import Rla
 from tests.integration.pipelines import PARAMS, contents, forked, forked_until
 

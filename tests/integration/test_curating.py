@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 from rla.store.pools import read_tasks
+from rla.store.record import MANIFEST, read_json
 from rla.store.shards import Origin, write_shard
-from rla.store.slices import MANIFEST, read_json
 from tests.integration.conftest import Rla
 from tests.integration.pipelines import contents
 from tests.unit.builders import trajectory

@@ -16,7 +16,7 @@ import yaml
 from rla.pipeline.dvc_project import ready_dvc
 from rla.pipeline.plan import Plan, write_plan
 from rla.report.series import Line, Panel, write_curves
-from rla.store.resources import resource
+from rla.store.layout import resource
 from stages import STAGES
 
 # Outputs depend on stage and iteration; rewards, and all that follows from them but figures, also on their parameter.

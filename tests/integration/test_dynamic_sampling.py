@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rla.rollouts.trajectory_shard import is_mixed
 from rla.store.reading import read_rows
-from rla.store.slices import MANIFEST, STARTED, read_json
+from rla.store.record import MANIFEST, STARTED, read_json
 from tests.integration.conftest import Rla
 from tests.integration.pipelines import contents
 

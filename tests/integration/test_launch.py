@@ -17,7 +17,7 @@ from rla.cli.app import run
 from rla.errors import UserError
 from rla.processes.launch import launcher
 from rla.processes.ranks import LAUNCHED
-from rla.store.resources import resource
+from rla.store.layout import resource
 from rla.training.state import TrainingProgress
 from tests.integration.pipelines import PARAMS, forked, until
 from tests.unit.builders import configured

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rla.store.resources import resource
+from rla.store.layout import resource
 from tests.integration.pipelines import PARAMS, environment, forked, run, until
 
 RUN = ["rla", "run", "--iterations", "1", "--run", "r"]

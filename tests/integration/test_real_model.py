@@ -10,8 +10,8 @@ from rla.cli.app import run
 from rla.llm.chat import ChatFormat
 from rla.models.load import load_model, load_tokenizer
 from rla.models.verifying import SMOLLM2
-from rla.store.resources import resource
-from rla.store.slices import read_json
+from rla.store.layout import resource
+from rla.store.record import read_json
 
 pytestmark = pytest.mark.slow
 MODEL = Path(SMOLLM2).absolute()

@@ -13,7 +13,7 @@ from rla.cli.app import run
 from rla.envs.registry import environment
 from rla.envs.views import Demonstration
 from rla.store.digests import digest
-from rla.store.slices import read_json
+from rla.store.record import read_json
 from rla.training.sequences import Example
 from tests.integration.pipelines import PARAMS, contents
 

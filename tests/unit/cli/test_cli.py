@@ -20,9 +20,9 @@ from rla.cli.calls import default_run, git_revision
 from rla.cli.progress import readable
 from rla.errors import UserError
 from rla.pipeline.context import StageContext, StageSpec
-from rla.store.resources import resource
+from rla.store.layout import resource
+from rla.store.record import MANIFEST
 from rla.store.run_config import read_run_config
-from rla.store.slices import MANIFEST
 from stages import STAGES
 
 Captured = pytest.CaptureFixture[str]

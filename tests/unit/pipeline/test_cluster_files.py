@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rla.store.resources import resource
+from rla.store.layout import resource
 from stages import STAGES
 
 SCRIPT = resource("pipelines/slurm/loop.sbatch")

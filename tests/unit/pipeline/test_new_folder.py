@@ -15,7 +15,7 @@ from rla.errors import UserError
 from rla.pipeline.plan import FILES, IGNORED, Plan, begin_folder, pipelines, refuse_unnamed, run_folder
 from rla.pipeline.run import params_file
 from rla.store.atomic import write_text
-from rla.store.resources import resource
+from rla.store.layout import resource
 
 OWN = sorted(set(pipelines()) - {"small"})
 

@@ -11,8 +11,8 @@ from rla.errors import UserError
 from rla.pipeline.origins import refuse_apart, refuse_foreign, refuse_stale
 from rla.store.digests import digest
 from rla.store.layout import artifact, made_together
+from rla.store.record import MANIFEST, STARTED, is_complete, optional_record
 from rla.store.shards import Origin, Output, write_shard, write_shards
-from rla.store.slices import MANIFEST, STARTED, is_complete, optional_record
 from tests.unit.builders import score, task, trajectory
 
 OLD, NEW = (Origin(config=name, inputs={"0": "same"}, seed=0) for name in ("old", "new"))

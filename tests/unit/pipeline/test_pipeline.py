@@ -20,8 +20,7 @@ from rla.pipeline.context import StageSpec
 from rla.pipeline.plan import Plan, document, followed, write_plan
 from rla.report.series import HISTORY
 from rla.rollouts.labels import LABELS
-from rla.store.layout import artifact
-from rla.store.resources import resource
+from rla.store.layout import artifact, resource
 from stages import STAGES
 from stages.warm_start import SECTIONS
 from tests.unit.credit.builders import episodes, judgements, steps

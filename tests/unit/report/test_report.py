@@ -23,8 +23,8 @@ from rla.report.tables import (
     times,
     training,
 )
+from rla.store.record import MANIFEST
 from rla.store.shards import Origin, write_shard
-from rla.store.slices import MANIFEST
 from tests.unit.builders import trajectory
 
 

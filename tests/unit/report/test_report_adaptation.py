@@ -11,7 +11,7 @@ import pytest
 from rla.cli.app import run
 from rla.report.collect import collect
 from rla.report.tables import adaptation_progress, adaptation_tables, edits_table, expert_table
-from rla.store.slices import MANIFEST
+from rla.store.record import MANIFEST
 
 COUNTS: dict[str, Any] = {"pending": 0, "accepted": 0, "accepted_harder": 0, "accepted_easier": 0, "returned": 0}
 COUNTS |= {"accepted_total": 0, "adapted_slots": 0, "pool_depth_mean": 0.0, "expert_success": None, "by_edit": {}}

@@ -14,9 +14,9 @@ from rla.envs.alfworld.environment import Alfworld
 from rla.envs.alfworld.tasks import task_from_game
 from rla.rollouts.labels import drawn_lessons
 from rla.store.reading import stream_rows
+from rla.store.record import MANIFEST
 from rla.store.records import Task, Trajectory
 from rla.store.shards import Origin, write_shard
-from rla.store.slices import MANIFEST
 from tests.unit.builders import configured, score, step, trajectory
 from tests.unit.envs.alfworld import scenes
 

@@ -10,7 +10,8 @@ from time import sleep
 import pytest
 
 from rla.errors import UserError
-from rla.store.atomic import clear_aside, create_file, whole_folder, write_atomic, write_json, write_text
+from rla.store.atomic import write_atomic, write_json, write_text
+from rla.store.removing import whole_folder
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EACCES])
@@ -26,18 +27,6 @@ def test_what_the_system_refuses_is_one_error_and_leaves_what_was_there(number: 
         write_atomic(path, full)
     assert [entry.name for entry in tmp_path.iterdir()] == ["x.json"]
     assert path.read_text() == '{\n "a": 1\n}\n'
-
-
-@pytest.mark.parametrize("links", [True, False])
-def test_a_file_is_created_once(links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(errno.EPERM, "no hard links here")
-
-    if not links:
-        monkeypatch.setattr(os, "link", refuse)
-    assert create_file(tmp_path / "x", b"1", writer="-1")
-    assert not create_file(tmp_path / "x", b"2", writer="-2")
-    assert [entry.name for entry in tmp_path.iterdir()] == ["x"] and "1" in (tmp_path / "x").read_text()
 
 
 def test_equal_calls_write_one_after_the_other(tmp_path: Path) -> None:
@@ -57,19 +46,6 @@ def test_equal_calls_write_one_after_the_other(tmp_path: Path) -> None:
         first.result()
     assert written == ["first, whole", "second"] and (tmp_path / "x").read_text() == "second"
     assert [entry.name for entry in tmp_path.iterdir()] == ["x"]
-
-
-def test_only_what_nobody_writes_any_more_is_cleared(tmp_path: Path) -> None:
-    (tmp_path / ".x.tmp").write_text("of a call that was killed")
-    clear_aside(tmp_path / "x")
-    assert not list(tmp_path.iterdir())
-
-    def write(temporary: Path) -> None:
-        temporary.write_text("whole")
-        clear_aside(tmp_path / "x")  # as another call would in this moment
-
-    write_atomic(tmp_path / "x", write)
-    assert (tmp_path / "x").read_text() == "whole"
 
 
 def test_a_folder_is_whole_or_absent_and_a_killed_call_leaves_nothing_for_long(tmp_path: Path) -> None:

@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 
 from rla.errors import UserError
-from rla.store.call_lock import lock_outputs
-from rla.store.slices import WHOLE, Slice
+from rla.store.slices import WHOLE, Slice, lock_outputs
 
 HOLD = """
 import sys
 from pathlib import Path
-from rla.store.call_lock import lock_outputs
+from rla.store.slices import lock_outputs
 from rla.store.slices import Slice
 index, count = map(int, sys.argv[2:])
 with lock_outputs([Path(sys.argv[1])], Slice(index=index, count=count)):

@@ -9,10 +9,9 @@ import polars as pl
 import pytest
 
 from rla.errors import UserError
-from rla.store.enclosed import enclosed_text
 from rla.store.reading import read_manifest, read_rows
+from rla.store.record import MANIFEST, enclosed_text
 from rla.store.shards import ShardWriter
-from rla.store.slices import MANIFEST
 from tests.unit.store.shard_damage import OURS, grow, names_of
 
 

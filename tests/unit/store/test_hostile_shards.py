@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from rla.errors import UserError
-from rla.store import parts
-from rla.store.parts import part_entry
+from rla.store import reading
 from rla.store.pools import DEEPEST, nested_too_deeply, read_candidates, read_tasks, tasks_by_id
 from rla.store.reading import read_manifest, read_rows, stream_rows
+from rla.store.record import MANIFEST
 from rla.store.schema import arrow_schema
-from rla.store.shards import Origin, ShardWriter, write_shard
-from rla.store.slices import MANIFEST, Slice
+from rla.store.shards import Origin, ShardWriter, part_entry, write_shard
+from rla.store.slices import Slice
 from tests.unit.builders import score, task, trajectory
 from tests.unit.store.shard_damage import edit_record
 
@@ -303,7 +303,7 @@ def test_a_part_whose_key_may_be_null_is_read_with_the_others(tmp_path: Path) ->
     for name, message in (("e1", None), (None, "trajectories.trajectory_id: null is not allowed")):
         pq.write_table(pa.Table.from_pylist([episode(trajectory_id=name)], schema=schema), part)
         others = read_manifest(folder)["parts"][1:]
-        changed(folder, parts=[parts.part_entry(part), *others])
+        changed(folder, parts=[part_entry(part), *others])
         if message is None:
             assert len(read_rows(folder, "trajectories")) == 2
         else:
@@ -331,7 +331,7 @@ def test_a_pool_of_a_few_kilobytes_that_holds_a_thousand_times_as_much_is_one_li
     pool: Path, bomb: Mapping[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A text that repeats lies once in the file's dictionary, so its footer does not tell how much it comes to."""
-    monkeypatch.setattr(parts, "LEAST_ROOM", 1 << 20)
+    monkeypatch.setattr(reading, "LEAST_ROOM", 1 << 20)
     kept = {name: pa.array([value]) for name, value in task("t1").row().items() if name not in ("payload", "task_id")}
     part = pool / "part-00000.parquet"
     schema = arrow_schema("tasks")
@@ -357,7 +357,7 @@ def test_a_pool_of_a_few_kilobytes_that_holds_a_thousand_times_as_much_is_one_li
 
 def test_tokens_that_repeat_are_a_bomb_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page holds millions of equal numbers in a few bytes."""
-    monkeypatch.setattr(parts, "LEAST_ROOM", 1 << 20)
+    monkeypatch.setattr(reading, "LEAST_ROOM", 1 << 20)
     count = 2_000_000
     table = pa.table({"trajectory_id": ["a"], "task_id": ["t1"], "step": pa.array([0], pa.int32())})
     values = pa.array(np.full(count, 5, np.int32))

@@ -20,9 +20,10 @@ from rla.store.images import (
     stream_images,
 )
 from rla.store.reading import read_rows
+from rla.store.record import is_complete
 from rla.store.records import ShownImage, Trajectory
 from rla.store.shards import Origin, ShardWriter
-from rla.store.slices import WHOLE, Slice, is_complete
+from rla.store.slices import WHOLE, Slice
 from tests.unit.builders import trajectory
 
 

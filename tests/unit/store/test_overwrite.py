@@ -11,8 +11,8 @@ import pytest
 
 from rla.errors import UserError
 from rla.store.reading import read_manifest, read_rows
+from rla.store.record import MANIFEST, STARTED
 from rla.store.shards import Output, ShardWriter, write_shard, write_shards
-from rla.store.slices import MANIFEST, STARTED
 from tests.unit.builders import task
 from tests.unit.store.shard_damage import GROUPS, OTHER, OURS, contents_of, edit_record, flip, grow, names_of
 

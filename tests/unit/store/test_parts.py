@@ -11,8 +11,8 @@ import pytest
 
 from rla.errors import UserError
 from rla.store.reading import read_rows, stream_rows
+from rla.store.record import MANIFEST
 from rla.store.shards import ShardWriter, write_shard
-from rla.store.slices import MANIFEST
 from tests.unit.builders import trajectory
 from tests.unit.store.shard_damage import (
     GROUPS,
@@ -115,7 +115,7 @@ def test_a_part_that_appears_while_the_shard_is_made_is_not_taken_in(tmp_path: P
     for name in ("part-00003.parquet", "part-00099.parquet"):
         kept = contents_of(tmp_path / "x").get(name)
         shutil.copy(tmp_path / "other/part-00003.parquet", tmp_path / "x" / name)
-        with pytest.raises(UserError, match=rf"{name}: (a part of another origin|appeared while the shard was made)"):
+        with pytest.raises(UserError, match=rf"{name}: (not the part|\d+ bytes, _manifest.parquet says nothing)"):
             writer.finish()
         assert not (tmp_path / "x" / MANIFEST).exists()
         (tmp_path / "x" / name).unlink()
@@ -130,7 +130,7 @@ def test_a_part_of_another_shard_of_the_same_size_is_not_read(tmp_path: Path) ->
         grow(tmp_path / name, origin)
     shutil.copy(tmp_path / "other/part-00001.parquet", tmp_path / "x")
     with pytest.raises(UserError, match=r"part-00001\.parquet: (\d+ bytes|not the part that _manifest\.parquet names)"):
-        next(stream_rows(tmp_path / "x", "tasks", ["task_id"]))
+        list(stream_rows(tmp_path / "x", "tasks", ["task_id"]))
 
 
 def test_slices_that_were_damaged_on_their_way_are_not_joined(tmp_path: Path) -> None:

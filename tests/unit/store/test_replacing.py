@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from rla.errors import UserError
-from rla.store.aside import bring_back
-from rla.store.replacing import RecordBeside, settle, take_place
+from rla.store.removing import RecordBeside, bring_back, settle, take_place
 
 MOVES = 5  # renames and removals of one replacing: aside, into place, to go, one file, its folder
 

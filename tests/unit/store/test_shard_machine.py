@@ -23,8 +23,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from rla.errors import UserError
 from rla.store.reading import read_rows
+from rla.store.record import MANIFEST, STARTED, optional_record
 from rla.store.shards import Origin, ShardWriter
-from rla.store.slices import MANIFEST, STARTED, WHOLE, Slice, optional_record, slices
+from rla.store.slices import WHOLE, Slice, slices
 from tests.unit.store.shard_damage import GROUPS, OTHER, OURS, contents_of, flip, grow, names_of, rows_of
 
 ORIGINS = st.sampled_from([OURS, OTHER])
@@ -48,7 +49,7 @@ class ShardMachine(RuleBasedStateMachine):
         self.count = 1  # of the slices that it is made in
         self.clean = True  # nobody has damaged it
         self.flips = 0  # of bits of a record
-        self.replaces: str | None = None  # what the call that started slices last has told them
+        self.replaces = False  # what the call that started slices last has told them
 
     def teardown(self) -> None:
         if hasattr(self, "top"):
@@ -75,7 +76,7 @@ class ShardMachine(RuleBasedStateMachine):
 
     @rule(origin=ORIGINS, index=st.integers(1, 2), written=st.integers(0, 2), killed=st.booleans(), told=st.booleans())
     def call_of_a_slice(self, origin: Origin, index: int, written: int, killed: bool, told: bool) -> None:
-        part = Slice(index=index, count=2, replaces=self.replaces if told else None)
+        part = Slice(index=index, count=2, replaces=told and self.replaces)
         self.called(origin, part, overwrite=False, written=written, killed=killed)
 
     @rule(origin=ORIGINS, overwrite=st.booleans())
@@ -94,7 +95,7 @@ class ShardMachine(RuleBasedStateMachine):
         stays = self.owner not in (None, origin) and self.holder() != origin.config
         assert overwrite or self.owner in (None, origin) or (stays and part.replaces)
         if part.index == 0:
-            self.replaces = writer.replaced
+            self.replaces = writer.replaces
         if not stays:
             self.taken_by(origin, 0 if writer.complete else part.count)
         self.all_intact()

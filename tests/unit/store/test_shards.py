@@ -12,8 +12,8 @@ import pytest
 from rla.errors import UserError
 from rla.store.digests import digest
 from rla.store.reading import read_manifest, read_rows, verify_shard
+from rla.store.record import MANIFEST, STARTED, read_json
 from rla.store.shards import Origin, ShardWriter, write_shard
-from rla.store.slices import MANIFEST, STARTED, read_json
 from tests.unit.builders import score, task, trajectory
 from tests.unit.store.shard_damage import edit_record
 

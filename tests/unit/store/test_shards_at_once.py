@@ -11,11 +11,9 @@ import pandas as pd
 import pytest
 
 from rla.errors import UserError
-from rla.store import shard_folder
-from rla.store.parts import ForeignPart, check_belonging
-from rla.store.reading import part_rows, read_manifest, read_nested, read_part, read_rows, stream_rows
+from rla.store.reading import part_rows, read_manifest, read_nested, read_part, stream_rows
 from rla.store.shards import ShardWriter
-from tests.unit.store.shard_damage import GROUPS, OTHER, OURS, THIRD, contents_of, grow, names_of, rows_of, slice_of_two
+from tests.unit.store.shard_damage import OTHER, OURS, contents_of, grow, names_of, rows_of
 
 
 def test_a_disk_that_is_full_at_the_first_part_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,28 +56,6 @@ def test_a_part_is_the_one_of_the_manifest_that_was_read(
         read(path, ["task_id"], entry=entry)
 
 
-def test_of_two_equal_calls_the_later_one_keeps_what_the_first_has_finished(tmp_path: Path) -> None:
-    grow(tmp_path / "x", OTHER)
-    first, second = (ShardWriter(tmp_path / "x", "tasks", OURS, overwrite=True) for _ in range(2))
-    for group in range(GROUPS):
-        first.write(group, rows_of(OURS, group))
-    first.finish({"tasks": 8})
-    second.write(0, rows_of(OURS, 0))
-    assert [row["task_id"] for row in read_rows(tmp_path / "x", "tasks")] == names_of(OURS)
-    second.finish({"tasks": 8})
-
-
-@pytest.mark.parametrize("groups", [2, GROUPS])
-def test_a_shard_that_a_third_call_has_made_meanwhile_is_not_replaced(tmp_path: Path, groups: int) -> None:
-    grow(tmp_path / "x", OTHER)
-    writer = ShardWriter(tmp_path / "x", "tasks", OURS, overwrite=True)
-    grow(tmp_path / "x", THIRD, groups=groups, overwrite=True)
-    before = contents_of(tmp_path / "x")
-    with pytest.raises(UserError, match="another call has begun a shard here since this one began"):
-        writer.write(0, rows_of(OURS, 0))
-    assert contents_of(tmp_path / "x") == before
-
-
 def test_a_file_that_somebody_has_put_there_meanwhile_stays(tmp_path: Path) -> None:
     grow(tmp_path / "x", OTHER)
     writer = ShardWriter(tmp_path / "x", "tasks", OURS, overwrite=True)
@@ -88,25 +64,3 @@ def test_a_file_that_somebody_has_put_there_meanwhile_stays(tmp_path: Path) -> N
     with pytest.raises(UserError, match=r"holds what rla did not write \(part-00077\.parquet\)"):
         writer.write(0, rows_of(OURS, 0))
     assert contents_of(tmp_path / "x") == before
-
-
-def test_a_part_that_another_slice_writes_while_the_old_one_is_read_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A call that starts slices looks at a part of another origin; a slice that still runs replaces it then."""
-    other, ours = (ShardWriter(tmp_path / name, "tasks", OURS, part=slice_of_two(1)) for name in ("other", "x"))
-    ShardWriter(tmp_path / "other", "tasks", OURS, part=slice_of_two(1)).write(2, rows_of(OURS, 2))
-    other.part(2).rename(ours.part(0))
-
-    def slow(path: Path, *given: Any, **options: Any) -> None:
-        try:
-            check_belonging(path, *given, **options)
-        except ForeignPart:
-            ours.write(0, rows_of(OURS, 0))
-            raise
-
-    monkeypatch.setattr(shard_folder, "check_belonging", slow)
-    ShardWriter(tmp_path / "x", "tasks", OURS, part=slice_of_two(0), overwrite=True)
-    assert ours.part(0).exists()
-    ours.write(2, rows_of(OURS, 2))
-    ours.finish({"tasks": 4})

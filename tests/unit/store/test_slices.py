@@ -11,8 +11,9 @@ import pytest
 from rla.errors import UserError
 from rla.store.digests import digest
 from rla.store.reading import read_manifest, read_rows
+from rla.store.record import STARTED, read_json
 from rla.store.shards import Origin, ShardWriter
-from rla.store.slices import STARTED, WHOLE, Slice, read_json, slices
+from rla.store.slices import WHOLE, Slice, slices
 from tests.unit.builders import task
 from tests.unit.store.shard_damage import edit_record
 

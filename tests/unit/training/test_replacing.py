@@ -10,8 +10,8 @@ import pytest
 from rla import __version__
 from rla.errors import UserError
 from rla.store.digests import record_files, write_records
-from rla.store.replacing import take_place
-from rla.store.slices import sealed
+from rla.store.record import sealed
+from rla.store.removing import take_place
 from rla.training.checkpoints import checkpoint_file, finished_checkpoint
 
 OURS, OTHER = {"origin": {"seed": 1}}, {"origin": {"seed": 2}}

@@ -23,7 +23,7 @@ from typing import Any
 
 from rla.envs.chat_prompts import single_spaced
 from rla.errors import UserError
-from rla.store.parts import column_batches, most_bytes
+from rla.store.reading import column_batches, most_bytes
 from rla.store.records import Task
 from rla_programs.answering.transcripts import ROLES_READ, Given, NoTranscript, given_messages
 

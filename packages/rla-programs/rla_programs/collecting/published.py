@@ -25,8 +25,8 @@ from typing import Any
 from rla_bridges.lenient_json import lenient_loads
 
 from rla.errors import UserError
-from rla.store.parts import column_batches, most_bytes, opened_part
-from rla.store.slices import MANIFEST, STARTED
+from rla.store.reading import column_batches, most_bytes, opened_part
+from rla.store.record import MANIFEST, STARTED
 from rla.store.texts import whole_text, whole_texts
 from rla_programs.collecting.conversations import ROLES, ChatMessage, Conversation, calls_text, read_conversations
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 
 from rla.store.frames import NOT_RUN
-from rla.store.reading import nested_columns, read_manifest, verify_shard
+from rla.store.reading import read_manifest, read_part, verify_shard
 from rla.store.records import StopReason
 
 RAN = "ok"  # status of a call that ran without an error
@@ -42,9 +42,9 @@ def read_tool_episodes(trajectories: Path) -> pl.DataFrame:
     verify_shard(trajectories, manifest)
     frames = [pl.DataFrame(schema=TOOL_EPISODES)]
     for part in manifest["parts"]:
-        table = nested_columns(trajectories / part["name"], ["calls"], kind="trajectories", entry=part)
+        table = read_part(trajectories / part["name"], ["calls"], kind="trajectories", entry=part)
         if table["calls"].null_count < table.num_rows:
-            table = nested_columns(trajectories / part["name"], READ, kind="trajectories", entry=part)
+            table = read_part(trajectories / part["name"], READ, kind="trajectories", entry=part)
             frames.append(_counted(pl.DataFrame(pl.from_arrow(table))))
     return pl.concat(frames)
 

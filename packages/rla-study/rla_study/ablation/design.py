@@ -27,7 +27,7 @@ from typing import Any
 from rla.config import load
 from rla.envs import configured
 from rla.errors import UserError
-from rla.store.resources import resource
+from rla.store.layout import resource
 from rla_study import PIPELINES
 
 SCHEMA = Path(__file__).with_name("design.schema.json")

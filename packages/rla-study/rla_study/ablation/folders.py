@@ -23,8 +23,7 @@ from rla.models.checkpoint import MANIFEST
 from rla.pipeline.dvc_project import begin_dvc
 from rla.pipeline.plan import Plan, document
 from rla.store.atomic import write_text
-from rla.store.layout import artifact, further_splits
-from rla.store.resources import resource
+from rla.store.layout import artifact, further_splits, resource
 from rla_study.ablation.design import Arm, Design
 from rla_study.ablation.starts import START, Start, start_folder, starts_of
 
@@ -126,7 +125,7 @@ def write_pipeline(
     for name, content in documents.items():
         text = yaml.safe_dump(content, sort_keys=False)
         if not (folder / name).exists() or (folder / name).read_text() != text:
-            write_text(folder / name, text, writer=f".{os.getpid()}")  # calls for other arms write the start's, too
+            write_text(folder / name, text)
     if not (folder / ".dvc").exists():
         begin_dvc(folder)
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from rla.pipeline.plan import followed
+from rla.store.layout import resource
 from rla.store.records import content_id
-from rla.store.resources import resource
 from rla_study.ablation.design import Arm, Design, read_mapping
 
 START = ("make-tasks", "init-model", "warm-start")  # stages whose results arms share

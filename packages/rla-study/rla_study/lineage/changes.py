@@ -16,7 +16,7 @@ from rla.report.render import Section
 from rla.report.tables import percent
 from rla.showing.drawing import safe
 from rla.store.layout import artifact
-from rla.store.slices import is_complete
+from rla.store.record import is_complete
 from rla_study.lineage.lineages import Lineage, lineages
 
 Mark = Literal["same", "gone", "new"]

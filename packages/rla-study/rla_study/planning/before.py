@@ -14,7 +14,7 @@ from rla.errors import UserError
 from rla.processes.workers import ON_GPUS, visible_gpus
 from rla.report.render import as_text, terminal_width
 from rla.report.tables import ABSENT, Table
-from rla.store.sizes import readable_bytes
+from rla.store.texts import readable_bytes
 from rla_study.planning.command import models_of
 from rla_study.planning.memory import ENGINE, inference_bytes, training_bytes
 from rla_study.planning.plan import Machine, Models, StageNeed, read_launch, stage_needs

@@ -84,7 +84,7 @@ def plan_memory(
 def params_of_shape(params: Path | None, shape: str | None) -> Path:
     """The file given, else the published one of that shape, else ./params.yaml or the packaged small run."""
     from rla.pipeline.run import params_file
-    from rla.store.resources import resource
+    from rla.store.layout import resource
 
     published = resource("pipelines") / f"alfworld-{shape}.yaml"
     return published if params is None and shape and published.is_file() else params_file(params)

@@ -11,8 +11,8 @@ from rla.config import Config
 from rla.config.load import read_yaml
 from rla.config.training import LoraConfig, TrainConfig
 from rla.errors import UserError
-from rla.store.resources import resource
-from rla.store.sizes import readable_bytes
+from rla.store.layout import resource
+from rla.store.texts import readable_bytes
 from rla.training.cost import pass_tokens
 from rla_study.planning.memory import BYTES, Launched, held_tokens, inference_bytes, training_bytes
 from rla_study.planning.shapes import ModelShape

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rla.folding import printable
 from rla.report.series import rendered
 from rla.report.tables import LOOP
-from rla.store.sizes import counted
+from rla.store.texts import counted
 from rla_study.timeline.timeline import CPU, HOUR, Device, Span, Timeline, costs, device_order
 
 if TYPE_CHECKING:

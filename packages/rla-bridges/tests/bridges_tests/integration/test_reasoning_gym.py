@@ -20,7 +20,7 @@ from rla.llm.chat import ChatFormat
 from rla.llm.scripted import ScriptedGenerator
 from rla.models.load import load_tokenizer
 from rla.store.reading import read_rows
-from rla.store.slices import read_json
+from rla.store.record import read_json
 from tests.integration.conftest import Rla, stages
 
 PARAMS = """

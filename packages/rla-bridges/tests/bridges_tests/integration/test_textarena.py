@@ -11,7 +11,7 @@ pytest.importorskip("textarena", reason="the textarena extra is not installed")
 from rla_bridges.adapters.textarena_games import GAMES
 
 from rla.store.reading import read_rows
-from rla.store.slices import read_json
+from rla.store.record import read_json
 from tests.integration.conftest import Rla, stages
 
 PARAMS = """

@@ -12,7 +12,7 @@ from rla_programs.coding.data.problems import problem_of
 
 from programs_tests.integration.test_coding import PARAMS as CODING
 from rla.store.pools import read_tasks
-from rla.store.slices import read_json
+from rla.store.record import read_json
 from tests.integration.conftest import Rla
 
 REASONING = """

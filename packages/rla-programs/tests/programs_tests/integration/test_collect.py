@@ -13,10 +13,9 @@ from rla_programs.collecting.conversations import Conversation, read_conversatio
 
 from rla.cli.app import run
 from rla.envs import registry
-from rla.store.origin import Origin
+from rla.store.record import Origin, read_json
 from rla.store.records import Judgement, Segment, Step, StepScore, StopReason, Trajectory
 from rla.store.shards import ShardWriter
-from rla.store.slices import read_json
 from tests.unit.llm.chat_completions import ChatCompletions, reply
 
 PARAMS = """

@@ -19,9 +19,9 @@ from rla.llm.scripted import ScriptedGenerator, hashed_path
 from rla.models.load import load_tokenizer
 from rla.seeds import derive
 from rla.store.reading import read_rows
+from rla.store.record import read_json
 from rla.store.records import Task
 from rla.store.shards import ShardWriter
-from rla.store.slices import read_json
 from tests.integration.conftest import Rla, stages
 
 PARAMS = """

@@ -12,7 +12,7 @@ from rla.config import Config
 from rla.config.load import config_of
 from rla.envs.configured import load_config
 from rla.pipeline.run import packaged_files
-from rla.store.resources import resource
+from rla.store.layout import resource
 
 FENCE = re.compile(r"```yaml\n(.*?)```", re.DOTALL)
 

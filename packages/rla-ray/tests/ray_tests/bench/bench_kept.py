@@ -27,8 +27,8 @@ import psutil
 
 from ray_tests.cluster.patience import node_words, patience
 from rla.report.tables import LOOP
+from rla.store.layout import resource
 from rla.store.reading import read_rows
-from rla.store.resources import resource
 
 STAGES = (*LOOP, "evaluate")
 ENGINE_STAGES = ("rollout", "score-steps", "evaluate")

@@ -23,7 +23,7 @@ from rla.cli.progress import LineProgress
 from rla.config import Config
 from rla.errors import UserError
 from rla.pipeline.context import StageContext, StageSpec
-from rla.store.resources import resource
+from rla.store.layout import resource
 from tests.integration.pipelines import until
 from tests.integration.test_ranks import needs_deepspeed
 from tests.unit.builders import configured

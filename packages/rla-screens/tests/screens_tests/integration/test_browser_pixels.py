@@ -21,8 +21,7 @@ from rla.models.load import load_model
 from rla.models.vision import VisionFormat, load_vision
 from rla.rollouts.images import with_pngs
 from rla.showing.episodes import played_in, read_episodes_whole
-from rla.store.parts import shard_parts
-from rla.store.reading import read_rows
+from rla.store.reading import read_rows, shard_parts
 from rla.store.records import ImageSpan
 from rla.training.batches import collate
 from rla.training.logprobs import TokenScorer

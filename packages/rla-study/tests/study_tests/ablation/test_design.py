@@ -13,7 +13,7 @@ from rla.config.load import flattened
 from rla.envs import configured
 from rla.errors import UserError
 from rla.pipeline.run import packaged_files
-from rla.store.resources import resource
+from rla.store.layout import resource
 
 DESIGN: dict[str, Any] = {
     "params": "shared.yaml",

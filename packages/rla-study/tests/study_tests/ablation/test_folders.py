@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
 from pathlib import Path
 from threading import Thread
 
@@ -14,7 +14,6 @@ from rla_study.ablation.run import run_ablation
 
 from rla.errors import UserError
 from rla.pipeline.plan import followed
-from rla.store import atomic
 from rla.store.layout import artifact
 
 ARM = Arm(name="full", title="the loop", changes={})
@@ -79,16 +78,16 @@ def test_a_pipeline_file_that_is_right_is_left_alone(tmp_path: Path) -> None:
 
 def test_calls_at_the_same_time_do_not_take_each_others_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another call begins to write the start's files while this one writes its first."""
-    flushed = atomic._flushed
+    flushed = os.fsync
     other = Thread(target=write_pipeline, args=(tmp_path, {"seed": 0}, {"iterations": {}}), kwargs={"leave_out": ()})
 
-    def meanwhile(temporary: Path, write: Callable[[Path], None], descriptor: int) -> None:
-        flushed(temporary, write, descriptor)
-        monkeypatch.setattr(atomic, "_flushed", flushed)
+    def meanwhile(descriptor: int) -> None:
+        flushed(descriptor)
+        monkeypatch.setattr(os, "fsync", flushed)
         other.start()
 
     (tmp_path / ".dvc").mkdir()
-    monkeypatch.setattr(atomic, "_flushed", meanwhile)
+    monkeypatch.setattr(os, "fsync", meanwhile)
     write_pipeline(tmp_path, {"seed": 0}, {"iterations": {}}, leave_out=())
     other.join(60)
     assert not other.is_alive()

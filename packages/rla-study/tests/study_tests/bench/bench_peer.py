@@ -27,9 +27,8 @@ from pathlib import Path
 from rla_study.ablation.folders import share_artifacts
 
 from rla.cli.app import run
-from rla.store.layout import artifact
+from rla.store.layout import artifact, resource
 from rla.store.pools import read_tasks
-from rla.store.resources import resource
 from study_tests.bench.peer.calling import run_apart, run_cell
 from study_tests.bench.peer.measuring import start_job
 from study_tests.bench.peer.ours import SHARED

@@ -14,8 +14,8 @@ from rla.envs.registry import environment
 from rla.llm.base import Completion, FinishReason
 from rla.llm.chat import ChatFormat
 from rla.models.tokenizer import build_tokenizer
+from rla.store.layout import resource
 from rla.store.records import Task
-from rla.store.resources import resource
 from study_tests.bench.peer.household import TOOL, Household, taught_tokenizer
 
 PARAMS = resource("params.yaml")

@@ -26,8 +26,7 @@ from rla.cli.app import run
 from rla.metrics.intervals import difference
 from rla.report.collect import task_outcomes
 from rla.report.tables import LOOP
-from rla.store.layout import artifact
-from rla.store.resources import resource
+from rla.store.layout import artifact, resource
 from study_tests.bench.peer.ours import SHARED
 from study_tests.bench.peer.places import OUTCOMES_ALONE
 from study_tests.gpu_check.call import Call, measure

@@ -15,7 +15,7 @@ from rla_study.planning.work import Guesses, Tokens, inference_flops, judged, pl
 from rla.cli.app import run as rla
 from rla.config.training import TrainConfig
 from rla.pipeline.run import packaged_files
-from rla.store.resources import resource
+from rla.store.layout import resource
 from tests.unit.builders import configured
 
 Captured = pytest.CaptureFixture[str]

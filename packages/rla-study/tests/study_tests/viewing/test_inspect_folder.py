@@ -13,7 +13,7 @@ from rla_study.viewing.inspect_folder import Following, export_new, new_site
 
 from rla.cli.app import run as call
 from rla.errors import UserError
-from rla.store.parts import shard_parts
+from rla.store.reading import shard_parts
 from tests.browser.hostile_run import hostile_run
 from tests.unit.builders import configured
 

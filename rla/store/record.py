@@ -1,0 +1,245 @@
+"""Records: JSON beside the data that names their kind, their files and their origin.
+
+The records of a shard folder lie in Parquet files without rows, so that programs that read Parquet open the folder:
+
+    PAR1 newline | JSON text | footer | length of the footer, 4 bytes | PAR1
+
+The footer names the columns of the shard's kind. Polars refuses a folder that holds a file of another format, whatever
+its name; `datasets` takes the format that most files have. pandas and pyarrow skip names that begin with an underscore.
+
+Anyone may have written a record. A named pipe would be read forever and a huge file would take all memory, so a record
+is a regular file of bounded size.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from rla import __version__
+from rla.config.load import differences_text, parameter_differences, shown_value
+from rla.errors import UserError
+from rla.store.atomic import json_text, write_content
+from rla.store.layout import making_call, rerun
+from rla.store.texts import counted
+
+MANIFEST = "_manifest.parquet"
+STARTED = "_started.parquet"
+CHECKSUM = "checksum"  # over the other keys of a record
+PARAMETERS = "parameters"  # that the `config_digest` of a record covers
+LARGEST_RECORD = 1 << 28  # bytes; a manifest takes some hundred bytes for each part
+MIB = 1 << 20
+MAGIC, BEGIN, LENGTH = b"PAR1", b"PAR1\n", 4
+PART = re.compile(r"part-\d{5,}\.parquet")  # a plain name, so that no manifest leads out of its folder
+COUNTED = ("episodes", "steps", "invalid_actions", "truncated", "context_stops", "env_errors")  # used in arithmetic
+
+
+def refuse_irregular(path: Path, most: int | None = None) -> int:
+    """The size of a regular file in bytes. UserError for a pipe, a device, a socket, and for more than `most` bytes.
+
+    Raises OSError if there is no such file. A folder is left to the function that opens it.
+    """
+    found = path.stat()
+    if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+        raise UserError(f"{path}: a pipe, a socket or a device, not a file; move it away")
+    if most is not None and found.st_size > most:
+        raise UserError(
+            f"{path}: {found.st_size / MIB:,.0f} MiB, and at most {most / MIB:,.0f} MiB are read of such a file; "
+            "replace it"
+        )
+    return found.st_size
+
+
+def read_regular(path: Path) -> bytes:
+    """The content of a regular file of at most `LARGEST_RECORD` bytes. Raises as `refuse_irregular` does."""
+    refuse_irregular(path, LARGEST_RECORD)
+    # Without waiting: a pipe may have taken the name since.
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        content = file.read(LARGEST_RECORD + 1)
+    if len(content) > LARGEST_RECORD:
+        raise UserError(f"{path}: grew beyond {LARGEST_RECORD / MIB:,.0f} MiB while it was read; replace it")
+    return content
+
+
+def enclosed_text(content: bytes) -> bytes:
+    """The JSON text in the Parquet file of a record; any other content is returned as it is."""
+    if not content.startswith(BEGIN):
+        return content
+    tail = LENGTH + len(MAGIC)
+    return content[len(BEGIN) : -tail - int.from_bytes(content[-tail : -len(MAGIC)], "little")]
+
+
+def write_record(path: Path, kind: str, data: Mapping[str, Any]) -> None:
+    """Write a record of a shard of this kind atomically, with its checksum."""
+    write_content(path, BEGIN + json_text(sealed(data)).encode() + _footer(kind))
+
+
+@cache
+def _footer(kind: str) -> bytes:
+    import pyarrow.parquet as pq
+
+    from rla.store.schema import arrow_schema
+
+    empty = io.BytesIO()
+    pq.ParquetWriter(empty, arrow_schema(kind)).close()  # no row group: `datasets` fails on one without rows
+    return empty.getvalue().removeprefix(MAGIC)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from disk, in a Parquet file or not. UserError names the file if it is damaged."""
+    try:
+        data = json.loads(enclosed_text(read_regular(path)))
+    except (ValueError, RecursionError):  # not JSON, not UTF-8, a number too long, nested too deeply
+        raise UserError(f"{path}: not valid JSON; remove its folder and rerun {making_call(path)}") from None
+    if not isinstance(data, dict):
+        raise UserError(f"{path}: expected a JSON object; rerun {making_call(path)}")
+    if CHECKSUM in data and sealed(data) != data:
+        raise UserError(
+            f"{path}: changed since it was written (its checksum is of other content); "
+            "rerun the stage that made it with --overwrite"
+        )
+    return data
+
+
+def optional_json(path: Path) -> dict[str, Any] | None:
+    """`read_json`, or None if there is no such file."""
+    try:
+        return read_json(path)
+    except FileNotFoundError:
+        return None
+
+
+def optional_record(folder: Path, name: str) -> tuple[Path, dict[str, Any]] | None:
+    """A record with the path of its file, or None if there is no such file."""
+    found = optional_json(folder / name)
+    return None if found is None else (folder / name, found)
+
+
+def is_complete(shard: Path) -> bool:
+    """Whether the folder has a manifest, which is written last."""
+    return (shard / MANIFEST).is_file()
+
+
+def sealed(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The object with the checksum of all its other keys at its end."""
+    rest = {key: value for key, value in data.items() if key != CHECKSUM}
+    found = hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+    return rest | {CHECKSUM: found}
+
+
+class Counts(dict[str, Any]):
+    """The counts of a manifest. A missing one is a flaw of the file, not of the code that asks for it."""
+
+    def __init__(self, path: Path, counts: Mapping[str, Any]) -> None:
+        super().__init__(counts)
+        self.path = path
+
+    def __missing__(self, key: str) -> Any:
+        raise UserError(f"{self.path}: its counts have no {key}; {rerun(self.path)}")
+
+
+def checked_manifest(path: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """The manifest in the file `path`. UserError if another version wrote it, or if its parts or counts are missing or
+    malformed.
+    """
+    versions = manifest.get("versions")
+    refuse_other_version(path, versions.get("rla") if isinstance(versions, dict) else None, remedy=rerun(path))
+    parts, counts = manifest.get("parts"), manifest.get("counts")
+    if not isinstance(parts, list) or not all(map(_is_part, parts)):
+        raise UserError(f"{path}: its parts are no list of names, rows, bytes and digests; {rerun(path)}")
+    if len({part["name"] for part in parts}) != len(parts):
+        raise UserError(f"{path}: it names a part twice; {rerun(path)}")
+    total = sum(part["rows"] for part in parts)
+    if manifest.get("rows", total) != total:
+        raise UserError(f"{path}: its rows are not those of its parts; {rerun(path)}")
+    inputs = manifest.get("input_digests", {})
+    if not isinstance(inputs, dict) or not all(isinstance(found, str) for found in inputs.values()):
+        raise UserError(f"{path}: its input_digests are no digests by name; {rerun(path)}")
+    if not isinstance(counts, dict) or any(type(counts.get(name, 0)) is not int for name in COUNTED):
+        raise UserError(f"{path}: its counts are no numbers by name; {rerun(path)}")
+    return {**manifest, "counts": Counts(path, counts)}
+
+
+def _is_part(entry: Any) -> bool:
+    """Whether an entry of `parts` has the name, rows, bytes and SHA-256 of a file."""
+    if not isinstance(entry, dict) or not isinstance(name := entry.get("name"), str):
+        return False
+    sizes = [entry.get("rows"), entry.get("bytes")]
+    plain = PART.fullmatch(name) is not None and isinstance(entry.get("sha256"), str)
+    return plain and all(type(size) is int and size >= 0 for size in sizes)
+
+
+def refuse_other_version(place: Path, found: object, *, remedy: str) -> None:
+    """UserError unless `found`, the version that wrote `place`, is this version."""
+    if found != __version__:
+        wrote = f"version {shown_value(found)}" if found else "an unknown version"
+        raise UserError(f"{place}: written by {wrote} of rla, and this is {__version__}; {remedy}, or use that version")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """What an output is made from: equal origins make equal outputs.
+
+    `parameters`: the values that the digest `config` covers, empty if unknown. `folders`: the path of each input, as
+    this call names it. Records do not hold them, because a run may be moved.
+    """
+
+    config: str
+    inputs: Mapping[str, str]
+    seed: int
+    parameters: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    folders: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    def as_json(self) -> dict[str, Any]:
+        """The keys by which outputs are compared."""
+        return {"config_digest": self.config, "input_digests": dict(self.inputs), "seed": self.seed}
+
+    def named(self) -> dict[str, Any]:
+        """The further keys of a record, by which nothing is compared."""
+        return {PARAMETERS: dict(self.parameters)} if self.parameters else {}
+
+    def unlike(self, record: Mapping[str, Any]) -> str:
+        """How an output that has this record differs."""
+        return unlike_text(record, self.as_json() | self.named(), folders=self.folders)
+
+
+def unlike_text(record: Any, made_from: Mapping[str, Any], *, folders: Mapping[str, str] | None = None) -> str:
+    """How an output with this record differs from one made from `made_from`: which parameters, which inputs.
+
+    Both hold the keys of `as_json` and `named`, as far as they have them. `folders`: the inputs of `made_from` by name.
+    """
+    found = record if isinstance(record, Mapping) else {}
+    pieces = []
+    if any(found.get(key) != made_from.get(key) for key in ("config_digest", "seed")):
+        pieces.append(f"made with {_parameters_unlike(found, made_from)}")
+    inputs = (record.get("input_digests") for record in (found, made_from))
+    before, now = (each if isinstance(each, Mapping) else {} for each in inputs)
+    if before != now:
+        named = {key: (folders or {}).get(key, f"input {key}") for key in now}
+        changed = [named[key] for key, value in now.items() if before.get(key, value) != value]
+        added = [folder for key, folder in named.items() if key not in before]
+        texts = [f"made from another {' and '.join(changed)} than lies there now"] if changed else []
+        texts += [f"made without {' and '.join(added)}"] if added else []
+        more = len(before.keys() - now.keys())
+        pieces += texts + ([f"made from {counted(more, 'more input')}"] if more else [])
+    return "; ".join(pieces) or "made from something else"
+
+
+def _parameters_unlike(found: Mapping[str, Any], made_from: Mapping[str, Any]) -> str:
+    said, own = found.get(PARAMETERS), made_from.get(PARAMETERS)
+    if isinstance(said, Mapping) and own and (differing := parameter_differences(said, own)):
+        return differences_text(differing)
+    for key in ("config_digest", "seed"):  # one of the two does not name its parameters
+        if found.get(key) != made_from.get(key):
+            text = f"{shown_value(found.get(key))}, this call has {shown_value(made_from.get(key))}"
+            return f"seed {text}" if key == "seed" else f"another config_digest ({text})"
+    return "other parameters"
