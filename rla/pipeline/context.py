@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rla.errors import UserError
 from rla.plugins import loaded, registered
 from rla.store.layout import artifact, path_below
-from rla.store.removing import bring_back
 
 if TYPE_CHECKING:
     from rla.config import Config
@@ -88,6 +87,8 @@ class StageContext:
 
     def path(self, option: str) -> Path:
         """The folder of a `reads` or `writes` option. One that a killed call has left aside comes back first."""
+        from rla.store.removing import bring_back  # reads YAML, which `rla --help` must not wait for
+
         names = dict(self.spec.reads) | dict(self.spec.writes)
         found = self.paths[option] if option in self.paths else artifact(self.run, names[option], self.iteration)
         bring_back(found)
