@@ -40,7 +40,6 @@ README = {
     f"rla ablation report --with {RECORD}": f"rla ablation report --with {TOP / RECORD}",
 }
 README_NOT_RUN = {
-    "python examples/rlanything.py": "test_rlanything.py runs it with fewer tasks",
     "make docs": "test_site.py builds the site",
     "make test": "it runs this test",
     "uv pip install --torch-backend=cpu .": "test_new_folder.py installs the wheel",

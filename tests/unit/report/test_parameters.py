@@ -18,7 +18,7 @@ def test_the_table_names_what_differs_with_its_default(tmp_path: Path) -> None:
     (table,) = parameters_tables(tmp_path)
     rows = {row[0]: row[1:] for row in table.rows}
     assert rows["credit.step_weight"] == ("0.5", "1.0")
-    assert rows["tasks.test_splits"] == ('["a", "b"]', "[]")
+    assert rows["tasks.test_splits"] == ('["a", "b"]', '["test"]')
     assert rows["env.own.engine"] == ("textworld", "fast")
     assert rows["env.name"] == ("alfworld", "null")
     assert "rollout.rollouts_per_task" not in rows and "train_policy.old" not in rows
