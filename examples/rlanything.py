@@ -225,7 +225,7 @@ def main(iterations: int) -> list[dict[str, Any]]:
         accuracy = outcome.accuracies(training)
         # R_i = O + lambda / m * sum_j S_ij, standardised over the trajectories of the same task at the same step i.
         rewards = integrated.advantages(training, steps, step_weight=step_weight)
-        rewards = only_mixed(rewards, accuracy, low=0.0, high=1.0)  # if all outcomes are equal, only noise is left
+        rewards = only_mixed(rewards, accuracy, (0.0, 1.0))  # if all outcomes are equal, only noise is left
         # R_S_ij = R_i * S_ij, standardised over the m judgements of the same step.
         options = {"normalise": "step", "low": low, "high": high, "balanced": True}
         consistent = consistency.rewards(judgements, rewards, accuracy, step_weight=step_weight, **options)
