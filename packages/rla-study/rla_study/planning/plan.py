@@ -265,7 +265,8 @@ def training_need(
     `training_remedy`.
     """
     cuda = machine.gpus > 0
-    need = training_bytes(shape, config, launched, cuda=cuda, tokens=most).total
+    held = training_bytes(shape, config, launched, cuda=cuda, tokens=most)
+    need = held.total
     refusal = ""
     if cuda and launched.processes > machine.gpus and not launched.cluster:
         refusal = (
@@ -282,7 +283,8 @@ def training_need(
     copies = 2 if launched.reads_parts and not config.lora.rank else here
     export = 0 if config.lora.rank else BYTES[config.dtype] * shape.weights  # an adapter is never merged
     loaded = copies * LOADED * shape.weights
-    host = here * CUDA_PROCESS + loaded if cuda else CPU_PROCESS + need + export
+    # The export is made when the activations are gone.
+    host = here * CUDA_PROCESS + loaded if cuda else CPU_PROCESS + max(need, held.state + export)
     cut = replace(tokens, length=min(tokens.length, config.max_tokens))
     flops = training_flops(shape, cut, config)
     rate = machine.flops * machine.training_share * (launched.processes if cuda else 1)

@@ -94,14 +94,14 @@ generator: {context: 1024, max_sequences: 8, threads: 1}
 policy: {reply: text, decoding: admissible, temperature: 1.0, max_tokens: 16}
 judge: {prompt: plain, decoding: admissible, temperature: 1.0, max_tokens: 6}
 rollout: {tasks_per_iteration: 2, rollouts_per_task: 4}
-train_policy: {updates: 1, lr: 1.0e-6, threads: 1, zero_advantage: count}
-train_rm: {updates: 1, lr: 1.0e-6, threads: 1, zero_advantage: count, max_samples: 24}
+train_policy: {updates: 2, tokens_per_batch: 1024, lr: 1.0e-6, threads: 2, zero_advantage: count}
+train_rm: {updates: 2, tokens_per_batch: 1024, lr: 1.0e-6, threads: 2, zero_advantage: count, max_samples: 24}
 warm_start:
   threads: 1
   policy: {examples: 4, steps: 2, batch_size: 2, lr: 1.0e-5}
   reward: {examples: 1, steps: 1, batch_size: 1, lr: 1.0e-5}
 adaptation: {enabled: false}
-"""
+"""  # two updates: the moments exist from the end of the first
 CALL = """
 import sys
 from rla.cli.app import run

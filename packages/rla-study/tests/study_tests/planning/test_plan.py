@@ -202,7 +202,7 @@ def test_the_warm_start_is_bounded_by_bytes_and_planned(capsys: Captured) -> Non
         return first
 
     weights = models.policy.weights
-    least = 0.7e9 + (16 + 4) * weights + 4 * 4 * 2**25  # process, train state, export, output layer
+    least = 0.7e9 + 16 * weights + 4 * 4 * 2**25  # process, train state, output layer; the export comes after the pass
     assert least + 0.9 * 2**31 < need().host < least + 1.4 * 2**31
     assert need("warm_start.policy.gradient_checkpointing=true").host < need().host
     assert need("warm_start.policy.tokens_per_pass=4096").host > need().host + 5e9
@@ -223,7 +223,7 @@ def test_a_warm_start_of_an_adapter_trains_and_writes_that_alone() -> None:
     weights, adapter = models.policy.weights, models.policy.adapter_weights(8)
     (alone, stored), (whole, stored_whole) = need(), need("train_policy.lora.rank=0")
     frozen = 16 - 4  # no gradient and no moments
-    assert whole.host - alone.host == frozen * weights - 16 * adapter + 4 * weights  # and no model is exported
+    assert whole.host - alone.host == frozen * weights - 16 * adapter
     assert alone.flops < whole.flops
     assert (stored, stored_whole) == (4 * weights + 8 * adapter, 4 * weights)
     new, stored = need("model.policy=init")  # nothing can be learnt over a base of noise
