@@ -1,4 +1,4 @@
-"""Bytes and counts for people, and what removing files gives back."""
+"""Bytes, counts and times for people, and what removing files gives back."""
 
 from __future__ import annotations
 
