@@ -68,8 +68,7 @@ def check_config(config: Config, where: str) -> None:
 def check_training(config: Config, where: str) -> None:
     """Refuse combinations of keys in `train_policy` and `train_rm` that contradict each other."""
     for name, train in (("train_policy", config.train_policy), ("train_rm", config.train_rm)):
-        taught = config.warm_start.enabled and config.model.policy != "init"
-        if train.lora.rank and taught and train.kl_coef and train.kl_reference == "initial":
+        if train.lora.rank and config.teaches_pretrained and train.kl_coef and train.kl_reference == "initial":
             raise UserError(
                 f"{where}: {name}.kl_reference: initial is the base, and the warm start has moved its adapter away "
                 f"from it; set {name}.kl_reference to previous, or {name}.kl_coef to 0"

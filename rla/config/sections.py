@@ -445,6 +445,11 @@ class Config:
     launch: LaunchConfig = field(default_factory=LaunchConfig, metadata=WITHOUT_EFFECT)
     pool: PoolConfig = field(default_factory=PoolConfig, metadata=WITHOUT_EFFECT)
 
+    @property
+    def teaches_pretrained(self) -> bool:
+        """Whether the run begins with a warm start of a policy that exists."""
+        return bool(self.warm_start.enabled) and self.model.policy != "init"
+
     def taught_by_adapter(self, option: str) -> TrainConfig | None:
         """The section that trains the policy, or the reward model (`rm`), if a warm start teaches its adapter; None if
         all weights learn, as in a new model, because an adapter over random weights learns nothing.

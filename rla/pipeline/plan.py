@@ -171,8 +171,7 @@ def write_plan(plan: Plan, out: Path, *, stages: Sequence[StageSpec]) -> str:
         refuse_other_run(run_folder(plan), config, stages)
     refuse_unnamed(plan.params, config, out.with_name("dvc.yaml"))
     found = read_yaml(out, remedy="") if out.exists() else None
-    taught = bool(config.warm_start.enabled) and config.model.policy != "init"
-    data = document(plan, found if isinstance(found, dict) else {}, taught=taught)
+    data = document(plan, found if isinstance(found, dict) else {}, taught=config.teaches_pretrained)
     text = iterations_text(data)
     if not out.exists() or out.read_text() != text:
         write_text(out, text)

@@ -12,9 +12,8 @@ from rla.config import Config
 from rla.envs.protocols import Labels
 from rla.envs.registry import environment
 from rla.metrics.custom import brought
-from rla.metrics.intervals import difference
 from rla.pipeline.plan import Plan
-from rla.report.collect import HeldOut, RunSummary, task_outcomes, titled_splits
+from rla.report.collect import HeldOut, RunSummary, gain_between, titled_splits
 from rla.report.render import Section, as_text, curves_section, excerpts_section, report_page, tables_section
 from rla.report.series import panels
 from rla.report.tables import (
@@ -151,8 +150,7 @@ def since_untrained(summary: RunSummary) -> Iterator[str]:
     if not (rows and (before / "metrics.json").exists()):
         return
     after = artifact(summary.run, "eval_trajectories", rows[-1]["iteration"])
-    gain = difference(task_outcomes(before / "trajectories"), task_outcomes(after))
-    if gain is not None:
+    if (gain := gain_between(before / "trajectories", after)) is not None:
         ends = [percent(row["success"]) for row in (read_json(before / "metrics.json"), rows[-1])]
         yield gain_line(f"held-out success {ends[0]} untrained to {ends[1]} at iteration {rows[-1]['iteration']}", gain)
 

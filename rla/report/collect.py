@@ -152,7 +152,11 @@ def gain_of(run: Path, evaluated: list[int]) -> Interval | None:
     """Success of the last evaluation minus the first, with its 95% interval over tasks; None without two."""
     if len(evaluated) < 2:
         return None
-    before, after = (artifact(run, "eval_trajectories", number) for number in (evaluated[0], evaluated[-1]))
+    return gain_between(*(artifact(run, "eval_trajectories", number) for number in (evaluated[0], evaluated[-1])))
+
+
+def gain_between(before: Path, after: Path) -> Interval | None:
+    """The same of two folders of episodes; None unless both are complete."""
     if not (is_complete(before) and is_complete(after)):
         return None
     return difference(task_outcomes(before), task_outcomes(after))

@@ -10,27 +10,16 @@ import pytest
 torch = pytest.importorskip("torch")
 peft = pytest.importorskip("peft")
 
-from rla.config.training import LoraConfig, TrainConfig  # noqa: E402
 from rla.errors import UserError  # noqa: E402
 from rla.models.adapters import parts_of  # noqa: E402
 from rla.models.load import load_model, load_tokenizer, load_weights, merged_folder  # noqa: E402
-from rla.training.loop import train  # noqa: E402
-from tests.unit.training.builders import random_sequences, tiny_model  # noqa: E402
-
-LORA = TrainConfig(lr=1e-2, updates=1, kl_coef=0.0, lora=LoraConfig(rank=2, alpha=4.0))
+from tests.unit.training.builders import adapter_run  # noqa: E402
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`start`, a plain model, and the checkpoints `1`, `2`, and `3`, which is 2 carried over."""
-    folder = tmp_path_factory.mktemp("run")
-    tiny_model(folder / "start")
-    for before, after, count in (("start", "1", 4), ("1", "2", 4), ("2", "3", 0)):
-        sequences = random_sequences(count)
-        train(
-            model_folder=folder / before, out=folder / after, sequences=sequences, config=LORA, temperature=1.0, seed=0
-        )
-    return folder
+    return adapter_run(tmp_path_factory.mktemp("run"), 4, 4, 0)
 
 
 def test_all_iterations_have_one_base_and_adapters_of_their_own(run: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -13,6 +14,8 @@ from rla.report.build import headline
 from rla.report.collect import HeldOut, Row, RunSummary
 from rla.report.render import curves_section, report_page
 from rla.report.series import panels, svg
+from rla.store.shards import Origin, write_shard
+from tests.unit.builders import trajectory
 
 
 def summary(*rows: Row, **changes: Any) -> RunSummary:
@@ -47,6 +50,19 @@ def test_the_headline_says_what_was_won_and_at_what_cost() -> None:
         "held-out success on unseen 10.0% at iteration 0",
     ]
     assert headline(summary(evaluations=(), gain=None, seconds={})) == []
+
+
+def test_a_model_that_was_evaluated_before_its_warm_start_is_compared_with_that(tmp_path: Path) -> None:
+    folder = tmp_path / "eval/untrained"
+    for place, outcomes in ((folder, (-1, -1)), (tmp_path / "eval/4", (1, -1))):
+        rows = [trajectory(f"e{n}", task_id=f"t{n}", outcome=outcome).row() for n, outcome in enumerate(outcomes)]
+        write_shard(place / "trajectories", "trajectories", rows, Origin(config="c", inputs={}, seed=0))
+    assert not headline(summary(run=tmp_path))[0].startswith("held-out success 0.0% untrained")
+    (folder / "metrics.json").write_text(json.dumps({"success": 0.0}))
+    (first, *_) = headline(summary(run=tmp_path))
+    assert first.startswith("held-out success 0.0% untrained to 50.0% at iteration 4: +50.0 points, 95% interval ")
+    (tmp_path / "eval/4/trajectories/_manifest.parquet").unlink()
+    assert "untrained" not in headline(summary(run=tmp_path))[0]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rla.config.sections import ModelConfig
+from rla.config.training import LoraConfig, TrainConfig
 from rla.training.sequences import TrainingSequence
 
 WORDS = "go to cabinet drawer shelf take put open close mug apple book with in/on"
@@ -67,3 +68,18 @@ def random_sequences(
             )
         )
     return sequences
+
+
+def adapter_run(folder: Path, *counts: int) -> Path:
+    """`start`, a plain model, then LoRA checkpoints `1`, `2` and on, each trained from the one before on so many
+    sequences; without any it is carried over.
+    """
+    from rla.training.loop import train
+
+    lora = TrainConfig(lr=1e-2, updates=1, kl_coef=0.0, lora=LoraConfig(rank=2, alpha=4.0))
+    before = tiny_model(folder / "start")
+    for number, count in enumerate(counts, 1):
+        out = folder / str(number)
+        train(model_folder=before, out=out, sequences=random_sequences(count), config=lora, temperature=1.0, seed=0)
+        before = out
+    return folder
