@@ -209,7 +209,7 @@ def init_folder(
     """
 
     def call() -> None:
-        from rla.pipeline.plan import begin_folder, pipelines
+        from rla.pipeline.plan import begin_folder, pipelines, recipe_call
         from rla.pipeline.run import SMALL_RUN
 
         if pipeline == "list":
@@ -230,7 +230,7 @@ def init_folder(
             typer.echo("\n".join(reasons))
         typer.echo(f"{folder}: {', '.join(str(path.relative_to(folder)) for path in made)}")
         first = "" if folder.resolve() == Path.cwd() else f"cd {folder} && "
-        typer.echo(f"next: {first}rla run")
+        typer.echo(f"next: {first}{recipe_call(folder / 'params.yaml')}")
 
     guard(call)
 

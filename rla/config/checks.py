@@ -52,11 +52,12 @@ def check_config(config: Config, where: str) -> None:
     for key in ("policy", "reward"):
         if not getattr(config.warm_start, key).trains:  # 0 steps of the expert and the calibration are possible
             raise UserError(f"{where}: warm_start.{key}.steps is 0; it must be 1 or more")
-    ranks = (config.train_policy.lora.rank, config.train_rm.lora.rank)
-    if config.warm_start.reward_from_policy and all(ranks) and ranks[0] != ranks[1]:
+    adapters = (config.train_policy.lora, config.train_rm.lora)
+    both = all(adapter.rank for adapter in adapters)
+    if config.warm_start.reward_from_policy and both and adapters[0] != adapters[1]:
         raise UserError(
-            f"{where}: warm_start.reward_from_policy: the reward model goes on with the policy's adapter, and the "
-            f"ranks are {ranks[0]} and {ranks[1]}; set train_rm.lora.rank to that of train_policy"
+            f"{where}: warm_start.reward_from_policy: the reward model goes on with the policy's adapter, so rank, "
+            "alpha and targets are the same; set train_rm.lora to the values of train_policy.lora"
         )
     if config.warm_start.expert.trains and config.warm_start.conversations:
         raise UserError(

@@ -6,7 +6,7 @@ have changed and that DVC is working through again from an early iteration.
 
 Pruning removes the weights of old checkpoints after every stage that may have finished an iteration:
 
-    iteration 0                                the start of the run, and the base of adapters: stays whole
+    iteration 0                                the start of the run, which may be the base of adapters: stays whole
     after the last finished iteration - keep   stays whole: the run goes on from there
     every n-th (`checkpoints.export_every`)    `model/` and `adapter/` stay
     an evaluation is planned and not made      the same, until it is made

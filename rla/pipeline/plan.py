@@ -185,12 +185,14 @@ ANY = "small"  # the pipeline that leaves the environment open
 NO_NAME = re.compile(r"^(  name:) null.*$", re.MULTILINE)
 LEADING_COMMENT = re.compile(r"\A(?:#.*\n)+")
 PARAMS_HEADER = """\
-# The parameters of the pipeline {pipeline}; `rla run` turns the loop with them. Written by `rla init`.
+# The parameters of the pipeline {pipeline}, written by `rla init`. This turns its loop:
+# {call}
 # A key that is not here has its default: `rla params` prints every key with its value.
 # `rla <stage> --set key=value` overrides one key for one call.
 """
 FIRST_KEY = re.compile(r"^[a-z]\w*:", re.MULTILINE)
 ITERATIONS = 12
+RECIPE_CALL = re.compile(r"^# rla run(?: --params \S+)?((?: --(?:iterations|evaluate-every) \d+)*)$", re.MULTILINE)
 
 
 def pipelines(broken: list[str] | None = None) -> dict[str, Path]:
@@ -220,15 +222,23 @@ def begin_folder(
         raise UserError(f"--pipeline {pipeline}: {said}")
     refuse_other_environment(pipeline, env)
     name = pipeline if env is None else f"{env}-{pipeline}"
-    params = PARAMS_HEADER.format(pipeline=pipeline) + params_text(known[pipeline], name, env)
+    header = PARAMS_HEADER.format(pipeline=pipeline, call=recipe_call(known[pipeline]))
+    params = header + params_text(known[pipeline], name, env)
     if changes:
         data = apply_overrides(plain_data(params), [f"name={name}", *changes])
         text = yaml.safe_dump(data, sort_keys=False, width=120)
-        params = "".join([PARAMS_HEADER.format(pipeline=pipeline), *(f"# {note}\n" for note in notes), text])
+        params = "".join([header, *(f"# {note}\n" for note in notes), text])
     texts = {"dvc.yaml": resource("dvc.yaml").read_text(), "params.yaml": params}
-    if launcher := read_config(known[pipeline], params_of=None).launch.configuration:
+    config = read_config(known[pipeline], changes, params_of=None)
+    if launcher := config.launch.configuration:
         texts[launcher] = resource(launcher).read_text()  # a copy of the launcher's configuration can be edited
-    texts["iterations.yaml"] = iterations_text(document(Plan(iterations=ITERATIONS, run=Path("runs") / name), {}))
+    said = dict(re.findall(r"--([a-z-]+) (\d+)", header))
+    plan = Plan(
+        iterations=int(said.get("iterations", ITERATIONS)),
+        evaluate_every=int(said.get("evaluate-every", 0)),
+        run=Path("runs") / name,
+    )
+    texts["iterations.yaml"] = iterations_text(document(plan, {}, taught=config.teaches_pretrained))
     if there := [file for file, text in texts.items() if differs(folder / file, text)]:
         raise UserError(f"{folder / there[0]}: is there already; choose a folder without {', '.join(texts)}")
     texts |= {file: text for file, text in IGNORED.items() if not (folder / file).exists()}
@@ -236,6 +246,12 @@ def begin_folder(
         make_folder((folder / file).parent)
         write_text(folder / file, text)
     return [folder / file for file in texts]
+
+
+def recipe_call(params: Path) -> str:
+    """The `rla run` that the comment at the top of a params file recommends, without its `--params`."""
+    found = RECIPE_CALL.search(params.read_text())
+    return f"rla run{found[1] if found else ''}"
 
 
 def refuse_other_environment(pipeline: str, env: str | None) -> None:

@@ -121,15 +121,24 @@ class FirstGroup:
             return
         shown = one_line(self._first[0].text[: 4 * SHOWN], SHOWN)
         said = f"none of the first {count} {holds}, and the first is {shown!r}; {self._cause()}"
-        if "first-replies" in self._ctx.config.guards.stop:
+        # Before its warm start a model need not know the form yet: the loop goes on to teach it.
+        if "first-replies" in self._ctx.config.guards.stop and not self._before_warm_start():
             raise UserError(f"{said}. If they are to count as they are, take first-replies out of guards.stop")
         self._ctx.progress.note(f"warning ({self._guard}): {said}")
+
+    def _before_warm_start(self) -> bool:
+        """Whether this evaluates a model that exists before the warm start that its run has."""
+        ctx = self._ctx
+        initial = self._model == artifact(ctx.run, "init_policy", 0)
+        return initial and ctx.iteration == 0 and ctx.config.teaches_pretrained
 
     def _cause(self) -> str:
         """The likely cause and its remedy."""
         guard, replies = self._guard, self._first
         config, env = self._ctx.config, environment(self._ctx.config.env.name)
         role, section, key = ("policy",) * 3 if guard == "no-action" else ("rm", "judge", "reward")
+        if self._before_warm_start():
+            return "the warm start, which comes next, teaches the form"
         if self._model == artifact(self._ctx.run, f"init_{role}", 0) and getattr(config.model, key) == "init":
             first = "" if config.warm_start.enabled else "set warm_start.enabled: true and "
             return f"the model is not trained yet: {first}call `rla warm-start`, or name a trained one in model.{key}"

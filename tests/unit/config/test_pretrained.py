@@ -75,8 +75,9 @@ def test_an_adapter_that_was_taught_is_not_drawn_back_to_the_base() -> None:
     read(model=PRETRAINED, train_policy=LORA)
 
 
-def test_a_reward_model_goes_on_with_an_adapter_of_the_same_rank() -> None:
-    ranks = {"train_policy": LORA, "train_rm": {"lora": {"rank": 4}}}
-    with pytest.raises(UserError, match="the ranks are 8 and 4"):
-        read(**ranks, warm_start={"reward_from_policy": True})
-    read(**ranks)
+@pytest.mark.parametrize("other", [{"rank": 4}, {"rank": 8, "alpha": 8.0}, {"rank": 8, "targets": ["q_proj"]}])
+def test_a_reward_model_goes_on_with_the_same_adapter(other: dict[str, Any]) -> None:
+    sections = {"train_policy": {"lora": {"rank": 8, "alpha": 32.0}}, "train_rm": {"lora": other}}
+    with pytest.raises(UserError, match=r"set train_rm\.lora to the values of train_policy\.lora"):
+        read(**sections, warm_start={"reward_from_policy": True})
+    read(**sections)

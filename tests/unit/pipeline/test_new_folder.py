@@ -12,7 +12,7 @@ import yaml
 
 from rla.envs.configured import load_config
 from rla.errors import UserError
-from rla.pipeline.plan import FILES, IGNORED, Plan, begin_folder, pipelines, refuse_unnamed, run_folder
+from rla.pipeline.plan import FILES, IGNORED, Plan, begin_folder, pipelines, recipe_call, refuse_unnamed, run_folder
 from rla.pipeline.run import params_file
 from rla.store.atomic import write_text
 from rla.store.layout import resource
@@ -41,6 +41,23 @@ def test_any_environment_is_named_in_its_params(tmp_path: Path) -> None:
     assert (params["name"], params["env"]["name"]) == ("alfworld-small", "alfworld")
 
 
+@pytest.mark.parametrize(
+    ("name", "call", "last", "untrained"),
+    [
+        ("alfworld-tiny", "rla run", 12, []),
+        ("alfworld-24gb", "rla run --iterations 20 --evaluate-every 5", 20, ["init"]),
+    ],
+)
+def test_the_call_that_a_recipe_recommends_is_kept(
+    name: str, call: str, last: int, untrained: list[str], tmp_path: Path
+) -> None:
+    begin_folder(tmp_path, pipeline=name)
+    plan = yaml.safe_load((tmp_path / "iterations.yaml").read_text())
+    assert recipe_call(tmp_path / "params.yaml") == call
+    assert (plan["last"], list(plan["untrained"])) == (last, untrained)
+    assert 5 in plan["evaluations"] or name == "alfworld-tiny"
+
+
 @pytest.mark.parametrize("file", FILES)
 def test_a_folder_that_has_such_a_file_is_left_as_it_is(file: str, tmp_path: Path) -> None:
     (tmp_path / file).write_text("mine")
@@ -57,7 +74,7 @@ def written(folder: Path) -> dict[str, str]:
 def test_no_file_speaks_of_a_clone(name: str, tmp_path: Path) -> None:
     begin_folder(tmp_path, pipeline=name, env="alfworld" if name == "small" else None)
     assert not re.search(r"\bmake \w|schemas/|docs/|tests/|--params pipelines/", "".join(written(tmp_path).values()))
-    assert (tmp_path / "params.yaml").read_text().startswith(f"# The parameters of the pipeline {name};")
+    assert (tmp_path / "params.yaml").read_text().startswith(f"# The parameters of the pipeline {name},")
 
 
 def test_a_call_that_was_killed_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,6 +104,16 @@ def test_first_replies_without_an_action_end_the_stage() -> None:
     assert said == []
 
 
+def test_a_model_that_its_warm_start_will_teach_the_form_stops_nothing_before_it() -> None:
+    ctx, said = call("model.policy=models/small", "warm_start.enabled=true")
+    untrained = replace(ctx, iteration=0)
+    unread = [step(reply="I would rather sing.", valid=False, commands=COMMANDS)] * ENOUGH
+    heard(FirstGroup(untrained, "no-action", artifact(ctx.run, "init_policy", 0)), unread)
+    assert said[0].endswith("the warm start, which comes next, teaches the form")
+    with pytest.raises(UserError, match="none of the first 32 replies"):
+        heard(FirstGroup(untrained, "no-action", artifact(ctx.run, "policy", 0)), unread)
+
+
 def test_a_stage_of_few_replies_is_looked_at_at_its_end() -> None:
     first = FirstGroup(call()[0], "no-action", None)
     heard(first, [SILENT] * 2)
