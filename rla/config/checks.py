@@ -38,6 +38,7 @@ def check_config(config: Config, where: str) -> None:
         check_server(replace(config.generator, backend="server", server=own), f"{where}: adaptation.llm.server")
     check_adapters(config, where)
     check_training(config, where)
+    check_votes(config, where)
     for key in ("policy_band", "reward_model_band"):
         low, high = getattr(config.credit, key)
         if low > high:
@@ -88,6 +89,17 @@ def check_training(config: Config, where: str) -> None:
             raise UserError(f"{where}: {name}.dual_clip is {train.dual_clip}; it must be 0 or above 1 + clip_high")
         if 0 < train.lr_steps <= train.warmup_steps:
             raise UserError(f"{where}: {name}.lr_steps is {train.lr_steps}; set it to 0, or above warmup_steps")
+
+
+def check_votes(config: Config, where: str) -> None:
+    """Refuse one vote a step that is compared with the other votes of the step: no advantage would be left."""
+    alone = config.judge.votes == 1 and config.credit.reward_model_normalise == "step"
+    if alone and config.judge.trains and config.train_rm.enabled and not config.credit.reward_model_truth:
+        raise UserError(
+            f"{where}: judge.votes is 1, and credit.reward_model_normalise: step compares a vote with the others of its "
+            "step, so the reward model would learn nothing; set that to task, judge.votes to 2 or more, or "
+            "train_rm.enabled: false"
+        )
 
 
 def check_splits(tasks: TasksConfig, where: str) -> None:

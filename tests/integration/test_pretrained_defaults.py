@@ -18,7 +18,7 @@ tasks: {size: tiny, train_scenes: 8, test_scenes: 64, tasks_per_scene: 2}
 model: {hidden_size: 96, layers: 2, context: 768}
 generator: {threads: 1, context: 768, max_sequences: 64}
 policy: {repeat_task: true, decoding: admissible, temperature: 1.0, max_tokens: 12}
-judge: {decoding: admissible, votes: 1, temperature: 1.0, max_tokens: 6}
+judge: {decoding: admissible, votes: 2, temperature: 1.0, max_tokens: 6}
 rollout: {tasks_per_iteration: 16, rollouts_per_task: 8}
 evaluation: {rollouts_per_task: 2, temperature: 1.0, max_steps: 15}
 train_policy: {threads: 1}

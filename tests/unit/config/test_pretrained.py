@@ -81,3 +81,11 @@ def test_a_reward_model_goes_on_with_the_same_adapter(other: dict[str, Any]) -> 
     with pytest.raises(UserError, match=r"set train_rm\.lora to the values of train_policy\.lora"):
         read(**sections, warm_start={"reward_from_policy": True})
     read(**sections)
+
+
+def test_one_vote_a_step_is_not_compared_with_the_others_of_its_step() -> None:
+    with pytest.raises(UserError, match=r"judge\.votes is 1.*set that to task, judge\.votes to 2 or more"):
+        read(judge={"votes": 1})
+    read(judge={"votes": 1}, credit={"reward_model_normalise": "task"})
+    read(judge={"votes": 1}, train_rm={"enabled": False})
+    read(judge={"votes": 2})

@@ -14,7 +14,7 @@ from tests.integration.pipelines import until
 from tests.integration.test_slices import close
 
 # Six groups, of which the first is judged long before the last is played.
-VALUES = ("rollout.tasks_per_iteration=6", "rollout.rollouts_per_task=96", "judge.votes=1")
+VALUES = ("rollout.tasks_per_iteration=6", "rollout.rollouts_per_task=96", "judge.votes=1", "train_rm.enabled=false")
 MANY = tuple(word for value in VALUES for word in ("--set", value))
 
 
