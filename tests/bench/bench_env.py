@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import mean, median
 
 from rla.envs.alfworld.engine import FastEngine, FastGame
-from rla.envs.alfworld.problem import load_game
+from rla.envs.alfworld.game import load_game
 from rla.envs.alfworld.textworld import StockEngine
 from rla.envs.observation import Environment, Observation
 from tests.parity.alfworld_play import real_games

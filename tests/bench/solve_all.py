@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from rla.envs.alfworld.engine import FastEngine, FastGame
 from rla.envs.alfworld.expert import Expert
-from rla.envs.alfworld.problem import load_game
+from rla.envs.alfworld.game import load_game
 from rla.envs.alfworld.solver import solve
 from tests.parity.alfworld_play import real_games
 

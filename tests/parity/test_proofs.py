@@ -9,12 +9,11 @@ from importlib.util import find_spec
 import pytest
 
 from rla.config import Config
-from rla.envs.alfworld.editing import EngineProof, solution
-from rla.envs.alfworld.engine import FastEngine
+from rla.envs.alfworld.engine import FastEngine, tables_of
 from rla.envs.alfworld.environment import Alfworld
-from rla.envs.alfworld.games import game_of_payload, tables_for
+from rla.envs.alfworld.game import game_of
 from rla.envs.alfworld.tasks import builtin_tasks
-from rla.envs.alfworld.textworld import StockEngine
+from rla.envs.alfworld.textworld import EngineProof, StockEngine, solution
 from rla.store.records import Task
 from tests.unit.builders import configured
 
@@ -55,7 +54,7 @@ def test_neither_engine_offers_what_a_task_withholds() -> None:
     """Along the plan of the task, with commands in between that it withholds."""
     parent = builtin_tasks(seed=3, scenes=1, tasks_per_scene=1, size="tiny", kinds=["place"])[0]
     held = Alfworld().apply(parent, '{"withhold": ["close", "look"]}', root=parent, taken=(), created=1)
-    fast, stock = FastEngine(tables_for(held, CONFIG)), StockEngine(game_of_payload(held.payload))
+    fast, stock = FastEngine(tables_of(held.payload)), StockEngine(game_of(held.payload))
     seen, told = fast.reset(), stock.reset()
     for command in ["look", *(action for step in solution(held, CONFIG) for action in (step, "look"))]:
         assert (told.text, told.commands, told.won) == (seen.text, seen.commands, seen.won)

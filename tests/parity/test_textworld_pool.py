@@ -11,7 +11,7 @@ from importlib.util import find_spec
 import pytest
 
 from rla.envs.alfworld.environment import Alfworld
-from rla.envs.alfworld.problem import load_game
+from rla.envs.alfworld.game import load_game
 from rla.envs.alfworld.tasks import builtin_tasks, task_from_game
 from rla.envs.observation import Observation
 from rla.envs.pool.hosting import environments, pooled, recipe_of

@@ -10,8 +10,8 @@ from typing import Literal
 import pytest
 
 from rla.adaptation.edits import Taken
-from rla.envs.alfworld.editing import EngineProof, refusal, solution
 from rla.envs.alfworld.environment import Alfworld
+from rla.envs.alfworld.textworld import EngineProof, refusal, solution
 from rla.envs.observation import EnvironmentFailure, Observation
 from rla.envs.views import RejectedEdit
 from rla.errors import UserError
@@ -67,7 +67,7 @@ def test_a_plan_is_replayed_to_its_end(corridor: Corridor, plan: list[str], reas
 def test_auto_is_settled_by_what_is_installed(
     asked: Literal["auto", "fast", "both"], installed: bool, found: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rla.envs.alfworld.editing.find_spec", lambda name: name if installed else None)
+    monkeypatch.setattr("rla.envs.alfworld.textworld.find_spec", lambda name: name if installed else None)
     config = configured(f"env.own.verify_engines={asked}")
     if found == "none":
         with pytest.raises(UserError, match="alfworld"):
