@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from rla.envs.alfworld.game import Game, Verbs, game_of, load_game
+from rla.envs.alfworld.game import Game, Verbs, game_of
 from rla.envs.alfworld.tasks import builtin_tasks
 
 from .alfworld_play import Mix, play_both, real_games
@@ -20,7 +20,7 @@ from .alfworld_play import Mix, play_both, real_games
 
 def cases(options: argparse.Namespace) -> Iterator[tuple[str, Game, Path | None]]:
     for number, path in enumerate(real_games(options.games, split=options.split, seed=options.seed)):
-        game = load_game(path)
+        game = Game.load(path)
         yield path.parent.parent.name, replace(game, verbs=Verbs.MOVE) if number % 2 else game, path
     if options.built_in:
         tasks = builtin_tasks(seed=options.seed, scenes=options.built_in, tasks_per_scene=1, size=options.size)

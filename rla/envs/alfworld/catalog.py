@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 _COUNTED: dict[str, Any] = json.loads(Path(__file__).with_name("catalog.json").read_text())
 LARGEST_NUMBER = 30  # of names such as "drawer 27": no training game has more instances of one type
@@ -27,29 +27,21 @@ class Room(StrEnum):
     BATHROOM = "bathroom"
 
 
-class Stock(NamedTuple):
-    """How often a room has a type: the share of its games, and the mean count in those games."""
-
-    share: float
-    count: float
-
-
 @dataclass(frozen=True, slots=True)
 class RoomTable:
-    """Every built-in scene of the room has the `essential` receptacles and the `fixtures` (objects), however small."""
+    """Per type the share of the room's games that have it, and its mean count in those games.
 
-    essential: tuple[str, ...]
-    fixtures: tuple[str, ...]
-    receptacles: dict[str, Stock]
-    objects: dict[str, Stock]
+    Every built-in scene of the room has the `essential` receptacles and the `fixtures` (objects), however small.
+    """
+
+    essential: list[str]
+    fixtures: list[str]
+    receptacles: dict[str, tuple[float, float]]
+    objects: dict[str, tuple[float, float]]
 
 
 def _sets(table: dict[str, Iterable[str]]) -> dict[str, frozenset[str]]:
     return {name: frozenset(types) for name, types in table.items()}
-
-
-def _stocks(table: dict[str, list[float]]) -> dict[str, Stock]:
-    return {name: Stock(*counted) for name, counted in table.items()}
 
 
 CAN_CONTAIN = _sets(_COUNTED["can_contain"])
@@ -59,15 +51,7 @@ FREE_STANDING = frozenset(_COUNTED["free_standing"])  # can be picked up, but li
 STANDS = _sets(_COUNTED["stands"])  # places of objects that no receptacle type `canContain`
 OPENABLE: dict[str, float] = _COUNTED["openable"]  # share of a type's instances that have a door; others are open
 BASINS = {"SinkBasin": "Sink", "BathtubBasin": "Bathtub"}  # basin -> object; ids of basins end in the basin's name
-ROOMS = {
-    Room(name): RoomTable(
-        essential=tuple(table["essential"]),
-        fixtures=tuple(table["fixtures"]),
-        receptacles=_stocks(table["receptacles"]),
-        objects=_stocks(table["objects"]),
-    )
-    for name, table in _COUNTED["rooms"].items()
-}
+ROOMS = {Room(name): RoomTable(**table) for name, table in _COUNTED["rooms"].items()}
 TYPES = frozenset(CAN_CONTAIN).union(*(table.objects.keys() | table.receptacles.keys() for table in ROOMS.values()))
 UNLIKELY = 0.005  # for shares below 2%, which are left out
 

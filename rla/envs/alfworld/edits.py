@@ -14,8 +14,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from rla.envs.alfworld import catalog
 from rla.envs.alfworld.engine import GO, KINDS, NOTHING, PLACE, FastEngine, FastGame, Op, withheld_place
@@ -39,14 +39,16 @@ class InvalidEdit(Exception):
     """An edit that cannot be read, applied or proven. The message is the reason and quotes no unchecked text."""
 
 
-class MoveEdit(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveEdit:
     """Object `item` lies in receptacle `to` from the start."""
 
     item: str
     to: str
 
 
-class Add(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Add:
     """`count` more objects of a type in receptacle `to`."""
 
     object_type: str
@@ -73,7 +75,7 @@ class Edit:
             "goal": goal
             and {"kind": goal.kind.value, "object_type": goal.object_type, "target_type": goal.target_type},
             "move": [{"object": move.item, "to": move.to} for move in self.moves],
-            "add": [add._asdict() for add in self.adds],
+            "add": [asdict(add) for add in self.adds],
             "remove": [{"object": name} for name in self.removes],
             "hint": self.hint and self.hint.value,
             "withhold": list(self.withhold),

@@ -95,12 +95,6 @@ class Move(NamedTuple):
     place: int = NOTHING
 
 
-def command_kind(command: str) -> str:
-    """The kind of an offered command: "put" for "move mug 1 to desk 1"; "go" for a way."""
-    word = command.partition(" ")[0]
-    return "put" if word == "move" else word
-
-
 def withheld_place(command: str) -> str | None:
     """The place in a withheld command: "cabinet 3" for "go to cabinet 3", None for a kind of command."""
     found = PLACE.fullmatch(command)
@@ -131,7 +125,8 @@ class FastGame:
 
     def allows(self, command: str) -> bool:
         """Whether the game does not withhold `command`."""
-        return command not in self._withheld_ways and command_kind(command) not in self.withheld_kinds
+        kind = command.partition(" ")[0]
+        return command not in self._withheld_ways and ("put" if kind == "move" else kind) not in self.withheld_kinds
 
     def is_shut(self, state: State, receptacle: int) -> bool:
         return receptacle in self.openable and receptacle not in state.opened

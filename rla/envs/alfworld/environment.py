@@ -62,10 +62,10 @@ class AlfworldParams:
     """Parameters of the ALFWorld environment (`docs/guide/alfworld.md`)."""
 
     engine: Literal["fast", "textworld"] = "fast"  # plain Python, or the alfworld package's own
-    grammar: Literal["file", "packaged"] = "file"  # whose wording: the game file's, or the installed package's
-    # What changed tasks are proven in; auto: both where both are installed. Candidates record what it came to.
+    grammar: Literal["file", "packaged"] = "file"  # the wording of the game file, or of the installed package
+    # Engines that prove a changed task; auto: both if both are installed. Candidates record which it was.
     verify_engines: Literal["auto", "fast", "both"] = without_effect("auto")
-    # Scenes of the training games, such as FloorPlan301, that do not train: they are the split held_out_rooms
+    # Scenes of the training games, such as FloorPlan301, that do not train but make up the split held_out_rooms
     held_out_rooms: tuple[str, ...] = ()
 
 

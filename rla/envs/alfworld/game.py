@@ -53,6 +53,19 @@ class PddlProblem:
     facts: tuple[Fact, ...]
     goal: Goal
 
+    def pddl(self) -> str:
+        """The text that TextWorld loads and `parse_problem` reads back. Raises UserError for bad names."""
+        words = {self.name, self.goal.object_type, self.goal.target_type}
+        words.update(word for row in (*self.facts, *self.objects) for word in row)
+        if bad := sorted(word for word in words if not _NAME.fullmatch(word)):
+            raise UserError(f"{bad[0]!r} cannot be a name in a PDDL problem: use letters, digits, '_' and '-'")
+        objects = "\n".join(f"    {identifier} - {kind}" for identifier, kind in self.objects)
+        facts = "\n".join(f"    ({' '.join(fact)})" for fact in self.facts)
+        return (
+            f"(define (problem {self.name})\n(:domain alfred)\n(:objects\n{objects}\n)\n"
+            f"(:init\n{facts}\n)\n(:goal {self.goal.formula()})\n)\n"
+        )
+
 
 def parse_problem(text: str) -> PddlProblem:
     """The problem in a PDDL text. Raises UserError if the text is not an ALFWorld problem."""
@@ -115,20 +128,6 @@ def _is_plain(text: str) -> bool:
 
 def _refusal(reason: str) -> UserError:
     return UserError(f"not an ALFWorld problem: {reason}; give the pddl_problem of a pick-and-place game")
-
-
-def render_problem(problem: PddlProblem) -> str:
-    """PDDL that TextWorld loads and `parse_problem` reads back as an equal problem. Raises UserError for bad names."""
-    words = {problem.name, problem.goal.object_type, problem.goal.target_type}
-    words.update(word for row in (*problem.facts, *problem.objects) for word in row)
-    if bad := sorted(word for word in words if not _NAME.fullmatch(word)):
-        raise UserError(f"{bad[0]!r} cannot be a name in a PDDL problem: use letters, digits, '_' and '-'")
-    objects = "\n".join(f"    {identifier} - {kind}" for identifier, kind in problem.objects)
-    facts = "\n".join(f"    ({' '.join(fact)})" for fact in problem.facts)
-    return (
-        f"(define (problem {problem.name})\n(:domain alfred)\n(:objects\n{objects}\n)\n"
-        f"(:init\n{facts}\n)\n(:goal {problem.goal.formula()})\n)\n"
-    )
 
 
 def display_names(identifiers: Iterable[str]) -> dict[str, str]:
@@ -287,9 +286,31 @@ class Game:
     verbs: Verbs
     withheld: tuple[str, ...] = ()
 
+    @classmethod
+    def load(cls, path: Path) -> Game:
+        """The game in a `game.tw-pddl` file. Raises UserError if the file is missing or not an ALFWorld game."""
+        try:
+            content = json.loads(path.read_bytes())
+        except OSError as error:
+            raise UserError(f"{path}: cannot be read ({error.strerror}); give a game.tw-pddl file") from error
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{path}: not an ALFWorld game, it is not JSON; give a game.tw-pddl file") from error
+        fields = content if isinstance(content, dict) else {}
+        grammar, text = fields.get("grammar"), fields.get("pddl_problem")
+        if not isinstance(grammar, str) or not isinstance(text, str):
+            raise UserError(
+                f"{path}: not an ALFWorld game, it has no grammar and pddl_problem; give a game.tw-pddl file"
+            )
+        try:
+            problem = parse_problem(text)
+            sentence, verbs = read_grammar(grammar)
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from error
+        return cls(problem=problem, sentence=sentence, verbs=verbs)
+
     def payload(self) -> str:
         """The JSON text that `game_of` reads back."""
-        fields = {"problem": render_problem(self.problem), "sentence": self.sentence, "verbs": self.verbs.value}
+        fields = {"problem": self.problem.pddl(), "sentence": self.sentence, "verbs": self.verbs.value}
         if self.withheld:
             fields["withheld"] = _BETWEEN.join(self.withheld)
         return json.dumps(fields, sort_keys=True)
@@ -344,26 +365,6 @@ def game_of(payload: str, *, packaged: bool = False) -> Game:
         verbs=Verbs.MOVE if packaged else Verbs(fields["verbs"]),
         withheld=tuple(sorted(withheld.split(_BETWEEN))) if withheld else (),
     )
-
-
-def load_game(path: Path) -> Game:
-    """The game in a `game.tw-pddl` file. Raises UserError naming the file if it is missing or not an ALFWorld game."""
-    try:
-        content = json.loads(path.read_bytes())
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); give a game.tw-pddl file") from error
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: not an ALFWorld game, it is not JSON; give a game.tw-pddl file") from error
-    fields = content if isinstance(content, dict) else {}
-    grammar, text = fields.get("grammar"), fields.get("pddl_problem")
-    if not isinstance(grammar, str) or not isinstance(text, str):
-        raise UserError(f"{path}: not an ALFWorld game, it has no grammar and pddl_problem; give a game.tw-pddl file")
-    try:
-        problem = parse_problem(text)
-        sentence, verbs = read_grammar(grammar)
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from error
-    return Game(problem=problem, sentence=sentence, verbs=verbs)
 
 
 def read_grammar(grammar: str) -> tuple[str, Verbs]:

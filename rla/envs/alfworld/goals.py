@@ -109,6 +109,11 @@ class Hint(StrEnum):
     def tells_how(self) -> bool:
         return self in (Hint.HOW, Hint.WHERE_AND_HOW)
 
+    @property
+    def told(self) -> int:
+        """How many of the two it tells."""
+        return self.tells_where + self.tells_how
+
     @classmethod
     def telling(cls, *, where: bool, how: bool) -> Hint:
         if where:

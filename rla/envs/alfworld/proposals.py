@@ -5,13 +5,13 @@ searches by how often their types hold such an object in the training games. A "
 door costs one more command, which the plan length counts.
 
 A rule looks at a game and suggests one change, or None. Suggestions are neither proven nor known to help;
-`propose_edits` keeps those that are. A `Course` tells in which phase of a task its episodes ended, and `_FOCUSED` which
+`propose_edits` keeps those that are. A `Course` tells in which phase of a task its episodes ended, and `_RULES` which
 rules change that phase:
 
     finding   until an object of the goal's type has been seen     treating  until one was cleaned, heated or cooled
     taking    until one was picked up                              placing   until the end (LOOK: the lamp)
 
-The rules of `_OFFER` keep goal and scene, and withhold commands or give them back:
+Some rules keep goal and scene, and withhold commands or give them back:
 
     easier   withhold ways to places that the task does not need, and `close` or `open` if no plan needs them; give back
              the way to an object
@@ -166,6 +166,23 @@ class View:
         known = {self.layout.location.get(place): place for place in reversed(places)}
         return tuple(sorted(GO + self.layout.names[place] for place in known.values()))
 
+    def effort(self, plan_length: int) -> int:
+        """Commands of the plan plus receptacles looked into before enough instances are found."""
+        if self.hint.tells_where:
+            return plan_length
+        ranks = sorted(self.searched.index(self.layout.inside[item]) for item in self.instances)
+        return plan_length + ranks[: self.goal.needed][-1]
+
+    def usual(self, edit: Edit) -> bool:
+        """Whether all receptacles that `edit` puts objects into, or asks for, hold such objects in training games."""
+        layout, ids = self.layout, self.layout.ids
+        pairs = [(layout.objects[ids[move.item]], move.to) for move in edit.moves]
+        pairs += [(add.object_type, add.to) for add in edit.adds]
+        placed = [(item, layout.receptacles[ids[place]]) for item, place in pairs]
+        if edit.goal is not None and edit.goal.kind is not TaskKind.LOOK:
+            placed.append((edit.goal.object_type, edit.goal.target_type))
+        return all(share(item, place) > UNLIKELY for item, place in placed)
+
     def _fits(self, place: str) -> bool:
         kind = self.layout.receptacles[place]
         return kind != self.goal.target_type and (kind, self.goal.object_type) in self.layout.can_contain
@@ -220,22 +237,15 @@ def _other_kind(view: View, rng: random.Random, *, sign: int) -> Edit | None:
     return Edit(goal=rng.choice(same or goals)) if goals else None
 
 
-def _other_object(view: View, rng: random.Random) -> Edit | None:
-    """The same kind of task with another object. Whether it is rarer, the effort tells."""
+def _other_goal(view: View, rng: random.Random, *, kept: Sequence[str] = ()) -> Edit | None:
+    """Another goal of the scene that equals the present one in the fields `kept`."""
     now = view.goal
-    goals = [goal for goal in view.layout.legal_goals(now.kind) if goal.target_type == now.target_type and goal != now]
-    return Edit(goal=rng.choice(goals)) if goals else None
-
-
-def _other_target(view: View, rng: random.Random) -> Edit | None:
-    now = view.goal
-    goals = [goal for goal in view.layout.legal_goals(now.kind) if goal.object_type == now.object_type and goal != now]
-    return Edit(goal=rng.choice(goals)) if goals else None
-
-
-def _other_task(view: View, rng: random.Random) -> Edit | None:
-    """Any other task of the same scene; the last resort if nothing else can change."""
-    goals = [goal for kind in TaskKind for goal in view.layout.legal_goals(kind) if goal != view.goal]
+    goals = [
+        goal
+        for kind in ([now.kind] if "kind" in kept else TaskKind)
+        for goal in view.layout.legal_goals(kind)
+        if goal != now and all(getattr(goal, name) == getattr(now, name) for name in kept)
+    ]
     return Edit(goal=rng.choice(goals)) if goals else None
 
 
@@ -250,12 +260,9 @@ def _tell_more(view: View, rng: random.Random) -> Edit | None:
     return Edit(hint=rng.choice(more[view.hint])) if view.hint in more else None
 
 
-def _tell_where(view: View, rng: random.Random) -> Edit | None:
-    return None if view.hint.tells_where else Edit(hint=Hint.telling(where=True, how=view.hint.tells_how))
-
-
-def _tell_how(view: View, rng: random.Random) -> Edit | None:
-    return None if view.hint.tells_how else Edit(hint=Hint.telling(where=view.hint.tells_where, how=True))
+def _tell(view: View, rng: random.Random, *, where: bool = False, how: bool = False) -> Edit | None:
+    hint = Hint.telling(where=where or view.hint.tells_where, how=how or view.hint.tells_how)
+    return None if hint is view.hint else Edit(hint=hint)
 
 
 def _expose(view: View, rng: random.Random) -> Edit | None:
@@ -356,45 +363,37 @@ def _give_way(view: View, rng: random.Random) -> Edit | None:
 
 
 _longer, _shorter = partial(_other_kind, sign=1), partial(_other_kind, sign=-1)
+_other_object = partial(_other_goal, kept=("kind", "target_type"))
+_other_target = partial(_other_goal, kept=("kind", "object_type"))
+_other: tuple[Rule, ...] = (_other_object, _other_target, _other_goal)
+_tell_where, _tell_how = partial(_tell, where=True), partial(_tell, how=True)
 _no_closing, _no_opening = partial(_withhold, kind="close"), partial(_withhold, kind="open")
-_SHARED: tuple[Rule, ...] = (_other_object, _other_target, _other_task)
-_SCENE: dict[Direction, tuple[Rule, ...]] = {
-    HARDER: (elsewhere, _hide, _hide_few, _decoy, _thin, _longer, _tell_less, *_SHARED),
-    EASIER: (_expose, _clear, _multiply, _shorter, _tell_more, *_SHARED),
-}
-_FOCUSED: dict[tuple[Direction, str], tuple[Rule, ...]] = {
-    (HARDER, FINDING): (_other_object, elsewhere, _hide, _hide_few, _decoy, _thin),
-    (HARDER, TAKING): (_other_object, _decoy, _thin, _tell_less),
-    (HARDER, TREATING): (_other_object, _tell_less, _longer),
-    (HARDER, PLACING): (_other_target, _longer, _tell_less),
-    (EASIER, FINDING): (_other_object, _tell_where, _expose, _multiply),
-    (EASIER, TAKING): (_other_object, _tell_how, _clear, _multiply),
-    (EASIER, TREATING): (_other_object, _tell_how, _shorter),
-    (EASIER, PLACING): (_other_target, _tell_how, _shorter),
-}
-_OFFER: dict[Direction, tuple[Rule, ...]] = {
-    HARDER: (_bar_first, _bar_target, _give_any),
-    EASIER: (_bar_needless, _bar_needless, _no_closing, _no_opening, _give_way),
-}
-_OFFER_FOCUSED: dict[tuple[Direction, str], tuple[Rule, ...]] = {
-    (HARDER, FINDING): (_bar_first, _give_any),
-    (HARDER, TAKING): (_bar_first,),
-    (HARDER, TREATING): (_bar_first, _bar_target),
-    (HARDER, PLACING): (_bar_target, _give_any),
-    (EASIER, FINDING): (_bar_needless, _give_way),
-    (EASIER, TAKING): (_bar_needless, _no_closing),
-    (EASIER, TREATING): (_bar_needless, _no_opening),
-    (EASIER, PLACING): (_bar_needless, _no_opening),
+
+# Per direction and phase ("": all phases) the rules that change goal, scene or hint, and those that change the offer.
+_RULES: dict[tuple[Direction, str], tuple[tuple[Rule, ...], tuple[Rule, ...]]] = {
+    (HARDER, ""): (
+        (elsewhere, _hide, _hide_few, _decoy, _thin, _longer, _tell_less, *_other),
+        (_bar_first, _bar_target, _give_any),
+    ),
+    (HARDER, FINDING): ((_other_object, elsewhere, _hide, _hide_few, _decoy, _thin), (_bar_first, _give_any)),
+    (HARDER, TAKING): ((_other_object, _decoy, _thin, _tell_less), (_bar_first,)),
+    (HARDER, TREATING): ((_other_object, _tell_less, _longer), (_bar_first, _bar_target)),
+    (HARDER, PLACING): ((_other_target, _longer, _tell_less), (_bar_target, _give_any)),
+    (EASIER, ""): (
+        (_expose, _clear, _multiply, _shorter, _tell_more, *_other),
+        (_bar_needless, _bar_needless, _no_closing, _no_opening, _give_way),
+    ),
+    (EASIER, FINDING): ((_other_object, _tell_where, _expose, _multiply), (_bar_needless, _give_way)),
+    (EASIER, TAKING): ((_other_object, _tell_how, _clear, _multiply), (_bar_needless, _no_closing)),
+    (EASIER, TREATING): ((_other_object, _tell_how, _shorter), (_bar_needless, _no_opening)),
+    (EASIER, PLACING): ((_other_target, _tell_how, _shorter), (_bar_needless, _no_opening)),
 }
 
 
-def effort(game: Game, *, plan_length: int) -> int:
-    """Commands of the plan plus receptacles looked into before enough instances are found."""
-    view = View.of(game)
-    if view.hint.tells_where:
-        return plan_length
-    ranks = sorted(view.searched.index(view.layout.inside[item]) for item in view.instances)
-    return plan_length + ranks[: view.goal.needed][-1]
+def _rules(direction: Direction, phase: str, fields: AbstractSet[str]) -> tuple[Rule, ...]:
+    """The rules that may propose edits with these keys."""
+    scene, offer = _RULES.get((direction, phase), ((), ()))
+    return (() if SCENE_KEYS.isdisjoint(fields) else scene) + (() if OFFER_KEYS.isdisjoint(fields) else offer)
 
 
 class _Rank(NamedTuple):
@@ -422,14 +421,13 @@ def propose_edits(
     `focus` is a phase: its rules draw the first half. `fields` are the keys that an edit may have. If effort and hints
     stay the same, the game that withholds more counts as the easier one. Raises InvalidEdit if `game` has no plan.
     """
-    harder = Direction(direction) is HARDER
-    view = View.of(game)
+    asked, view = Direction(direction), View.of(game)
     plan = solve(FastGame(game))
     if plan is None:
         raise InvalidEdit("the game to change has no plan itself")
-    before = effort(game, plan_length=len(plan))
+    before = view.effort(len(plan))
     found: dict[str, tuple[_Rank, Edit]] = {}
-    first, rules = _rules(Direction(direction), focus, fields)
+    first, rules = _rules(asked, focus, fields) if focus else (), _rules(asked, "", fields)
     halves = [(first, (count + 1) // 2, False), (rules, count, True)] if first else [(rules, count, False)]
     for drawn_by, most, other in halves:
         for edit in _draws(view, drawn_by, rng, tries=TRIES_PER_EDIT * count // len(halves)):
@@ -440,46 +438,19 @@ def propose_edits(
                 continue
             try:
                 child = apply_edit(game, edit)
-                after = effort(child, plan_length=verify(child, parent=game))
+                after = View.of(child).effort(verify(child, parent=game))
             except InvalidEdit:
                 continue
-            told = _telling(Hint.of(child.sentence)) - _telling(view.hint)
+            told = Hint.of(child.sentence).told - view.hint.told
             shift = (after - before, -told, len(game.withheld) - len(child.withheld))
-            if shift > (0, 0, 0) if harder else shift < (0, 0, 0):
+            if shift > (0, 0, 0) if asked is HARDER else shift < (0, 0, 0):
                 kept = child.problem.goal.kind is view.goal.kind
                 scene = bool(edit.moves or edit.adds or edit.removes)
-                found[text] = _Rank(told != 0, not usual(view, edit), not kept, scene, other, after), edit
+                found[text] = _Rank(told != 0, not view.usual(edit), not kept, scene, other, after), edit
     return [edit for _, edit in sorted(found.values(), key=itemgetter(0))]
-
-
-def _rules(direction: Direction, focus: str, fields: AbstractSet[str]) -> tuple[tuple[Rule, ...], tuple[Rule, ...]]:
-    """The rules of the phase `focus`, and all rules, that may propose edits with these keys."""
-    first: tuple[Rule, ...] = ()
-    rules: tuple[Rule, ...] = ()
-    if not SCENE_KEYS.isdisjoint(fields):
-        first, rules = _FOCUSED.get((direction, focus), ()), _SCENE[direction]
-    if not OFFER_KEYS.isdisjoint(fields):
-        first += _OFFER_FOCUSED.get((direction, focus), ())
-        rules += _OFFER[direction]
-    return first, rules
 
 
 def _draws(view: View, rules: tuple[Rule, ...], rng: random.Random, *, tries: int) -> Iterator[Edit]:
     for _ in range(tries):
         if edit := rng.choice(rules)(view, rng):
             yield edit
-
-
-def _telling(hint: Hint) -> int:
-    return int(hint.tells_where) + int(hint.tells_how)
-
-
-def usual(view: View, edit: Edit) -> bool:
-    """Whether `edit` places objects, or asks to place them, only in receptacles that hold such objects in training."""
-    layout, ids = view.layout, view.layout.ids
-    pairs = [(layout.objects[ids[move.item]], move.to) for move in edit.moves]
-    pairs += [(add.object_type, add.to) for add in edit.adds]
-    placed = [(item, layout.receptacles[ids[place]]) for item, place in pairs]
-    if edit.goal is not None and edit.goal.kind is not TaskKind.LOOK:
-        placed.append((edit.goal.object_type, edit.goal.target_type))
-    return all(share(item, place) > UNLIKELY for item, place in placed)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from rla.envs.alfworld import catalog
-from rla.envs.alfworld.catalog import ROOMS, Room, Stock, share
+from rla.envs.alfworld.catalog import ROOMS, Room, share
 from rla.envs.alfworld.game import Fact, PddlProblem
 from rla.envs.alfworld.goals import Goal
 
@@ -47,8 +47,6 @@ class Scene:
     """A room without a goal; `objects` and `facts` as in `PddlProblem`."""
 
     scene_id: str
-    room: Room
-    size: Size
     objects: tuple[tuple[str, str], ...]
     facts: tuple[Fact, ...]
 
@@ -142,7 +140,7 @@ def generate_scene(*, seed: int, room: Room, size: Size) -> Scene:
     for name, kind in built.objects.items():
         facts.extend(object_facts(name, kind, receptacle=built.inside.get(name), location=built.location[name]))
     scene_id = f"{room.value}_{size.value}_{seed:x}"
-    return Scene(scene_id=scene_id, room=room, size=size, objects=objects, facts=tuple(facts))
+    return Scene(scene_id=scene_id, objects=objects, facts=tuple(facts))
 
 
 def object_facts(identifier: str, kind: str, *, receptacle: str | None, location: str) -> list[Fact]:
@@ -165,14 +163,14 @@ def mangled(kind: str, point: Point, basin: str = "") -> str:
 def _receptacle_types(rng: random.Random, room: Room, size: Size) -> list[str]:
     table = ROOMS[room]
     if size is Size.FULL:
-        kinds = [kind for kind, stock in table.receptacles.items() for _ in range(_count(rng, stock))]
+        kinds = [kind for kind, counted in table.receptacles.items() for _ in range(_count(rng, *counted))]
         return kinds + [kind for kind in table.essential if kind not in kinds]
     least, most = BOUNDS[size][0]
     kinds = list(table.essential)
     names = sorted(table.receptacles)
-    weights = [table.receptacles[name].share * table.receptacles[name].count for name in names]
+    weights = [share * count for share, count in map(table.receptacles.__getitem__, names)]
     for kind in rng.choices(names, weights, k=rng.randint(least, most) - len(kinds)):
-        single = table.receptacles[kind].count < 1.05
+        single = table.receptacles[kind][1] < 1.05
         kinds.append("Cabinet" if single and kind in kinds else kind)
     return kinds
 
@@ -183,13 +181,13 @@ def _object_types(rng: random.Random, room: Room, size: Size, standing: set[str]
     basins = [basin for kind, basin in catalog.BASINS.items() if kind in standing]
     fixtures = list(dict.fromkeys([*table.fixtures, *basins]))
     if size is Size.FULL:
-        drawn = [kind for kind, stock in table.objects.items() for _ in range(_count(rng, stock))]
+        drawn = [kind for kind, counted in table.objects.items() for _ in range(_count(rng, *counted))]
         kinds = drawn + [kind for kind in fixtures if kind not in drawn]
         return [kind for kind in kinds if _homes(kind, standing) or kind not in catalog.STANDS]
     # Small scenes leave out objects that no receptacle can contain: they could never be put down again.
     lost = catalog.FIXED | catalog.STANDS.keys()
     names = sorted(kind for kind in table.objects if kind not in lost and _homes(kind, standing))
-    weights = [table.objects[name].share for name in names]
+    weights = [table.objects[name][0] for name in names]
     wanted = rng.randint(*BOUNDS[size][1])
     movable: Counter[str] = Counter()
     while movable.total() < wanted:
@@ -199,12 +197,12 @@ def _object_types(rng: random.Random, room: Room, size: Size, standing: set[str]
     return fixtures + list(movable.elements())
 
 
-def _count(rng: random.Random, stock: Stock) -> int:
+def _count(rng: random.Random, share: float, count: float) -> int:
     """0 with probability 1 - share, else 1 + a binomial with mean `count` - 1."""
-    if rng.random() >= stock.share:
+    if rng.random() >= share:
         return 0
-    trials = max(2, round(2 * (stock.count - 1)))
-    return 1 + sum(rng.random() < (stock.count - 1) / trials for _ in range(trials))
+    trials = max(2, round(2 * (count - 1)))
+    return 1 + sum(rng.random() < (count - 1) / trials for _ in range(trials))
 
 
 def _homes(kind: str, standing: set[str]) -> list[str]:

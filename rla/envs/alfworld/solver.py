@@ -42,7 +42,7 @@ def remaining(tables: FastGame, state: State) -> int | None:
     if tables.won(state):
         return 0
     skeleton = _shortest(tables, state)
-    return None if skeleton is None else _length(tables, state, skeleton)
+    return None if skeleton is None else len(list(_moves(tables, state, skeleton)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,21 +62,7 @@ def _shortest(tables: FastGame, state: State) -> Skeleton | None:
             skeletons = _placing_two(tables, state)
         case _:
             skeletons = _placing(tables, state)
-    return min(skeletons, key=lambda skeleton: _length(tables, state, skeleton), default=None)
-
-
-def _length(tables: FastGame, state: State, skeleton: Skeleton) -> int:
-    # Counts what `_moves` yields. A label asks for thousands of lengths, so no move is made for them.
-    location, opened, length = state.location, state.opened, 0
-    for op, _, place in skeleton:
-        if tables.location_of[place] != location:
-            location = tables.location_of[place]
-            length += 1
-        if op in (Op.TAKE, Op.PUT) and place in tables.openable and place not in opened:
-            opened = opened | {place}
-            length += 1
-        length += op is not Op.GO
-    return length
+    return min(skeletons, key=lambda skeleton: len(list(_moves(tables, state, skeleton))), default=None)
 
 
 def _moves(tables: FastGame, state: State, skeleton: Skeleton) -> Iterator[Move]:

@@ -20,7 +20,7 @@ from typing import Any
 from rla.config.sections import TasksConfig
 from rla.envs.alfworld.catalog import Room
 from rla.envs.alfworld.engine import FastGame
-from rla.envs.alfworld.game import ENV, Game, Layout, Verbs, load_game
+from rla.envs.alfworld.game import ENV, Game, Layout, Verbs
 from rla.envs.alfworld.goals import VARIANTS, Goal, TaskKind
 from rla.envs.alfworld.scenes import Scene, Size, generate_scene
 from rla.envs.alfworld.solver import solve
@@ -153,7 +153,7 @@ def imported_games(tasks: TasksConfig, *, split: str, rooms: Collection[str] = (
         if tasks.limit is not None and len(found) >= tasks.limit:
             break
         if _solvable(path):
-            task = task_from_game(load_game(path), split=split, scene=_floor_plan(path))
+            task = task_from_game(Game.load(path), split=split, scene=_floor_plan(path))
             found.setdefault(task.task_id, task)
     return list(found.values())
 

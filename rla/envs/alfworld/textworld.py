@@ -27,7 +27,7 @@ from typing import Any
 
 from rla.config import Config
 from rla.envs.alfworld.engine import NOTHING_HAPPENS, FastEngine, FastGame, tables_of
-from rla.envs.alfworld.game import Game, Verbs, check_sentence, game_of, read_grammar, render_problem
+from rla.envs.alfworld.game import Game, Verbs, check_sentence, game_of, read_grammar
 from rla.envs.alfworld.goals import TaskKind
 from rla.envs.alfworld.solver import solve
 from rla.envs.observation import AwaitedEnvironment, EnvironmentFailure, Observation
@@ -96,14 +96,14 @@ class StockEngine:
 
     def reset(self) -> Observation:
         with self._failing(), _kept_argv():
-            return self._told(self._env.reset(), self._beside and self._beside.reset())
+            return self._told(self._env.reset(), self._beside.reset() if self._beside else None)
 
     def step(self, action: str) -> Observation:
         if self._seen is not None and self._tables is not None and not self._tables.allows(action.strip()):
             return replace(self._seen, text=NOTHING_HAPPENS)
         with self._failing():
             state, _, _ = self._env.step(action)
-            return self._told(state, self._beside and self._beside.step(action))
+            return self._told(state, self._beside.step(action) if self._beside else None)
 
     def _told(self, state: Any, beside: Observation | None) -> Observation:
         won, commands = bool(state["won"]), tuple(state.admissible_commands)
@@ -158,13 +158,8 @@ def game_data(game: Game, *, source: Path | None = None) -> dict[str, Any]:
         "pddl_domain": domain,
         "grammar": grammar,
         "solvable": True,
-        "pddl_problem": render_problem(game.problem),
+        "pddl_problem": game.problem.pddl(),
     }
-
-
-def solution(task: Task, config: Config) -> list[str]:
-    """Commands that win the task, empty if there is no plan."""
-    return list(solve(tables_of(task.payload, packaged=config.env.own.grammar == "packaged")) or ())
 
 
 class EngineProof:
@@ -175,7 +170,7 @@ class EngineProof:
     dies refuses that task only. Raises UserError if `both` asks for an engine that is not installed.
     """
 
-    def __init__(self, config: Config, plan_of: Callable[[Task, Config], list[str]] = solution) -> None:
+    def __init__(self, config: Config, plan_of: Callable[[FastGame], list[str] | None] = solve) -> None:
         wanted = config.env.own.verify_engines
         installed = all(find_spec(name) is not None for name in ("alfworld", "textworld"))
         remedy = from_checkout("rla[alfworld]")
@@ -202,7 +197,8 @@ class EngineProof:
             self._pool = self._stack.enter_context(pool)
         environment = self._pool.environment(task)
         try:
-            return await refusal(environment, self._plan_of(task, self._config))
+            tables = tables_of(task.payload, packaged=self._config.env.own.grammar == "packaged")
+            return await refusal(environment, self._plan_of(tables) or [])
         finally:
             environment.close()
 
@@ -266,6 +262,6 @@ def export_games(tasks: Iterable[Task], folder: Path) -> int:
         place.mkdir(parents=True, exist_ok=True)
         (place / "game.tw-pddl").write_text(json.dumps(data))
         (place / "traj_data.json").write_text(json.dumps(trajectory, indent=1))
-        (place / "initial_state.pddl").write_text(render_problem(game.problem))
+        (place / "initial_state.pddl").write_text(game.problem.pddl())
         count += 1
     return count

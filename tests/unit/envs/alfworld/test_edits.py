@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rla.envs.alfworld.catalog import TYPES
 from rla.envs.alfworld.edits import Add, Edit, InvalidEdit, MoveEdit, apply_edit, parse_edit, verify
 from rla.envs.alfworld.engine import FastEngine, FastGame
-from rla.envs.alfworld.game import Game, Layout, game_of, parse_problem, render_problem
+from rla.envs.alfworld.game import Game, Layout, game_of, parse_problem
 from rla.envs.alfworld.goals import Goal, Hint, TaskKind
 from rla.envs.alfworld.proposals import propose_edits
 from rla.envs.alfworld.tasks import builtin_tasks
@@ -147,7 +147,7 @@ def test_applying_yields_a_playable_game_or_a_reason(text: str) -> None:
         assert verify(child, parent=KITCHEN) > 0
     except InvalidEdit:
         return
-    assert parse_problem(render_problem(child.problem)) == child.problem
+    assert parse_problem(child.problem.pddl()) == child.problem
 
 
 def test_a_moved_object_lies_elsewhere_and_nothing_else_does() -> None:
@@ -182,8 +182,8 @@ def test_a_removed_object_is_gone_from_objects_and_facts() -> None:
     layout = Layout.of(game.problem)
     item = next(i for i in layout.inside if layout.flag("pickupable", i))
     child = apply_edit(game, Edit(removes=(name_of(game, item),)))
-    assert item in render_problem(game.problem)
-    assert item not in render_problem(child.problem)
+    assert item in game.problem.pddl()
+    assert item not in child.problem.pddl()
 
 
 def test_hints_are_true_and_say_where_and_how() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rla.config import Config
-from rla.envs.alfworld.game import Verbs, game_of, render_problem
+from rla.envs.alfworld.game import Verbs, game_of
 from rla.envs.alfworld.tasks import builtin_tasks
 from rla.envs.configured import load_config
 from rla.envs.registry import environment
@@ -34,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def written(place: Path, task: Task) -> None:
     game = game_of(task.payload)
     content = {
-        "pddl_problem": render_problem(game.problem),
+        "pddl_problem": game.problem.pddl(),
         "grammar": GRAMMAR[game.verbs] % game.sentence,
         "solvable": True,
     }

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rla.envs.alfworld.game import load_game
+from rla.envs.alfworld.game import Game
 from rla.envs.alfworld.goals import Goal, Hint, TaskKind
 
 DATA = Path(os.environ.get("ALFWORLD_DATA", "~/.cache/alfworld")).expanduser() / "json_2.1.1" / "train"
@@ -50,7 +50,7 @@ def test_real_games_are_worded_so() -> None:
     paths = sorted(DATA.glob("*/*/game.tw-pddl"))[::12]
     assert len(paths) > 200
     for path in paths:
-        game, told = load_game(path), json.loads((path.parent / "traj_data.json").read_text())
+        game, told = Game.load(path), json.loads((path.parent / "traj_data.json").read_text())
         goal = game.problem.goal
         assert game.sentence == goal.sentence(goal.variant_of(game.sentence))
         assert goal.kind.value == told["task_type"]
